@@ -1,0 +1,157 @@
+"""One training step at paper size: the edge-list oracle against ours, plain and captured, in one run.
+
+    python -m benchmarks.step                 # CPU: float32, one thread per core
+    python -m benchmarks.step --device cuda   # GPU: bf16, compiled and captured; memory at batch 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+
+import torch
+
+from hiero.config import LossConfig, ModelConfig
+from hiero.model.hiero import HiERO
+from hiero.model.unet import cut_threads
+from hiero.training.fast import CapturedStep, StepInputs, TrainStep, make_adam, parameter_groups
+from tests.oracle import losses as oracle_losses
+from tests.oracle.edgelist import EdgeListHiERO
+
+SPACING_S = 16 / 30
+
+
+def make_inputs(batch: int, device: str, num_nodes: int = 562, num_texts: int = 110, width: int = 256, seed: int = 0) -> StepInputs:
+    """Random windows of 300 s with their narrations' vectors."""
+    generator = torch.Generator(device).manual_seed(seed)
+    times = (torch.arange(num_nodes, device=device) + 0.5) * SPACING_S
+    return StepInputs(
+        features=torch.randn(batch, num_nodes, width, device=device, generator=generator),
+        mask=torch.ones(batch, num_nodes, dtype=torch.bool, device=device),
+        times=times.expand(batch, -1).contiguous(),
+        texts=torch.randn(batch, num_texts, 768, device=device, generator=generator),
+        text_times=(torch.rand(batch, num_texts, device=device, generator=generator) * 300).sort(1).values,
+        text_mask=torch.ones(batch, num_texts, dtype=torch.bool, device=device),
+    )
+
+
+class EdgeListStep(TrainStep):
+    """The same step with the network and the losses on edge lists and dense masks; the cut is ours in both."""
+
+    def compute_losses(self, x: StepInputs):  # type: ignore[no-untyped-def]
+        batch, length = x.mask.shape
+        video = torch.arange(batch, device=x.features.device).repeat_interleave(length)
+
+        def cut(features, video, level):  # type: ignore[no-untyped-def]
+            padded = features.detach().view(batch, -1, features.shape[1])
+            return cut_threads(padded, torch.ones(padded.shape[:2], dtype=torch.bool, device=padded.device), self.model.config).flatten()
+
+        levels = EdgeListHiERO(self.model, cut, fast_pool=True)(x.features.flatten(0, 1), x.times.flatten(), video)
+        text_video = torch.arange(batch, device=video.device).repeat_interleave(x.texts.shape[1])
+        texts = self.model.text_head(x.texts.flatten(0, 1))
+        alignment = oracle_losses.alignment(
+            self.model.video_head(levels[0]["x"]), levels[0]["time"], video, texts, x.text_times.flatten(), text_video, self.losses
+        )
+        deep = levels[1:]
+        join = {name: torch.cat([level[name] for level in deep]) for name in ("x", "video", "thread")}
+        depth = torch.cat([torch.full_like(level["video"], i) for i, level in enumerate(deep)])
+        threads = oracle_losses.threads(join["x"], join["video"], depth, join["thread"], self.losses.temperature)
+        from hiero.model.hiero import Losses
+
+        return Losses(alignment, threads, alignment + threads)
+
+
+def plain_adam(model: HiERO) -> torch.optim.Adam:
+    """torch's default, as the release calls it."""
+    return torch.optim.Adam(parameter_groups(model, 1e-5), lr=1e-5)
+
+
+def timed(step, inputs: StepInputs, repeats: int, device: str) -> float:  # type: ignore[no-untyped-def]
+    """Median milliseconds of a step."""
+    seconds = []
+    for i in range(repeats + 1):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        step(inputs)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        if i:
+            seconds.append(time.perf_counter() - begin)
+    return sorted(seconds)[len(seconds) // 2] * 1e3
+
+
+def fresh(device: str, seed: int = 0) -> HiERO:
+    torch.manual_seed(seed)
+    return HiERO(ModelConfig(input_size=256)).to(device).train()
+
+
+def on_cpu(batch: int, repeats: int) -> None:
+    inputs = make_inputs(batch, "cpu")
+    results = {}
+    for name, kind, adam in (("edge list", EdgeListStep, plain_adam), ("ours", TrainStep, make_adam)):
+        model = fresh("cpu")
+        results[name] = timed(kind(model, adam(model), LossConfig(), SPACING_S), inputs, repeats, "cpu")
+        print(f"{name:>10}: {results[name]:8.0f} ms a step of {batch} windows", flush=True)
+    print(f"     ratio: {results['edge list'] / results['ours']:.2f}x ({torch.get_num_threads()} threads, float32)")
+
+
+def on_gpu(batches: list[int], repeats: int) -> None:
+    print(torch.cuda.get_device_name(), "torch", torch.__version__)
+    inputs = make_inputs(8, "cuda")
+    base = {}
+    for name, kind, adam, precision in (
+        ("edge list, float32", EdgeListStep, plain_adam, None),
+        ("edge list, bf16", EdgeListStep, plain_adam, torch.bfloat16),
+        ("plain, bf16", TrainStep, make_adam, torch.bfloat16),
+    ):
+        model = fresh("cuda")
+        base[name] = timed(kind(model, adam(model), LossConfig(), SPACING_S, precision=precision), inputs, 10, "cuda")
+        print(f"{name:>20}: {base[name]:8.2f} ms a step of 8 windows", flush=True)
+    for batch in batches:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        model = fresh("cuda")
+        inputs = make_inputs(batch, "cuda")
+        begin = time.perf_counter()
+        step = CapturedStep(model, make_adam(model), LossConfig(), SPACING_S, inputs)
+        torch.cuda.synchronize()
+        ready = time.perf_counter() - begin
+        ms = timed(step, inputs, repeats, "cuda")
+        per_8 = ms * 8 / batch
+        print(
+            f"{'captured, bf16':>20}: {ms:8.2f} ms a step of {batch} windows, {per_8:.2f} ms per 8, "
+            f"{base['edge list, float32'] / per_8:.0f}x the edge list, peak {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB, "
+            f"ready after {ready:.0f} s",
+            flush=True,
+        )
+
+
+def convergence(num_steps: int = 300) -> None:
+    """The same 16 batches over and over: the plain float32 step and the captured bf16 one must learn alike."""
+    data = [make_inputs(8, "cuda", seed=i) for i in range(16)]
+    first = fresh("cuda")
+    second = copy.deepcopy(first)
+    plain = TrainStep(first, make_adam(first, lr=1e-4), LossConfig(), SPACING_S)
+    fast = CapturedStep(second, make_adam(second, lr=1e-4), LossConfig(), SPACING_S, data[0])
+    print("step   plain float32 (L_vna, L_ft)   captured bf16 (L_vna, L_ft)")
+    for i in range(num_steps):
+        a, b = plain(data[i % 16]), fast(data[i % 16])
+        if i < 3 or (i + 1) % 50 == 0:
+            print(f"{i + 1:4d}   {a.alignment.item():8.4f} {a.threads.item():8.4f}        {b.alignment.item():8.4f} {b.threads.item():8.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--batch", type=int, nargs="*")
+    parser.add_argument("--repeats", type=int)
+    parser.add_argument("--convergence", action="store_true")
+    args = parser.parse_args()
+    if args.device == "cuda":
+        on_gpu(args.batch or [8, 64], args.repeats or 100)
+        if args.convergence:
+            convergence()
+    else:
+        on_cpu((args.batch or [8])[0], args.repeats or 3)

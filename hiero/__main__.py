@@ -1,0 +1,5 @@
+"""python -m hiero"""
+
+from hiero.cli import main
+
+main()

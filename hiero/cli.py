@@ -1,0 +1,246 @@
+"""The command line: one function a command. Heavy imports stay inside the functions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+import hiero
+from hiero.errors import InputError
+
+if TYPE_CHECKING:
+    from hiero.model.hiero import HiERO
+    from hiero.records import Clock
+
+app = App(
+    name="hiero",
+    help="Hours of first-person video in, a searchable hierarchy of what was done out.",
+    version=hiero.__version__,
+    help_format="markdown",
+)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one clear line and exit code 2, an interruption 130."""
+    try:
+        app()
+    except InputError as error:
+        _say(f"hiero: {error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _say("hiero: interrupted; finished files are kept, run the same command again to go on")
+        sys.exit(130)
+    except OSError as error:
+        _say(f"hiero: {error.filename or ''}: {error.strerror or error}; nothing half-written was left behind")
+        sys.exit(1)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+@app.command
+def import_checkpoint(file: Path, out: Path, /) -> None:
+    """Turn an authors' checkpoint into a model folder. Nothing in the file is executed.
+
+    **Example**: `hiero import-checkpoint hiero_egovlp.pth models/egovlp`
+
+    Parameters
+    ----------
+    file
+        hiero_omnivore.pth, hiero_egovlp.pth, hiero_lavila-l.pth, or one of the same layout.
+    out
+        Folder to write config.json, model.safetensors and text_encoder.safetensors to.
+    """
+    from hiero.model.released import read_released
+
+    released = read_released(file)
+    released.save(out)
+    config = released.config
+    print(f"{out}: {config.backbone or 'unnamed'} features ({config.input_size}-d) → {config.hidden_size}-d, {config.depth} levels")
+    print(f"  text encoder: {len(released.text_encoder)} tensors; behaviour: released (see config.json)")
+    print(f"  next: hiero embed FEATURES --model {out} -o out.safetensors")
+
+
+@app.command
+def embed(
+    features: Path,
+    /,
+    *,
+    model: Path,
+    out: Annotated[Path, Parameter(alias="-o")],
+    fps: float | None = None,
+    stride: float | None = None,
+    start_s: float = 0.0,
+    levels: str = "0,1,2",
+    threads: bool | None = None,
+    device: str = "auto",
+) -> None:
+    """Enrich backbone features with a model: one file in, one safetensors out; or a folder in, a folder out.
+
+    The output holds `level{l}`, `projected{l}`, `times{l}` and, with threads, `threads{l}` for each level.
+    A folder is worked through file by file; files already done by the same model and settings are skipped.
+
+    **Examples**
+
+    `hiero embed kitchen.pt --model models/egovlp -o kitchen.safetensors`
+
+    `hiero embed features/ --model models/egovlp -o enriched/ --no-threads --device cuda`
+
+    Parameters
+    ----------
+    features
+        .pt, .npy, .npz or .safetensors with one (T, D) tensor, or a folder of such files.
+    model
+        A model folder (from import-checkpoint or training) or a hub id.
+    out
+        Output file, or folder when FEATURES is a folder.
+    fps
+        Frames a second of the video that the features come from; default: as the model was trained.
+    stride
+        Frames from one segment to the next; default: as the model was trained.
+    start_s
+        Time of the first segment's start in seconds.
+    levels
+        Which levels to write, separated by commas.
+    threads
+        Cut & Match on or off; default: as the model is configured.
+    device
+        auto, cpu, cuda, mps …
+    """
+    wanted = _parse_levels(levels)
+    files = _feature_files(features)
+    loaded = _load_model(model, device)
+    clock = _clock(loaded, fps, stride, start_s)
+    stamp = {
+        "hiero": hiero.__version__, "model": _fingerprint(model, loaded), "fps": clock.fps, "stride": clock.stride,
+        "start_s": clock.start_s, "levels": wanted, "threads": threads,
+    }  # fmt: skip
+    if features.is_file():
+        _embed_file(loaded, features, out, clock, wanted, threads, stamp)
+        print(f"{out}: {_describe(out)}")
+        return
+    failures = []
+    with _progress(f"embed {features.name}/", len(files)) as advance:
+        for file in files:
+            target = out / file.relative_to(features).with_suffix(".safetensors")
+            try:
+                _embed_file(loaded, file, target, clock, wanted, threads, stamp, skip_done=True)
+            except InputError as error:
+                failures.append(str(error))
+            advance(file.name)
+    print(f"{out}: {len(files) - len(failures)} of {len(files)} files")
+    if failures:
+        _say("hiero: these could not be used; the others are done\n  " + "\n  ".join(failures))
+        sys.exit(1)
+
+
+def _embed_file(
+    model: HiERO, source: Path, target: Path, clock: Clock, levels: list[int], threads: bool | None, stamp: dict[str, Any],
+    skip_done: bool = False,
+) -> None:  # fmt: skip
+    from safetensors.torch import save_file
+
+    from hiero.data.features import read_features
+    from hiero.files import replacing
+    from hiero.model.embed import embed_features
+
+    stat = source.stat()
+    mark = json.dumps({**stamp, "source": [source.name, stat.st_size, stat.st_mtime_ns]}, sort_keys=True)
+    if skip_done and target.is_file() and _mark(target) == mark:
+        return
+    tensors = embed_features(model, read_features(source, model.config.input_size), clock, levels, threads)
+    with replacing(target) as path:
+        save_file(tensors, path, metadata={"hiero": mark})
+
+
+def _mark(path: Path) -> str | None:
+    """What an output says it was made from; None when it is damaged or not ours."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return (file.metadata() or {}).get("hiero")
+    except (SafetensorError, OSError):
+        return None
+
+
+def _describe(path: Path) -> str:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return ", ".join(f"{name} {tuple(file.get_slice(name).get_shape())}" for name in sorted(file.keys()))
+
+
+def _feature_files(path: Path) -> list[Path]:
+    from hiero.data.features import SUFFIXES
+
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise InputError(f"{path}: no such file or folder")
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    if not files:
+        raise InputError(f"{path}: no feature files in this folder (looked for {', '.join(SUFFIXES)})")
+    twins = {file.with_suffix("") for file in files}
+    if len(twins) < len(files):
+        raise InputError(f"{path}: some videos have features in two files; keep one file a video")
+    return files
+
+
+def _parse_levels(text: str) -> list[int]:
+    try:
+        return sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise InputError(f"--levels takes numbers separated by commas, such as 0,1,2; got {text!r}") from None
+
+
+def _load_model(path: Path, device: str) -> HiERO:
+    import torch
+
+    from hiero.model.hiero import HiERO
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return HiERO.from_pretrained(str(path)).to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {device} cannot be used here ({str(error).splitlines()[0]}); try --device cpu") from error
+
+
+def _clock(model: HiERO, fps: float | None, stride: float | None, start_s: float) -> Clock:
+    from hiero.records import Clock
+
+    trained = model.config.clock
+    return Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)
+
+
+def _fingerprint(path: Path, model: HiERO) -> str:
+    """Names the weights, so that outputs of another model are not mistaken for finished."""
+    import hashlib
+
+    digest = hashlib.sha256(json.dumps(model.config.to_dict(), sort_keys=True).encode())
+    for name, value in model.state_dict().items():
+        digest.update(name.encode() + value.cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _progress(title: str, total: int) -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[now]}"))
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(title, total=total, now="")
+        yield lambda name: progress.update(task, advance=1, now=name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""HiERO's network, its losses and its clustering. Needs only torch, numpy and scipy."""

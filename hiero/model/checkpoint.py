@@ -1,0 +1,111 @@
+"""Models as folders: config.json, model.safetensors and, where a text encoder was trained along, text_encoder.safetensors.
+
+With huggingface_hub installed, `from_pretrained` also takes a hub id and `push_to_hub` works; without it, folders still do.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from torch import Tensor
+
+from hiero.config import ModelConfig
+from hiero.errors import InputError
+from hiero.files import replacing
+
+if TYPE_CHECKING:
+
+    class ModelHubMixin:
+        def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None: ...
+        @classmethod
+        def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self: ...
+        def push_to_hub(self, repo_id: str, **options: Any) -> str: ...
+else:
+    try:
+        from huggingface_hub import ModelHubMixin
+    except ImportError:
+
+        class ModelHubMixin:
+            """Folders only."""
+
+            def save_pretrained(self, save_directory, **_):
+                Path(save_directory).mkdir(parents=True, exist_ok=True)
+                self._save_pretrained(Path(save_directory))
+
+            @classmethod
+            def from_pretrained(cls, pretrained_model_name_or_path, **_):
+                return cls._from_pretrained(model_id=str(pretrained_model_name_or_path))
+
+            def push_to_hub(self, *_, **__):
+                raise InputError("sharing on a hub needs huggingface_hub; run: pip install huggingface_hub")
+
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+TEXT_ENCODER = "text_encoder.safetensors"
+
+
+class Checkpoint(ModelHubMixin):
+    """Saving and loading for `HiERO`."""
+
+    config: ModelConfig
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        model: Any = self
+        write_checkpoint(save_directory, self.config, model.state_dict())
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, map_location: str = "cpu", strict: bool = True, **hub: Any) -> Self:
+        folder = Path(model_id)
+        if not folder.is_dir():
+            folder = _download(model_id, hub)
+        config, state = read_checkpoint(folder)
+        model: Any = cls(config)  # type: ignore[call-arg]
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        if missing or unexpected:
+            raise InputError(f"{folder / WEIGHTS}: missing {missing or 'nothing'}, unexpected {unexpected or 'nothing'}")
+        return model.to(map_location).eval()  # type: ignore[no-any-return]
+
+
+def _download(model_id: str, hub: dict[str, Any]) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise InputError(f"{model_id}: no such folder; to load from a hub, run: pip install huggingface_hub") from None
+    options = {name: hub[name] for name in ("revision", "cache_dir", "force_download", "token", "local_files_only") if name in hub}
+    try:
+        return Path(snapshot_download(model_id, allow_patterns=[CONFIG, WEIGHTS, TEXT_ENCODER], **options))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{model_id}: neither a folder here nor a model that could be fetched ({error})") from error
+
+
+def write_checkpoint(folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
+    """`extra` joins config.json under its own keys, e.g. {"text_encoder": {…}}."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as path:
+        save_file({name: value.detach().contiguous().cpu() for name, value in state.items()}, path)
+    with replacing(folder / CONFIG) as path:
+        path.write_text(json.dumps({"model": config.to_dict(), **(extra or {})}, indent=2) + "\n")
+
+
+def read_checkpoint(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder}: not a model folder, {name} is missing; authors' .pth files need hiero import-checkpoint first")
+    try:
+        values = json.loads((folder / CONFIG).read_text())
+        config = ModelConfig.from_dict(values["model"])
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder / CONFIG}: not a hiero configuration ({error})") from error
+    try:
+        return config, load_file(folder / WEIGHTS)
+    except SafetensorError as error:
+        raise InputError(f"{folder / WEIGHTS}: damaged or cut short ({error})") from error
+

@@ -1,0 +1,100 @@
+"""HiERO, the whole network: input projection, encoder, decoder, and the heads into the space shared with text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hiero.config import LossConfig, ModelConfig
+from hiero.data.batch import check_batch, uniform_spacing
+from hiero.model.checkpoint import Checkpoint
+from hiero.model.losses import alignment_loss, gather_reachable, thread_loss
+from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder
+
+
+class VideoHead(nn.Sequential):
+    """h_v: Linear → LayerNorm → ReLU → Linear, into the shared space (not normalised)."""
+
+    def __init__(self, size: int, embedding_size: int) -> None:
+        super().__init__(
+            nn.Linear(size, embedding_size), nn.LayerNorm(embedding_size), nn.ReLU(), nn.Linear(embedding_size, embedding_size)
+        )
+
+
+class TextHead(nn.Sequential):
+    """h_t: Linear → ReLU → Linear on the text encoder's output, into the shared space (not normalised)."""
+
+    def __init__(self, size: int, embedding_size: int) -> None:
+        super().__init__(nn.Linear(size, embedding_size), nn.ReLU(), nn.Linear(embedding_size, embedding_size))
+
+
+@dataclass(frozen=True)
+class Losses:
+    alignment: Tensor
+    threads: Tensor
+    total: Tensor
+
+
+class HiERO(nn.Module, Checkpoint):
+    """A hierarchy-aware encoder of video segments (ICCV 2025).
+
+    >>> model = HiERO(ModelConfig(input_size=256))
+    >>> levels = model(torch.randn(1, 100, 256))
+    >>> [tuple(level.features.shape) for level in levels]
+    [(1, 100, 768), (1, 50, 768), (1, 25, 768)]
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.project = nn.Linear(config.input_size, config.hidden_size)
+        self.encoder = TemporalEncoder(config)
+        self.decoder = FunctionAwareDecoder(config)
+        self.video_head = VideoHead(config.hidden_size, config.embedding_size)
+        self.text_head = TextHead(config.text_size, config.embedding_size)
+
+    def forward(
+        self, features: Tensor, mask: Tensor | None = None, times: Tensor | None = None, *, threads: bool | None = None
+    ) -> list[Level]:
+        """Enrich a batch of videos: features (B, T, F), mask (B, T), times (B, T) in seconds → levels 0 … depth − 1.
+
+        mask marks each video's nodes, a prefix of T (default: all). times default to the clock of the config.
+        threads: Cut & Match on or off; by default on while training and otherwise as configured.
+        Bad input raises InputError and names the argument.
+        """
+        mask, times = check_batch(features, mask, times, self.config)
+        if threads is None:
+            threads = self.training or self.config.threads_at_inference
+        spacing_s = None if self.config.behaviour.rounded_times else uniform_spacing(times, mask)
+        return self.enrich(features, mask, times, spacing_s, threads=threads)
+
+    def enrich(self, features: Tensor, mask: Tensor, times: Tensor, spacing_s: float | None, *, threads: bool) -> list[Level]:
+        """`forward` without looking at the data: no checks, and the spacing is given (None: irregular times)."""
+        features = self.project(torch.where(mask[..., None], features, 0))  # whatever stands in the padding
+        levels = self.encoder(Level(features, mask, times, spacing_s))
+        return self.decoder(levels, cut=threads)
+
+    def embed_video(self, features: Tensor) -> Tensor:
+        """Decoder features (…, D) → unit vectors in the shared space (…, E)."""
+        return F.normalize(self.video_head(features), dim=-1)
+
+    def embed_text(self, vectors: Tensor) -> Tensor:
+        """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
+        return F.normalize(self.text_head(vectors), dim=-1)
+
+    def losses(self, levels: list[Level], texts: Tensor, text_times: Tensor, text_mask: Tensor, config: LossConfig) -> Losses:
+        """L = L_vna + L_ft for a batch: texts (B, M, text_size), text_times and text_mask (B, M)."""
+        nodes, times, mask = levels[0].features, levels[0].times, levels[0].mask
+        if not torch.compiler.is_compiling():  # compiled steps have fixed shapes
+            nodes, times, mask = gather_reachable(nodes, times, mask, text_times, text_mask, config)
+        alignment = alignment_loss(self.video_head(nodes), times, mask, self.text_head(texts), text_times, text_mask, config)
+        tighten = alignment.new_zeros(())
+        cut = [level for level in levels if level.threads is not None]
+        if cut and config.thread_weight:
+            project = self.video_head if config.projected_threads else nn.Identity()
+            tighten = thread_loss([(project(level.features), level.threads) for level in cut], config.temperature)
+        total = config.alignment_weight * alignment + config.thread_weight * tighten
+        return Losses(alignment, tighten, total)

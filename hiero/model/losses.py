@@ -1,0 +1,196 @@
+"""The two losses of the paper (Sec. 3.2): align nodes with narrations, tighten threads.
+
+Both are −log of a share of softmax mass, log Σ_all − log Σ_positive. The large similarity matrix between all nodes and all
+narrations of a batch is never stored: `paired_logsumexp` walks it in row blocks and computes each block again for the gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from hiero.config import LossConfig
+
+BLOCK = 2**26  # entries of the similarity matrix held at once
+
+
+def alignment_loss(
+    nodes: Tensor,
+    node_times: Tensor,
+    node_mask: Tensor,
+    texts: Tensor,
+    text_times: Tensor,
+    text_mask: Tensor,
+    config: LossConfig,
+    level: int | Tensor = 0,
+) -> Tensor:
+    """L_vna: a node's narrations are those of its video within w = 2^level/α seconds; all others push it away.
+
+        v2t = mean over nodes of −log( Σ_{n ∈ P} e^{v·n/τ} / Σ_{n ∈ P ∪ N} e^{v·n/τ} ),   t2v the same over narrations
+
+    nodes (B, T, E), texts (B, M, E): h_v and h_t outputs, normalised here; times and masks (B, T), (B, M);
+    level: one for all, or (B, T). Nodes and narrations without a positive take no part, not even as negatives.
+    With β > 0 a same-video negative must lie within 2^level·β/α seconds. `sym` is the sum of both directions.
+    A batch without positives gives 0.
+    """
+    scale = 2.0 ** torch.as_tensor(level, device=nodes.device)
+    window = (scale / config.alpha).to(node_times).expand_as(node_times)
+    gap = (node_times[:, :, None] - text_times[:, None, :]).abs()  # (B, T, M)
+    positive = (gap <= window[..., None]) & node_mask[:, :, None] & text_mask[:, None, :]
+    node_used, text_used = positive.any(2), positive.any(1)
+
+    nodes = F.normalize(_wide(nodes), dim=-1)
+    texts = F.normalize(texts.to(nodes.dtype), dim=-1)
+    own = (nodes @ texts.mT) / config.temperature  # (B, T, M), a video with its own narrations
+    positive_only = own.masked_fill(~positive, -torch.inf)
+    excluded = None
+    if config.beta > 0:
+        excluded = gap > (window * config.beta)[..., None]
+    with_precision = [x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x for x in (nodes, texts)]
+    per_node, per_text = paired_logsumexp(*with_precision, config.temperature, node_used, text_used, excluded)
+
+    loss = nodes.new_zeros(())
+    if config.mode in ("v2t", "sym"):
+        loss = loss + _mean_gap(per_node, _safe_logsumexp(positive_only, 2, node_used), node_used)
+    if config.mode in ("t2v", "sym"):
+        loss = loss + _mean_gap(per_text, _safe_logsumexp(positive_only, 1, text_used), text_used)
+    return loss
+
+
+def gather_reachable(
+    features: Tensor, times: Tensor, mask: Tensor, text_times: Tensor, text_mask: Tensor, config: LossConfig
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Only the level-0 nodes that have a positive, moved together: the others take no part in L_vna, so h_v can skip them.
+
+    (B, T, D), (B, T), (B, T) → the same with T cut to the most that any video has. Its size depends on the data.
+    """
+    near = (times[:, :, None] - text_times[:, None, :]).abs() <= 1 / config.alpha
+    used = (near & text_mask[:, None, :]).any(2) & mask
+    order = (~used).int().argsort(dim=1, stable=True)[:, : max(1, int(used.sum(1).max()))]
+    return features.gather(1, order[..., None].expand(-1, -1, features.shape[2])), times.gather(1, order), used.gather(1, order)
+
+
+def _safe_logsumexp(x: Tensor, dim: int, used: Tensor) -> Tensor:
+    """log Σ exp along `dim`, 0 with zero gradient where nothing is `used` (there every entry is −∞)."""
+    x = torch.where(used.unsqueeze(dim), x, 0.0)
+    return torch.where(used, x.logsumexp(dim), 0.0)
+
+
+def _mean_gap(total: Tensor, positive: Tensor, used: Tensor) -> Tensor:
+    return torch.where(used, total - positive, 0.0).sum() / used.sum().clamp_min(1)
+
+
+def paired_logsumexp(
+    nodes: Tensor, texts: Tensor, temperature: float, node_used: Tensor, text_used: Tensor, excluded: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """log Σ exp(v·n/τ) over all used narrations for each node (B, T), and over all used nodes for each narration (B, M).
+
+    excluded (B, T, M): same-video pairs to leave out. Rows that are not used give 0. Products are taken in the precision
+    of the inputs, sums in single precision or better.
+    """
+    return _PairedLogSumExp.apply(nodes, texts, temperature, node_used, text_used, excluded)  # type: ignore[no-any-return]
+
+
+def _blocks(num_videos: int, length: int, num_texts: int) -> list[slice]:
+    """Videos whose rows together stay within a block."""
+    step = max(1, BLOCK // max(1, length * num_texts))
+    return [slice(i, min(i + step, num_videos)) for i in range(0, num_videos, step)]
+
+
+def _logits(nodes: Tensor, texts: Tensor, temperature: float, used: Tensor, excluded: Tensor | None, block: slice) -> Tensor:
+    """(rows of the block, B·M) similarities, −∞ where a narration is not a candidate for a node."""
+    rows = nodes[block]
+    logits = _wide(rows.flatten(0, 1) @ texts.flatten(0, 1).mT) / temperature
+    logits = logits.masked_fill(~used.flatten(), -torch.inf)
+    if excluded is not None:
+        video = torch.arange(len(nodes), device=nodes.device)
+        same = video[block, None] == video  # (b, B)
+        drop = excluded[block][:, :, None, :] & same[:, None, :, None]  # (b, T, B, M)
+        logits = logits.masked_fill(drop.flatten(0, 1).flatten(1), -torch.inf)
+    return logits
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+class _PairedLogSumExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, nodes, texts, temperature, node_used, text_used, excluded):  # type: ignore[no-untyped-def]
+        batch, length, _ = nodes.shape
+        per_node = []
+        per_text = _wide(nodes.new_full((texts.shape[0] * texts.shape[1],), -torch.inf))
+        blocks = _blocks(batch, length, per_text.numel())
+        for block in blocks:
+            logits = _logits(nodes, texts, temperature, text_used, excluded, block)
+            per_node.append(logits.logsumexp(1))
+            logits = logits.masked_fill(~node_used[block].flatten()[:, None], -torch.inf)
+            per_text = torch.logaddexp(per_text, logits.logsumexp(0))
+        over_texts = torch.cat(per_node).view(batch, length)
+        over_nodes = per_text.view(text_used.shape)
+        # An unused row may have no candidate at all; a finite stand-in keeps exp() in the gradient finite.
+        over_texts = torch.where(node_used, over_texts, 0.0)
+        over_nodes = torch.where(text_used, over_nodes, 0.0)
+        whole = logits if len(blocks) == 1 else None  # a single block is small enough to keep
+        ctx.save_for_backward(nodes, texts, node_used, text_used, excluded, over_texts, over_nodes, whole)
+        ctx.temperature = temperature
+        return over_texts, over_nodes
+
+    @staticmethod
+    def backward(ctx, grad_node, grad_text):  # type: ignore[no-untyped-def]
+        nodes, texts, node_used, text_used, excluded, over_texts, over_nodes, whole = ctx.saved_tensors
+        grad_node = torch.where(node_used, grad_node, 0.0)
+        grad_text = torch.where(text_used, grad_text, 0.0).flatten()
+        flat_texts = texts.flatten(0, 1)
+        to_nodes, to_texts = [], _wide(torch.zeros_like(flat_texts))
+        for block in _blocks(*nodes.shape[:2], len(flat_texts)):
+            logits = _logits(nodes, texts, ctx.temperature, text_used, excluded, block) if whole is None else whole
+            used = node_used[block].flatten()[:, None]
+            share = torch.where(used, (logits - over_texts[block].flatten()[:, None]).exp(), 0.0)
+            weight = share * grad_node[block].flatten()[:, None]
+            share = torch.where(used, (logits - over_nodes.flatten()).exp(), 0.0)
+            weight = ((weight + share * grad_text) / ctx.temperature).to(nodes.dtype)
+            to_nodes.append(weight @ flat_texts)
+            to_texts = to_texts + weight.mT @ nodes[block].flatten(0, 1)
+        return torch.cat(to_nodes).view_as(nodes), to_texts.to(texts.dtype).view_as(texts), None, None, None, None
+
+
+def thread_loss(levels: list[tuple[Tensor, Tensor]], temperature: float = 0.05) -> Tensor:
+    """L_ft: a node's similarity should lie with the nodes of its own thread.
+
+        mean over nodes i of −log( Σ_{j: cⱼ = cᵢ} e^{xᵢ·xⱼ/τ} / Σⱼ e^{xᵢ·xⱼ/τ} ),   j in the same video and level, i included
+
+    levels: pairs of features (B, T, D), normalised here, and threads (B, T), negative where a node takes no part.
+    One mean over the nodes of all levels. Without any node it gives 0.
+    """
+    total: Tensor | None = None
+    count: Tensor | None = None
+    for x, threads in levels:
+        x = F.normalize(_wide(x), dim=-1)
+        step = max(1, BLOCK // max(1, x.shape[0] * x.shape[1]))
+        for rows in range(0, x.shape[1], step):
+            part = _thread_rows(x[:, rows : rows + step], threads[:, rows : rows + step], x, threads, temperature, step)
+            total = part if total is None else total + part
+        num = (threads >= 0).sum()
+        count = num if count is None else count + num
+    if total is None or count is None:
+        raise ValueError("thread_loss needs at least one level")
+    return total / count.clamp_min(1)
+
+
+def _thread_rows(rows: Tensor, own: Tensor, x: Tensor, threads: Tensor, temperature: float, step: int) -> Tensor:
+    if x.shape[1] > step:  # long videos: compute each block again for the gradient instead of keeping it
+        return checkpoint(_thread_gap, rows, own, x, threads, temperature, use_reentrant=False)  # type: ignore[no-any-return]
+    return _thread_gap(rows, own, x, threads, temperature)
+
+
+def _thread_gap(rows: Tensor, own: Tensor, x: Tensor, threads: Tensor, temperature: float) -> Tensor:
+    """Sum over the given rows of log Σ_all − log Σ_own thread."""
+    logits = rows @ x.mT / temperature
+    used = own >= 0
+    # A row that takes no part sees everything, itself included, so that no sum is empty; it is dropped below.
+    every = logits.masked_fill((threads < 0)[:, None, :] & used[..., None], -torch.inf)
+    same = logits.masked_fill((threads[:, None, :] != own[..., None]) & used[..., None], -torch.inf)
+    return torch.where(used, every.logsumexp(-1) - same.logsumexp(-1), 0.0).sum()

@@ -1,0 +1,180 @@
+"""Import of the authors' checkpoints (hiero_omnivore.pth, hiero_egovlp.pth, hiero_lavila-l.pth).
+
+They pickle an OmegaConf configuration beside the weights. It is read as inert data, without omegaconf.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hiero.config import Behaviour, LossConfig, ModelConfig
+from hiero.errors import InputError
+from hiero.files import replacing
+from hiero.model.checkpoint import TEXT_ENCODER, write_checkpoint
+from hiero.model.hiero import HiERO
+from hiero.pickles import Opaque, read_torch
+from hiero.records import Clock
+
+OMEGACONF = frozenset(
+    {f"omegaconf.{name}" for name in ("dictconfig.DictConfig", "listconfig.ListConfig", "base.ContainerMetadata", "base.Metadata")}
+    | {f"omegaconf.nodes.{kind}Node" for kind in ("Any", "Integer", "Float", "String", "Boolean", "Enum", "Bytes", "Path")}
+    | {"typing.Any", "builtins.int", "builtins.float", "builtins.str", "builtins.bool", "builtins.list", "builtins.dict"}
+)
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a release checkpoint holds, in our terms. text_encoder keeps its own layout (transformers' DistilBERT, CLIP)."""
+
+    config: ModelConfig
+    losses: LossConfig
+    state: dict[str, Tensor]
+    text_encoder: dict[str, Tensor]
+    source: dict[str, Any]
+
+    def model(self) -> HiERO:
+        model = HiERO(self.config)
+        model.load_state_dict(self.state)
+        return model.eval()
+
+    def save(self, folder: Path) -> None:
+        """As a model folder; the original configuration is kept in config.json under `source`."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.text_encoder:
+            with replacing(folder / TEXT_ENCODER) as path:
+                save_file({name: value.contiguous() for name, value in self.text_encoder.items()}, path)
+        task = self.source.get("task", {})
+        extra = {
+            "losses": self.losses.to_dict(),
+            "text_encoder": {"name": task.get("text_encoder"), "file": TEXT_ENCODER if self.text_encoder else None},
+            "source": self.source,
+        }
+        write_checkpoint(folder, self.config, self.state, extra)
+
+
+def read_released(path: Path | str) -> Released:
+    """Read a checkpoint of the release, refusing anything that is not one."""
+    path = Path(path)
+    raw = read_torch(path, opaque=OMEGACONF)
+    if not isinstance(raw, dict) or not {"model", "task", "config"} <= set(raw):
+        raise InputError(f"{path}: not a HiERO checkpoint; expected the entries model, task and config")
+    source = resolve(plain(raw["config"]))
+    try:
+        config, losses = _configs(source, raw["model"], raw["task"])
+        state, text_encoder = _convert(raw["model"], raw["task"])
+    except KeyError as error:
+        raise InputError(f"{path}: not a HiERO checkpoint of the released layout, {error} is missing") from error
+    with torch.device("meta"):
+        expected = {name: tuple(value.shape) for name, value in HiERO(config).state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in state.items()}
+    if wrong := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
+        lines = [f"{name}: expected {expected.get(name)}, found {found.get(name)}" for name in wrong[:8]]
+        raise InputError(f"{path}: weights do not fit its configuration\n  " + "\n  ".join(lines))
+    return Released(config, losses, state, text_encoder, source)
+
+
+def plain(node: Any) -> Any:
+    """A pickled OmegaConf tree as dicts, lists and values."""
+    if not isinstance(node, Opaque):
+        return node
+    state = node.state if isinstance(node.state, dict) else {}
+    if "_val" in state:
+        return plain(state["_val"])
+    content = state.get("_content")
+    if isinstance(content, dict):
+        return {str(key): plain(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [plain(value) for value in content]
+    return content
+
+
+def resolve(tree: Any) -> Any:
+    """Replace interpolations ${a.b} that name another entry of the tree; others stay as text."""
+
+    def look_up(name: str, depth: int) -> Any:
+        node = tree
+        for part in name.split("."):
+            if not isinstance(node, dict) or part not in node:
+                return f"${{{name}}}"
+            node = node[part]
+        return walk(node, depth + 1)
+
+    def walk(node: Any, depth: int = 0) -> Any:
+        if depth > 32:
+            raise InputError("the checkpoint's configuration refers to itself")
+        if isinstance(node, dict):
+            return {key: walk(value, depth) for key, value in node.items()}
+        if isinstance(node, list):
+            return [walk(value, depth) for value in node]
+        if isinstance(node, str) and (whole := re.fullmatch(r"\$\{([\w.]+)\}", node)):
+            return look_up(whole[1], depth)
+        return node
+
+    return walk(tree)
+
+
+def _configs(source: dict[str, Any], model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[ModelConfig, LossConfig]:
+    """Sizes come from the weights themselves, the rest from the configuration."""
+    settings, losses, features = source["model"], source["task"], source.get("features", {})
+    stages = {int(name.split(".")[1]) for name in model if name.startswith("up_stages.")}
+    layers = {name.split(".")[2] for name in model if name.endswith(".lin_rel.weight") and name.startswith("up_stages.0.")}
+    config = ModelConfig(
+        input_size=model["proj.1.weight"].shape[1],
+        hidden_size=model["proj.1.weight"].shape[0],
+        embedding_size=task["projector.net.4.weight"].shape[0],
+        text_size=task["text_proj.0.weight"].shape[1],
+        depth=len(stages),
+        num_layers=len(layers),
+        gate_size=model["up_stages.0.module_1.lin_pos.0.weight"].shape[0],
+        radius_s=float(settings.get("k", 1.0)),
+        num_threads=int(settings.get("n_clusters", 4)),
+        sample_points=int(settings.get("clustering_sample_points", 32)),
+        dropout=float(settings.get("dropout", 0.1)),
+        threads_at_inference=bool(settings.get("clustering_at_inference", False)),
+        random_state=42,
+        backbone=features.get("name"),
+        clock=Clock(fps=float(features.get("fps", 30.0)), stride=float(features.get("stride", 16))),
+        behaviour=Behaviour.released(),
+    )
+    return config, LossConfig(
+        alpha=float(losses.get("alpha", 1.0)),
+        beta=float(losses.get("beta", -1.0)),
+        temperature=float(losses.get("temperature", 0.05)),
+        mode=losses.get("contrastive_mode", "sym"),
+        alignment_weight=float(losses.get("loss_weight", 1.0)),
+        thread_weight=float(losses.get("proc_loss_weight", 1.0)),
+    )
+
+
+def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Rename the released weights to ours; the two matrices of a TDGC become one."""
+    state = {"project.weight": model["proj.1.weight"], "project.bias": model["proj.1.bias"]}
+    for name, value in model.items():
+        if match := re.fullmatch(r"(up|down)_stages\.(\d+)\.module_(\d+)\.(.+)", name):
+            side, stage, module, rest = match[1], match[2], int(match[3]), match[4]
+            prefix = f"{'encoder' if side == 'up' else 'decoder'}.stages.{stage}"
+            if rest == "lin_rel.weight":
+                old = name.removesuffix("lin_rel.weight")
+                layer = f"{prefix}.layers.{(module - 1) // 2}"
+                state[f"{layer}.mix.weight"] = torch.cat([model[old + "lin_root.weight"], value])
+                state[f"{layer}.mix.bias"] = torch.cat([model[old + "bias"].flatten(), model[old + "lin_rel.bias"]])
+                for part in ("0.weight", "0.bias", "2.weight", "2.bias"):
+                    state[f"{layer}.gate.{part}"] = model[f"{old}lin_pos.{part}"]
+            elif rest in ("weight", "bias") and f"{name.rsplit('.', 1)[0]}.lin_rel.weight" not in model:
+                state[f"{prefix}.norm.{rest}"] = value
+    for ours, theirs in ((0, 1), (1, 2), (3, 4)):
+        for part in ("weight", "bias"):
+            state[f"video_head.{ours}.{part}"] = task[f"projector.net.{theirs}.{part}"]
+    for layer in (0, 2):
+        for part in ("weight", "bias"):
+            state[f"text_head.{layer}.{part}"] = task[f"text_proj.{layer}.{part}"]
+    text_encoder = {name.removeprefix("text_model."): value for name, value in task.items() if name.startswith("text_model.")}
+    return state, text_encoder

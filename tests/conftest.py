@@ -1,0 +1,56 @@
+"""Shared fixtures: the parity files of the release, and helpers to pad them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from safetensors.torch import load_file
+from torch import Tensor
+
+from hiero.model.released import Released, read_released
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+settings.register_profile("hiero", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("hiero")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # workers share the cores
+
+
+def load(name: str) -> dict[str, Tensor]:
+    return load_file(FIXTURES / f"{name}.safetensors")
+
+
+def load_json(name: str):
+    return json.loads((FIXTURES / f"{name}.json").read_text())
+
+
+def pad(x: Tensor, video: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]:
+    """Concatenated videos (N, …) → (B, T, …) and their mask (B, T)."""
+    parts = [x[video == v] for v in range(int(video.max()) + 1)]
+    length = max(map(len, parts))
+    out = x.new_full((len(parts), length, *x.shape[1:]), fill)
+    mask = torch.zeros(len(parts), length, dtype=torch.bool)
+    for i, part in enumerate(parts):
+        out[i, : len(part)] = part
+        mask[i, : len(part)] = True
+    return out, mask
+
+
+def close(actual: Tensor, expected: Tensor, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
+
+
+@pytest.fixture(scope="session")
+def released() -> Released:
+    return read_released(FIXTURES / "official_small.pth")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
