@@ -18,12 +18,14 @@ from torch import Tensor
 from hiero.model.spectral import spectral_cut
 
 
-def make_video(num: int, num_threads: int = 8, width: int = 768, noise: float = 0.6, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Nodes of interleaved threads: stretches of 20 to 120 nodes, each of one thread, around that thread's direction."""
+def make_video(
+    num: int, num_threads: int = 8, width: int = 768, noise: float = 0.6, seed: int = 0, longest: int = 120
+) -> tuple[Tensor, Tensor]:
+    """Nodes of interleaved threads: stretches of up to `longest` nodes, each of one thread, around that thread's direction."""
     generator = torch.Generator().manual_seed(seed)
     labels: list[int] = []
     while len(labels) < num:
-        length = int(torch.randint(20, 120, (), generator=generator))
+        length = int(torch.randint(longest // 6, longest, (), generator=generator))
         labels += [int(torch.randint(num_threads, (), generator=generator))] * length
     truth = torch.tensor(labels[:num])
     centres = torch.nn.functional.normalize(torch.randn(num_threads, width, generator=generator), dim=1)

@@ -64,6 +64,8 @@ def embed_exactly(
     if form == "sklearn":
         s.diagonal(dim1=1, dim2=2).zero_()
     m, degree = normalise(s)
+    if mask is not None:
+        m.diagonal(dim1=1, dim2=2).masked_fill_(~mask, -2)  # below every true eigenvalue, so that padding comes last
     if m.shape[-1] <= DECOMPOSE_UP_TO:
         values, vectors = leading_eigenvectors(m, num)
     else:

@@ -104,7 +104,7 @@ class TDGC(nn.Module):
     def gate_at(self, distance: Tensor) -> Tensor:
         """w for distances (…) → (…, D)."""
         if distance.ndim:
-            return self.gate(distance[..., None])
+            return self.gate(distance[..., None].to(self.mix.weight.dtype))
         first, act, last, squash = self.gate  # one distance for all: sums instead of two products with a single row
         hidden = act(first.weight[:, 0] * distance + first.bias)
         return squash((last.weight * hidden).sum(-1) + last.bias)

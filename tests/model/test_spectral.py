@@ -1,0 +1,199 @@
+"""The spectral cut: against scikit-learn, its two paths against each other, and the inputs that break clustering."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.metrics import adjusted_rand_score
+
+from benchmarks.spectral import make_video
+from hiero.errors import InputError
+from hiero.model import spectral
+from hiero.model.eigen import krylov_eigenvectors, leading_eigenvectors
+from hiero.model.kmeans import draw, kmeans, renumber
+from hiero.model.spectral import choose_num_threads, embed_exactly, normalise, similarity, spectral_cut
+from tests.conftest import close
+
+
+def by_scikit_learn(x: torch.Tensor, num: int, kappa: float) -> np.ndarray:
+    unit = torch.nn.functional.normalize(x.double(), dim=1).numpy()
+    return SpectralClustering(num, affinity="precomputed", random_state=0).fit_predict(np.exp((unit @ unit.T - 1) / kappa))
+
+
+@pytest.mark.parametrize("kappa", [0.05, 0.5])
+@pytest.mark.parametrize("num_threads", [2, 5, 9])
+@pytest.mark.parametrize("num_nodes", [300, 1300])  # full decomposition, and a few eigenvectors
+def test_exact_agrees_with_scikit_learn(kappa, num_threads, num_nodes):
+    x, truth = make_video(num_nodes, num_threads, width=64, noise=0.5, longest=12)
+    found = spectral_cut(x, num_threads, kappa=kappa, method="exact")
+    assert adjusted_rand_score(by_scikit_learn(x, num_threads, kappa), found) >= 0.98
+    assert adjusted_rand_score(truth, found) >= 0.98
+
+
+@pytest.mark.parametrize("kappa", [0.05, 0.5])
+@pytest.mark.parametrize("form", ["sklearn", "training"])
+def test_landmarks_agree_with_exact(kappa, form):
+    x, truth = make_video(6000, 6, width=64, noise=0.5)
+    exact = spectral_cut(x, 6, kappa=kappa, method="exact", form=form)
+    fast = spectral_cut(x, 6, kappa=kappa, method="landmarks", form=form)
+    assert adjusted_rand_score(exact, fast) >= 0.95
+    assert adjusted_rand_score(truth, fast) >= 0.95
+
+
+@pytest.mark.parametrize("form", ["sklearn", "training"])
+def test_landmarks_on_all_nodes_are_exact(form):
+    """With every node a landmark the extension gives back the eigenvectors themselves."""
+    x, _ = make_video(200, 4, width=32, longest=12)
+    values, vectors = embed_exactly(x.double()[None], 4, 0.5, form=form)
+    other_values, other = spectral.embed_by_landmarks(x.double(), 4, 0.5, form=form)
+    close(other_values, values[0], rtol=1e-9, atol=1e-9)
+    close(other, vectors[0], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kappa", [0.02, 0.1, 1.0])
+def test_a_few_eigenvectors_without_decomposing(kappa):
+    """Crowded eigenvalues (small κ, almost separate pieces) included."""
+    torch.manual_seed(3)
+    x, _ = make_video(900, 7, width=24, noise=2.0)
+    m, _ = normalise(similarity(x[None], kappa))
+    values, vectors = krylov_eigenvectors(m[0], 6)
+    expected = torch.linalg.eigvalsh(m[0].double()).flip(0)[:6]
+    close(values.double(), expected, rtol=0, atol=1e-5)
+    close(m[0] @ vectors, vectors * values, rtol=0, atol=3e-4)
+    close(vectors.mT @ vectors, torch.eye(6), rtol=0, atol=1e-4)
+
+
+@given(st.integers(1, 20), st.integers(0, 2**31))
+def test_leading_eigenvectors(size, seed):
+    torch.manual_seed(seed)
+    a = torch.randn(3, size, size, dtype=torch.float64)
+    a = a + a.mT
+    num = max(1, size // 2)
+    values, vectors = leading_eigenvectors(a, num)
+    close(a @ vectors, vectors * values[:, None], rtol=1e-8, atol=1e-8)
+    assert (values.diff(dim=1) <= 0).all()
+
+
+@pytest.mark.parametrize("method", ["exact", "landmarks"])
+@pytest.mark.parametrize("form", ["sklearn", "training"])
+@given(
+    num_nodes=st.integers(1, 12), num_threads=st.integers(1, 15), kind=st.sampled_from(["random", "equal", "zero", "pairs"]),
+    kappa=st.sampled_from([0.01, 0.05, 0.5]), seed=st.integers(0, 2**31),
+)  # fmt: skip
+def test_anything_gives_labels(method, form, num_nodes, num_threads, kind, kappa, seed):
+    """K ≥ N, duplicates, zero vectors."""
+    torch.manual_seed(seed)
+    x = torch.randn(num_nodes, 4)
+    if kind == "equal":
+        x = x[:1].repeat(num_nodes, 1)
+    if kind == "zero":
+        x[:: 2] = 0
+    if kind == "pairs":
+        x = x.repeat_interleave(2, dim=0)[:num_nodes]
+    labels = spectral_cut(x, num_threads, kappa=kappa, method=method, form=form)
+    assert labels.shape == (num_nodes,)
+    assert labels.min() == 0
+    assert labels[0] == 0
+    assert labels.max() < min(num_threads, num_nodes)
+
+
+def test_padding_does_not_change_the_cut():
+    videos = [make_video(n, 3, width=16, noise=0.3, seed=n, longest=8)[0] for n in (60, 35, 7)]
+    mask = torch.arange(60) < torch.tensor([[60], [35], [7]])
+    batch = torch.zeros(3, 60, 16)
+    for i, video in enumerate(videos):
+        batch[i, : len(video)] = video
+    together = spectral_cut(batch, 3, mask=mask, kappa=0.5)
+    for i, video in enumerate(videos):
+        assert together[i, : len(video)].equal(spectral_cut(video, 3, kappa=0.5))
+        assert (together[i, len(video) :] == -1).all()
+
+
+def test_the_same_seed_gives_the_same_threads():
+    x = torch.randn(400, 8)  # no structure: the seed decides
+    assert spectral_cut(x, 6, random_state=5).equal(spectral_cut(x, 6, random_state=5))
+    assert not spectral_cut(x, 6, random_state=5).equal(spectral_cut(x, 6, random_state=6))
+
+
+def test_the_matrix_is_not_built_beyond_the_budget(monkeypatch):
+    largest = []
+    original = spectral.similarity
+
+    def watch(x, kappa, mask=None):
+        largest.append(x.shape[1])
+        return original(x, kappa, mask)
+
+    monkeypatch.setattr(spectral, "similarity", watch)
+    x, truth = make_video(5000, 4, width=16, noise=0.3)
+    labels = spectral_cut(x, 4, kappa=0.5, memory_budget=50 * 2**20)
+    assert max(largest) == spectral.NUM_LANDMARKS
+    assert adjusted_rand_score(truth, labels) >= 0.95
+
+
+@pytest.mark.parametrize("kappa", [0.05, 0.5])
+@pytest.mark.parametrize("num_threads", [2, 3, 5, 8, 12])
+def test_automatic_number_of_threads(kappa, num_threads):
+    x, truth = make_video(1500, num_threads, width=128, noise=0.6, seed=1)
+    assert len(spectral_cut(x, "auto", kappa=kappa).unique()) == len(truth.unique())
+
+
+def test_automatic_number_on_very_short_videos():
+    for n in (1, 2, 3):
+        assert spectral_cut(torch.randn(n, 4), "auto").shape == (n,)
+    assert choose_num_threads(torch.tensor([1.0])) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: spectral_cut(torch.zeros(0, 3), 2), "without empty dimensions"),
+        (lambda: spectral_cut(torch.zeros(3), 2), r"\(N, D\) or \(B, N, D\)"),
+        (lambda: spectral_cut(torch.zeros(4, 3), 0), "num_threads must be at least 1"),
+        (lambda: spectral_cut(torch.zeros(4, 3), 2, mask=torch.ones(4, dtype=torch.bool)), "mask goes with a batch"),
+        (lambda: spectral_cut(torch.zeros(2, 4, 3), "auto"), "one video at a time"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+# K-Means
+
+
+@given(st.integers(5, 60), st.integers(1, 5), st.integers(0, 2**31))
+def test_kmeans_is_as_tight_as_scikit_learn(num, num_clusters, seed):
+    torch.manual_seed(seed)
+    points = torch.randn(num, 2, dtype=torch.float64)
+
+    def spread(labels):
+        return sum(float((points[labels == c] - points[labels == c].mean(0)).square().sum()) for c in labels.unique())
+
+    ours = kmeans(points[None], num_clusters, num_restarts=16)[0]
+    theirs = torch.as_tensor(KMeans(num_clusters, n_init=10, random_state=0).fit_predict(points.numpy()))
+    assert spread(ours) <= 1.25 * spread(theirs) + 1e-9
+
+
+def test_kmeans_without_early_stop_is_the_same():
+    points = torch.randn(4, 32, 4)
+    free = kmeans(points, 4, num_iterations=60, early_stop=False)
+    assert kmeans(points, 4, num_iterations=60).equal(free)
+
+
+def test_draws_are_spread_and_seeded():
+    numbers = draw(200, 50, random_state=1, device=torch.device("cpu"))
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert abs(numbers.mean() - 0.5) < 0.01
+    assert abs(numbers.std() - 12**-0.5) < 0.01
+    assert not numbers.equal(draw(200, 50, random_state=2, device=torch.device("cpu")))
+
+
+def test_renumber_by_first_appearance():
+    labels = torch.tensor([[3, 3, 1, 0, 1], [2, 0, 2, 3, 3]])
+    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])
+    assert renumber(labels, 4, mask).tolist() == [[0, 0, 1, 2, 1], [0, 1, 0, -1, -1]]
