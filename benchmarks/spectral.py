@@ -1,6 +1,6 @@
 """The spectral cut against scikit-learn on one hour of nodes, and how it grows to ten hours. One run, one machine.
 
-    python -m benchmarks.spectral
+python -m benchmarks.spectral
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def against_sklearn(num: int = 6750, num_threads: int = 8) -> None:
         affinity = np.exp((unit @ unit.T - 1) / kappa)
         theirs = SpectralClustering(num_threads, affinity="precomputed", random_state=0).fit_predict(affinity)
         reference = time.perf_counter() - begin
-        print(f"  κ {kappa}, noise {noise}: scikit-learn {reference:.2f} s, ARI with truth {adjusted_rand_score(truth, theirs):.3f}")
+        print(
+            f"  κ {kappa}, noise {noise}: scikit-learn {reference:.2f} s, ARI with truth {adjusted_rand_score(truth, theirs):.3f}"
+        )
         for method in ("exact", "landmarks"):
             begin = time.perf_counter()
             ours = spectral_cut(x, num_threads, kappa=kappa, method=method)  # type: ignore[arg-type]
@@ -66,7 +68,10 @@ def alone(num: int) -> None:
     spectral_cut(x, 8, kappa=0.5)
     seconds = time.perf_counter() - begin
     peak = peak_memory()
-    print(f"{num:6d} nodes  {seconds:6.1f} s  {peak - before:5.2f} GiB more than before the cut, {peak:5.2f} GiB for the whole process", flush=True)
+    print(
+        f"{num:6d} nodes  {seconds:6.1f} s  {peak - before:5.2f} GiB more than before, {peak:5.2f} GiB for the whole process",
+        flush=True,
+    )
 
 
 def peak_memory() -> float:

@@ -1,7 +1,7 @@
 """One training step at paper size: the edge-list oracle against ours, plain and captured, in one run.
 
-    python -m benchmarks.step                 # CPU: float32, one thread per core
-    python -m benchmarks.step --device cuda   # GPU: bf16, compiled and captured; memory at batch 64
+python -m benchmarks.step                 # CPU: float32, one thread per core
+python -m benchmarks.step --device cuda   # GPU: bf16, compiled and captured; memory at batch 64
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class EdgeListStep(TrainStep):
 
         def cut(features, video, level):  # type: ignore[no-untyped-def]
             padded = features.detach().view(batch, -1, features.shape[1])
-            return cut_threads(padded, torch.ones(padded.shape[:2], dtype=torch.bool, device=padded.device), self.model.config).flatten()
+            return cut_threads(
+                padded, torch.ones(padded.shape[:2], dtype=torch.bool, device=padded.device), self.model.config
+            ).flatten()
 
         levels = EdgeListHiERO(self.model, cut, fast_pool=True)(x.features.flatten(0, 1), x.times.flatten(), video)
         text_video = torch.arange(batch, device=video.device).repeat_interleave(x.texts.shape[1])
@@ -139,7 +141,8 @@ def convergence(num_steps: int = 300) -> None:
     for i in range(num_steps):
         a, b = plain(data[i % 16]), fast(data[i % 16])
         if i < 3 or (i + 1) % 50 == 0:
-            print(f"{i + 1:4d}   {a.alignment.item():8.4f} {a.threads.item():8.4f}        {b.alignment.item():8.4f} {b.threads.item():8.4f}", flush=True)
+            row = [loss.item() for loss in (a.alignment, a.threads, b.alignment, b.threads)]
+            print(f"{i + 1:4d}" + "      {:8.4f} {:8.4f}".format(*row[:2]) + "        {:8.4f} {:8.4f}".format(*row[2:]), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ app = App(
     help="Hours of first-person video in, a searchable hierarchy of what was done out.",
     version=hiero.__version__,
     help_format="markdown",
+    suppress_keyboard_interrupt=False,
 )
 
 
@@ -236,7 +237,13 @@ def _progress(title: str, total: int) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[now]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total, now="")
         yield lambda name: progress.update(task, advance=1, now=name)

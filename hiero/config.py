@@ -31,7 +31,7 @@ class Record:
         return cls(**{**values, **nested})
 
     def replace(self, **changes: Any) -> Self:
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+        return dataclasses.replace(self, **changes)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ except those that the caller maps to an inert `Opaque`, which keeps what it is g
 from __future__ import annotations
 
 import pickle
+import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Collection
@@ -21,6 +22,7 @@ DTYPES = {
     "BoolStorage": "bool",
 }  # fmt: skip
 MAX_PICKLE_BYTES = 64 * 2**20
+DAMAGE = (pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, IndexError, ValueError, TypeError, AttributeError)
 
 
 class Opaque:
@@ -53,7 +55,7 @@ def read_torch(path: Path | str, opaque: Collection[str] = ()) -> Any:
                 return _Reader(file, archive, root, path, frozenset(opaque)).load()
     except InputError:
         raise
-    except (pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+    except (*DAMAGE, OSError, RuntimeError) as error:
         raise InputError(f"{path}: damaged or not a torch file ({error})") from error
 
 
@@ -62,8 +64,10 @@ def _read_legacy(path: Path) -> Any:
     import torch
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's advice on protocols, for files that are refused anyway
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except (*DAMAGE, OSError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "it is empty or cut short"
         raise InputError(f"{path}: not a torch file that holds only data ({reason})") from error
 
@@ -121,4 +125,3 @@ def _rebuild(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int
 
 def _rebuild_parameter(data: Any, *_: Any) -> Any:
     return data
-

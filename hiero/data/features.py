@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,9 @@ def read_features(path: Path | str, width: int | None = None) -> Tensor:
     tensor = tensor.float()
     bad = ~torch.isfinite(tensor).all(1)
     if bad.any():
-        raise InputError(f"{path}: NaN or infinite values in {int(bad.sum())} of {len(bad)} segments, first at {int(bad.nonzero()[0])}")
+        raise InputError(
+            f"{path}: NaN or infinite values in {int(bad.sum())} of {len(bad)} segments, first at {int(bad.nonzero()[0])}"
+        )
     return tensor
 
 
@@ -54,16 +58,13 @@ def _read_numpy(path: Path) -> Any:
     import numpy as np
 
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return torch.from_numpy(np.array(loaded))
-        return {name: torch.from_numpy(loaded[name]) for name in loaded.files}
-    except (ValueError, EOFError, OSError, TypeError, KeyError) as error:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return torch.from_numpy(loaded)
+            return {name: torch.from_numpy(loaded[name]) for name in loaded.files}
+    except (ValueError, EOFError, OSError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged, cut short or not plain numbers ({error})") from error
-    except Exception as error:  # zipfile raises its own kind
-        if type(error).__name__ == "BadZipFile":
-            raise InputError(f"{path}: damaged or cut short ({error})") from error
-        raise
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

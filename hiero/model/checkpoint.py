@@ -57,16 +57,31 @@ class Checkpoint(ModelHubMixin):
         write_checkpoint(save_directory, self.config, model.state_dict())
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, map_location: str = "cpu", strict: bool = True, **hub: Any) -> Self:
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
+        """A model folder, or the id of one on a hub (with `revision`, `cache_dir`, `token` … as in huggingface_hub)."""
+        if Path(pretrained_model_name_or_path).is_dir():
+            return cls._from_pretrained(model_id=str(pretrained_model_name_or_path))
+        try:
+            return super().from_pretrained(str(pretrained_model_name_or_path), **options)
+        except InputError:
+            raise
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{pretrained_model_name_or_path}: neither a model folder here nor a model that could be fetched ({error})"
+            ) from error
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:
         folder = Path(model_id)
         if not folder.is_dir():
             folder = _download(model_id, hub)
         config, state = read_checkpoint(folder)
         model: Any = cls(config)  # type: ignore[call-arg]
-        missing, unexpected = model.load_state_dict(state, strict=False)
-        if missing or unexpected:
-            raise InputError(f"{folder / WEIGHTS}: missing {missing or 'nothing'}, unexpected {unexpected or 'nothing'}")
-        return model.to(map_location).eval()  # type: ignore[no-any-return]
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise InputError(f"{folder / WEIGHTS}: does not fit its config.json\n{error}") from error
+        return model.eval()
 
 
 def _download(model_id: str, hub: dict[str, Any]) -> Path:
@@ -75,10 +90,7 @@ def _download(model_id: str, hub: dict[str, Any]) -> Path:
     except ImportError:
         raise InputError(f"{model_id}: no such folder; to load from a hub, run: pip install huggingface_hub") from None
     options = {name: hub[name] for name in ("revision", "cache_dir", "force_download", "token", "local_files_only") if name in hub}
-    try:
-        return Path(snapshot_download(model_id, allow_patterns=[CONFIG, WEIGHTS, TEXT_ENCODER], **options))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{model_id}: neither a folder here nor a model that could be fetched ({error})") from error
+    return Path(snapshot_download(model_id, allow_patterns=[CONFIG, WEIGHTS, TEXT_ENCODER], **options))
 
 
 def write_checkpoint(folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
@@ -98,7 +110,9 @@ def read_checkpoint(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
 
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise InputError(f"{folder}: not a model folder, {name} is missing; authors' .pth files need hiero import-checkpoint first")
+            raise InputError(
+                f"{folder}: not a model folder, {name} is missing; authors' .pth files need hiero import-checkpoint first"
+            )
     try:
         values = json.loads((folder / CONFIG).read_text())
         config = ModelConfig.from_dict(values["model"])
@@ -108,4 +122,3 @@ def read_checkpoint(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         return config, load_file(folder / WEIGHTS)
     except SafetensorError as error:
         raise InputError(f"{folder / WEIGHTS}: damaged or cut short ({error})") from error
-

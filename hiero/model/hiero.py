@@ -92,9 +92,9 @@ class HiERO(nn.Module, Checkpoint):
             nodes, times, mask = gather_reachable(nodes, times, mask, text_times, text_mask, config)
         alignment = alignment_loss(self.video_head(nodes), times, mask, self.text_head(texts), text_times, text_mask, config)
         tighten = alignment.new_zeros(())
-        cut = [level for level in levels if level.threads is not None]
+        project = self.video_head if config.projected_threads else nn.Identity()
+        cut = [(project(level.features), level.threads) for level in levels if level.threads is not None]
         if cut and config.thread_weight:
-            project = self.video_head if config.projected_threads else nn.Identity()
-            tighten = thread_loss([(project(level.features), level.threads) for level in cut], config.temperature)
+            tighten = thread_loss(cut, config.temperature)
         total = config.alignment_weight * alignment + config.thread_weight * tighten
         return Losses(alignment, tighten, total)

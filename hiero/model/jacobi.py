@@ -44,7 +44,7 @@ def _(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 if triton is not None:
 
-    @triton.jit
+    @triton.jit  # type: ignore[untyped-decorator]
     def _rotate(matrix, values, vectors, N: tl.constexpr, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
         half: tl.constexpr = N // 2
         row = tl.arange(0, N)[:, None]
@@ -53,7 +53,9 @@ if triton is not None:
         a = tl.load(matrix + at)
         v = tl.where(row == col, 1.0, 0.0)
         # After its rotation, the player in column `seat` moves to column `col` (0 stays; the others go round).
-        seat = tl.where(col == 0, 0, tl.where(col == 1, half, tl.where(col < half, col - 1, tl.where(col < N - 1, col + 1, half - 1))))
+        seat = tl.where(
+            col == 0, 0, tl.where(col == 1, half, tl.where(col < half, col - 1, tl.where(col < N - 1, col + 1, half - 1)))
+        )
         own, other = seat == row, seat == (row ^ half)
         diagonal, partner = row == col, col == (row ^ half)
         for _ in range(ROUNDS):

@@ -48,8 +48,11 @@ def alignment_loss(
     excluded = None
     if config.beta > 0:
         excluded = gap > (window * config.beta)[..., None]
-    with_precision = [x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x for x in (nodes, texts)]
-    per_node, per_text = paired_logsumexp(*with_precision, config.temperature, node_used, text_used, excluded)
+    kind = nodes.device.type
+    precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else nodes.dtype
+    per_node, per_text = paired_logsumexp(
+        nodes.to(precision), texts.to(precision), config.temperature, node_used, text_used, excluded
+    )
 
     loss = nodes.new_zeros(())
     if config.mode in ("v2t", "sym"):
@@ -90,7 +93,7 @@ def paired_logsumexp(
     excluded (B, T, M): same-video pairs to leave out. Rows that are not used give 0. Products are taken in the precision
     of the inputs, sums in single precision or better.
     """
-    return _PairedLogSumExp.apply(nodes, texts, temperature, node_used, text_used, excluded)  # type: ignore[no-any-return]
+    return _PairedLogSumExp.apply(nodes, texts, temperature, node_used, text_used, excluded)
 
 
 def _blocks(num_videos: int, length: int, num_texts: int) -> list[slice]:
@@ -145,7 +148,7 @@ class _PairedLogSumExp(torch.autograd.Function):
         grad_text = torch.where(text_used, grad_text, 0.0).flatten()
         flat_texts = texts.flatten(0, 1)
         to_nodes, to_texts = [], _wide(torch.zeros_like(flat_texts))
-        for block in _blocks(*nodes.shape[:2], len(flat_texts)):
+        for block in _blocks(nodes.shape[0], nodes.shape[1], len(flat_texts)):
             logits = _logits(nodes, texts, ctx.temperature, text_used, excluded, block) if whole is None else whole
             used = node_used[block].flatten()[:, None]
             share = torch.where(used, (logits - over_texts[block].flatten()[:, None]).exp(), 0.0)
@@ -182,7 +185,7 @@ def thread_loss(levels: list[tuple[Tensor, Tensor]], temperature: float = 0.05) 
 
 def _thread_rows(rows: Tensor, own: Tensor, x: Tensor, threads: Tensor, temperature: float, step: int) -> Tensor:
     if x.shape[1] > step:  # long videos: compute each block again for the gradient instead of keeping it
-        return checkpoint(_thread_gap, rows, own, x, threads, temperature, use_reentrant=False)  # type: ignore[no-any-return]
+        return checkpoint(_thread_gap, rows, own, x, threads, temperature, use_reentrant=False)
     return _thread_gap(rows, own, x, threads, temperature)
 
 

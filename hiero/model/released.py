@@ -72,6 +72,8 @@ def read_released(path: Path | str) -> Released:
         state, text_encoder = _convert(raw["model"], raw["task"])
     except KeyError as error:
         raise InputError(f"{path}: not a HiERO checkpoint of the released layout, {error} is missing") from error
+    except (RuntimeError, IndexError, AttributeError, TypeError) as error:
+        raise InputError(f"{path}: weights do not fit the released layout ({error})") from error
     with torch.device("meta"):
         expected = {name: tuple(value.shape) for name, value in HiERO(config).state_dict().items()}
     found = {name: tuple(value.shape) for name, value in state.items()}
@@ -166,15 +168,16 @@ def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[st
                 layer = f"{prefix}.layers.{(module - 1) // 2}"
                 state[f"{layer}.mix.weight"] = torch.cat([model[old + "lin_root.weight"], value])
                 state[f"{layer}.mix.bias"] = torch.cat([model[old + "bias"].flatten(), model[old + "lin_rel.bias"]])
-                for part in ("0.weight", "0.bias", "2.weight", "2.bias"):
-                    state[f"{layer}.gate.{part}"] = model[f"{old}lin_pos.{part}"]
+                for part in ("weight", "bias"):
+                    state[f"{layer}.gate.hidden.{part}"] = model[f"{old}lin_pos.0.{part}"]
+                    state[f"{layer}.gate.out.{part}"] = model[f"{old}lin_pos.2.{part}"]
             elif rest in ("weight", "bias") and f"{name.rsplit('.', 1)[0]}.lin_rel.weight" not in model:
                 state[f"{prefix}.norm.{rest}"] = value
     for ours, theirs in ((0, 1), (1, 2), (3, 4)):
         for part in ("weight", "bias"):
             state[f"video_head.{ours}.{part}"] = task[f"projector.net.{theirs}.{part}"]
-    for layer in (0, 2):
+    for index in (0, 2):
         for part in ("weight", "bias"):
-            state[f"text_head.{layer}.{part}"] = task[f"text_proj.{layer}.{part}"]
+            state[f"text_head.{index}.{part}"] = task[f"text_proj.{index}.{part}"]
     text_encoder = {name.removeprefix("text_model."): value for name, value in task.items() if name.startswith("text_model.")}
     return state, text_encoder

@@ -67,6 +67,24 @@ def timed_neighbours(group: Tensor, times: Tensor, reach: float) -> Neighbours:
     return Neighbours(tuple(link), tuple(distance), _count(heard, torch.zeros_like(times)))
 
 
+class Gate(nn.Module):
+    """How much a node at some distance in time matters, channel by channel: w = tanh(W₂ LeakyReLU(W₁ d + b₁) + b₂)."""
+
+    def __init__(self, size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(1, hidden_size)
+        self.out = nn.Linear(hidden_size, size)
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """(…) → (…, D)."""
+        if distance.ndim:
+            hidden = F.leaky_relu(self.hidden(distance[..., None].to(self.hidden.weight.dtype)), 0.01)
+            return torch.tanh(self.out(hidden))
+        # One distance for all: sums instead of two products with a single row.
+        hidden = F.leaky_relu(self.hidden.weight[:, 0] * distance + self.hidden.bias, 0.01)
+        return torch.tanh((self.out.weight * hidden).sum(-1) + self.out.bias)
+
+
 class TDGC(nn.Module):
     """Temporal Distance Gated Convolution: a node listens to its neighbours in time.
 
@@ -80,7 +98,7 @@ class TDGC(nn.Module):
     def __init__(self, size: int, gate_size: int = 256) -> None:
         super().__init__()
         self.mix = nn.Linear(size, 2 * size)
-        self.gate = nn.Sequential(nn.Linear(1, gate_size), nn.LeakyReLU(0.01), nn.Linear(gate_size, size), nn.Tanh())
+        self.gate = Gate(size, gate_size)
         nn.init.zeros_(self.mix.bias)
         nn.init.eye_(self.mix.weight.data[size:])  # a node first tells its neighbours just what it is
 
@@ -89,9 +107,9 @@ class TDGC(nn.Module):
         mixed = self.mix(x)
         if not neighbours.link:
             return mixed[..., : x.shape[-1]]
-        gates = [self.gate_at(distance).to(mixed.dtype) for distance in neighbours.distance]
+        gates = [self.gate(distance).to(mixed.dtype) for distance in neighbours.distance]
         if all(gate.ndim == 1 for gate in gates):
-            return _Listen.apply(mixed, torch.stack(gates), neighbours.share.to(mixed.dtype), *neighbours.link)  # type: ignore[no-any-return]
+            return _Listen.apply(mixed, torch.stack(gates), neighbours.share.to(mixed.dtype), *neighbours.link)
         kept, told = mixed.chunk(2, dim=-1)
         told = F.leaky_relu(told, SLOPE)
         heard = torch.zeros_like(told)
@@ -100,14 +118,6 @@ class TDGC(nn.Module):
             heard = heard + F.pad(gate * told[:, offset:], (0, 0, 0, offset))  # from later nodes
             heard = heard - F.pad(gate * told[:, :-offset], (0, 0, offset, 0))  # from earlier nodes
         return kept + heard * neighbours.share.to(heard.dtype)
-
-    def gate_at(self, distance: Tensor) -> Tensor:
-        """w for distances (…) → (…, D)."""
-        if distance.ndim:
-            return self.gate(distance[..., None].to(self.mix.weight.dtype))
-        first, act, last, squash = self.gate  # one distance for all: sums instead of two products with a single row
-        hidden = act(first.weight[:, 0] * distance + first.bias)
-        return squash((last.weight * hidden).sum(-1) + last.bias)
 
 
 class _Listen(torch.autograd.Function):

@@ -135,7 +135,7 @@ def _truncate(labels: Tensor, nearest: Tensor, mask: Tensor, num: int) -> Tensor
     return ((labels * weight) / weight).int().long()
 
 
-def reason_in_threads(stage: Stage, x: Tensor, threads: Tensor, config: ModelConfig) -> Tensor:
+def reason_in_threads(stage: nn.Module, x: Tensor, threads: Tensor, config: ModelConfig) -> Tensor:
     """Run a stage inside each thread: sort members together (in time order), shift along the sorted nodes, sort back."""
     if config.behaviour.mixed_threads:
         group, rank, position = _mixed_groups(threads)
@@ -192,4 +192,3 @@ class _Permute(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         (inverse,) = ctx.saved_tensors
         return grad.gather(1, inverse[..., None].expand_as(grad)), None, None
-

@@ -110,8 +110,8 @@ class CapturedStep(TrainStep):
         with torch.cuda.graph(self.graph):
             self.recorded = self.run(self.inputs)
         with torch.no_grad():
-            for p, value in zip(model.parameters(), kept, strict=True):
-                p.copy_(value)
+            for parameter, value in zip(model.parameters(), kept, strict=True):
+                parameter.copy_(value)
             for p, state in optimizer.state.items():
                 for name, value in state.items():
                     if isinstance(value, Tensor):

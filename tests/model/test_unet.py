@@ -32,7 +32,11 @@ def videos(lengths, seed, irregular):
     torch.manual_seed(seed)
     length = max(lengths)
     mask = torch.arange(length) < torch.tensor(lengths)[:, None]
-    gaps = torch.rand(len(lengths), length, dtype=torch.float64) * 1.5 if irregular else torch.full((len(lengths), length), 0.5).double()
+    gaps = (
+        torch.rand(len(lengths), length, dtype=torch.float64) * 1.5
+        if irregular
+        else torch.full((len(lengths), length), 0.5).double()
+    )
     return torch.randn(len(lengths), length, 6, dtype=torch.float64), mask, gaps.cumsum(1)
 
 
@@ -142,7 +146,8 @@ def test_threads_are_the_same_for_a_seed_and_found_when_clear():
         assert a.features.equal(b.features)
     labels = cut_threads(interleaved(96, 2)[None], torch.ones(1, 96, dtype=torch.bool), model.config)[0]
     truth = torch.arange(96) // 8 % 3
-    assert ((labels == truth).float().mean() > 0.9) and labels[0] == 0
+    assert (labels == truth).float().mean() > 0.9
+    assert labels[0] == 0
 
 
 def test_cutting_all_nodes_instead_of_samples():

@@ -25,13 +25,19 @@ def radius_edges(position: Tensor, group: Tensor, reach: float) -> Tensor:
     return torch.cat(pairs, 1)
 
 
+def gate(layer: TDGC, distance: Tensor) -> Tensor:
+    """The gate of each edge, through the plain two-layer MLP."""
+    hidden = F.leaky_relu(layer.gate.hidden(distance[:, None]), 0.01)
+    return torch.tanh(layer.gate.out(hidden))
+
+
 def tdgc(layer: TDGC, x: Tensor, edges: Tensor, position: Tensor) -> Tensor:
     size = x.shape[1]
     root, neighbour = layer.mix.weight[:size], layer.mix.weight[size:]
     told = F.leaky_relu(F.linear(x, neighbour, layer.mix.bias[size:]), 0.2)
     source, target = edges
     gap = position[source] - position[target]
-    message = torch.sign(gap)[:, None] * layer.gate(gap.abs()[:, None]) * told[source]
+    message = torch.sign(gap)[:, None] * gate(layer, gap.abs()) * told[source]
     count = torch.zeros(len(x), dtype=x.dtype, device=x.device).index_add(0, target, torch.ones_like(gap))
     heard = torch.zeros_like(x).index_add(0, target, message) / count.clamp_min(1)[:, None]
     return F.linear(x, root) + layer.mix.bias[:size] + heard

@@ -27,7 +27,9 @@ def test_egoclip_windows(case):
 
 @pytest.mark.parametrize("case", WINDOWS["egomcq"], ids=lambda c: f"{c['n_segments']}@{c['fps']}+{c['context']}-{c['clip_start']}")
 def test_egomcq_windows(case):
-    window = context_window(case["n_segments"], Clock(case["fps"], case["stride"]), case["clip_start"], case["clip_end"], case["context"])
+    window = context_window(
+        case["n_segments"], Clock(case["fps"], case["stride"]), case["clip_start"], case["clip_end"], case["context"]
+    )
     assert (window.start, window.end) == (case["window_idx_start"], case["window_idx_end"])
     expected = 0 if case["zero_placeholder"] else case["num_nodes"]
     assert window.num_nodes == expected

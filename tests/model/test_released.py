@@ -1,0 +1,160 @@
+"""Import of the authors' files, and refusal of everything that is not one."""
+
+from __future__ import annotations
+
+import collections
+import io
+import json
+import os
+import pickle
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from hiero.config import Behaviour
+from hiero.errors import InputError
+from hiero.model.hiero import HiERO
+from hiero.model.released import OMEGACONF, read_released, resolve
+from hiero.pickles import read_torch
+from tests.conftest import FIXTURES
+
+OFFICIAL = FIXTURES / "official_small.pth"
+
+
+def test_what_is_kept(released, tmp_path):
+    assert released.config.behaviour == Behaviour.released()
+    assert (released.config.hidden_size, released.config.num_layers, released.config.depth) == (48, 3, 3)
+    assert released.config.threads_at_inference is False
+    assert released.losses.mode == "sym"
+    assert released.source["model"]["conv"]["in_channels"] == 48  # ${model.hidden_size}
+    assert released.source["val_dataset"]["root"] == "data/ego4d"
+    assert len(released.text_encoder) == 36
+    released.save(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["text_encoder"] == {"name": "distillbert", "file": "text_encoder.safetensors"}
+    assert HiERO.from_pretrained(tmp_path).state_dict().keys() == released.model().state_dict().keys()
+
+
+def test_omegaconf_is_not_needed(released):
+    import sys
+
+    assert not any(name.startswith("omegaconf") for name in sys.modules)
+
+
+def archive(path: Path, pickled: bytes, data: dict[str, bytes] | None = None) -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x/data.pkl", pickled)
+        for name, content in (data or {}).items():
+            file.writestr(f"x/data/{name}", content)
+    return path
+
+
+class Evil:
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.target}",)
+
+
+@pytest.mark.parametrize("kind", ["zip", "legacy"])
+def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, kind):
+    target = tmp_path / "owned"
+    payload = {"model": {}, "task": {}, "config": Evil(target)}
+    file = tmp_path / "evil.pth"
+    if kind == "zip":
+        archive(file, pickle.dumps(payload, protocol=2))
+        expected = "refused, it wants to load posix.system"
+    else:
+        file.write_bytes(pickle.dumps(payload, protocol=2))
+        expected = "not a torch file that holds only data"
+    with pytest.raises(InputError, match=expected):
+        read_released(file)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["builtins.eval", "builtins.getattr", "torch.load", "subprocess.Popen", "omegaconf.x.Y", "torch.hub.load"]
+)
+def test_names_outside_the_list_are_refused(tmp_path, name):
+    module, _, attribute = name.rpartition(".")
+    program = f"c{module}\n{attribute}\n.".encode()
+    with pytest.raises(InputError, match=f"wants to load {name}"):
+        read_torch(archive(tmp_path / "f.pt", program))
+
+
+def test_reduce_on_a_harmless_name_cannot_reach_others(tmp_path):
+    """`getattr`-like tricks through state or new objects stay inert."""
+    out = io.BytesIO()
+    pickle.Pickler(out, protocol=2).dump(collections.OrderedDict(a=1))
+    assert read_torch(archive(tmp_path / "f.pt", out.getvalue())) == {"a": 1}
+
+
+def test_other_files_are_refused_with_a_reason(tmp_path):
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "other.pth")
+    with pytest.raises(InputError, match="not a HiERO checkpoint; expected the entries"):
+        read_released(tmp_path / "other.pth")
+    torch.save({"model": {}, "task": {}, "config": {"model": {}, "task": {}}}, tmp_path / "empty.pth")
+    with pytest.raises(InputError, match=r"proj\.1\.weight"):
+        read_released(tmp_path / "empty.pth")
+    (tmp_path / "nothing.pth").write_bytes(b"")
+    with pytest.raises(InputError, match="not a torch file"):
+        read_released(tmp_path / "nothing.pth")
+    with pytest.raises(InputError, match="no such file"):
+        read_released(tmp_path / "missing.pth")
+    (tmp_path / "half.pth").write_bytes(OFFICIAL.read_bytes()[: OFFICIAL.stat().st_size // 2])
+    with pytest.raises(InputError, match=r"half\.pth"):
+        read_released(tmp_path / "half.pth")
+
+
+def test_weights_that_do_not_fit_their_configuration(tmp_path):
+    raw = read_torch(OFFICIAL, opaque=OMEGACONF)
+    state = dict(raw["model"])
+    state["up_stages.1.module_3.lin_rel.weight"] = torch.zeros(3, 3)
+    torch.save({"model": state, "task": raw["task"], "config": {"model": {}, "task": {}}}, tmp_path / "bad.pth")
+    with pytest.raises(InputError, match="weights do not fit"):
+        read_released(tmp_path / "bad.pth")
+
+
+def test_tensor_data_that_is_cut_short(tmp_path):
+    torch.save(torch.arange(100.0), tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt") as file:
+        parts = {info.filename: file.read(info) for info in file.infolist()}
+    with zipfile.ZipFile(tmp_path / "b.pt", "w") as file:
+        for name, content in parts.items():
+            file.writestr(name, content[:40] if name.endswith("data/0") else content)
+    with pytest.raises(InputError, match="cut short"):
+        read_torch(tmp_path / "b.pt")
+
+
+def test_views_and_dtypes_survive(tmp_path):
+    base = torch.arange(12.0).view(3, 4)
+    values = {
+        "view": base.T[1:], "half": base.half(), "bf16": base.bfloat16(), "long": base.long(), "bool": base > 3,
+        "parameter": torch.nn.Parameter(base), "scalar": torch.tensor(3), "none": torch.zeros(0, 4), "list": [base, "text"],
+    }  # fmt: skip
+    torch.save(values, tmp_path / "values.pt")
+    found = read_torch(tmp_path / "values.pt")
+    for name in ("view", "half", "bf16", "long", "bool", "parameter", "scalar", "none"):
+        assert found[name].equal(values[name].detach()), name
+    assert found["list"][0].equal(base)
+
+
+def test_interpolations():
+    tree = {"a": {"b": 3}, "c": "${a.b}", "d": "${a}", "e": "${x.y}", "f": ["${a.b}"]}
+    assert resolve(tree) == {"a": {"b": 3}, "c": 3, "d": {"b": 3}, "e": "${x.y}", "f": [3]}
+    with pytest.raises(InputError, match="refers to itself"):
+        resolve({"a": "${a}"})
+
+
+def test_no_shell_was_harmed():
+    """Guards the guard: Evil really would run where pickles are trusted."""
+    target = Path(os.environ.get("TMPDIR", "/tmp")) / f"hiero-evil-{os.getpid()}"
+    try:
+        pickle.loads(pickle.dumps(Evil(target)))
+        assert target.exists()
+    finally:
+        subprocess.run(["rm", "-f", str(target)], check=True)

@@ -1,0 +1,149 @@
+"""The commands, as a user runs them: in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.conftest import FIXTURES, close, load
+
+
+def hiero(*arguments, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "hiero", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "small"
+    out = hiero("import-checkpoint", FIXTURES / "official_small.pth", folder).stdout
+    assert "egovlp features (24-d)" in out
+    return folder
+
+
+def test_embed_equals_the_release(model, tmp_path):
+    data = load("forward")
+    save_file({"x": data["offset/x"]}, tmp_path / "v.safetensors")
+    hiero(
+        "embed", tmp_path / "v.safetensors", "--model", model, "-o", tmp_path / "out.safetensors", "--fps", 30, "--stride", 16,
+        "--start-s", 562 * 16 / 30, "--levels", "0,1,2", "--no-threads", "--device", "auto",
+    )  # fmt: skip
+    out = load_file(tmp_path / "out.safetensors")
+    assert set(out) == {f"{kind}{level}" for kind in ("level", "projected", "times") for level in range(3)}
+    for level in range(3):
+        close(out[f"level{level}"], data[f"offset/out_depth{level}"])
+        close(out[f"projected{level}"], data[f"offset/proj_depth{level}"])
+        close(out[f"times{level}"], data[f"offset/pos_depth{level}"])
+
+
+def test_embed_with_threads_and_fewer_levels(model, tmp_path):
+    torch.save(torch.randn(64, 24), tmp_path / "v.pt")
+    out = hiero(
+        "embed", tmp_path / "v.pt", "--model", model, "-o", tmp_path / "out.safetensors", "--levels", "2,0", "--threads"
+    ).stdout
+    found = load_file(tmp_path / "out.safetensors")
+    assert set(found) == {f"{kind}{level}" for kind in ("level", "projected", "times", "threads") for level in (0, 2)}
+    assert found["threads0"].eq(-1).all()
+    assert found["threads2"].shape == (16,)
+    assert found["threads2"].min() >= 0
+    assert "threads2 (16,)" in out
+
+
+def test_a_folder_is_resumed_and_one_bad_file_stops_nothing(model, tmp_path):
+    source = tmp_path / "in"
+    (source / "kitchen").mkdir(parents=True)
+    for name in ("a.pt", "kitchen/b.pt"):
+        torch.save(torch.randn(20, 24), source / name)
+    torch.save(torch.full((9, 24), torch.nan), source / "bad.pt")
+    arguments = ("embed", source, "--model", model, "-o", tmp_path / "out")
+    done = hiero(*arguments, check=False)
+    assert done.returncode == 1
+    assert "2 of 3 files" in done.stdout
+    assert "bad.pt: NaN or infinite values in 9 of 9 segments" in done.stderr
+    outputs = sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file())
+    assert outputs == ["a.safetensors", "kitchen/b.safetensors"]
+    first = (tmp_path / "out/a.safetensors").stat().st_mtime_ns
+    (tmp_path / "out/kitchen/b.safetensors").write_bytes(b"half a file")
+    torch.save(torch.randn(9, 24), source / "bad.pt")
+    hiero(*arguments)
+    assert (tmp_path / "out/a.safetensors").stat().st_mtime_ns == first  # done before, not again
+    assert load_file(tmp_path / "out/kitchen/b.safetensors")["level0"].shape == (20, 48)
+    hiero(*arguments, "--levels", "1")
+    assert set(load_file(tmp_path / "out/a.safetensors")) == {"level1", "projected1", "times1"}  # other settings: again
+
+
+def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
+    source = tmp_path / "in"
+    source.mkdir()
+    for i in range(60):
+        torch.save(torch.randn(2500, 24), source / f"{i:02d}.pt")
+    arguments = [sys.executable, "-m", "hiero", "embed", str(source), "--model", str(model), "-o", str(tmp_path / "out")]
+    for way in (signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.time() + 60
+        done_before = len(list((tmp_path / "out").glob("*.safetensors")))
+        while len(list((tmp_path / "out").glob("*.safetensors"))) < done_before + 3 and time.time() < deadline:
+            time.sleep(0.01)
+        process.send_signal(way)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == (130 if way == signal.SIGINT else -9)
+        if way == signal.SIGINT:
+            assert b"run the same command again" in stderr
+            assert not list((tmp_path / "out").glob(".*.part"))
+        kept = list((tmp_path / "out").glob("*.safetensors"))
+        assert 3 <= len(kept) < 60
+        assert all(load_file(path)["level0"].shape == (2500, 48) for path in kept)
+    hiero(*arguments[3:])
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["embed", "{tmp}/missing.pt", "--model", "{model}", "-o", "{tmp}/o"], "missing.pt: no such file or folder"),
+        (["embed", "{tmp}/v.pt", "--model", "{tmp}", "-o", "{tmp}/o"], "not a model folder, config.json is missing"),
+        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "0,7"], "levels must be some of 0, 1, 2"),
+        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "all"], "--levels takes numbers"),
+        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--fps", "0"], "fps must be a positive number"),
+        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--device", "abacus"], "--device abacus cannot be used"),
+        (["embed", "{tmp}/wide.pt", "--model", "{model}", "-o", "{tmp}/o"], "wide.pt: features are 25 wide, the model takes 24"),
+        (["embed", "{tmp}/empty", "--model", "{model}", "-o", "{tmp}/o"], "no feature files in this folder"),
+        (["import-checkpoint", "{tmp}/v.pt", "{tmp}/o"], "not a HiERO checkpoint"),
+    ],
+)
+def test_mistakes_get_one_clear_line(model, tmp_path, arguments, message):
+    torch.save(torch.randn(9, 24), tmp_path / "v.pt")
+    torch.save(torch.randn(9, 25), tmp_path / "wide.pt")
+    (tmp_path / "empty").mkdir()
+    done = hiero(*(a.format(tmp=tmp_path, model=model) for a in arguments), check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
+    torch.save(torch.randn(9, 24), tmp_path / "v.pt")
+    done = hiero("embed", tmp_path / "v.pt", "--model", model, "-o", "/dev/full/out.safetensors", check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_help_shows_examples():
+    assert "hiero embed kitchen.pt" in hiero("embed", "--help").stdout
+    assert "import-checkpoint" in hiero("--help").stdout
