@@ -133,7 +133,7 @@ class _Listen(torch.autograd.Function):
         told = F.leaky_relu(mixed[..., size:], SLOPE)
         out = mixed[..., :size].clone()
         for offset, pair in enumerate(link, start=1):
-            message = told * gates[offset - 1]
+            message = told.mul_(gates[0]) if len(link) == 1 else told * gates[offset - 1]
             weight = pair[..., None].to(mixed.dtype)
             out[:, :-offset].addcmul_(weight * share[:, :-offset], message[:, offset:])
             out[:, offset:].addcmul_(weight * share[:, offset:], message[:, :-offset], value=-1)
@@ -151,9 +151,10 @@ class _Listen(torch.autograd.Function):
             message = torch.zeros_like(grad)
             message[:, offset:].addcmul_(weight * share[:, :-offset], grad[:, :-offset])
             message[:, :-offset].addcmul_(weight * share[:, offset:], grad[:, offset:], value=-1)
-            to_gates.append((message * told).sum((0, 1)))
-            part = message * gates[offset - 1]
-            to_told = part if to_told is None else to_told + part
+            last = offset == len(link)
+            to_gates.append((told.mul_(message) if last else told * message).sum((0, 1)))
+            message.mul_(gates[offset - 1])
+            to_told = message if to_told is None else to_told.add_(message)
         to_told = torch.ops.aten.leaky_relu_backward(to_told, mixed[..., size:], SLOPE, False)
         return torch.cat([grad, to_told], -1), torch.stack(to_gates), None, *([None] * len(link))
 
@@ -170,5 +171,5 @@ class Stage(nn.Module):
     def forward(self, x: Tensor, neighbours: Neighbours) -> Tensor:
         x = self.dropout(x)
         for i, layer in enumerate(self.layers):
-            x = layer(F.leaky_relu(x, SLOPE) if i else x, neighbours)
-        return F.leaky_relu(self.norm(x), SLOPE)
+            x = layer(F.leaky_relu_(x, SLOPE) if i else x, neighbours)  # in place: x is the last layer's own output
+        return F.leaky_relu_(self.norm(x), SLOPE)
