@@ -111,6 +111,13 @@ def on_gpu(batches: list[int], repeats: int) -> None:
         model = fresh("cuda")
         base[name] = timed(kind(model, adam(model), LossConfig(), SPACING_S, precision=precision), inputs, 10, "cuda")
         print(f"{name:>20}: {base[name]:8.2f} ms a step of 8 windows", flush=True)
+    for precision in (None, torch.bfloat16):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        model = fresh("cuda")
+        TrainStep(model, make_adam(model), LossConfig(), SPACING_S, precision=precision)(make_inputs(64, "cuda"))
+        peak = torch.cuda.max_memory_allocated() / 2**30
+        print(f"{'plain, bf16' if precision else 'plain, float32':>20}: peak {peak:.1f} GiB in a step of 64 windows", flush=True)
     for batch in batches:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -147,14 +154,12 @@ def convergence(num_steps: int = 300) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--batch", type=int, nargs="*")
-    parser.add_argument("--repeats", type=int)
-    parser.add_argument("--convergence", action="store_true")
+    parser.add_argument("--device", default="all", choices=["all", "cpu", "cuda"])
+    parser.add_argument("--convergence", action="store_true", help="also train the plain and the captured step side by side")
     args = parser.parse_args()
-    if args.device == "cuda":
-        on_gpu(args.batch or [8, 64], args.repeats or 100)
+    if args.device != "cuda":
+        on_cpu(batch=8, repeats=3)
+    if args.device == "cuda" or (args.device == "all" and torch.cuda.is_available()):
+        on_gpu(batches=[8, 64], repeats=100)
         if args.convergence:
             convergence()
-    else:
-        on_cpu((args.batch or [8])[0], args.repeats or 3)

@@ -134,7 +134,9 @@ def main(out: Path, picture: Path | None = None) -> None:
     model.save_pretrained(out / "model")
     torch.save(features, out / "session.pt")
     console.print(f"model and session are in {out}/; {time.perf_counter() - begin:.0f} s in all. Try:")
-    console.print(f"  .venv/bin/hiero embed {out}/session.pt --model {out}/model -o {out}/session.safetensors --threads")
+    console.print(
+        f"  .venv/bin/hiero embed {out}/session.pt --model {out}/model -o {out}/session.safetensors --threads", soft_wrap=True
+    )
 
 
 if __name__ == "__main__":

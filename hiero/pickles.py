@@ -26,11 +26,12 @@ DAMAGE = (pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, IndexE
 
 
 class Opaque:
-    """Stands in for an object of a class that is not loaded: its arguments and state, nothing else."""
+    """Stands in for an object of a class that is not loaded: its state, nothing else."""
 
-    def __init__(self, *args: Any) -> None:
-        self.args = args
-        self.state: Any = None
+    state: Any = None
+
+    def __init__(self, *_: Any) -> None:
+        pass
 
     def __setstate__(self, state: Any) -> None:
         self.state = state

@@ -24,8 +24,20 @@ from hiero.records import Clock
 OMEGACONF = frozenset(
     {f"omegaconf.{name}" for name in ("dictconfig.DictConfig", "listconfig.ListConfig", "base.ContainerMetadata", "base.Metadata")}
     | {f"omegaconf.nodes.{kind}Node" for kind in ("Any", "Integer", "Float", "String", "Boolean", "Enum", "Bytes", "Path")}
-    | {"typing.Any", "builtins.int", "builtins.float", "builtins.str", "builtins.bool", "builtins.list", "builtins.dict"}
+    | {
+        "typing.Any",
+        *(f"{home}.{kind}" for home in ("builtins", "__builtin__") for kind in ("int", "float", "str", "bool", "list")),
+    }
 )
+# What optimizer and scheduler states may hold beside tensors; none of it is used.
+BYSTANDERS = frozenset(
+    {"torch.device", "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "collections.Counter"}
+)
+# The release can be configured into other networks; these settings make the one of the paper and of its checkpoints.
+EXPECTED = {
+    "pool": "mean", "conv.aggr": "mean", "conv.pos_act": "tanh",
+    "conv.use_signed_temporal_distance": True, "conv.use_pos_attr": True,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,10 +75,11 @@ class Released:
 def read_released(path: Path | str) -> Released:
     """Read a checkpoint of the release, refusing anything that is not one."""
     path = Path(path)
-    raw = read_torch(path, opaque=OMEGACONF)
+    raw = read_torch(path, opaque=OMEGACONF | BYSTANDERS)
     if not isinstance(raw, dict) or not {"model", "task", "config"} <= set(raw):
         raise InputError(f"{path}: not a HiERO checkpoint; expected the entries model, task and config")
     source = resolve(plain(raw["config"]))
+    _check_settings(source, path)
     try:
         config, losses = _configs(source, raw["model"], raw["task"])
         state, text_encoder = _convert(raw["model"], raw["task"])
@@ -81,6 +94,17 @@ def read_released(path: Path | str) -> Released:
         lines = [f"{name}: expected {expected.get(name)}, found {found.get(name)}" for name in wrong[:8]]
         raise InputError(f"{path}: weights do not fit its configuration\n  " + "\n  ".join(lines))
     return Released(config, losses, state, text_encoder, source)
+
+
+def _check_settings(source: Any, path: Path) -> None:
+    if not isinstance(source, dict) or not isinstance(source.get("model"), dict) or not isinstance(source.get("task"), dict):
+        raise InputError(f"{path}: not a HiERO checkpoint; its configuration has no model and task")
+    for name, expected in EXPECTED.items():
+        node: Any = source["model"]
+        for part in name.split("."):
+            node = node.get(part, expected) if isinstance(node, dict) else expected
+        if node != expected and not isinstance(node, dict):
+            raise InputError(f"{path}: made with model.{name} = {node}; only {expected}, as in the paper, is supported")
 
 
 def plain(node: Any) -> Any:
@@ -128,9 +152,10 @@ def _configs(source: dict[str, Any], model: dict[str, Tensor], task: dict[str, T
     settings, losses, features = source["model"], source["task"], source.get("features", {})
     stages = {int(name.split(".")[1]) for name in model if name.startswith("up_stages.")}
     layers = {name.split(".")[2] for name in model if name.endswith(".lin_rel.weight") and name.startswith("up_stages.0.")}
+    hidden_size = model["up_stages.0.module_1.lin_rel.weight"].shape[0]
     config = ModelConfig(
-        input_size=model["proj.1.weight"].shape[1],
-        hidden_size=model["proj.1.weight"].shape[0],
+        input_size=model["proj.1.weight"].shape[1] if "proj.1.weight" in model else hidden_size,
+        hidden_size=hidden_size,
         embedding_size=task["projector.net.4.weight"].shape[0],
         text_size=task["text_proj.0.weight"].shape[1],
         depth=len(stages),
@@ -158,7 +183,11 @@ def _configs(source: dict[str, Any], model: dict[str, Tensor], task: dict[str, T
 
 def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Rename the released weights to ours; the two matrices of a TDGC become one."""
-    state = {"project.weight": model["proj.1.weight"], "project.bias": model["proj.1.bias"]}
+    size = model["up_stages.0.module_1.lin_rel.weight"].shape[0]
+    state = {
+        "project.weight": model.get("proj.1.weight", torch.eye(size)),  # released models may go without a projection
+        "project.bias": model.get("proj.1.bias", torch.zeros(size)),
+    }
     for name, value in model.items():
         if match := re.fullmatch(r"(up|down)_stages\.(\d+)\.module_(\d+)\.(.+)", name):
             side, stage, module, rest = match[1], match[2], int(match[3]), match[4]
@@ -167,7 +196,9 @@ def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[st
                 old = name.removesuffix("lin_rel.weight")
                 layer = f"{prefix}.layers.{(module - 1) // 2}"
                 state[f"{layer}.mix.weight"] = torch.cat([model[old + "lin_root.weight"], value])
-                state[f"{layer}.mix.bias"] = torch.cat([model[old + "bias"].flatten(), model[old + "lin_rel.bias"]])
+                state[f"{layer}.mix.bias"] = torch.cat(
+                    [model.get(old + "bias", torch.zeros(size)).flatten(), model[old + "lin_rel.bias"]]
+                )
                 for part in ("weight", "bias"):
                     state[f"{layer}.gate.hidden.{part}"] = model[f"{old}lin_pos.0.{part}"]
                     state[f"{layer}.gate.out.{part}"] = model[f"{old}lin_pos.2.{part}"]

@@ -17,7 +17,7 @@ import torch
 from hiero.config import Behaviour
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
-from hiero.model.released import OMEGACONF, read_released, resolve
+from hiero.model.released import OMEGACONF, plain, read_released, resolve
 from hiero.pickles import read_torch
 from tests.conftest import FIXTURES
 
@@ -98,7 +98,7 @@ def test_other_files_are_refused_with_a_reason(tmp_path):
     with pytest.raises(InputError, match="not a HiERO checkpoint; expected the entries"):
         read_released(tmp_path / "other.pth")
     torch.save({"model": {}, "task": {}, "config": {"model": {}, "task": {}}}, tmp_path / "empty.pth")
-    with pytest.raises(InputError, match=r"proj\.1\.weight"):
+    with pytest.raises(InputError, match=r"lin_rel\.weight' is missing"):
         read_released(tmp_path / "empty.pth")
     (tmp_path / "nothing.pth").write_bytes(b"")
     with pytest.raises(InputError, match="not a torch file"):
@@ -117,6 +117,43 @@ def test_weights_that_do_not_fit_their_configuration(tmp_path):
     torch.save({"model": state, "task": raw["task"], "config": {"model": {}, "task": {}}}, tmp_path / "bad.pth")
     with pytest.raises(InputError, match="weights do not fit"):
         read_released(tmp_path / "bad.pth")
+
+
+def save_variant(path, model=None, settings=None):
+    """The official file with some weights or settings changed."""
+    raw = read_torch(OFFICIAL, opaque=OMEGACONF)
+    source = resolve(plain(raw["config"]))
+    source["model"] = {**source["model"], **(settings or {})}
+    torch.save({"model": model or raw["model"], "task": raw["task"], "config": source}, path)
+    return raw["model"]
+
+
+def test_models_without_projection_or_bias(tmp_path):
+    weights = save_variant(tmp_path / "x.pth")
+    fewer = {name: value for name, value in weights.items() if not name.startswith("proj.") and not name.endswith("module_3.bias")}
+    save_variant(tmp_path / "y.pth", fewer)
+    released = read_released(tmp_path / "y.pth")
+    assert released.config.input_size == 48
+    assert released.state["project.weight"].equal(torch.eye(48))
+    assert released.state["encoder.stages.0.layers.1.mix.bias"][:48].eq(0).all()
+    released.model()(torch.randn(1, 9, 48))
+
+
+@pytest.mark.parametrize("settings", [{"pool": "max"}, {"conv": {"pos_act": "relu"}}, {"conv": {"use_pos_attr": False}}])
+def test_other_networks_of_the_release_are_refused(tmp_path, settings):
+    save_variant(tmp_path / "x.pth", settings=settings)
+    with pytest.raises(InputError, match="as in the paper, is supported"):
+        read_released(tmp_path / "x.pth")
+
+
+def test_optimizer_states_with_foreign_objects_are_passed_over(tmp_path):
+    """torch.device and the like in parts that are not used do not spoil a checkpoint."""
+    raw = read_torch(OFFICIAL, opaque=OMEGACONF)
+    extra = {"device": torch.device("cpu"), "milestones": collections.Counter([1, 2])}
+    torch.save(
+        {**{k: raw[k] for k in ("model", "task")}, "config": resolve(plain(raw["config"])), "scheduler": extra}, tmp_path / "x.pth"
+    )
+    assert read_released(tmp_path / "x.pth").config.hidden_size == 48
 
 
 def test_tensor_data_that_is_cut_short(tmp_path):
