@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -115,8 +115,10 @@ def embed(
     device
         auto, cpu, cuda, mps …
     """
+    from hiero.data.features import find_features
+
     wanted = _parse_levels(levels)
-    files = _feature_files(features)
+    files = [features] if features.is_file() else find_features(features)
     loaded = _load_model(model, device)
     clock = _clock(loaded, fps, stride, start_s)
     stamp = {
@@ -139,6 +141,60 @@ def embed(
     print(f"{out}: {len(files) - len(failures)} of {len(files)} files")
     if failures:
         _say("hiero: these could not be used; the others are done\n  " + "\n  ".join(failures))
+        sys.exit(1)
+
+
+@app.command
+def pack(
+    folder: Path,
+    out: Path,
+    /,
+    *,
+    backbone: str | None = None,
+    fps: float = 30.0,
+    stride: float = 16.0,
+    window: float = 16.0,
+    dtype: Literal["float16", "float32"] = "float16",
+    skip_bad: bool = False,
+) -> None:
+    """Pack a folder of feature files into a store that training reads window by window.
+
+    All files that cannot be used are listed at once. Packing again replaces the store when it is complete, never half of it.
+
+    **Example**: `hiero pack ego4d/omnivore/ stores/omnivore --backbone omnivore`
+
+    Parameters
+    ----------
+    folder
+        One .pt, .npy, .npz or .safetensors a video; the file's path without suffix is the video's id.
+    out
+        Folder of the store.
+    backbone
+        Name of the features, kept with the store.
+    fps
+        Frames a second of the videos.
+    stride
+        Frames from one segment to the next.
+    window
+        Frames that a segment's feature was computed from.
+    dtype
+        Precision on disk.
+    skip_bad
+        Pack the good files when some are bad, instead of refusing.
+    """
+    from hiero.data.features import find_features
+    from hiero.data.store import pack as pack_features
+    from hiero.records import Clock
+
+    clock = Clock(fps, stride)
+    with _progress(f"pack {folder.name}/", len(find_features(folder))) as advance:
+        store, problems = pack_features(
+            folder, out, backbone=backbone, clock=clock, window=window, precision=dtype, skip_bad=skip_bad, progress=advance
+        )
+    hours = sum(video.length for video in store.videos.values()) * clock.spacing_s / 3600
+    print(f"{out}: {len(store)} videos, {hours:.1f} hours, {store.width}-d, {dtype}")
+    if problems:
+        _say("hiero: left out\n  " + "\n  ".join(problems))
         sys.exit(1)
 
 
@@ -177,22 +233,6 @@ def _describe(path: Path) -> str:
 
     with safe_open(path, "pt") as file:
         return ", ".join(f"{name} {tuple(file.get_slice(name).get_shape())}" for name in sorted(file.keys()))
-
-
-def _feature_files(path: Path) -> list[Path]:
-    from hiero.data.features import SUFFIXES
-
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise InputError(f"{path}: no such file or folder")
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-    if not files:
-        raise InputError(f"{path}: no feature files in this folder (looked for {', '.join(SUFFIXES)})")
-    twins = {file.with_suffix("") for file in files}
-    if len(twins) < len(files):
-        raise InputError(f"{path}: some videos have features in two files; keep one file a video")
-    return files
 
 
 def _parse_levels(text: str) -> list[int]:

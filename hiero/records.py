@@ -49,3 +49,12 @@ class Window:
     @property
     def num_nodes(self) -> int:
         return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Narration:
+    """A text at a time of a video."""
+
+    video: str
+    time_s: float
+    text: str

@@ -121,7 +121,7 @@ def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
         (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "all"], "--levels takes numbers"),
         (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--fps", "0"], "fps must be a positive number"),
         (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--device", "abacus"], "--device abacus cannot be used"),
-        (["embed", "{tmp}/wide.pt", "--model", "{model}", "-o", "{tmp}/o"], "wide.pt: features are 25 wide, the model takes 24"),
+        (["embed", "{tmp}/wide.pt", "--model", "{model}", "-o", "{tmp}/o"], "wide.pt: features are 25 wide, expected 24"),
         (["embed", "{tmp}/empty", "--model", "{model}", "-o", "{tmp}/o"], "no feature files in this folder"),
         (["import-checkpoint", "{tmp}/v.pt", "{tmp}/o"], "not a HiERO checkpoint"),
     ],

@@ -31,7 +31,7 @@ def read_features(path: Path | str, width: int | None = None) -> Tensor:
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise InputError(f"{path}: expected numbers, found {tensor.dtype}")
     if width is not None and tensor.shape[1] != width:
-        raise InputError(f"{path}: features are {tensor.shape[1]} wide, the model takes {width}")
+        raise InputError(f"{path}: features are {tensor.shape[1]} wide, expected {width}")
     tensor = tensor.float()
     bad = ~torch.isfinite(tensor).all(1)
     if bad.any():
@@ -39,6 +39,20 @@ def read_features(path: Path | str, width: int | None = None) -> Tensor:
             f"{path}: NaN or infinite values in {int(bad.sum())} of {len(bad)} segments, first at {int(bad.nonzero()[0])}"
         )
     return tensor
+
+
+def find_features(folder: Path) -> list[Path]:
+    """The feature files below a folder, in order; one a video."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such file or folder")
+    files = sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    if not files:
+        raise InputError(f"{folder}: no feature files in this folder (looked for {', '.join(SUFFIXES)})")
+    seen: dict[Path, Path] = {}
+    for file in files:
+        if (other := seen.setdefault(file.with_suffix(""), file)) != file:
+            raise InputError(f"{folder}: {other.name} and {file.name} are the same video; keep one file a video")
+    return files
 
 
 def _only_tensor(found: Any, path: Path) -> Tensor:

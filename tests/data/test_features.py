@@ -62,7 +62,7 @@ def test_truncated_files(tmp_path, suffix):
         (torch.zeros(3), r"expected features of shape \(T, D\), found \(3,\)"),
         (torch.zeros(0, 4), "expected features of shape"),
         (torch.zeros(2, 3, 4), "expected features of shape"),
-        (torch.zeros(5, 3), "features are 3 wide, the model takes 4"),
+        (torch.zeros(5, 3), "features are 3 wide, expected 4"),
         (torch.ones(5, 4, dtype=torch.bool), "expected numbers"),
         (torch.cat([torch.zeros(5, 4), torch.full((2, 4), torch.nan)]), "NaN or infinite values in 2 of 7 segments, first at 5"),
     ],

@@ -1,0 +1,159 @@
+"""Narrations: what was said or written about a moment of a video. EgoClip's file as it is, or a simple csv or jsonl of your own.
+
+Nothing is dropped silently: every line that cannot be used is counted under its reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hiero.errors import InputError
+from hiero.records import Narration
+
+EXAMPLES = 3  # of bad lines kept for the report
+
+
+@dataclass
+class Narrations:
+    """Narrations by video, in time order, and what was left out and why."""
+
+    by_video: dict[str, list[Narration]] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_video.values()))
+
+    def __iter__(self) -> Iterator[Narration]:
+        for narrations in self.by_video.values():
+            yield from narrations
+
+    def leave_out(self, reason: str, example: str, count: int = 1) -> None:
+        self.left_out[reason] += count
+        kept = self.examples.setdefault(reason, [])
+        if len(kept) < EXAMPLES:
+            kept.append(example)
+
+    def keep(self, videos: Container[str], skip: Container[str] = ()) -> Narrations:
+        """Only the narrations of videos that have features and are not on the skip list."""
+        out = Narrations(left_out=Counter(self.left_out), examples={k: list(v) for k, v in self.examples.items()})
+        for video, narrations in self.by_video.items():
+            if video in skip:
+                out.leave_out("on the skip list", video, len(narrations))
+            elif video not in videos:
+                out.leave_out("no features for the video", video, len(narrations))
+            else:
+                out.by_video[video] = narrations
+        return out
+
+    def summary(self) -> str:
+        lines = [f"{len(self)} narrations of {len(self.by_video)} videos used"]
+        for reason, count in self.left_out.most_common():
+            lines.append(f"  {count} left out: {reason} (such as {'; '.join(self.examples[reason])})")
+        return "\n".join(lines)
+
+
+def read_narrations(path: Path | str) -> Narrations:
+    """Read a narration file, whichever kind it is.
+
+    EgoClip: tab-separated with video_uid, narration_time and clip_text. Own: .csv with a header or .jsonl, with
+    video, text and either time_s or start_s and end_s (its middle counts).
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    if path.suffix not in (".csv", ".tsv", ".jsonl"):
+        raise InputError(f"{path}: unknown kind of narration file; expected EgoClip's csv, or own .csv or .jsonl")
+    found = Narrations()
+    rows = _json_rows(path, found) if path.suffix == ".jsonl" else _table_rows(path, found)
+    for line, row in rows:
+        narration = _parse(row, f"line {line}", found)
+        if narration is not None:
+            found.by_video.setdefault(narration.video, []).append(narration)
+    for narrations in found.by_video.values():
+        narrations.sort(key=lambda n: n.time_s)
+    if not found.by_video:
+        reasons = "; ".join(f"{count} × {reason}" for reason, count in found.left_out.most_common()) or "it is empty"
+        raise InputError(f"{path}: no usable narration ({reasons})")
+    return found
+
+
+def read_skip_list(path: Path | str) -> frozenset[str]:
+    """Video ids to leave out, one a line; # starts a comment."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    return frozenset(word for line in path.read_text().splitlines() if (word := line.split("#")[0].strip()))
+
+
+def _table_rows(path: Path, found: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        header = file.readline().rstrip("\r\n").removeprefix("\ufeff")
+        tabs = "\t" in header
+        columns = next(csv.reader([header], delimiter="\t" if tabs else ","), [])
+        egoclip = {"video_uid", "narration_time", "clip_text"}
+        if not (egoclip <= set(columns) or {"video", "text"} <= set(columns)):
+            raise InputError(
+                f"{path}: the first line must name the columns video, text and time_s (or start_s and end_s); found {header[:80]!r}"
+            )
+        # EgoClip never quotes, and its texts hold quotation marks; a csv of one's own may quote.
+        reader = csv.reader(file, delimiter="\t" if tabs else ",", quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL)
+        for values in reader:
+            line = reader.line_num + 1
+            if not values:
+                continue
+            if len(values) != len(columns):
+                found.leave_out(f"not {len(columns)} columns", f"line {line} has {len(values)}")
+                continue
+            row = dict(zip(columns, values, strict=True))
+            if egoclip <= set(columns):
+                row = {"video": row["video_uid"], "time_s": row["narration_time"], "text": row["clip_text"]}
+            yield line, row
+
+
+def _json_rows(path: Path, found: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except json.JSONDecodeError as error:
+            found.leave_out("not JSON", f"line {line}: {error.msg}")
+            continue
+        if not isinstance(row, dict):
+            found.leave_out("not a JSON object", f"line {line}")
+            continue
+        yield line, row
+
+
+def _parse(row: dict[str, Any], where: str, found: Narrations) -> Narration | None:
+    video, text = str(row.get("video") or "").strip(), " ".join(str(row.get("text") or "").split())
+    if not video:
+        found.leave_out("no video id", where)
+        return None
+    if not text:
+        found.leave_out("no text", where)
+        return None
+    times = [row.get(name) for name in (("start_s", "end_s") if row.get("time_s") in (None, "") else ("time_s",))]
+    try:
+        values = [float(value) for value in times]  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        found.leave_out("no time", f"{where}: {times}")
+        return None
+    time_s = sum(values) / len(values)
+    if not math.isfinite(time_s) or min(values) < 0 or values != sorted(values):
+        found.leave_out("impossible time", f"{where}: {times}")
+        return None
+    return Narration(video, time_s, text)
+
+
+def texts_of(narrations: Iterable[Narration]) -> list[str]:
+    """Each different text once, in order of first appearance."""
+    return list(dict.fromkeys(narration.text for narration in narrations))

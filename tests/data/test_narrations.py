@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hiero.data.narrations import read_narrations, read_skip_list, texts_of
+from hiero.errors import InputError
+
+SAMPLE = Path(__file__).parents[3] / "shared" / "annotations" / "egoclip_sample.csv"
+HEADER = "video_uid\tvideo_dur\tnarration_source\tnarration_ind\tnarration_time\tclip_start\tclip_end\tclip_text\ttag_verb\ttag_noun\tpositive\n"
+
+
+def egoclip_line(video="v", time="3.5", text="#C C opens a door"):
+    return f"{video}\t-1\tnarration_pass_1\t0\t{time}\t0\t0\t{text}\t[]\t[]\t1.0\n"
+
+
+def test_egoclip_and_its_bad_lines(tmp_path):
+    path = tmp_path / "egoclip.csv"
+    path.write_text(
+        HEADER
+        + egoclip_line(time="9", text='#C C says "hello, world')
+        + egoclip_line(time="2")
+        + egoclip_line(time="soon")
+        + egoclip_line(time="nan")
+        + egoclip_line(text="  ")
+        + "v\tonly\tthree\n"
+        + egoclip_line("w", "-4")
+    )
+    found = read_narrations(path)
+    assert [n.time_s for n in found.by_video["v"]] == [2.0, 9.0]
+    assert found.by_video["v"][1].text == '#C C says "hello, world'
+    assert found.left_out == {"no time": 1, "impossible time": 2, "no text": 1, "not 11 columns": 1}
+    assert "2 narrations of 1 videos used" in found.summary()
+    assert "line 4: ['soon']" in found.summary()
+
+
+@pytest.mark.skipif(not SAMPLE.is_file(), reason="the sample of EgoClip's file is not here")
+def test_a_real_sample_of_egoclip():
+    found = read_narrations(SAMPLE)
+    assert len(found) + sum(found.left_out.values()) == len(SAMPLE.read_text().splitlines()) - 1
+    assert len(found) > 2400
+    assert all(n.text for n in found)
+
+
+def test_own_csv_and_jsonl(tmp_path):
+    (tmp_path / "own.csv").write_text('video,start_s,end_s,text\nk,10,20,"cut, then wash"\nk,5,4,backwards\n')
+    found = read_narrations(tmp_path / "own.csv")
+    assert [(n.video, n.time_s, n.text) for n in found] == [("k", 15.0, "cut, then wash")]
+    assert found.left_out == {"impossible time": 1}
+    rows = [
+        {"video": "k", "time_s": 3, "text": "wash"},
+        {"video": "k", "start_s": 1, "end_s": 2, "text": "peel"},
+        [1],
+        {"text": "x"},
+    ]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n{broken\n")
+    found = read_narrations(tmp_path / "own.jsonl")
+    assert [(n.time_s, n.text) for n in found] == [(1.5, "peel"), (3.0, "wash")]
+    assert found.left_out == {"not JSON": 1, "not a JSON object": 1, "no video id": 1}
+
+
+def test_videos_without_features_and_skipped_ones_are_counted(tmp_path):
+    (tmp_path / "own.csv").write_text("video,time_s,text\na,1,x\na,2,x\nb,1,y\nc,1,z\n")
+    (tmp_path / "skip.txt").write_text("b  # test set\n\n")
+    found = read_narrations(tmp_path / "own.csv").keep({"a", "b"}, read_skip_list(tmp_path / "skip.txt"))
+    assert list(found.by_video) == ["a"]
+    assert found.left_out == {"on the skip list": 1, "no features for the video": 1}
+    assert texts_of(found) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "the first line must name the columns"),
+        ("a.csv", "x,y\n1,2\n", "the first line must name the columns"),
+        ("a.csv", "video,time_s,text\n", "no usable narration"),
+        ("a.jsonl", "nope\n", "no usable narration"),
+        ("a.txt", "x", "unknown kind of narration file"),
+    ],
+)
+def test_unusable_files(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_narrations(tmp_path / name)
+    with pytest.raises(InputError, match="no such file"):
+        read_narrations(tmp_path / "missing.csv")
