@@ -115,14 +115,17 @@ def embed(
     device
         auto, cpu, cuda, mps …
     """
+    from torch import OutOfMemoryError
+
     from hiero.data.features import find_features
 
     wanted = _parse_levels(levels)
+    _check_out(features, out)
     files = [features] if features.is_file() else find_features(features)
     loaded = _load_model(model, device)
     clock = _clock(loaded, fps, stride, start_s)
     stamp = {
-        "hiero": hiero.__version__, "model": _fingerprint(model, loaded), "fps": clock.fps, "stride": clock.stride,
+        "hiero": hiero.__version__, "model": _fingerprint(loaded), "fps": clock.fps, "stride": clock.stride,
         "start_s": clock.start_s, "levels": wanted, "threads": threads,
     }  # fmt: skip
     if features.is_file():
@@ -137,6 +140,8 @@ def embed(
                 _embed_file(loaded, file, target, clock, wanted, threads, stamp, skip_done=True)
             except InputError as error:
                 failures.append(str(error))
+            except (MemoryError, OutOfMemoryError):
+                failures.append(f"{file}: does not fit in memory on this device")
             advance(file.name)
     print(f"{out}: {len(files) - len(failures)} of {len(files)} files")
     if failures:
@@ -202,10 +207,8 @@ def _embed_file(
     model: HiERO, source: Path, target: Path, clock: Clock, levels: list[int], threads: bool | None, stamp: dict[str, Any],
     skip_done: bool = False,
 ) -> None:  # fmt: skip
-    from safetensors.torch import save_file
-
     from hiero.data.features import read_features
-    from hiero.files import replacing
+    from hiero.files import save_tensors
     from hiero.model.embed import embed_features
 
     stat = source.stat()
@@ -213,8 +216,7 @@ def _embed_file(
     if skip_done and target.is_file() and _mark(target) == mark:
         return
     tensors = embed_features(model, read_features(source, model.config.input_size), clock, levels, threads)
-    with replacing(target) as path:
-        save_file(tensors, path, metadata={"hiero": mark})
+    save_tensors(target, tensors, {"hiero": mark})
 
 
 def _mark(path: Path) -> str | None:
@@ -235,6 +237,17 @@ def _describe(path: Path) -> str:
         return ", ".join(f"{name} {tuple(file.get_slice(name).get_shape())}" for name in sorted(file.keys()))
 
 
+def _check_out(source: Path, out: Path) -> None:
+    """An output must never take the place of an input, nor be taken for one in the next run."""
+    inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
+    if inside or out.resolve() == source.resolve():
+        raise InputError(f"-o {out} would mix with the input {source}; choose another place")
+    if source.is_dir() and out.is_file():
+        raise InputError(f"-o {out} is a file; a folder of features needs a folder to write to")
+    if source.is_file() and out.is_dir():
+        raise InputError(f"-o {out} is a folder; name the file to write, such as {out / source.with_suffix('.safetensors').name}")
+
+
 def _parse_levels(text: str) -> list[int]:
     try:
         return sorted({int(part) for part in text.split(",")})
@@ -250,9 +263,10 @@ def _load_model(path: Path, device: str) -> HiERO:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return HiERO.from_pretrained(str(path)).to(torch.device(device))
+        torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"--device {device} cannot be used here ({str(error).splitlines()[0]}); try --device cpu") from error
+    return HiERO.from_pretrained(str(path)).to(device)
 
 
 def _clock(model: HiERO, fps: float | None, stride: float | None, start_s: float) -> Clock:
@@ -262,7 +276,7 @@ def _clock(model: HiERO, fps: float | None, stride: float | None, start_s: float
     return Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)
 
 
-def _fingerprint(path: Path, model: HiERO) -> str:
+def _fingerprint(model: HiERO) -> str:
     """Names the weights, so that outputs of another model are not mistaken for finished."""
     import hashlib
 

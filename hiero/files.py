@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -24,6 +26,18 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file whole or not at all; a full disk is an OSError like anywhere else."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with replacing(path) as temporary:
+        try:
+            save_file({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, temporary, metadata)
+        except SafetensorError as error:
+            raise OSError(errno.EIO, f"could not be written ({error})", str(path)) from error
 
 
 def _umask() -> int:

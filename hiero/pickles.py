@@ -6,9 +6,14 @@ except those that the caller maps to an inert `Opaque`, which keeps what it is g
 
 from __future__ import annotations
 
+import io
+import math
 import pickle
+import pickletools
+import struct
 import warnings
 import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Collection
 from pathlib import Path
@@ -21,8 +26,10 @@ DTYPES = {
     "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8",
     "BoolStorage": "bool",
 }  # fmt: skip
-MAX_PICKLE_BYTES = 64 * 2**20
-DAMAGE = (pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, IndexError, ValueError, TypeError, AttributeError)
+DAMAGE = (
+    pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, IndexError, ValueError, TypeError,
+    AttributeError, MemoryError, RecursionError,
+)  # fmt: skip
 
 
 class Opaque:
@@ -46,18 +53,26 @@ def read_torch(path: Path | str, opaque: Collection[str] = ()) -> Any:
         return _read_legacy(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [info for info in archive.infolist() if info.filename.endswith("/data.pkl")]
-            if len(names) != 1:
-                raise InputError(f"{path}: not a torch file (it holds {len(names)} data.pkl, expected 1)")
-            if names[0].file_size > MAX_PICKLE_BYTES:
-                raise InputError(f"{path}: its structure takes {names[0].file_size} bytes, more than any checkpoint needs")
-            root = names[0].filename.removesuffix("data.pkl")
-            with archive.open(names[0]) as file:
-                return _Reader(file, archive, root, path, frozenset(opaque)).load()
+            return _read_archive(archive, path, frozenset(opaque))
     except InputError:
         raise
     except (*DAMAGE, OSError, RuntimeError) as error:
         raise InputError(f"{path}: damaged or not a torch file ({error})") from error
+
+
+def _read_archive(archive: zipfile.ZipFile, path: Path, opaque: frozenset[str]) -> Any:
+    if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+        raise InputError(f"{path}: refused, torch does not compress its files and this one is compressed")
+    names = [info for info in archive.infolist() if info.filename.endswith("/data.pkl")]
+    if len(names) != 1:
+        raise InputError(f"{path}: not a torch file (it holds {len(names)} data.pkl, expected 1)")
+    program = archive.read(names[0])
+    for operation, argument, _ in pickletools.genops(program):
+        # The reader keeps a table as long as the largest place that the program names; a short program needs few.
+        if "PUT" in operation.name and isinstance(argument, int) and argument > len(program):
+            raise InputError(f"{path}: refused, it asks for a table of {argument} entries")
+    root = names[0].filename.removesuffix("data.pkl")
+    return _fill_in(_Reader(io.BytesIO(program), archive, root, path, opaque).load(), {})
 
 
 def _read_legacy(path: Path) -> Any:
@@ -73,21 +88,73 @@ def _read_legacy(path: Path) -> Any:
         raise InputError(f"{path}: not a torch file that holds only data ({reason})") from error
 
 
+class _Inert:
+    """Anything that the program may hold in its hand but not change."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("it changes what it may only use")
+
+
+class _Storage(_Inert):
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+
+class _View(_Inert):
+    """A tensor to be: made into one only after the program has ended."""
+
+    __slots__ = ("offset", "size", "storage", "stride")
+
+    def __init__(self, storage: Any, offset: Any, size: Any, stride: Any) -> None:
+        self.storage, self.offset, self.size, self.stride = storage, offset, size, stride
+
+    def tensor(self) -> Any:
+        values = self.storage.values
+        if not all(isinstance(n, int) and n >= 0 for n in (self.offset, *self.size, *self.stride)):
+            raise pickle.UnpicklingError("a tensor of impossible shape")
+        if math.prod(self.size) > values.numel():
+            raise pickle.UnpicklingError("a tensor larger than its data")
+        return values.as_strided(self.size, self.stride, self.offset).clone()
+
+
+class _RebuildTensor(_Inert):
+    __slots__ = ()
+
+    def __call__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _View:
+        if not isinstance(storage, _Storage):
+            raise pickle.UnpicklingError("a tensor without data")
+        return _View(storage, offset, size, stride)
+
+
+class _RebuildParameter(_Inert):
+    __slots__ = ()
+
+    def __call__(self, data: Any, *_: Any) -> Any:
+        return data
+
+
+class _NewDict(_Inert):
+    __slots__ = ()
+
+    def __call__(self, *_: Any) -> dict[Any, Any]:
+        return {}
+
+
 class _Reader(pickle.Unpickler):
     def __init__(self, file: Any, archive: zipfile.ZipFile, root: str, path: Path, opaque: frozenset[str]) -> None:
         super().__init__(file)
         self.archive, self.root, self.path, self.opaque = archive, root, path, opaque
-        self.storages: dict[str, Any] = {}
+        self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         known: dict[str, Any] = {
-            "collections.OrderedDict": OrderedDict,
-            "collections.defaultdict": _plain_dict,
-            "builtins.dict": dict, "__builtin__.dict": dict,
-            "builtins.set": set, "__builtin__.set": set,
-            "torch.Size": tuple,
-            "torch._utils._rebuild_tensor_v2": _rebuild,
-            "torch._utils._rebuild_parameter": _rebuild_parameter,
+            "collections.OrderedDict": OrderedDict, "collections.defaultdict": _NewDict(),
+            "builtins.dict": dict, "__builtin__.dict": dict, "builtins.set": set, "__builtin__.set": set, "torch.Size": tuple,
+            "torch._utils._rebuild_tensor_v2": _RebuildTensor(), "torch._utils._rebuild_parameter": _RebuildParameter(),
         }  # fmt: skip
         full = f"{module}.{name}"
         if full in known:
@@ -101,28 +168,38 @@ class _Reader(pickle.Unpickler):
             "if you trust the file, save its tensors again with torch.save or safetensors"
         )
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: Any) -> _Storage:
         import torch
 
         kind, dtype, key, _, num = pid
-        if kind != "storage" or not isinstance(dtype, str):
-            raise InputError(f"{self.path}: unknown kind of stored data {kind!r}")
+        if kind != "storage" or dtype not in DTYPES.values():
+            raise pickle.UnpicklingError(f"unknown kind of stored data {kind!r}")
         if key not in self.storages:
             raw = bytearray(self.archive.read(f"{self.root}data/{key}"))
             values = torch.frombuffer(raw, dtype=getattr(torch, dtype)) if raw else torch.empty(0, dtype=getattr(torch, dtype))
             if values.numel() < num:
                 raise InputError(f"{self.path}: damaged, tensor data {key} is cut short")
-            self.storages[key] = values
+            self.storages[key] = _Storage(values)
         return self.storages[key]
 
 
-def _plain_dict(*_: Any) -> dict[Any, Any]:
-    return {}
-
-
-def _rebuild(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Any:
-    return storage.as_strided(size, stride, offset).clone()
-
-
-def _rebuild_parameter(data: Any, *_: Any) -> Any:
-    return data
+def _fill_in(node: Any, done: dict[int, Any]) -> Any:
+    """Replace every `_View` in the tree by its tensor. `done` holds what was visited: trees may share parts and go in circles."""
+    if id(node) in done:
+        return done[id(node)]
+    if isinstance(node, _View):
+        done[id(node)] = node.tensor()
+        return done[id(node)]
+    if isinstance(node, tuple):
+        done[id(node)] = tuple(_fill_in(value, done) for value in node)
+        return done[id(node)]
+    if isinstance(node, dict | list | Opaque):
+        done[id(node)] = node
+        if isinstance(node, dict):
+            for key, value in node.items():
+                node[key] = _fill_in(value, done)
+        elif isinstance(node, list):
+            node[:] = [_fill_in(value, done) for value in node]
+        else:
+            node.state = _fill_in(node.state, done)
+    return node

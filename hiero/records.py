@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hiero.errors import InputError
@@ -34,8 +35,8 @@ class Clock:
         return self.start_s + (index + 0.5) * self.stride / self.fps
 
     def index(self, time_s: float) -> int:
-        """The segment that a moment falls in."""
-        return int((time_s - self.start_s) * self.fps / self.stride)
+        """The segment that a moment falls in; negative before the start."""
+        return math.floor((time_s - self.start_s) * self.fps / self.stride)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -138,10 +139,44 @@ def test_mistakes_get_one_clear_line(model, tmp_path, arguments, message):
 
 
 def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
-    torch.save(torch.randn(9, 24), tmp_path / "v.pt")
-    done = hiero("embed", tmp_path / "v.pt", "--model", model, "-o", "/dev/full/out.safetensors", check=False)
+    """No file of this process may grow beyond 20 kB, which ends a write as a full disk does."""
+    torch.save(torch.randn(900, 24), tmp_path / "v.pt")
+    (tmp_path / "out").mkdir()
+    arguments = ["embed", tmp_path / "v.pt", "--model", model, "-o", tmp_path / "out/v.safetensors"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hiero", *map(str, arguments)],
+        capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+    )  # fmt: skip
     assert done.returncode == 1
+    assert "could not be written" in done.stderr
     assert "Traceback" not in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("out", ["in", "in/out", "in/a.safetensors"])
+def test_outputs_never_replace_inputs(model, tmp_path, out):
+    (tmp_path / "in").mkdir()
+    save_file({"x": torch.randn(9, 24)}, tmp_path / "in/a.safetensors")
+    before = (tmp_path / "in/a.safetensors").read_bytes()
+    source = tmp_path / ("in/a.safetensors" if out == "in/a.safetensors" else "in")
+    done = hiero("embed", source, "--model", model, "-o", tmp_path / out, check=False)
+    assert done.returncode == 2
+    assert "would mix with the input" in done.stderr
+    assert (tmp_path / "in/a.safetensors").read_bytes() == before
+
+
+def test_pack(tmp_path):
+    (tmp_path / "in").mkdir()
+    torch.save(torch.randn(1125, 24), tmp_path / "in/a.pt")
+    out = hiero("pack", tmp_path / "in", tmp_path / "store", "--backbone", "omnivore").stdout
+    assert "1 videos, 0.2 hours, 24-d, float16" in out
+    torch.save(torch.full((3, 24), torch.nan), tmp_path / "in/b.pt")
+    done = hiero("pack", tmp_path / "in", tmp_path / "store", check=False)
+    assert done.returncode == 2
+    assert "1 of 2 files cannot be used" in done.stderr
+    done = hiero("pack", tmp_path / "in", tmp_path / "store", "--skip-bad", check=False)
+    assert done.returncode == 1
+    assert "left out" in done.stderr
 
 
 def test_help_shows_examples():

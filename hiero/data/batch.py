@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -72,6 +74,7 @@ def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, con
         times = node_times(shape[1], config.clock, features.device).expand(shape)
     if times.shape != shape or not times.is_floating_point():
         raise InputError(f"times must be floating point and {tuple(shape)}, got {times.dtype} {tuple(times.shape)}")
+    times = times if times.dtype == torch.float64 else times.float()
     inside = times[mask]
     if not torch.isfinite(inside).all() or (inside < 0).any():
         raise InputError("times must be finite and not negative; count seconds from the start of the video")
@@ -83,19 +86,29 @@ def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, con
 def uniform_spacing(times: Tensor, mask: Tensor) -> float | None:
     """The spacing of a uniform clock in seconds, or None when times are irregular.
 
-    Uniform means: equal to start + i·spacing up to the rounding of float32 times, with one spacing for the whole batch.
-    Where no video has two nodes any spacing will do.
+    Uniform means: equal to start + i·spacing up to the rounding of the stored times, with one spacing for the whole batch. Of all
+    spacings that the rounding allows, the simplest fraction is taken: times of 1 Hz give exactly 1 wherever a video starts, so
+    that a strict radius of 1 s does not depend on rounding. Where no video has two nodes any spacing will do.
     """
+    epsilon = torch.finfo(times.dtype).eps
     times, mask = times.detach().double().cpu(), mask.cpu()
     num = mask.sum(1)
-    last = times.gather(1, (num - 1)[:, None])[:, 0]
-    long = num > 1
-    if not long.any():
-        return 1.0
     longest = int(num.argmax())
-    spacing = float((last[longest] - times[longest, 0]) / (num[longest] - 1))
-    if spacing <= 0:
+    if num[longest] < 2:
+        return 1.0
+    first, last = float(times[longest, 0]), float(times[longest, int(num[longest]) - 1])
+    spacing, slack = (last - first) / (int(num[longest]) - 1), epsilon * last / (int(num[longest]) - 1)
+    if spacing <= slack:
         return None
+    spacing = float(simplest_between(spacing - slack, spacing + slack))
     expected = times[:, :1] + spacing * torch.arange(times.shape[1], dtype=torch.float64)
-    tolerance = 4 * torch.finfo(torch.float32).eps * float(times[mask].abs().max().clamp_min(spacing))
-    return spacing if bool((((times - expected).abs() <= tolerance) | ~mask).all()) else None
+    return spacing if bool((((times - expected).abs() <= 2 * epsilon * times.abs()) | ~mask).all()) else None
+
+
+def simplest_between(low: float | Fraction, high: float | Fraction) -> Fraction:
+    """The fraction with the smallest denominator in [low, high], 0 < low (Stern-Brocot)."""
+    low, high = Fraction(low), Fraction(high)
+    if math.ceil(low) <= high:
+        return Fraction(math.ceil(low))
+    below = math.floor(low)
+    return below + 1 / simplest_between(1 / (high - below), 1 / (low - below))

@@ -77,7 +77,7 @@ def _read_numpy(path: Path) -> Any:
             if isinstance(loaded, np.ndarray):
                 return torch.from_numpy(loaded)
             return {name: torch.from_numpy(loaded[name]) for name in loaded.files}
-    except (ValueError, EOFError, OSError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, EOFError, OSError, TypeError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged, cut short or not plain numbers ({error})") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from hiero.records import Clock, Window
@@ -14,9 +13,9 @@ def cut_windows(num_segments: int, clock: Clock, window_s: float = 300.0) -> lis
     Window i holds the segments from ⌊i·window_s·fps/stride⌋ up to the same of i + 1, as in the release.
     """
     windows = []
-    start_s = 0.0
-    while (start := math.floor(start_s * clock.fps / clock.stride)) < num_segments:
-        end = min(num_segments, math.floor((start_s + window_s) * clock.fps / clock.stride))
+    start_s = clock.start_s
+    while (start := clock.index(start_s)) < num_segments:
+        end = min(num_segments, clock.index(start_s + window_s))
         offset = Clock(clock.fps, clock.stride, clock.start_s + start * clock.spacing_s)
         windows.append(Window(start, end, offset))
         start_s += window_s
@@ -25,8 +24,8 @@ def cut_windows(num_segments: int, clock: Clock, window_s: float = 300.0) -> lis
 
 def narrations_in(times_s: Iterable[float], index: int, num_segments: int, clock: Clock, window_s: float = 300.0) -> list[int]:
     """Which narrations belong to window `index`: start ≤ t < min(end of the window, end of the video)."""
-    start_s = index * window_s
-    end_s = min(start_s + window_s, num_segments * clock.spacing_s)
+    start_s = clock.start_s + index * window_s
+    end_s = min(start_s + window_s, clock.start_s + num_segments * clock.spacing_s)
     return [i for i, time_s in enumerate(times_s) if start_s <= time_s < end_s]
 
 
@@ -36,7 +35,7 @@ def context_window(num_segments: int, clock: Clock, start_s: float, end_s: float
     A clip that begins beyond the video has no nodes. One that begins at its very end has none either: the release
     puts a zero segment there. The node that stands for the clip is num_nodes // 2.
     """
-    start = math.floor(start_s * clock.fps / clock.stride)
-    end = min(num_segments, max(start + 1, math.floor(end_s * clock.fps / clock.stride)))
+    start = clock.index(start_s)
+    end = min(num_segments, max(start + 1, clock.index(end_s)))
     margin = max(0, min(context, start, num_segments - end))
     return Window(start - margin, end + margin, Clock(clock.fps, clock.stride))

@@ -6,6 +6,8 @@ With huggingface_hub installed, `from_pretrained` also takes a hub id and `push_
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.files import replacing
+from hiero.files import replacing, save_tensors
 
 if TYPE_CHECKING:
 
@@ -48,27 +50,34 @@ TEXT_ENCODER = "text_encoder.safetensors"
 
 
 class Checkpoint(ModelHubMixin):
-    """Saving and loading for `HiERO`."""
+    """Saving and loading for `HiERO`. What came with a loaded model (its text encoder, losses, source) is saved with it again."""
 
     config: ModelConfig
+    _extra: dict[str, Any] | None = None
+    _text_encoder: Path | None = None
 
     def _save_pretrained(self, save_directory: Path) -> None:
         model: Any = self
-        write_checkpoint(save_directory, self.config, model.state_dict())
+        target = save_directory / TEXT_ENCODER
+        if self._text_encoder is not None and self._text_encoder.resolve() != target.resolve():
+            with replacing(target) as path:
+                shutil.copyfile(self._text_encoder, path)
+        write_checkpoint(save_directory, self.config, model.state_dict(), self._extra)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
         """A model folder, or the id of one on a hub (with `revision`, `cache_dir`, `token` … as in huggingface_hub)."""
-        if Path(pretrained_model_name_or_path).is_dir():
-            return cls._from_pretrained(model_id=str(pretrained_model_name_or_path))
+        name = str(pretrained_model_name_or_path)
+        if Path(name).is_dir():
+            return cls._from_pretrained(model_id=name)
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or Path(name).parent.is_dir():
+            raise InputError(f"{name}: no such model folder")
         try:
-            return super().from_pretrained(str(pretrained_model_name_or_path), **options)
+            return super().from_pretrained(name, **options)
         except InputError:
             raise
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{pretrained_model_name_or_path}: neither a model folder here nor a model that could be fetched ({error})"
-            ) from error
+        except (OSError, ValueError, RuntimeError) as error:
+            raise InputError(f"{name}: no such model folder, and it could not be fetched from a hub ({error})") from error
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:
@@ -81,6 +90,8 @@ class Checkpoint(ModelHubMixin):
             model.load_state_dict(state)
         except RuntimeError as error:
             raise InputError(f"{folder / WEIGHTS}: does not fit its config.json\n{error}") from error
+        model._extra = {key: value for key, value in _read_config(folder).items() if key != "model"}
+        model._text_encoder = folder / TEXT_ENCODER if (folder / TEXT_ENCODER).is_file() else None
         return model.eval()
 
 
@@ -88,20 +99,20 @@ def _download(model_id: str, hub: dict[str, Any]) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise InputError(f"{model_id}: no such folder; to load from a hub, run: pip install huggingface_hub") from None
+        raise InputError(f"{model_id}: no such model folder; to load from a hub, run: pip install huggingface_hub") from None
     options = {name: hub[name] for name in ("revision", "cache_dir", "force_download", "token", "local_files_only") if name in hub}
     return Path(snapshot_download(model_id, allow_patterns=[CONFIG, WEIGHTS, TEXT_ENCODER], **options))
 
 
 def write_checkpoint(folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
     """`extra` joins config.json under its own keys, e.g. {"text_encoder": {…}}."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / WEIGHTS) as path:
-        save_file({name: value.detach().contiguous().cpu() for name, value in state.items()}, path)
+    try:
+        text = json.dumps({"model": config.to_dict(), **(extra or {})}, indent=2) + "\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{folder}: the configuration holds more than plain values ({error})") from error
+    save_tensors(folder / WEIGHTS, state)
     with replacing(folder / CONFIG) as path:
-        path.write_text(json.dumps({"model": config.to_dict(), **(extra or {})}, indent=2) + "\n")
+        path.write_text(text)
 
 
 def read_checkpoint(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -110,15 +121,24 @@ def read_checkpoint(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
 
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise InputError(
-                f"{folder}: not a model folder, {name} is missing; authors' .pth files need hiero import-checkpoint first"
-            )
+            raise InputError(f"{folder}: not a model folder, {name} is missing; for an authors' .pth run hiero import-checkpoint")
     try:
-        values = json.loads((folder / CONFIG).read_text())
-        config = ModelConfig.from_dict(values["model"])
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        config = ModelConfig.from_dict(_read_config(folder)["model"])
+    except (KeyError, TypeError) as error:
         raise InputError(f"{folder / CONFIG}: not a hiero configuration ({error})") from error
+    except InputError as error:
+        raise error if str(folder) in str(error) else InputError(f"{folder / CONFIG}: {error}") from error
     try:
         return config, load_file(folder / WEIGHTS)
     except SafetensorError as error:
         raise InputError(f"{folder / WEIGHTS}: damaged or cut short ({error})") from error
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        values = json.loads((folder / CONFIG).read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder / CONFIG}: not a hiero configuration ({error})") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{folder / CONFIG}: not a hiero configuration")
+    return values

@@ -25,7 +25,12 @@ def embed_features(
     if not levels or any(not 0 <= level < depth for level in levels):
         raise InputError(f"levels must be some of {', '.join(map(str, range(depth)))}, got {', '.join(map(str, levels)) or 'none'}")
     device = next(model.parameters()).device
-    found = model(features[None].to(device), times=node_times(len(features), clock, device)[None], threads=threads)
+    training = model.training
+    try:
+        times = node_times(len(features), clock, device)
+        found = model.eval()(features[None].to(device), times=times[None], spacing_s=clock.spacing_s, threads=threads)
+    finally:
+        model.train(training)
     cut = any(level.threads is not None for level in found)
     out = {}
     for i in sorted(set(levels)):

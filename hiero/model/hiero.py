@@ -57,19 +57,29 @@ class HiERO(nn.Module, Checkpoint):
         self.text_head = TextHead(config.text_size, config.embedding_size)
 
     def forward(
-        self, features: Tensor, mask: Tensor | None = None, times: Tensor | None = None, *, threads: bool | None = None
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        times: Tensor | None = None,
+        *,
+        spacing_s: float | None = None,
+        threads: bool | None = None,
     ) -> list[Level]:
         """Enrich a batch of videos: features (B, T, F), mask (B, T), times (B, T) in seconds → levels 0 … depth − 1.
 
         mask marks each video's nodes, a prefix of T (default: all). times default to the clock of the config.
+        spacing_s: time between nodes where all are equally far apart and it is known; otherwise it is read off the times.
         threads: Cut & Match on or off; by default on while training and otherwise as configured.
         Bad input raises InputError and names the argument.
         """
         mask, times = check_batch(features, mask, times, self.config)
         if threads is None:
             threads = self.training or self.config.threads_at_inference
-        spacing_s = None if self.config.behaviour.rounded_times else uniform_spacing(times, mask)
-        return self.enrich(features, mask, times, spacing_s, threads=threads)
+        if self.config.behaviour.rounded_times:
+            spacing_s = None
+        elif spacing_s is None:
+            spacing_s = uniform_spacing(times, mask)
+        return self.enrich(features.to(self.project.weight.dtype), mask, times, spacing_s, threads=threads)
 
     def enrich(self, features: Tensor, mask: Tensor, times: Tensor, spacing_s: float | None, *, threads: bool) -> list[Level]:
         """`forward` without looking at the data: no checks, and the spacing is given (None: irregular times)."""
@@ -87,6 +97,7 @@ class HiERO(nn.Module, Checkpoint):
 
     def losses(self, levels: list[Level], texts: Tensor, text_times: Tensor, text_mask: Tensor, config: LossConfig) -> Losses:
         """L = L_vna + L_ft for a batch: texts (B, M, text_size), text_times and text_mask (B, M)."""
+        texts = torch.where(text_mask[..., None], texts, 0)  # whatever stands in the padding
         nodes, times, mask = levels[0].features, levels[0].times, levels[0].mask
         if not torch.compiler.is_compiling():  # compiled steps have fixed shapes
             nodes, times, mask = gather_reachable(nodes, times, mask, text_times, text_mask, config)

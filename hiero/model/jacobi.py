@@ -19,9 +19,11 @@ try:
 except ImportError:  # a CPU build of torch has no triton
     triton = None
 
+HAS_TRITON = triton is not None
+
 
 def is_available(matrix: Tensor) -> bool:
-    return triton is not None and matrix.is_cuda and matrix.shape[-1] == SIZE and matrix.dtype == torch.float32
+    return HAS_TRITON and matrix.is_cuda and matrix.shape[-1] == SIZE and matrix.dtype == torch.float32
 
 
 def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from hiero.config import LossConfig
+from hiero.model.tdgc import refuse_second_derivative
 
 BLOCK = 2**26  # entries of the similarity matrix held at once
 
@@ -43,11 +44,11 @@ def alignment_loss(
 
     nodes = F.normalize(_wide(nodes), dim=-1)
     texts = F.normalize(texts.to(nodes.dtype), dim=-1)
-    own = (nodes @ texts.mT) / config.temperature  # (B, T, M), a video with its own narrations
+    own = _wide(nodes @ texts.mT) / config.temperature  # (B, T, M), a video with its own narrations
     positive_only = own.masked_fill(~positive, -torch.inf)
     excluded = None
     if config.beta > 0:
-        excluded = gap > (window * config.beta)[..., None]
+        excluded = (gap > (window * config.beta)[..., None]) & ~positive
     kind = nodes.device.type
     precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else nodes.dtype
     per_node, per_text = paired_logsumexp(
@@ -143,6 +144,7 @@ class _PairedLogSumExp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_node, grad_text):  # type: ignore[no-untyped-def]
+        refuse_second_derivative()
         nodes, texts, node_used, text_used, excluded, over_texts, over_nodes, whole = ctx.saved_tensors
         grad_node = torch.where(node_used, grad_node, 0.0)
         grad_text = torch.where(text_used, grad_text, 0.0).flatten()
@@ -191,7 +193,7 @@ def _thread_rows(rows: Tensor, own: Tensor, x: Tensor, threads: Tensor, temperat
 
 def _thread_gap(rows: Tensor, own: Tensor, x: Tensor, threads: Tensor, temperature: float) -> Tensor:
     """Sum over the given rows of log Σ_all − log Σ_own thread."""
-    logits = rows @ x.mT / temperature
+    logits = _wide(rows @ x.mT) / temperature
     used = own >= 0
     # A row that takes no part sees everything, itself included, so that no sum is empty; it is dropped below.
     every = logits.masked_fill((threads < 0)[:, None, :] & used[..., None], -torch.inf)

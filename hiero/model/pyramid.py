@@ -51,7 +51,7 @@ def upsample_by_time(coarse: Tensor, times: Tensor, mask: Tensor) -> Tensor:
     distance = (candidate_times - times[..., None]).abs().masked_fill(~candidate_mask, torch.inf)
     nearest, choice = distance.sort(dim=-1, stable=True)
     weight = 1 / (nearest[..., :2] ** 2).clamp_min(NEAREST)
-    weight = (weight / weight.sum(-1, keepdim=True)).to(coarse.dtype).nan_to_num(0.0)  # only padding has no candidate
+    weight = torch.where(mask[..., None], weight / weight.sum(-1, keepdim=True), 0).to(coarse.dtype)
     chosen = index.expand(batch, -1, -1).gather(2, choice[..., :2])
     return sum(  # type: ignore[return-value]
         coarse.gather(1, chosen[..., i, None].expand(-1, -1, coarse.shape[-1])) * weight[..., i, None] for i in range(2)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hiero.config import Behaviour, LossConfig, ModelConfig
 from hiero.errors import InputError
-from hiero.files import replacing
+from hiero.files import save_tensors
 from hiero.model.checkpoint import TEXT_ENCODER, write_checkpoint
 from hiero.model.hiero import HiERO
 from hiero.pickles import Opaque, read_torch
@@ -57,12 +57,10 @@ class Released:
 
     def save(self, folder: Path) -> None:
         """As a model folder; the original configuration is kept in config.json under `source`."""
-        from safetensors.torch import save_file
-
-        folder.mkdir(parents=True, exist_ok=True)
         if self.text_encoder:
-            with replacing(folder / TEXT_ENCODER) as path:
-                save_file({name: value.contiguous() for name, value in self.text_encoder.items()}, path)
+            save_tensors(folder / TEXT_ENCODER, self.text_encoder)
+        else:
+            (folder / TEXT_ENCODER).unlink(missing_ok=True)  # of an earlier import into the same folder
         task = self.source.get("task", {})
         extra = {
             "losses": self.losses.to_dict(),
@@ -75,6 +73,13 @@ class Released:
 def read_released(path: Path | str) -> Released:
     """Read a checkpoint of the release, refusing anything that is not one."""
     path = Path(path)
+    try:
+        return _read(path)
+    except InputError as error:
+        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> Released:
     raw = read_torch(path, opaque=OMEGACONF | BYSTANDERS)
     if not isinstance(raw, dict) or not {"model", "task", "config"} <= set(raw):
         raise InputError(f"{path}: not a HiERO checkpoint; expected the entries model, task and config")
@@ -85,8 +90,10 @@ def read_released(path: Path | str) -> Released:
         state, text_encoder = _convert(raw["model"], raw["task"])
     except KeyError as error:
         raise InputError(f"{path}: not a HiERO checkpoint of the released layout, {error} is missing") from error
-    except (RuntimeError, IndexError, AttributeError, TypeError) as error:
-        raise InputError(f"{path}: weights do not fit the released layout ({error})") from error
+    except InputError:
+        raise
+    except (RuntimeError, IndexError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: weights or settings do not fit the released layout ({error})") from error
     with torch.device("meta"):
         expected = {name: tuple(value.shape) for name, value in HiERO(config).state_dict().items()}
     found = {name: tuple(value.shape) for name, value in state.items()}
@@ -109,21 +116,28 @@ def _check_settings(source: Any, path: Path) -> None:
 
 def plain(node: Any) -> Any:
     """A pickled OmegaConf tree as dicts, lists and values."""
-    if not isinstance(node, Opaque):
-        return node
-    state = node.state if isinstance(node.state, dict) else {}
-    if "_val" in state:
-        return plain(state["_val"])
-    content = state.get("_content")
-    if isinstance(content, dict):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [plain(value) for value in content]
-    return content
+    visits = _Limit()
+
+    def walk(node: Any) -> Any:
+        visits.count()
+        if not isinstance(node, Opaque):
+            return node
+        state = node.state if isinstance(node.state, dict) else {}
+        if "_val" in state:
+            return walk(state["_val"])
+        content = state.get("_content")
+        if isinstance(content, dict):
+            return {str(key): walk(value) for key, value in content.items()}
+        if isinstance(content, list):
+            return [walk(value) for value in content]
+        return content
+
+    return walk(node)
 
 
 def resolve(tree: Any) -> Any:
     """Replace interpolations ${a.b} that name another entry of the tree; others stay as text."""
+    visits = _Limit()
 
     def look_up(name: str, depth: int) -> Any:
         node = tree
@@ -134,6 +148,7 @@ def resolve(tree: Any) -> Any:
         return walk(node, depth + 1)
 
     def walk(node: Any, depth: int = 0) -> Any:
+        visits.count()
         if depth > 32:
             raise InputError("the checkpoint's configuration refers to itself")
         if isinstance(node, dict):
@@ -145,6 +160,18 @@ def resolve(tree: Any) -> Any:
         return node
 
     return walk(tree)
+
+
+class _Limit:
+    """Ends walks through configurations that were built to be endless."""
+
+    def __init__(self, limit: int = 20_000) -> None:
+        self.left = limit
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise InputError("the checkpoint's configuration is larger than any of HiERO's")
 
 
 def _configs(source: dict[str, Any], model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[ModelConfig, LossConfig]:

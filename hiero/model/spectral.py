@@ -2,7 +2,7 @@
 
     S = exp((cos − 1)/κ),   M = D^−½ S D^−½,   threads = K-Means on the K leading eigenvectors of M
 
-M has the eigenvectors of the normalised Laplacian I − M in reverse order. The −1 cancels in M and keeps exp ≤ 1.
+M has the eigenvectors of the normalised Laplacian I − M in reverse order; the −1 cancels in M.
 Two forms exist, and at small κ they differ a lot. `sklearn`, for zero-shot use: a node is not similar to itself (S has a zero
 diagonal) and its row of the eigenvectors is divided by √degree. `training`, inside the network: neither.
 
@@ -14,7 +14,7 @@ eigenvectors to all others by one step of the random walk (Nyström; Fowlkes et 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -31,47 +31,57 @@ DECOMPOSE_UP_TO = 512  # nodes; above, a few eigenvectors are cheaper to find th
 NUM_LANDMARKS = 2048
 NUM_STRIPES = 12  # that a large similarity matrix is computed in
 CHUNK = 2**24  # entries of a similarity block held at once on the landmark path
-SMALL = 1e-12
 
 
-def similarity(x: Tensor, kappa: float, mask: Tensor | None = None) -> Tensor:
-    """S (B, N, N) = exp((cos − 1)/κ); zero for masked nodes. A zero vector has cosine 0 with everything."""
+def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = None) -> Tensor:
+    """log S (B, N, N) = (cos − 1)/κ, −∞ for masked nodes and, in sklearn's form, on the diagonal.
+
+    A zero vector has cosine 0 with everything.
+    """
     x = F.normalize(x, dim=-1)
     num = x.shape[1]
     step = num if num <= DECOMPOSE_UP_TO else -(-num // NUM_STRIPES)
     s = x.new_empty(len(x), num, num)
     for i in range(0, num, step):  # S is symmetric: compute each stripe from its diagonal on, mirror the rest
-        stripe = (x[:, i : i + step] @ x[:, i:].mT).sub_(1).div_(kappa).exp_()
+        stripe = (x[:, i : i + step] @ x[:, i:].mT).sub_(1).div_(kappa)
         s[:, i : i + step, i:] = stripe
         s[:, i + step :, i : i + step] = stripe[..., step:].mT
+    if form == "sklearn":
+        s.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
     if mask is not None:
-        s = s * (mask[:, :, None] & mask[:, None, :])
+        s.masked_fill_(~(mask[:, :, None] & mask[:, None, :]), -torch.inf)
     return s
 
 
-def normalise(s: Tensor) -> tuple[Tensor, Tensor]:
-    """M = D^−½ S D^−½ (in place of S) and the degrees (B, N)."""
-    degree = s.sum(-1)
-    root = degree.clamp_min(SMALL).rsqrt()
-    return s.mul_(root[..., :, None]).mul_(root[..., None, :]), degree
+def normalise(log_s: Tensor) -> tuple[Tensor, Tensor]:
+    """M = D^−½ S D^−½ (in place of log S) and the log of the degrees (B, N). In logs, since at small κ degrees underflow."""
+    log_degree = (
+        log_s.logsumexp(-1)
+        if log_s.shape[1] <= DECOMPOSE_UP_TO
+        else torch.cat([stripe.logsumexp(-1) for stripe in log_s.split(-(-log_s.shape[1] // NUM_STRIPES), dim=1)], dim=1)
+    )
+    log_degree = torch.where(log_degree.isfinite(), log_degree, 0)  # a node without any neighbour
+    return log_s.sub_(log_degree[..., :, None] / 2).sub_(log_degree[..., None, :] / 2).exp_(), log_degree
 
 
 def embed_exactly(
     x: Tensor, num: int, kappa: float, *, mask: Tensor | None = None, form: Form = "sklearn", random_state: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Leading eigenvalues (B, num) and eigenvectors (B, N, num) of M, from the whole matrix."""
-    s = similarity(x, kappa, mask)
-    if form == "sklearn":
-        s.diagonal(dim1=1, dim2=2).zero_()
-    m, degree = normalise(s)
+    m, log_degree = normalise(log_similarity(x, kappa, form, mask))
     if mask is not None:
         m.diagonal(dim1=1, dim2=2).masked_fill_(~mask, -2)  # below every true eigenvalue, so that padding comes last
-    if m.shape[-1] <= DECOMPOSE_UP_TO:
+    if m.shape[-1] <= max(DECOMPOSE_UP_TO, 8 * num):
         values, vectors = leading_eigenvectors(m, num)
     else:
         found = [krylov_eigenvectors(video, num, random_state) for video in m]
         values, vectors = torch.stack([f[0] for f in found]), torch.stack([f[1] for f in found])
-    return values, vectors * degree.clamp_min(SMALL).rsqrt()[..., None] if form == "sklearn" else vectors
+    return values, _walk_form(vectors, log_degree) if form == "sklearn" else vectors
+
+
+def _walk_form(vectors: Tensor, log_degree: Tensor) -> Tensor:
+    """D^−½ u, up to a factor for all nodes (which K-Means does not see) that keeps it from overflowing."""
+    return vectors * ((log_degree.amin(-1, keepdim=True) - log_degree) / 2).exp()[..., None]
 
 
 def embed_by_landmarks(
@@ -84,9 +94,10 @@ def embed_by_landmarks(
     landmarks = x[index]
     values, vectors = embed_exactly(landmarks[None], num, kappa, form=form, random_state=random_state)
     values, vectors = values[0], vectors[0]
-    if form == "training":  # the walk carries D^−½u; put the degrees back at the end
-        vectors = vectors / similarity(landmarks[None], kappa).sum(-1)[0, :, None].clamp_min(SMALL).sqrt()
-    vectors = vectors / values.clamp_min(SMALL)
+    if form == "training":  # the walk carries D^−½u; the degrees are put back at the end
+        log_degree = log_similarity(landmarks[None], kappa, form).logsumexp(-1)[0]
+        vectors = _walk_form(vectors, log_degree)
+    vectors = vectors / values.clamp_min(1e-12)
     out = x.new_empty(num_nodes, vectors.shape[1])
     step = max(1, CHUNK // len(landmarks))
     for start in range(0, num_nodes, step):
@@ -95,10 +106,13 @@ def embed_by_landmarks(
             here = torch.arange(start, start + len(logits), device=x.device)
             logits.masked_fill_(here[:, None] == index, -torch.inf)
         walk = logits.softmax(-1).nan_to_num_(0.0) @ vectors  # a lone landmark has nowhere to go
-        out[start : start + step] = walk if form == "sklearn" else walk * (logits.logsumexp(-1, keepdim=True) / 2).exp()
+        if form == "training":
+            walk = walk * ((logits.logsumexp(-1, keepdim=True) - log_degree.min()) / 2).exp()
+        out[start : start + step] = walk
     return values, out
 
 
+@torch.no_grad()
 def spectral_cut(
     x: Tensor,
     num_threads: int | Literal["auto"],
@@ -110,51 +124,54 @@ def spectral_cut(
     method: Method = "auto",
     memory_budget: int = 2**30,
     max_threads: int = 20,
-    num_restarts: int = 10,
-    num_iterations: int = 100,
-    early_stop: bool = True,
 ) -> Tensor:
     """Thread of each node, numbered by first appearance: x (N, D) → (N,), or x (B, N, D), mask (B, N) → (B, N), −1 on padding.
 
-    `method` auto takes the exact path while its matrix stays within `memory_budget` bytes, else landmarks.
+    `method` auto takes the exact path while its matrices stay within `memory_budget` bytes, else landmarks.
     `num_threads` "auto" picks a K up to `max_threads` from the spectrum (see `choose_num_threads`).
     """
-    if x.ndim == 2:
-        if mask is not None:
-            raise InputError("mask goes with a batch (B, N, D); for one video (N, D) drop its nodes instead")
-        x = x[None]
-        squeeze = True
-    else:
-        squeeze = False
-    if x.ndim != 3 or 0 in x.shape:
-        raise InputError(f"x must be (N, D) or (B, N, D) without empty dimensions, got {tuple(x.shape)}")
-    if num_threads != "auto" and num_threads < 1:
-        raise InputError(f"num_threads must be at least 1 or 'auto', got {num_threads}")
+    single = x.ndim == 2
+    x = x[None] if single else x
+    _check(x, num_threads, kappa, mask, form, method, single)
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     num = min(max_threads + 1 if num_threads == "auto" else num_threads, x.shape[1])
-    options: dict[str, Any] = {"form": form, "random_state": random_state}
     if method == "exact" or (method == "auto" and 3 * x.element_size() * x.shape[1] ** 2 * len(x) <= memory_budget):
-        values, vectors = embed_exactly(x, num, kappa, mask=mask, **options)
+        values, vectors = embed_exactly(x, num, kappa, mask=mask, form=form, random_state=random_state)
     elif mask is None:
-        found = [embed_by_landmarks(video, num, kappa, **options) for video in x]
+        found = [embed_by_landmarks(video, num, kappa, form=form, random_state=random_state) for video in x]
         values, vectors = torch.stack([f[0] for f in found]), torch.stack([f[1] for f in found])
     else:
-        raise InputError("the landmark path takes one unpadded video at a time; call it without a mask")
+        raise InputError("the landmark path takes unpadded videos; cut padded ones one at a time, without a mask")
     if num_threads == "auto":
-        if len(x) > 1:
-            raise InputError("num_threads='auto' takes one video at a time, since each gets its own number")
         num = choose_num_threads(values[0])
-        vectors = vectors[..., :num]
-    labels = kmeans(
-        vectors,
-        num,
-        random_state=random_state,
-        num_restarts=num_restarts,
-        mask=mask,
-        num_iterations=num_iterations,
-        early_stop=early_stop,
-    )
-    return labels[0] if squeeze else labels
+    labels = kmeans(vectors[..., :num], num, random_state=random_state, num_restarts=10, mask=mask, num_iterations=100)
+    return labels[0] if single else labels
+
+
+def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) -> Tensor:
+    """The same cut inside the network: a few samples a video, x (B, S, D) → (B, S), without looking at the data on the host."""
+    _, vectors = embed_exactly(x, num_threads, kappa, form="training")
+    looking = not (x.is_cuda or torch.compiler.is_compiling())  # whether to see if K-Means has settled
+    return kmeans(vectors, num_threads, random_state=random_state, num_restarts=8, num_iterations=10, early_stop=looking)
+
+
+def _check(x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None, form: str, method: str, single: bool) -> None:
+    if mask is not None and single:
+        raise InputError("mask goes with a batch (B, N, D); for one video (N, D) drop its nodes instead")
+    if x.ndim != 3 or 0 in x.shape:
+        raise InputError(f"x must be (N, D) or (B, N, D) without empty dimensions, got {tuple(x[0].shape if single else x.shape)}")
+    if mask is not None and (mask.shape != x.shape[:2] or mask.dtype != torch.bool or not mask.any(1).all()):
+        raise InputError(f"mask must be boolean, {tuple(x.shape[:2])}, with at least one node a video")
+    if not x.is_floating_point() or not torch.isfinite(x if mask is None else x[mask]).all():
+        raise InputError("x must hold finite floating-point numbers")
+    if num_threads != "auto" and (not isinstance(num_threads, int) or num_threads < 1):
+        raise InputError(f"num_threads must be at least 1 or 'auto', got {num_threads}")
+    if num_threads == "auto" and len(x) > 1:
+        raise InputError("num_threads='auto' takes one video at a time, since each gets its own number")
+    if not 0 < kappa < float("inf"):
+        raise InputError(f"kappa must be positive, got {kappa}")
+    if form not in get_args(Form) or method not in get_args(Method):
+        raise InputError(f"form must be one of {get_args(Form)} and method one of {get_args(Method)}, got {form!r} and {method!r}")
 
 
 def choose_num_threads(values: Tensor) -> int:

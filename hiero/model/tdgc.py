@@ -120,6 +120,12 @@ class TDGC(nn.Module):
         return kept + heard * neighbours.share.to(heard.dtype)
 
 
+def refuse_second_derivative() -> None:
+    """For gradients that are written out by hand: differentiating them again would silently give a wrong result."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # grad mode is on in backward only with create_graph
+        raise RuntimeError("second derivatives are not supported; call backward without create_graph")
+
+
 class _Listen(torch.autograd.Function):
     """kept + mean of signed, gated messages on a uniform clock, where a gate belongs to an offset, not to a pair.
 
@@ -142,6 +148,7 @@ class _Listen(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        refuse_second_derivative()
         mixed, gates, share, *link = ctx.saved_tensors
         size = gates.shape[1]
         told = F.leaky_relu(mixed[..., size:], SLOPE)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hiero.config import ModelConfig
 from hiero.model.pyramid import nearest_sample, pool, resample, upsample, upsample_by_time
-from hiero.model.spectral import spectral_cut
+from hiero.model.spectral import cut_samples, spectral_cut
 from hiero.model.tdgc import Neighbours, Stage, timed_neighbours, uniform_neighbours
 
 
@@ -110,17 +110,15 @@ def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
     """Thread of each node (B, T), −1 on padding: cut a few evenly spread samples, give every node its nearest one's label."""
     with torch.autocast(x.device.type, enabled=False):  # the cut needs single precision
         x = x.float() if x.dtype != torch.float64 else x
-        options = {"kappa": config.kappa, "form": "training", "random_state": config.random_state, "method": "exact"}
-        if config.sample_points is None:
-            return spectral_cut(x, config.num_threads, mask=mask, **options)  # type: ignore[arg-type]
-        labels = spectral_cut(
-            resample(x, mask, config.sample_points),
-            config.num_threads,
-            num_restarts=8,
-            num_iterations=10,
-            early_stop=not (x.is_cuda or torch.compiler.is_compiling()),  # looking would make the host wait
-            **options,  # type: ignore[arg-type]
-        )
+        if config.sample_points is None:  # all nodes, video by video
+            threads = torch.full_like(mask, -1, dtype=torch.long)
+            for i, num in enumerate(mask.sum(1).tolist()):
+                threads[i, :num] = spectral_cut(
+                    x[i, :num], config.num_threads, kappa=config.kappa, form="training", random_state=config.random_state
+                )
+            return threads
+        samples = resample(x, mask, config.sample_points)
+        labels = cut_samples(samples, config.num_threads, config.kappa, config.random_state)
         nearest = nearest_sample(mask, config.sample_points)
         threads = labels.gather(1, nearest)
         if config.behaviour.truncated_labels:
@@ -140,7 +138,7 @@ def reason_in_threads(stage: nn.Module, x: Tensor, threads: Tensor, config: Mode
     if config.behaviour.mixed_threads:
         group, rank, position = _mixed_groups(threads)
         order = position.argsort(1)
-        neighbours = timed_neighbours(group.gather(1, order), rank.gather(1, order).to(x.dtype), config.thread_radius)
+        neighbours = timed_neighbours(group.gather(1, order), rank.gather(1, order).float(), config.thread_radius)
     else:
         position, _ = sort_positions(threads, config.num_threads)
         order = torch.empty_like(position).scatter_(1, position, torch.arange(x.shape[1], device=x.device).expand_as(position))

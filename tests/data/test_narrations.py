@@ -9,7 +9,10 @@ from hiero.data.narrations import read_narrations, read_skip_list, texts_of
 from hiero.errors import InputError
 
 SAMPLE = Path(__file__).parents[3] / "shared" / "annotations" / "egoclip_sample.csv"
-HEADER = "video_uid\tvideo_dur\tnarration_source\tnarration_ind\tnarration_time\tclip_start\tclip_end\tclip_text\ttag_verb\ttag_noun\tpositive\n"
+COLUMNS = (
+    "video_uid video_dur narration_source narration_ind narration_time clip_start clip_end clip_text tag_verb tag_noun positive"
+)
+HEADER = "\t".join(COLUMNS.split()) + "\n"
 
 
 def egoclip_line(video="v", time="3.5", text="#C C opens a door"):

@@ -13,6 +13,7 @@ from hiero.config import Behaviour, ModelConfig
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
 from hiero.records import Clock
+from tests.conftest import FIXTURES
 
 CONFIG = ModelConfig(
     input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=None, backbone="omnivore",
@@ -35,6 +36,24 @@ def test_round_trip(model, tmp_path):
         assert a.equal(b)
     x = torch.randn(1, 9, 6)
     assert model(x)[0].features.equal(other(x)[0].features)
+
+
+def test_what_came_with_a_model_is_saved_with_it(tmp_path):
+    from hiero.model.released import read_released
+
+    read_released(FIXTURES / "official_small.pth").save(tmp_path / "first")
+    HiERO.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
+    first, second = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("first", "second"))
+    assert first == second
+    assert (tmp_path / "first/text_encoder.safetensors").read_bytes() == (tmp_path / "second/text_encoder.safetensors").read_bytes()
+    HiERO.from_pretrained(tmp_path / "second").save_pretrained(tmp_path / "second")
+    assert (tmp_path / "second/text_encoder.safetensors").stat().st_size > 0
+
+
+def test_a_typo_is_not_looked_for_on_a_hub(tmp_path):
+    for name in ("typo", str(tmp_path / "typo"), "tests/typo"):
+        with pytest.raises(InputError, match="no such model folder"):
+            HiERO.from_pretrained(name)
 
 
 def test_push_to_hub_uploads_a_loadable_folder(model, tmp_path, monkeypatch):
@@ -106,7 +125,7 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
     assert Bare.from_pretrained(tmp_path / "again").config == CONFIG
     with pytest.raises(InputError, match="pip install huggingface_hub"):
         bare.push_to_hub("someone/x")
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="no such model folder"):
         Bare.from_pretrained("someone/x")
 
 

@@ -39,7 +39,7 @@ def flat_alignment(batch, config, level=0):
 configs = st.builds(
     LossConfig,
     alpha=st.sampled_from([0.5, 1.0, 2.0]),
-    beta=st.sampled_from([-1.0, 2.0, 16.0]),
+    beta=st.sampled_from([-1.0, 0.1, 2.0, 16.0]),
     mode=st.sampled_from(["v2t", "t2v", "sym"]),
     temperature=st.sampled_from([0.05, 0.5]),
 )
@@ -93,6 +93,30 @@ def test_extreme_temperatures_stay_finite():
     loss.backward()
     assert loss.isfinite()
     assert batch[0].grad.isfinite().all()
+
+
+@pytest.mark.parametrize("mode", ["v2t", "t2v", "sym"])
+def test_a_single_candidate_costs_nothing_in_half_precision(mode):
+    """Positives and all candidates must be the same numbers, whatever their precision."""
+    nodes, texts = torch.randn(1, 1, 64, requires_grad=True), torch.randn(1, 1, 64)
+    at, there = torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert alignment_loss(nodes, at, there, texts, at, there, LossConfig(mode=mode)).item() == 0
+        assert thread_loss([(torch.randn(1, 5, 64), torch.zeros(1, 5, dtype=torch.long))]).item() == 0
+
+
+def test_half_precision_is_close():
+    batch = random_batch(3, 40, 12, 5, torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = alignment_loss(*batch, LossConfig())
+    close(half, alignment_loss(*batch, LossConfig()), rtol=0.01, atol=0.01)
+    assert half.dtype == torch.float32
+
+
+def test_gradients_of_gradients_are_refused():
+    batch = random_batch(2, 5, 4, 1)
+    with pytest.raises(RuntimeError, match="second derivatives are not supported"):
+        torch.autograd.grad(alignment_loss(*batch, LossConfig()), batch[0], create_graph=True)
 
 
 def test_sym_is_the_sum():
@@ -158,3 +182,12 @@ def test_the_model_s_losses_with_and_without_the_head():
     assert not torch.allclose(plain.threads, projected.threads)
     assert model.losses(model(x, threads=False), texts, times, mask, LossConfig()).threads == 0
     assert model.losses(levels, texts, times, mask, LossConfig(thread_weight=0)).total == plain.alignment
+
+
+def test_rubbish_in_the_padding_of_texts():
+    config = ModelConfig(input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7)
+    model = HiERO(config).eval()
+    texts = torch.cat([torch.randn(2, 3, 4), torch.full((2, 2, 4), torch.nan)], 1)
+    mask = torch.tensor([[True, True, True, False, False]] * 2)
+    model.losses(model(torch.randn(2, 24, 6)), texts, torch.rand(2, 5) * 12, mask, LossConfig()).total.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import io
 import json
 import os
 import pickle
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hiero import pickles
 from hiero.config import Behaviour
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
@@ -86,11 +86,82 @@ def test_names_outside_the_list_are_refused(tmp_path, name):
         read_torch(archive(tmp_path / "f.pt", program))
 
 
-def test_reduce_on_a_harmless_name_cannot_reach_others(tmp_path):
-    """`getattr`-like tricks through state or new objects stay inert."""
-    out = io.BytesIO()
-    pickle.Pickler(out, protocol=2).dump(collections.OrderedDict(a=1))
-    assert read_torch(archive(tmp_path / "f.pt", out.getvalue())) == {"a": 1}
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch._utils\n_rebuild_tensor_v2",
+        "torch._utils\n_rebuild_parameter",
+        "collections\ndefaultdict",
+        "collections\nOrderedDict",
+    ],
+)
+@pytest.mark.parametrize("state", [b"}U\x01aK\x01s", b"N}U\x08__name__U\x01xs\x86"])
+def test_state_cannot_be_forced_on_what_the_reader_uses(tmp_path, name, state):
+    """BUILD on an allowed name itself: neither its attributes nor its slots may change."""
+    before = [vars(thing).copy() for thing in (pickles._RebuildTensor, pickles._RebuildParameter, pickles._NewDict)]
+    with pytest.raises(InputError, match="damaged or not a torch file"):
+        read_torch(archive(tmp_path / "f.pt", b"\x80\x02c" + name.encode() + b"\n" + state + b"b."))
+    assert before == [vars(thing) for thing in (pickles._RebuildTensor, pickles._RebuildParameter, pickles._NewDict)]
+
+
+def _tuple(numbers):
+    return b"(" + b"".join(b"J" + n.to_bytes(4, "little", signed=True) for n in numbers) + b"t"
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [((200_000_000, 4), (0, 1), 0), ((2, 4), (4, 1), 0), ((4,), (1,), 2), ((-1,), (1,), 0), ((2,), (-1,), 3)],
+)
+def test_tensors_that_do_not_fit_their_data(tmp_path, size, stride, offset):
+    """Among them 3 GB out of 16 bytes by a stride of 0."""
+    program = (
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
+        b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK" + bytes([offset]) + _tuple(size) + _tuple(stride) + b"\x89NtR."
+    )
+    with pytest.raises(InputError, match="damaged or not a torch file"):
+        read_torch(archive(tmp_path / "f.pt", program, {"0": bytes(16)}))
+
+
+def test_the_same_program_with_a_fitting_tensor_is_read(tmp_path):
+    program = (
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
+        b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK\x00" + _tuple((2, 2)) + _tuple((2, 1)) + b"\x89NtR."
+    )
+    assert read_torch(archive(tmp_path / "f.pt", program, {"0": bytes(16)})).equal(torch.zeros(2, 2))
+
+
+def test_state_cannot_be_forced_on_a_tensor(tmp_path):
+    program = (
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
+        b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK\x00" + _tuple((4,)) + _tuple((1,)) + b"\x89NtR}U\x01aK\x01sb."
+    )
+    with pytest.raises(InputError, match="changes what it may only use"):
+        read_torch(archive(tmp_path / "f.pt", program, {"0": bytes(16)}))
+
+
+def test_bombs_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "zip.pt", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x/data.pkl", b"\x80\x02}.")
+        file.writestr("x/data/0", bytes(10_000_000))
+    with pytest.raises(InputError, match="compressed"):
+        read_torch(tmp_path / "zip.pt")
+    memo = b"\x80\x02}r" + (2**31 - 1).to_bytes(4, "little") + b"."
+    with pytest.raises(InputError, match="table of 2147483647 entries"):
+        read_torch(archive(tmp_path / "memo.pt", memo))
+    laughs = {"a0": "lol", **{f"a{i}": {"x": f"${{a{i - 1}}}", "y": f"${{a{i - 1}}}"} for i in range(1, 25)}}
+    with pytest.raises(InputError, match="larger than any"):
+        resolve(laughs)
+
+
+def test_shared_parts_and_circles_are_read(tmp_path):
+    shared = [torch.ones(2)]
+    circle = {"a": shared, "b": shared}
+    circle["self"] = circle
+    torch.save(circle, tmp_path / "c.pt")
+    found = read_torch(tmp_path / "c.pt")
+    assert found["self"] is found
+    assert found["a"] is found["b"]
+    assert found["a"][0].equal(torch.ones(2))
 
 
 def test_other_files_are_refused_with_a_reason(tmp_path):
@@ -115,7 +186,7 @@ def test_weights_that_do_not_fit_their_configuration(tmp_path):
     state = dict(raw["model"])
     state["up_stages.1.module_3.lin_rel.weight"] = torch.zeros(3, 3)
     torch.save({"model": state, "task": raw["task"], "config": {"model": {}, "task": {}}}, tmp_path / "bad.pth")
-    with pytest.raises(InputError, match="weights do not fit"):
+    with pytest.raises(InputError, match="weights or settings do not fit"):
         read_released(tmp_path / "bad.pth")
 
 

@@ -15,7 +15,7 @@ from hiero.errors import InputError
 from hiero.model import spectral
 from hiero.model.eigen import krylov_eigenvectors, leading_eigenvectors
 from hiero.model.kmeans import draw, kmeans, renumber
-from hiero.model.spectral import choose_num_threads, embed_exactly, normalise, similarity, spectral_cut
+from hiero.model.spectral import choose_num_threads, embed_exactly, log_similarity, normalise, spectral_cut
 from tests.conftest import close
 
 
@@ -24,7 +24,7 @@ def by_scikit_learn(x: torch.Tensor, num: int, kappa: float) -> np.ndarray:
     return SpectralClustering(num, affinity="precomputed", random_state=0).fit_predict(np.exp((unit @ unit.T - 1) / kappa))
 
 
-@pytest.mark.parametrize("kappa", [0.05, 0.5])
+@pytest.mark.parametrize("kappa", [0.01, 0.02, 0.05, 0.5])
 @pytest.mark.parametrize("num_threads", [2, 5, 9])
 @pytest.mark.parametrize("num_nodes", [300, 1300])  # full decomposition, and a few eigenvectors
 def test_exact_agrees_with_scikit_learn(kappa, num_threads, num_nodes):
@@ -59,7 +59,7 @@ def test_a_few_eigenvectors_without_decomposing(kappa):
     """Crowded eigenvalues (small κ, almost separate pieces) included."""
     torch.manual_seed(3)
     x, _ = make_video(900, 7, width=24, noise=2.0)
-    m, _ = normalise(similarity(x[None], kappa))
+    m, _ = normalise(log_similarity(x[None], kappa, "training"))
     values, vectors = krylov_eigenvectors(m[0], 6)
     expected = torch.linalg.eigvalsh(m[0].double()).flip(0)[:6]
     close(values.double(), expected, rtol=0, atol=1e-5)
@@ -99,6 +99,20 @@ def test_anything_gives_labels(method, form, num_nodes, num_threads, kind, kappa
     assert labels.min() == 0
     assert labels[0] == 0
     assert labels.max() < min(num_threads, num_nodes)
+    if kind == "random" and num_threads >= num_nodes and kappa >= 0.05:
+        assert len(labels.unique()) == num_nodes
+
+
+def test_many_threads_of_few_nodes():
+    """K close to N leaves no room for a few eigenvectors: the whole matrix is decomposed."""
+    x = torch.randn(520, 16)
+    values, vectors = embed_exactly(x[None], 300, 0.5, form="training")
+    m, _ = normalise(log_similarity(x[None], 0.5, "training"))
+    close(m @ vectors, vectors * values[:, None], rtol=0, atol=1e-4)
+
+
+def test_the_cut_keeps_no_gradient():
+    assert not spectral_cut(torch.randn(9, 3, requires_grad=True), 2).requires_grad
 
 
 def test_padding_does_not_change_the_cut():
@@ -121,13 +135,13 @@ def test_the_same_seed_gives_the_same_threads():
 
 def test_the_matrix_is_not_built_beyond_the_budget(monkeypatch):
     largest = []
-    original = spectral.similarity
+    original = spectral.log_similarity
 
-    def watch(x, kappa, mask=None):
+    def watch(x, *rest):
         largest.append(x.shape[1])
-        return original(x, kappa, mask)
+        return original(x, *rest)
 
-    monkeypatch.setattr(spectral, "similarity", watch)
+    monkeypatch.setattr(spectral, "log_similarity", watch)
     x, truth = make_video(5000, 4, width=16, noise=0.3)
     labels = spectral_cut(x, 4, kappa=0.5, memory_budget=50 * 2**20)
     assert max(largest) == spectral.NUM_LANDMARKS
@@ -155,6 +169,13 @@ def test_automatic_number_on_very_short_videos():
         (lambda: spectral_cut(torch.zeros(4, 3), 0), "num_threads must be at least 1"),
         (lambda: spectral_cut(torch.zeros(4, 3), 2, mask=torch.ones(4, dtype=torch.bool)), "mask goes with a batch"),
         (lambda: spectral_cut(torch.zeros(2, 4, 3), "auto"), "one video at a time"),
+        (lambda: spectral_cut(torch.full((4, 3), torch.nan), 2), "finite floating-point numbers"),
+        (lambda: spectral_cut(torch.zeros(4, 3).long(), 2), "finite floating-point numbers"),
+        (lambda: spectral_cut(torch.ones(4, 3), 2, kappa=0.0), "kappa must be positive"),
+        (lambda: spectral_cut(torch.ones(4, 3), 2, method="magic"), "method one of"),
+        (lambda: spectral_cut(torch.ones(4, 3), 2, form="plain"), "form must be one of"),
+        (lambda: spectral_cut(torch.ones(1, 4, 3), 2, mask=torch.zeros(1, 4, dtype=torch.bool)), "at least one node a video"),
+        (lambda: spectral_cut(torch.ones(1, 4, 3), 2, mask=torch.ones(1, 4) > 0, method="landmarks"), "unpadded videos"),
     ],
 )
 def test_bad_input(call, message):

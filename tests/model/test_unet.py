@@ -160,6 +160,30 @@ def test_cutting_all_nodes_instead_of_samples():
     assert (labels[96:] == -1).all()
 
 
+@pytest.mark.parametrize("start_s", [0.0, 1.7, 10.1, 36_000.3])
+def test_a_radius_that_equals_the_spacing_stays_strict(start_s):
+    """1 Hz and a radius of 1 s: no neighbours at any start, alone or in a batch, though float32 times are rounded."""
+    model = small(radius_s=1.0).float()
+    videos = [torch.randn(50, 6), torch.randn(101, 6)]
+    expected = [model(video[None], spacing_s=1.0, threads=False)[0].features[0] for video in videos]
+    batch = collate(videos, Clock(1, 1, start_s=start_s))
+    together = model(batch.features, batch.mask, batch.times, threads=False)[0].features
+    for i, video in enumerate(videos):
+        times = batch.times[i : i + 1, : len(video)]
+        close(model(video[None], times=times, threads=False)[0].features[0], expected[i])
+        close(together[i, : len(video)], expected[i])
+
+
+def test_times_and_features_of_other_precisions():
+    model = small().float()
+    x = torch.randn(1, 8, 6)
+    times = torch.arange(8)[None] / 2
+    exact = model(x, times=times.float(), threads=False)[0].features
+    close(model(x.double(), times=times.double(), threads=False)[0].features, exact)
+    model.config = model.config.replace(behaviour=Behaviour(rounded_times=True))
+    close(model(x, times=times.half(), threads=False)[0].features, exact)
+
+
 # Each released quirk, alone
 
 

@@ -17,7 +17,7 @@ def alignment(nodes, node_time, node_video, texts, text_time, text_video, config
     positive = same & (gap <= (scale / config.alpha)[:, None])
     candidate = torch.ones_like(same)
     if config.beta > 0:
-        candidate = ~same | (gap <= (scale * config.beta / config.alpha)[:, None])
+        candidate = ~same | positive | (gap <= (scale * config.beta / config.alpha)[:, None])
     rows, columns = positive.any(1), positive.any(0)
     if not rows.any():
         return (nodes.sum() + texts.sum()) * 0

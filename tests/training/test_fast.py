@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from benchmarks.step import EdgeListStep, make_inputs
-from hiero.config import LossConfig, ModelConfig
+from hiero.config import Behaviour, LossConfig, ModelConfig
+from hiero.errors import InputError
 from hiero.model import jacobi
 from hiero.model.hiero import HiERO
 from hiero.training.fast import CapturedStep, TrainStep, make_adam, parameter_groups
@@ -53,6 +55,42 @@ def test_weight_decay_spares_vectors():
     assert len(free["params"]) + len(decayed["params"]) == len(list(small().parameters()))
 
 
+@pytest.mark.parametrize(
+    ("changes", "spacing_s", "message"),
+    [
+        ({}, None, "uniform clock"),
+        ({"behaviour": Behaviour(mixed_threads=True)}, SPACING_S, "as the release does"),
+        ({"sample_points": 16}, SPACING_S, "sample_points=32"),
+    ],
+)
+def test_what_cannot_be_captured_says_so(monkeypatch, changes, spacing_s, message):
+    monkeypatch.setattr(jacobi, "HAS_TRITON", True)
+    step = CapturedStep.__new__(CapturedStep)
+    step.model, step.spacing_s = small(**changes), spacing_s
+    on_gpu = SimpleNamespace(features=SimpleNamespace(is_cuda=True))
+    with pytest.raises(InputError, match=message):
+        step._check(on_gpu)
+    with pytest.raises(InputError, match="needs a CUDA GPU"):
+        step._check(inputs())
+
+
+def test_inputs_of_another_shape_are_not_broadcast():
+    one = make_inputs(1, "cpu", num_nodes=120, num_texts=24, width=12)
+    with pytest.raises(InputError, match=r"features is \(1, 120, 12\), the step was captured with \(2, 120, 12\)"):
+        inputs().copy_(one)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own tracing
+def test_the_step_compiles_without_a_break():
+    """The whole computation is one graph, as capturing needs (traced here, without generating code)."""
+    model = small(dropout=0.0)
+    step = TrainStep(model, make_adam(model), LossConfig(), SPACING_S, precision=torch.bfloat16)
+    compiled = torch.compile(step.compute_losses, fullgraph=True, dynamic=False, backend="aot_eager")
+    found, expected = compiled(inputs()), step.compute_losses(inputs())
+    close(found.alignment, expected.alignment, rtol=0.01, atol=0.01)
+    found.total.backward()
+
+
 @pytest.mark.gpu
 @needs_gpu
 def test_jacobi_decomposes():
@@ -78,6 +116,24 @@ def test_the_captured_step_is_the_plain_one():
     for seed in range(5):
         a, b = plain(inputs("cuda", seed)), fast(inputs("cuda", seed))
         torch.testing.assert_close(a.total, b.total, rtol=1e-3, atol=1e-3)
+    for group in fast.optimizer.param_groups:
+        group["lr"].fill_(0)  # a schedule changes the rate in place, and the graph sees it
+    before = [p.clone() for p in fast_model.parameters()]
+    fast(inputs("cuda", 6))
+    assert all(a.equal(b) for a, b in zip(before, fast_model.parameters(), strict=True))
     half = CapturedStep(fast_model, make_adam(fast_model), LossConfig(), SPACING_S, inputs("cuda"))
-    a, b = plain.compute_losses(inputs("cuda", 9)), half(inputs("cuda", 9))
+    batch = inputs("cuda", 9)
+    batch.mask[1, 70:] = False
+    batch.text_mask[0, 5:] = False
+    a, b = TrainStep(fast_model, make_adam(fast_model), LossConfig(), SPACING_S).compute_losses(batch), half(batch)
     torch.testing.assert_close(a.alignment, b.alignment, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(a.threads, b.threads, rtol=0.1, atol=0.02)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_dropout_is_drawn_anew_at_each_replay():
+    model = small("cuda", dropout=0.5)
+    optimizer = make_adam(model, lr=0.0)
+    step = CapturedStep(model, optimizer, LossConfig(), SPACING_S, inputs("cuda"))
+    assert len({step(inputs("cuda")).alignment.item() for _ in range(4)}) == 4
