@@ -30,6 +30,7 @@ Method = Literal["auto", "exact", "landmarks"]
 DECOMPOSE_UP_TO = 512  # nodes; above, a few eigenvectors are cheaper to find than all
 NUM_LANDMARKS = 2048
 NUM_STRIPES = 12  # that a large similarity matrix is computed in
+UNDERFLOW = 80.0  # exp(−80) is still a normal number in single precision
 CHUNK = 2**24  # entries of a similarity block held at once on the landmark path
 
 
@@ -53,8 +54,14 @@ def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = No
     return s
 
 
-def normalise(log_s: Tensor) -> tuple[Tensor, Tensor]:
-    """M = D^−½ S D^−½ (in place of log S) and the log of the degrees (B, N). In logs, since at small κ degrees underflow."""
+def normalise(log_s: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
+    """M = D^−½ S D^−½ (in place of log S) and the log of the degrees (B, N)."""
+    if 2 / kappa < UNDERFLOW:
+        s = log_s.exp_()
+        degree = s.sum(-1)
+        root = torch.where(degree > 0, degree.rsqrt(), 0)  # a node without any neighbour
+        return s.mul_(root[..., :, None]).mul_(root[..., None, :]), torch.where(degree > 0, degree.log(), 0)
+    # At small κ degrees underflow; their logs do not.
     log_degree = (
         log_s.logsumexp(-1)
         if log_s.shape[1] <= DECOMPOSE_UP_TO
@@ -68,7 +75,7 @@ def embed_exactly(
     x: Tensor, num: int, kappa: float, *, mask: Tensor | None = None, form: Form = "sklearn", random_state: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Leading eigenvalues (B, num) and eigenvectors (B, N, num) of M, from the whole matrix."""
-    m, log_degree = normalise(log_similarity(x, kappa, form, mask))
+    m, log_degree = normalise(log_similarity(x, kappa, form, mask), kappa)
     if mask is not None:
         m.diagonal(dim1=1, dim2=2).masked_fill_(~mask, -2)  # below every true eigenvalue, so that padding comes last
     if m.shape[-1] <= max(DECOMPOSE_UP_TO, 8 * num):

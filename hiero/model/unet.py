@@ -184,9 +184,15 @@ class _Permute(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(inverse)
-        return x.gather(1, order[..., None].expand_as(x))
+        return _take(x, order)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         (inverse,) = ctx.saved_tensors
-        return grad.gather(1, inverse[..., None].expand_as(grad)), None, None
+        return _take(grad, inverse), None, None
+
+
+def _take(x: Tensor, order: Tensor) -> Tensor:
+    """Rows of each video in the given order, copied row by row. (B, T, D), (B, T) → (B, T, D)"""
+    start = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    return x.flatten(0, 1).index_select(0, (order + start).flatten()).view_as(x)

@@ -59,7 +59,7 @@ def test_a_few_eigenvectors_without_decomposing(kappa):
     """Crowded eigenvalues (small κ, almost separate pieces) included."""
     torch.manual_seed(3)
     x, _ = make_video(900, 7, width=24, noise=2.0)
-    m, _ = normalise(log_similarity(x[None], kappa, "training"))
+    m, _ = normalise(log_similarity(x[None], kappa, "training"), kappa)
     values, vectors = krylov_eigenvectors(m[0], 6)
     expected = torch.linalg.eigvalsh(m[0].double()).flip(0)[:6]
     close(values.double(), expected, rtol=0, atol=1e-5)
@@ -103,11 +103,23 @@ def test_anything_gives_labels(method, form, num_nodes, num_threads, kind, kappa
         assert len(labels.unique()) == num_nodes
 
 
+@pytest.mark.parametrize("form", ["sklearn", "training"])
+@pytest.mark.parametrize("num_nodes", [40, 700])
+def test_both_ways_to_normalise(form, num_nodes, monkeypatch):
+    """Plain and in logs, where neither underflows."""
+    x = torch.randn(2, num_nodes, 8, dtype=torch.float64)
+    mask = torch.arange(num_nodes) < torch.tensor([[num_nodes], [num_nodes // 2]])
+    plain = normalise(log_similarity(x, 0.1, form, mask), 0.1)
+    monkeypatch.setattr(spectral, "UNDERFLOW", 0.0)
+    for a, b in zip(plain, normalise(log_similarity(x, 0.1, form, mask), 0.1), strict=True):
+        close(a, b, rtol=1e-9, atol=1e-12)
+
+
 def test_many_threads_of_few_nodes():
     """K close to N leaves no room for a few eigenvectors: the whole matrix is decomposed."""
     x = torch.randn(520, 16)
     values, vectors = embed_exactly(x[None], 300, 0.5, form="training")
-    m, _ = normalise(log_similarity(x[None], 0.5, "training"))
+    m, _ = normalise(log_similarity(x[None], 0.5, "training"), 0.5)
     close(m @ vectors, vectors * values[:, None], rtol=0, atol=1e-4)
 
 

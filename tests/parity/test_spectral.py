@@ -17,7 +17,7 @@ def data():
 def test_similarity_laplacian_and_eigenvalues(data):
     log_s = log_similarity(data["x"].double()[None], 0.05, "training")
     close(log_s[0].exp(), data["S_safe"], rtol=1e-6, atol=1e-12)
-    m, log_degree = normalise(log_s)
+    m, log_degree = normalise(log_s, 0.05)
     close(log_degree[0].exp(), data["degree_safe"], rtol=1e-6, atol=1e-9)
     laplacian = torch.eye(32, dtype=torch.float64) - m[0]
     close(laplacian, data["laplacian"], rtol=1e-6, atol=1e-7)
