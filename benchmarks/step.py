@@ -145,7 +145,7 @@ def on_gpu(batches: list[int], repeats: int) -> None:
         )
 
 
-def convergence(num_steps: int = 300) -> None:
+def convergence(num_steps: int = 288) -> None:
     """The same 16 batches over and over, without dropout: the plain float32 step and the captured bf16 one must learn alike."""
     data = [make_inputs(8, "cuda", seed=i) for i in range(16)]
     first = fresh("cuda", dropout=0.0)
@@ -153,24 +153,27 @@ def convergence(num_steps: int = 300) -> None:
     plain = TrainStep(first, make_adam(first, lr=1e-4), LossConfig(), SPACING_S)
     fast = CapturedStep(second, make_adam(second, lr=1e-4), LossConfig(), SPACING_S, data[0])
     print("step   plain float32 (L_vna, L_ft)   captured bf16 (L_vna, L_ft)")
-    worst = 0.0
+    curves: list[tuple[float, float]] = []
     for i in range(num_steps):
         a, b = plain(data[i % 16]), fast(data[i % 16])
-        worst = max(worst, abs(a.alignment.item() / b.alignment.item() - 1))
-        if i < 3 or (i + 1) % 50 == 0:
+        curves.append((a.alignment.item(), b.alignment.item()))
+        if i < 3 or (i + 1) % 48 == 0:
             row = [loss.item() for loss in (a.alignment, a.threads, b.alignment, b.threads)]
             print(f"{i + 1:4d}" + "      {:8.4f} {:8.4f}".format(*row[:2]) + "        {:8.4f} {:8.4f}".format(*row[2:]), flush=True)
-    print(f"largest difference in L_vna: {100 * worst:.1f} %; {verdict(worst < 0.05, '5 %')}")
+    passes = torch.tensor(curves).view(-1, 16, 2).mean(1)  # over the 16 batches
+    worst = float((passes[:, 0] / passes[:, 1] - 1).abs().max())
+    print(f"largest difference in L_vna, averaged over each pass: {100 * worst:.1f} %")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="all", choices=["all", "cpu", "cuda"])
-    parser.add_argument("--convergence", action="store_true", help="also train the plain and the captured step side by side")
+    parser.add_argument("--convergence", action="store_true", help="only train the plain and the captured step side by side (GPU)")
     args = parser.parse_args()
-    if args.device != "cuda":
-        on_cpu(batch=8, repeats=3)
-    if args.device == "cuda" or (args.device == "all" and torch.cuda.is_available()):
-        on_gpu(batches=[8, 64], repeats=100)
-        if args.convergence:
-            convergence()
+    if args.convergence:
+        convergence()
+    else:
+        if args.device != "cuda":
+            on_cpu(batch=8, repeats=3)
+        if args.device == "cuda" or (args.device == "all" and torch.cuda.is_available()):
+            on_gpu(batches=[8, 64], repeats=100)
