@@ -1,7 +1,8 @@
 """One training step at paper size: the edge-list oracle against ours, plain and captured, in one run.
 
-python -m benchmarks.step                 # CPU: float32, one thread per core
-python -m benchmarks.step --device cuda   # GPU: bf16, compiled and captured; memory at batch 64
+python -m benchmarks.step                 # on the CPU in float32, and on the GPU if there is one
+python -m benchmarks.step --device cuda   # only the GPU: bf16, compiled and captured; memory at batch 64
+python -m benchmarks.step --convergence   # the plain and the captured step trained side by side, on the GPU
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 import torch
 
 from hiero.config import LossConfig, ModelConfig
-from hiero.model.hiero import HiERO
+from hiero.model.hiero import HiERO, Losses
 from hiero.model.unet import cut_threads
 from hiero.training.fast import CapturedStep, StepInputs, TrainStep, make_adam, parameter_groups
 from tests.oracle import losses as oracle_losses
@@ -61,8 +62,6 @@ class EdgeListStep(TrainStep):
         join = {name: torch.cat([level[name] for level in deep]) for name in ("x", "video", "thread")}
         depth = torch.cat([torch.full_like(level["video"], i) for i, level in enumerate(deep)])
         threads = oracle_losses.threads(join["x"], join["video"], depth, join["thread"], self.losses.temperature)
-        from hiero.model.hiero import Losses
-
         return Losses(alignment, threads, alignment + threads)
 
 
