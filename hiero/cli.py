@@ -79,7 +79,7 @@ def embed(
     fps: float | None = None,
     stride: float | None = None,
     start_s: float = 0.0,
-    levels: str = "0,1,2",
+    levels: str | None = None,
     threads: bool | None = None,
     device: str = "auto",
 ) -> None:
@@ -109,7 +109,7 @@ def embed(
     start_s
         Time of the first segment's start in seconds.
     levels
-        Which levels to write, separated by commas.
+        Which levels to write, separated by commas, such as 0,1,2; default: all.
     threads
         Cut & Match on or off; default: as the model is configured.
     device
@@ -119,7 +119,7 @@ def embed(
 
     from hiero.data.features import find_features
 
-    wanted = _parse_levels(levels)
+    wanted = None if levels is None else _parse_levels(levels)
     _check_out(features, out)
     files = [features] if features.is_file() else find_features(features)
     loaded = _load_model(model, device)
@@ -204,7 +204,7 @@ def pack(
 
 
 def _embed_file(
-    model: HiERO, source: Path, target: Path, clock: Clock, levels: list[int], threads: bool | None, stamp: dict[str, Any],
+    model: HiERO, source: Path, target: Path, clock: Clock, levels: list[int] | None, threads: bool | None, stamp: dict[str, Any],
     skip_done: bool = False,
 ) -> None:  # fmt: skip
     from hiero.data.features import read_features

@@ -15,13 +15,14 @@ from hiero.records import Clock
 
 @torch.inference_mode()
 def embed_features(
-    model: HiERO, features: Tensor, clock: Clock, levels: Collection[int] = (0, 1, 2), threads: bool | None = None
+    model: HiERO, features: Tensor, clock: Clock, levels: Collection[int] | None = None, threads: bool | None = None
 ) -> dict[str, Tensor]:
     """features (T, F) → level{l} (Tₗ, D), projected{l} = h_v(level{l}) (Tₗ, E), times{l} (Tₗ,), and threads{l} (Tₗ,) when cut.
 
-    Level 0 is never cut: its threads are −1, as in the release.
+    All levels unless some are named. Level 0 is never cut: its threads are −1, as in the release.
     """
     depth = model.config.depth
+    levels = range(depth) if levels is None else levels
     if not levels or any(not 0 <= level < depth for level in levels):
         raise InputError(f"levels must be some of {', '.join(map(str, range(depth)))}, got {', '.join(map(str, levels)) or 'none'}")
     device = next(model.parameters()).device

@@ -11,6 +11,7 @@ from hiero.config import Behaviour, ModelConfig
 from hiero.data.batch import collate
 from hiero.errors import InputError
 from hiero.model import unet
+from hiero.model.embed import embed_features
 from hiero.model.hiero import HiERO
 from hiero.model.unet import cut_threads, reason_in_threads, sort_positions
 from hiero.records import Clock
@@ -172,6 +173,18 @@ def test_a_radius_that_equals_the_spacing_stays_strict(start_s):
         times = batch.times[i : i + 1, : len(video)]
         close(model(video[None], times=times, threads=False)[0].features[0], expected[i])
         close(together[i, : len(video)], expected[i])
+
+
+def test_embedding_puts_out_all_levels_and_leaves_the_model_as_it_was():
+    model = small(depth=2, dropout=0.5).float().train()
+    x = torch.randn(9, 6)
+    first, second = embed_features(model, x, Clock()), embed_features(model, x, Clock())
+    assert {"level0", "level1"} <= set(first)
+    assert "level2" not in first
+    assert first["level0"].equal(second["level0"])  # no dropout
+    assert model.training
+    with pytest.raises(InputError, match="levels must be some of 0, 1, got 2"):
+        embed_features(model, x, Clock(), levels=[2])
 
 
 def test_times_and_features_of_other_precisions():
