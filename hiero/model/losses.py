@@ -1,7 +1,7 @@
 """The two losses of the paper (Sec. 3.2): align nodes with narrations, tighten threads.
 
 Both are −log of a share of softmax mass, log Σ_all − log Σ_positive. The large similarity matrix between all nodes and all
-narrations of a batch is never stored: `paired_logsumexp` walks it in row blocks and computes each block again for the gradient.
+narrations of a batch is walked in row blocks (`paired_logsumexp`); unless one block holds it all, none is kept for the gradient.
 """
 
 from __future__ import annotations
