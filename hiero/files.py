@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Writing files so that a reader never sees half of one, and reading them back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from hiero.errors import InputError
 
 
 @contextmanager
@@ -38,6 +40,17 @@ def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] |
             save_file({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, temporary, metadata)
         except SafetensorError as error:
             raise OSError(errno.EIO, f"could not be written ({error})", str(path)) from error
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """Read a safetensors file, or say that it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path}: damaged or cut short ({error})") from error
 
 
 def _umask() -> int:

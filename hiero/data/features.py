@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hiero.errors import InputError
+from hiero.files import load_tensors
 from hiero.pickles import read_torch
 
 SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
@@ -81,14 +82,4 @@ def _read_numpy(path: Path) -> Any:
         raise InputError(f"{path}: damaged, cut short or not plain numbers ({error})") from error
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"{path}: damaged or cut short ({error})") from error
-
-
-_READERS = {".pt": read_torch, ".pth": read_torch, ".npy": _read_numpy, ".npz": _read_numpy, ".safetensors": _read_safetensors}
+_READERS = {".pt": read_torch, ".pth": read_torch, ".npy": _read_numpy, ".npz": _read_numpy, ".safetensors": load_tensors}

@@ -130,7 +130,8 @@ def pack(
                 except InputError as error:
                     problems.append(str(error))
                 else:
-                    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+                    with file.open("rb") as raw:
+                        sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
                     digest.update(f"{name} {sha256}".encode())
                     videos.append(Packed(name, _next_row(videos), len(rows), file.name, sha256))
                     data.write(rows.tobytes())

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.files import replacing, save_tensors
+from hiero.files import load_tensors, replacing, save_tensors
 
 if TYPE_CHECKING:
 
@@ -84,13 +84,13 @@ class Checkpoint(ModelHubMixin):
         folder = Path(model_id)
         if not folder.is_dir():
             folder = _download(model_id, hub)
-        config, state = read_checkpoint(folder)
+        config, state, extra = read_checkpoint(folder)
         model: Any = cls(config)  # type: ignore[call-arg]
         try:
             model.load_state_dict(state)
         except RuntimeError as error:
             raise InputError(f"{folder / WEIGHTS}: does not fit its config.json\n{error}") from error
-        model._extra = {key: value for key, value in _read_config(folder).items() if key != "model"}
+        model._extra = extra
         model._text_encoder = folder / TEXT_ENCODER if (folder / TEXT_ENCODER).is_file() else None
         return model.eval()
 
@@ -115,30 +115,16 @@ def write_checkpoint(folder: Path, config: ModelConfig, state: dict[str, Tensor]
         path.write_text(text)
 
 
-def read_checkpoint(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+def read_checkpoint(folder: Path) -> tuple[ModelConfig, dict[str, Tensor], dict[str, Any]]:
+    """The network's settings, its weights, and what else config.json holds."""
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise InputError(f"{folder}: not a model folder, {name} is missing; for an authors' .pth run hiero import-checkpoint")
     try:
-        config = ModelConfig.from_dict(_read_config(folder)["model"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{folder / CONFIG}: not a hiero configuration ({error})") from error
+        extra = json.loads((folder / CONFIG).read_text())
+        config = ModelConfig.from_dict(extra.pop("model"))
     except InputError as error:
-        raise error if str(folder) in str(error) else InputError(f"{folder / CONFIG}: {error}") from error
-    try:
-        return config, load_file(folder / WEIGHTS)
-    except SafetensorError as error:
-        raise InputError(f"{folder / WEIGHTS}: damaged or cut short ({error})") from error
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    try:
-        values = json.loads((folder / CONFIG).read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder / CONFIG}: {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:  # a JSON error is a ValueError
         raise InputError(f"{folder / CONFIG}: not a hiero configuration ({error})") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{folder / CONFIG}: not a hiero configuration")
-    return values
+    return config, load_tensors(folder / WEIGHTS), extra

@@ -103,9 +103,10 @@ class HiERO(nn.Module, Checkpoint):
             nodes, times, mask = gather_reachable(nodes, times, mask, text_times, text_mask, config)
         alignment = alignment_loss(self.video_head(nodes), times, mask, self.text_head(texts), text_times, text_mask, config)
         tighten = alignment.new_zeros(())
-        project = self.video_head if config.projected_threads else nn.Identity()
-        cut = [(project(level.features), level.threads) for level in levels if level.threads is not None]
+        cut = [(level.features, level.threads) for level in levels if level.threads is not None]
         if cut and config.thread_weight:
+            if config.projected_threads:
+                cut = [(self.video_head(features), threads) for features, threads in cut]
             tighten = thread_loss(cut, config.temperature)
         total = config.alignment_weight * alignment + config.thread_weight * tighten
         return Losses(alignment, tighten, total)

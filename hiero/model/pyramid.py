@@ -40,6 +40,13 @@ def upsample(coarse: Tensor, mask: Tensor) -> Tensor:
     return torch.stack([coarse, odd], dim=2).flatten(1, 2)[:, :length]
 
 
+def _nearest(distance: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """Of candidates on the last axis, 1/distance² weights of the `num` nearest (summing to 1) and which they are, earlier first."""
+    nearest, choice = distance.sort(dim=-1, stable=True)
+    weight = 1 / (nearest[..., :num] ** 2).clamp_min(NEAREST)
+    return weight / weight.sum(-1, keepdim=True), choice[..., :num]
+
+
 def upsample_by_time(coarse: Tensor, times: Tensor, mask: Tensor) -> Tensor:
     """The same for any times: the 2 nearest of the four coarse nodes around each fine one (earlier first on a tie)."""
     batch, length = mask.shape
@@ -49,10 +56,9 @@ def upsample_by_time(coarse: Tensor, times: Tensor, mask: Tensor) -> Tensor:
     index = index.clamp(0, num - 1)
     candidate_times, candidate_mask = times[:, ::2][:, index], mask[:, ::2][:, index] & inside  # (B, T, 4)
     distance = (candidate_times - times[..., None]).abs().masked_fill(~candidate_mask, torch.inf)
-    nearest, choice = distance.sort(dim=-1, stable=True)
-    weight = 1 / (nearest[..., :2] ** 2).clamp_min(NEAREST)
-    weight = torch.where(mask[..., None], weight / weight.sum(-1, keepdim=True), 0).to(coarse.dtype)
-    chosen = index.expand(batch, -1, -1).gather(2, choice[..., :2])
+    weight, choice = _nearest(distance, 2)
+    weight = torch.where(mask[..., None], weight, 0).to(coarse.dtype)
+    chosen = index.expand(batch, -1, -1).gather(2, choice)
     return sum(  # type: ignore[return-value]
         coarse.gather(1, chosen[..., i, None].expand(-1, -1, coarse.shape[-1])) * weight[..., i, None] for i in range(2)
     )
@@ -70,10 +76,9 @@ def resample(x: Tensor, mask: Tensor, num: int) -> Tensor:
     inside = (index >= 0) & (index <= last[..., None])
     place = index / last[..., None].clamp_min(1)
     distance = (place - unit[:, None]).abs().masked_fill(~inside, torch.inf)
-    nearest, choice = distance.sort(dim=-1, stable=True)
-    weight = 1 / (nearest[..., :3] ** 2).clamp_min(NEAREST)
-    weight = (weight / weight.sum(-1, keepdim=True)).to(x.dtype)
-    chosen = index.gather(2, choice[..., :3]).clamp_min(0).minimum(last[..., None])  # (B, num, 3)
+    weight, choice = _nearest(distance, 3)
+    weight = weight.to(x.dtype)
+    chosen = index.gather(2, choice).clamp_min(0).minimum(last[..., None])  # (B, num, 3)
     rows = x.gather(1, chosen.flatten(1)[..., None].expand(-1, -1, x.shape[-1])).unflatten(1, chosen.shape[1:])
     return (rows * weight[..., None]).sum(2)
 

@@ -110,7 +110,7 @@ def _check_settings(source: Any, path: Path) -> None:
         node: Any = source["model"]
         for part in name.split("."):
             node = node.get(part, expected) if isinstance(node, dict) else expected
-        if node != expected and not isinstance(node, dict):
+        if node != expected:
             raise InputError(f"{path}: made with model.{name} = {node}; only {expected}, as in the paper, is supported")
 
 

@@ -41,7 +41,7 @@ def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = No
     """
     x = F.normalize(x, dim=-1)
     num = x.shape[1]
-    step = num if num <= DECOMPOSE_UP_TO else -(-num // NUM_STRIPES)
+    step = _stripe(num)
     s = x.new_empty(len(x), num, num)
     for i in range(0, num, step):  # S is symmetric: compute each stripe from its diagonal on, mirror the rest
         stripe = (x[:, i : i + step] @ x[:, i:].mT).sub_(1).div_(kappa)
@@ -54,6 +54,11 @@ def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = No
     return s
 
 
+def _stripe(num: int) -> int:
+    """Rows of a large matrix that are worked on at once."""
+    return num if num <= DECOMPOSE_UP_TO else -(-num // NUM_STRIPES)
+
+
 def normalise(log_s: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
     """M = D^−½ S D^−½ (in place of log S) and the log of the degrees (B, N)."""
     if 2 / kappa < UNDERFLOW:
@@ -62,11 +67,7 @@ def normalise(log_s: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
         root = torch.where(degree > 0, degree.rsqrt(), 0)  # a node without any neighbour
         return s.mul_(root[..., :, None]).mul_(root[..., None, :]), torch.where(degree > 0, degree.log(), 0)
     # At small κ degrees underflow; their logs do not.
-    log_degree = (
-        log_s.logsumexp(-1)
-        if log_s.shape[1] <= DECOMPOSE_UP_TO
-        else torch.cat([stripe.logsumexp(-1) for stripe in log_s.split(-(-log_s.shape[1] // NUM_STRIPES), dim=1)], dim=1)
-    )
+    log_degree = torch.cat([rows.logsumexp(-1) for rows in log_s.split(_stripe(log_s.shape[1]), dim=1)], dim=1)
     log_degree = torch.where(log_degree.isfinite(), log_degree, 0)  # a node without any neighbour
     return log_s.sub_(log_degree[..., :, None] / 2).sub_(log_degree[..., None, :] / 2).exp_(), log_degree
 
@@ -75,6 +76,12 @@ def embed_exactly(
     x: Tensor, num: int, kappa: float, *, mask: Tensor | None = None, form: Form = "sklearn", random_state: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Leading eigenvalues (B, num) and eigenvectors (B, N, num) of M, from the whole matrix."""
+    values, vectors, log_degree = _solve(x, num, kappa, mask, form, random_state)
+    return values, _walk_form(vectors, log_degree) if form == "sklearn" else vectors
+
+
+def _solve(x: Tensor, num: int, kappa: float, mask: Tensor | None, form: Form, random_state: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Eigenvalues, eigenvectors as they are, and the log of the degrees."""
     m, log_degree = normalise(log_similarity(x, kappa, form, mask), kappa)
     if mask is not None:
         m.diagonal(dim1=1, dim2=2).masked_fill_(~mask, -2)  # below every true eigenvalue, so that padding comes last
@@ -83,7 +90,7 @@ def embed_exactly(
     else:
         found = [krylov_eigenvectors(video, num, random_state) for video in m]
         values, vectors = torch.stack([f[0] for f in found]), torch.stack([f[1] for f in found])
-    return values, _walk_form(vectors, log_degree) if form == "sklearn" else vectors
+    return values, vectors, log_degree
 
 
 def _walk_form(vectors: Tensor, log_degree: Tensor) -> Tensor:
@@ -99,12 +106,8 @@ def embed_by_landmarks(
     num_nodes = len(x)
     index = torch.linspace(0, num_nodes - 1, min(num_landmarks, num_nodes), device=x.device, dtype=torch.float64).round().long()
     landmarks = x[index]
-    values, vectors = embed_exactly(landmarks[None], num, kappa, form=form, random_state=random_state)
-    values, vectors = values[0], vectors[0]
-    if form == "training":  # the walk carries D^−½u; the degrees are put back at the end
-        log_degree = log_similarity(landmarks[None], kappa, form).logsumexp(-1)[0]
-        vectors = _walk_form(vectors, log_degree)
-    vectors = vectors / values.clamp_min(1e-12)
+    values, vectors, log_degree = (found[0] for found in _solve(landmarks[None], num, kappa, None, form, random_state))
+    vectors = _walk_form(vectors, log_degree) / values.clamp_min(1e-12)  # the walk carries D^−½u
     out = x.new_empty(num_nodes, vectors.shape[1])
     step = max(1, CHUNK // len(landmarks))
     for start in range(0, num_nodes, step):
@@ -113,7 +116,7 @@ def embed_by_landmarks(
             here = torch.arange(start, start + len(logits), device=x.device)
             logits.masked_fill_(here[:, None] == index, -torch.inf)
         walk = logits.softmax(-1).nan_to_num_(0.0) @ vectors  # a lone landmark has nowhere to go
-        if form == "training":
+        if form == "training":  # put the degrees back
             walk = walk * ((logits.logsumexp(-1, keepdim=True) - log_degree.min()) / 2).exp()
         out[start : start + step] = walk
     return values, out

@@ -30,7 +30,7 @@ class Neighbours:
     share: Tensor
 
 
-def _count(heard: list[Tensor], like: Tensor) -> Tensor:
+def _share(heard: list[Tensor], like: Tensor) -> Tensor:
     """1 / (number of neighbours) of each node, from which pairs are linked."""
     count = torch.zeros_like(like)
     for offset, pair in enumerate(heard, start=1):
@@ -50,7 +50,7 @@ def uniform_neighbours(group: Tensor, spacing: float, reach: float, dtype: torch
         heard.append(((group[:, offset:] == group[:, :-offset]) & (group[:, offset:] >= 0)).to(dtype))
         distance.append(torch.full((), offset * spacing, dtype=dtype, device=group.device))
         offset += 1
-    return Neighbours(tuple(heard), tuple(distance), _count(heard, torch.zeros_like(group, dtype=dtype)))
+    return Neighbours(tuple(heard), tuple(distance), _share(heard, torch.zeros_like(group, dtype=dtype)))
 
 
 def timed_neighbours(group: Tensor, times: Tensor, reach: float) -> Neighbours:
@@ -64,7 +64,7 @@ def timed_neighbours(group: Tensor, times: Tensor, reach: float) -> Neighbours:
         heard.append(pair.to(times.dtype))
         link.append((pair & (gap > 0)).to(times.dtype))
         distance.append(torch.where(pair, gap, 0))
-    return Neighbours(tuple(link), tuple(distance), _count(heard, torch.zeros_like(times)))
+    return Neighbours(tuple(link), tuple(distance), _share(heard, torch.zeros_like(times)))
 
 
 class Gate(nn.Module):

@@ -108,33 +108,31 @@ def _tuple(numbers):
     return b"(" + b"".join(b"J" + n.to_bytes(4, "little", signed=True) for n in numbers) + b"t"
 
 
+def tensor_program(size, stride, offset=0, after=b""):
+    """A pickle of one tensor over 4 stored floats, with more instructions behind it."""
+    storage = b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQ"
+    call = b"K" + bytes([offset]) + _tuple(size) + _tuple(stride) + b"\x89NtR"
+    return b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + storage + call + after + b"."
+
+
 @pytest.mark.parametrize(
     ("size", "stride", "offset"),
     [((200_000_000, 4), (0, 1), 0), ((2, 4), (4, 1), 0), ((4,), (1,), 2), ((-1,), (1,), 0), ((2,), (-1,), 3)],
 )
 def test_tensors_that_do_not_fit_their_data(tmp_path, size, stride, offset):
     """Among them 3 GB out of 16 bytes by a stride of 0."""
-    program = (
-        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
-        b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK" + bytes([offset]) + _tuple(size) + _tuple(stride) + b"\x89NtR."
-    )
+    program = tensor_program(size, stride, offset)
     with pytest.raises(InputError, match="damaged or not a torch file"):
         read_torch(archive(tmp_path / "f.pt", program, {"0": bytes(16)}))
 
 
 def test_the_same_program_with_a_fitting_tensor_is_read(tmp_path):
-    program = (
-        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
-        b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK\x00" + _tuple((2, 2)) + _tuple((2, 1)) + b"\x89NtR."
-    )
+    program = tensor_program((2, 2), (2, 1))
     assert read_torch(archive(tmp_path / "f.pt", program, {"0": bytes(16)})).equal(torch.zeros(2, 2))
 
 
 def test_state_cannot_be_forced_on_a_tensor(tmp_path):
-    program = (
-        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
-        b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK\x00" + _tuple((4,)) + _tuple((1,)) + b"\x89NtR}U\x01aK\x01sb."
-    )
+    program = tensor_program((4,), (1,), after=b"}U\x01aK\x01sb")
     with pytest.raises(InputError, match="changes what it may only use"):
         read_torch(archive(tmp_path / "f.pt", program, {"0": bytes(16)}))
 
