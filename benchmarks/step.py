@@ -14,9 +14,11 @@ import time
 import torch
 
 from hiero.config import LossConfig, ModelConfig
+from hiero.data.narrated import StepInputs
 from hiero.model.hiero import HiERO, Losses
 from hiero.model.unet import cut_threads
-from hiero.training.fast import CapturedStep, StepInputs, TrainStep, make_adam, parameter_groups
+from hiero.training.fast import CapturedStep
+from hiero.training.step import Objective, TrainStep, make_adam, parameter_groups
 from tests.oracle import losses as oracle_losses
 from tests.oracle.edgelist import EdgeListHiERO
 
@@ -38,10 +40,10 @@ def make_inputs(batch: int, device: str, num_nodes: int = 562, num_texts: int = 
     )
 
 
-class EdgeListStep(TrainStep):
-    """The same step with the network and the losses on edge lists and dense masks; the cut is ours in both."""
+class EdgeListObjective(Objective):
+    """The same objective with the network and the losses on edge lists and dense masks; the cut is ours in both."""
 
-    def compute_losses(self, x: StepInputs):  # type: ignore[no-untyped-def]
+    def forward(self, x: StepInputs, tokens=None):  # type: ignore[no-untyped-def]
         batch, length = x.mask.shape
         video = torch.arange(batch, device=x.features.device).repeat_interleave(length)
 
@@ -97,9 +99,9 @@ def fresh(device: str, seed: int = 0, dropout: float = 0.1) -> HiERO:
 def on_cpu(batch: int, repeats: int) -> None:
     inputs = make_inputs(batch, "cpu")
     results = {}
-    for name, kind, adam in (("edge list", EdgeListStep, plain_adam), ("ours", TrainStep, make_adam)):
+    for name, kind, adam in (("edge list", EdgeListObjective, plain_adam), ("ours", Objective, make_adam)):
         model = fresh("cpu")
-        results[name] = timed(kind(model, adam(model), LossConfig(), SPACING_S), inputs, repeats, "cpu")
+        results[name] = timed(TrainStep(kind(model, LossConfig(), SPACING_S), adam(model)), inputs, repeats, "cpu")
         print(f"{name:>10}: {results[name]:8.0f} ms a step of {batch} windows", flush=True)
     ratio = results["edge list"] / results["ours"]
     print(f"     ratio: {ratio:.2f}x ({torch.get_num_threads()} threads, float32); {verdict(ratio >= 1.8, '1.8x')}")
@@ -110,18 +112,19 @@ def on_gpu(batches: list[int], repeats: int) -> None:
     inputs = make_inputs(8, "cuda")
     base = {}
     for name, kind, adam, precision in (
-        ("edge list, float32", EdgeListStep, plain_adam, None),
-        ("edge list, bf16", EdgeListStep, plain_adam, torch.bfloat16),
-        ("plain, bf16", TrainStep, make_adam, torch.bfloat16),
+        ("edge list, float32", EdgeListObjective, plain_adam, None),
+        ("edge list, bf16", EdgeListObjective, plain_adam, torch.bfloat16),
+        ("plain, bf16", Objective, make_adam, torch.bfloat16),
     ):
         model = fresh("cuda")
-        base[name] = timed(kind(model, adam(model), LossConfig(), SPACING_S, precision=precision), inputs, 10, "cuda")
+        objective = kind(model, LossConfig(), SPACING_S, precision=precision)
+        base[name] = timed(TrainStep(objective, adam(model)), inputs, 10, "cuda")
         print(f"{name:>20}: {base[name]:8.2f} ms a step of 8 windows", flush=True)
     for precision in (None, torch.bfloat16):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         model = fresh("cuda")
-        TrainStep(model, make_adam(model), LossConfig(), SPACING_S, precision=precision)(make_inputs(64, "cuda"))
+        TrainStep(Objective(model, LossConfig(), SPACING_S, precision=precision), make_adam(model))(make_inputs(64, "cuda"))
         peak = torch.cuda.max_memory_allocated() / 2**30
         name = "plain, bf16" if precision else "plain, float32"
         print(f"{name:>20}: peak {peak:.1f} GiB in a step of 64 windows; {verdict(peak <= 16, '16 GiB')}", flush=True)
@@ -131,7 +134,7 @@ def on_gpu(batches: list[int], repeats: int) -> None:
         model = fresh("cuda")
         inputs = make_inputs(batch, "cuda")
         begin = time.perf_counter()
-        step = CapturedStep(model, make_adam(model), LossConfig(), SPACING_S, inputs)
+        step = CapturedStep(Objective(model, LossConfig(), SPACING_S, precision=torch.bfloat16), make_adam(model), inputs)
         torch.cuda.synchronize()
         ready = time.perf_counter() - begin
         ms = timed(step, inputs, repeats, "cuda")
@@ -149,8 +152,9 @@ def convergence(num_steps: int = 288) -> None:
     data = [make_inputs(8, "cuda", seed=i) for i in range(16)]
     first = fresh("cuda", dropout=0.0)
     second = copy.deepcopy(first)
-    plain = TrainStep(first, make_adam(first, lr=1e-4), LossConfig(), SPACING_S)
-    fast = CapturedStep(second, make_adam(second, lr=1e-4), LossConfig(), SPACING_S, data[0])
+    plain = TrainStep(Objective(first, LossConfig(), SPACING_S), make_adam(first, lr=1e-4))
+    half = Objective(second, LossConfig(), SPACING_S, precision=torch.bfloat16)
+    fast = CapturedStep(half, make_adam(second, lr=1e-4), data[0])
     print("step   plain float32 (L_vna, L_ft)   captured bf16 (L_vna, L_ft)")
     curves: list[tuple[float, float]] = []
     for i in range(num_steps):

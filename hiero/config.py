@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from hiero.errors import InputError
 from hiero.records import Clock
@@ -28,10 +32,24 @@ class Record:
         if unknown := sorted(set(values) - known):
             raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
         nested = {name: build(values[name]) for name, build in cls._nested.items() if isinstance(values.get(name), dict)}
+        hints = get_type_hints(cls)
+        for name, value in values.items():
+            if name not in nested and not _fits(value, hints[name]):
+                raise InputError(f"{cls.__name__}.{name} cannot be {value!r}")
         return cls(**{**values, **nested})
 
     def replace(self, **changes: Any) -> Self:
         return dataclasses.replace(self, **changes)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value read from JSON or TOML is of a field's plain type. Choices are checked by the records themselves."""
+    if get_origin(hint) is Literal:
+        return isinstance(value, str)
+    options = get_args(hint) or (hint,)
+    if isinstance(value, bool):  # which Python counts as a number
+        return bool in options
+    return any(isinstance(value, option) for option in options) or (float in options and isinstance(value, int))
 
 
 @dataclass(frozen=True)
@@ -66,7 +84,7 @@ class ModelConfig(Record):
     text_size: int = 768
     """Width of the text encoder's output."""
     depth: int = 3
-    """Levels of the encoder; the decoder puts out levels 0 … depth − 1."""
+    """Levels of the encoder; the decoder puts out levels 0 … depth − 1. With 0 there is no graph: an MLP on each segment."""
     num_layers: int = 3
     """TDGC layers in a stage."""
     gate_size: int = 256
@@ -81,6 +99,10 @@ class ModelConfig(Record):
     kappa: float = 0.05
     """Temperature of the similarity exp(cos/κ) that the cut works on."""
     dropout: float = 0.1
+    standardise: bool = False
+    """Shift and scale each input channel by its mean and deviation over the training videos, kept with the weights."""
+    centre: bool = False
+    """Subtract from each input channel its mean over the video, so that a room or a camera's own look says nothing."""
     threads_at_inference: bool = True
     """Cut & Match outside training too; otherwise the whole video is one thread."""
     random_state: int = 0
@@ -94,9 +116,11 @@ class ModelConfig(Record):
     _nested: ClassVar[dict[str, Any]] = {"clock": lambda d: Clock(**d), "behaviour": Behaviour.from_dict}
 
     def __post_init__(self) -> None:
-        for name in ("input_size", "hidden_size", "embedding_size", "text_size", "depth", "num_layers", "gate_size", "num_threads"):
+        for name in ("input_size", "hidden_size", "embedding_size", "text_size", "num_layers", "gate_size", "num_threads"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.depth < 0:
+            raise InputError(f"depth must not be negative, got {self.depth}")
         for name in ("radius_s", "thread_radius", "kappa"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, got {getattr(self, name)}")
@@ -126,3 +150,103 @@ class LossConfig(Record):
             raise InputError(f"alpha and temperature must be positive, got {self.alpha} and {self.temperature}")
         if self.mode not in ("v2t", "t2v", "sym"):
             raise InputError(f"mode must be v2t, t2v or sym, got {self.mode}")
+
+
+@dataclass(frozen=True)
+class TextConfig(Record):
+    """The text encoder and how it takes part in training."""
+
+    encoder: str = "minilm"
+    """minilm, distilbert, or a file or folder with a text tower (EgoVLP's, LaViLa's, an imported checkpoint's)."""
+    mode: Literal["frozen", "lora", "full"] = "frozen"
+    """frozen: vectors are computed once and cached, dropout off; lora: low-rank corrections learn; full: all of it learns."""
+    lora_rank: int = 32
+    """With corrections of query, key and value this is the parameter count of the paper's appendix (0.89 M for DistilBERT)."""
+    lora_alpha: int = 32
+    drop_tags: bool = False
+    """Leave Ego4D's marks of who acts ("#C C", "#O X") out of the texts."""
+
+    def __post_init__(self) -> None:
+        _one_of(self, "mode", ("frozen", "lora", "full"))
+
+
+@dataclass(frozen=True)
+class TrainConfig(Record):
+    """A training run. Defaults are the paper's (Sec. 4 and appendix B)."""
+
+    model: ModelConfig
+    losses: LossConfig = field(default_factory=LossConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    epochs: int = 15
+    batch_size: int = 8
+    """Windows in a step, over all processes together."""
+    accumulate: int = 1
+    """Steps whose gradients are added before the weights change; negatives come from within one of them."""
+    lr: float = 1e-5
+    min_lr: float = 1e-8
+    warmup_epochs: float = 5.0
+    warmup_factor: float = 0.001
+    """The rate starts at this share of lr and grows linearly; after the warm-up it falls to min_lr on a cosine."""
+    weight_decay: float = 1e-5
+    """Of matrices; vectors have none."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    noise: float = 0.0
+    """Noise added to the inputs in training, in deviations of each channel (with model.standardise) or in their own units."""
+    window_s: float = 300.0
+    """Length of the windows that videos are cut into."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: bfloat16 on GPUs that have it, else float32."""
+    seed: int = 0
+
+    _nested: ClassVar[dict[str, Any]] = {
+        "model": ModelConfig.from_dict, "losses": LossConfig.from_dict, "text": TextConfig.from_dict,
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        _one_of(self, "precision", ("auto", "float32", "bfloat16"))
+        for name in ("epochs", "batch_size", "accumulate"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("lr", "clip", "window_s"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive, got {getattr(self, name)}")
+
+
+def _one_of(record: Any, name: str, choices: tuple[str, ...]) -> None:
+    if getattr(record, name) not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {getattr(record, name)!r}")
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """Settings of hiero/presets/NAME.toml, or of a TOML file of one's own."""
+    presets = Path(__file__).parent / "presets"
+    path = Path(name) if name.endswith(".toml") else presets / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in presets.glob("*.toml")))
+        raise InputError(f"no preset {name}; known are {known}, or a .toml file of your own")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not TOML ({error})") from error
+
+
+def override(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Apply `key=value` settings, keys with dots for tables, values as TOML or plain words."""
+    values = copy.deepcopy(values)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise InputError(f"--set takes key=value, such as lr=1e-4 or model.hidden_size=256; got {setting!r}")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text  # a plain word or path
+        node = values
+        *tables, last = name.split(".")
+        for table in tables:
+            node = node.setdefault(table, {})
+            if not isinstance(node, dict):
+                raise InputError(f"--set {setting}: {table} is a value, not a group of settings")
+        node[last] = value
+    return values

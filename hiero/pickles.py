@@ -44,8 +44,23 @@ class Opaque:
         self.state = state
 
 
-def read_torch(path: Path | str, opaque: Collection[str] = ()) -> Any:
-    """The object that torch.save wrote. `opaque`: full names of classes to keep as `Opaque` instead of refusing the file."""
+class Ignored(Opaque):
+    """Stands in for an object of any class at all, and takes whatever is put into it."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+    extend = append
+
+
+def read_torch(path: Path | str, opaque: Collection[str] = (), *, ignore_unknown: bool = False) -> Any:
+    """The object that torch.save wrote. `opaque`: full names of classes to keep as `Opaque` instead of refusing the file.
+
+    `ignore_unknown` makes every other class an inert `Ignored`, for checkpoints that pickle a configuration beside their weights.
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -53,14 +68,14 @@ def read_torch(path: Path | str, opaque: Collection[str] = ()) -> Any:
         return _read_legacy(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            return _read_archive(archive, path, frozenset(opaque))
+            return _read_archive(archive, path, frozenset(opaque), ignore_unknown)
     except InputError:
         raise
     except (*DAMAGE, OSError, RuntimeError) as error:
         raise InputError(f"{path}: damaged or not a torch file ({error})") from error
 
 
-def _read_archive(archive: zipfile.ZipFile, path: Path, opaque: frozenset[str]) -> Any:
+def _read_archive(archive: zipfile.ZipFile, path: Path, opaque: frozenset[str], ignore_unknown: bool) -> Any:
     if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
         raise InputError(f"{path}: refused, torch does not compress its files and this one is compressed")
     names = [info for info in archive.infolist() if info.filename.endswith("/data.pkl")]
@@ -72,7 +87,7 @@ def _read_archive(archive: zipfile.ZipFile, path: Path, opaque: frozenset[str]) 
         if "PUT" in operation.name and isinstance(argument, int) and argument > len(program):
             raise InputError(f"{path}: refused, it asks for a table of {argument} entries")
     root = names[0].filename.removesuffix("data.pkl")
-    return _fill_in(_Reader(io.BytesIO(program), archive, root, path, opaque).load(), {})
+    return _fill_in(_Reader(io.BytesIO(program), archive, root, path, opaque, ignore_unknown).load(), {})
 
 
 def _read_legacy(path: Path) -> Any:
@@ -145,9 +160,11 @@ class _NewDict(_Inert):
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, file: Any, archive: zipfile.ZipFile, root: str, path: Path, opaque: frozenset[str]) -> None:
+    def __init__(
+        self, file: Any, archive: zipfile.ZipFile, root: str, path: Path, opaque: frozenset[str], ignore_unknown: bool
+    ) -> None:
         super().__init__(file)
-        self.archive, self.root, self.path, self.opaque = archive, root, path, opaque
+        self.archive, self.root, self.path, self.opaque, self.ignore_unknown = archive, root, path, opaque, ignore_unknown
         self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -163,6 +180,8 @@ class _Reader(pickle.Unpickler):
             return DTYPES[name]
         if full in self.opaque:
             return Opaque
+        if self.ignore_unknown:
+            return Ignored
         raise InputError(
             f"{self.path}: refused, it wants to load {full}. Only tensors and plain containers are read, nothing is executed; "
             "if you trust the file, save its tensors again with torch.save or safetensors"

@@ -62,6 +62,7 @@ class FeatureStore:
             self.window: float = info["window"]
             self.clock = Clock(info["fps"], info["stride"])
             self.precision: Precision = info["dtype"]
+            self.digest: str = info["source_sha256"]
             self.videos = {video["id"]: Packed(**video) for video in info["videos"]}
             data = self.folder / Path(info["data"]).name  # a name, never a way out of the folder
             dtype = np.dtype(self.precision)
@@ -75,7 +76,7 @@ class FeatureStore:
     def __len__(self) -> int:
         return len(self.videos)
 
-    def __contains__(self, video: str) -> bool:
+    def __contains__(self, video: object) -> bool:
         return video in self.videos
 
     def __iter__(self) -> Iterator[str]:

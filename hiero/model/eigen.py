@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hiero.model import jacobi
-
 NUM_PRODUCTS = 120
 PATIENCE = 12  # plain products before shift and invert
 MAX_BLOCKS = 10  # in the basis before a restart
@@ -18,10 +16,7 @@ SHIFT = 1e-4
 
 def leading_eigenvectors(matrix: Tensor, num: int) -> tuple[Tensor, Tensor]:
     """Largest `num` eigenvalues (…, num), descending, and their eigenvectors (…, N, num), by full decomposition."""
-    if jacobi.is_available(matrix):
-        values, vectors = jacobi.eigh(matrix)
-    else:
-        values, vectors = torch.linalg.eigh(matrix)
+    values, vectors = torch.linalg.eigh(matrix)
     order = values.argsort(dim=-1, descending=True)[..., :num]
     return values.gather(-1, order), vectors.gather(-1, order[..., None, :].expand(*vectors.shape[:-1], num))
 

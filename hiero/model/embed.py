@@ -21,7 +21,7 @@ def embed_features(
 
     All levels unless some are named. Level 0 is never cut: its threads are −1, as in the release.
     """
-    depth = model.config.depth
+    depth = max(1, model.config.depth)
     levels = range(depth) if levels is None else levels
     if not levels or any(not 0 <= level < depth for level in levels):
         raise InputError(f"levels must be some of {', '.join(map(str, range(depth)))}, got {', '.join(map(str, levels)) or 'none'}")

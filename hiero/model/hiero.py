@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +31,23 @@ class TextHead(nn.Sequential):
         super().__init__(nn.Linear(size, embedding_size), nn.ReLU(), nn.Linear(embedding_size, embedding_size))
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(NamedTuple):
     alignment: Tensor
     threads: Tensor
     total: Tensor
+
+
+class Peers(Protocol):
+    """Other processes that hold parts of the same batch: this one is number `rank` of `num`."""
+
+    rank: int
+    num: int
+
+    def gather(self, part: Tensor) -> Tensor:
+        """(B, …) of each process → (all B, …), with gradients."""
+
+    def share(self, count: Tensor | int) -> Tensor:
+        """What this process's mean over `count` things weighs in the mean over all processes, times their number."""
 
 
 class HiERO(nn.Module, Checkpoint):
@@ -47,9 +59,15 @@ class HiERO(nn.Module, Checkpoint):
     [(1, 100, 768), (1, 50, 768), (1, 25, 768)]
     """
 
+    input_mean: Tensor
+    input_scale: Tensor
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        if config.standardise:
+            self.register_buffer("input_mean", torch.zeros(config.input_size))
+            self.register_buffer("input_scale", torch.ones(config.input_size))
         self.project = nn.Linear(config.input_size, config.hidden_size)
         self.encoder = TemporalEncoder(config)
         self.decoder = FunctionAwareDecoder(config)
@@ -83,9 +101,21 @@ class HiERO(nn.Module, Checkpoint):
 
     def enrich(self, features: Tensor, mask: Tensor, times: Tensor, spacing_s: float | None, *, threads: bool) -> list[Level]:
         """`forward` without looking at the data: no checks, and the spacing is given (None: irregular times)."""
+        if self.config.centre:
+            num = mask.sum(1)[:, None, None].clamp_min(1)
+            features = features - torch.where(mask[..., None], features, 0).sum(1, keepdim=True) / num
+        elif self.config.standardise:
+            features = features - self.input_mean
+        if self.config.standardise:
+            features = features * self.input_scale
         features = self.project(torch.where(mask[..., None], features, 0))  # whatever stands in the padding
         levels = self.encoder(Level(features, mask, times, spacing_s))
         return self.decoder(levels, cut=threads)
+
+    def standardise(self, mean: Tensor, deviation: Tensor) -> None:
+        """Fix how input channels are shifted and scaled (with `standardise` in the configuration)."""
+        self.input_mean.copy_(mean)
+        self.input_scale.copy_(1 / deviation.clamp_min(1e-6))
 
     def embed_video(self, features: Tensor) -> Tensor:
         """Decoder features (…, D) → unit vectors in the shared space (…, E)."""
@@ -95,18 +125,34 @@ class HiERO(nn.Module, Checkpoint):
         """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
         return F.normalize(self.text_head(vectors), dim=-1)
 
-    def losses(self, levels: list[Level], texts: Tensor, text_times: Tensor, text_mask: Tensor, config: LossConfig) -> Losses:
-        """L = L_vna + L_ft for a batch: texts (B, M, text_size), text_times and text_mask (B, M)."""
+    def losses(
+        self,
+        levels: list[Level],
+        texts: Tensor,
+        text_times: Tensor,
+        text_mask: Tensor,
+        config: LossConfig,
+        peers: Peers | None = None,
+    ) -> Losses:
+        """L = L_vna + L_ft for a batch: texts (B, M, text_size), text_times and text_mask (B, M).
+
+        With `peers`, other processes hold the rest of the batch: all nodes and narrations are compared with all.
+        """
         texts = torch.where(text_mask[..., None], texts, 0)  # whatever stands in the padding
         nodes, times, mask = levels[0].features, levels[0].times, levels[0].mask
-        if not torch.compiler.is_compiling():  # compiled steps have fixed shapes
+        if peers is None and not torch.compiler.is_compiling():  # compiled steps have fixed shapes, as have those of peers
             nodes, times, mask = gather_reachable(nodes, times, mask, text_times, text_mask, config)
-        alignment = alignment_loss(self.video_head(nodes), times, mask, self.text_head(texts), text_times, text_mask, config)
+        pairs = (self.video_head(nodes), times, mask, self.text_head(texts), text_times, text_mask)
+        if peers is not None:
+            pairs = tuple(peers.gather(part) for part in pairs)  # type: ignore[assignment]
+        alignment = alignment_loss(*pairs, config)
         tighten = alignment.new_zeros(())
         cut = [(level.features, level.threads) for level in levels if level.threads is not None]
         if cut and config.thread_weight:
             if config.projected_threads:
                 cut = [(self.video_head(features), threads) for features, threads in cut]
             tighten = thread_loss(cut, config.temperature)
+            if peers is not None:
+                tighten = tighten * peers.share(sum((threads >= 0).sum() for _, threads in cut))
         total = config.alignment_weight * alignment + config.thread_weight * tighten
         return Losses(alignment, tighten, total)

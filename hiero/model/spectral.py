@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hiero.errors import InputError
+from hiero.model import cutkernel
 from hiero.model.eigen import krylov_eigenvectors, leading_eigenvectors
 from hiero.model.kmeans import kmeans
 
@@ -31,6 +32,7 @@ DECOMPOSE_UP_TO = 512  # nodes; above, a few eigenvectors are cheaper to find th
 NUM_LANDMARKS = 2048
 NUM_STRIPES = 12  # that a large similarity matrix is computed in
 UNDERFLOW = 80.0  # exp(−80) is still a normal number in single precision
+NUM_RESTARTS, NUM_ITERATIONS = 8, 10  # of K-Means inside the network
 CHUNK = 2**24  # entries of a similarity block held at once on the landmark path
 
 
@@ -159,10 +161,19 @@ def spectral_cut(
 
 
 def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) -> Tensor:
-    """The same cut inside the network: a few samples a video, x (B, S, D) → (B, S), without looking at the data on the host."""
+    """The same cut inside the network: a few samples a video, x (B, S, D) → (B, S); one kernel where there is one for it."""
+    if cutkernel.is_available(x, num_threads):
+        return cutkernel.cut(x, num_threads, kappa, random_state, NUM_RESTARTS, NUM_ITERATIONS)[0]
     _, vectors = embed_exactly(x, num_threads, kappa, form="training")
     looking = not (x.is_cuda or torch.compiler.is_compiling())  # whether to see if K-Means has settled
-    return kmeans(vectors, num_threads, random_state=random_state, num_restarts=8, num_iterations=10, early_stop=looking)
+    return kmeans(
+        vectors,
+        num_threads,
+        random_state=random_state,
+        num_restarts=NUM_RESTARTS,
+        num_iterations=NUM_ITERATIONS,
+        early_stop=looking,
+    )
 
 
 def _check(x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None, form: str, method: str, single: bool) -> None:

@@ -75,6 +75,8 @@ class FunctionAwareDecoder(nn.Module):
     def forward(self, levels: list[Level], *, cut: bool) -> list[Level]:
         """Levels 0 … depth of the encoder → levels 0 … depth − 1 of the decoder. `cut`: find threads, or take one a video."""
         config = self.config
+        if not self.stages:  # depth 0: no graph
+            return levels
         feature = levels[-1].features
         out: list[Level] = []
         for depth, stage in zip(range(len(levels) - 2, -1, -1), self.stages, strict=True):

@@ -1,97 +1,27 @@
-"""One training step, plain or captured.
+"""The captured training step.
 
-The captured one compiles forward and losses, records the whole step (forward, both losses, backward, clipping, Adam) as a
+It compiles forward and losses, records the whole step (gathering the batch, forward, both losses, backward, clipping, Adam) as a
 CUDA graph and replays it: no Python and no launches between kernels. Shapes are fixed at capture.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from hiero.config import LossConfig
+from hiero.data.narrated import StepInputs
 from hiero.errors import InputError
-from hiero.model import jacobi
-from hiero.model.hiero import HiERO, Losses
-
-
-@dataclass(frozen=True)
-class StepInputs:
-    """A padded batch of windows with the text vectors of their narrations."""
-
-    features: Tensor
-    mask: Tensor
-    times: Tensor
-    texts: Tensor
-    text_times: Tensor
-    text_mask: Tensor
-
-    def copy_(self, other: StepInputs) -> None:
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if mine.shape != theirs.shape:  # copy_ would broadcast
-                raise InputError(
-                    f"{field.name} is {tuple(theirs.shape)}, the step was captured with {tuple(mine.shape)}; "
-                    "pad with masked rows or leave the last batch out"
-                )
-            mine.copy_(theirs, non_blocking=True)
-
-    def clone(self) -> StepInputs:
-        return StepInputs(*(getattr(self, field.name).clone() for field in fields(self)))
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Weight decay for matrices, none for 1-d parameters."""
-    decayed = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
-    free = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
-    return [{"params": free, "weight_decay": 0.0}, {"params": decayed, "weight_decay": weight_decay}]
-
-
-def make_adam(model: nn.Module, lr: float = 1e-5, weight_decay: float = 1e-5) -> torch.optim.Adam:
-    """The paper's Adam, fused; on a GPU its learning rate is a tensor, so that a captured step follows the schedule."""
-    device = next(model.parameters()).device
-    cuda = device.type == "cuda"
-    rate = torch.tensor(lr, device=device) if cuda else lr
-    return torch.optim.Adam(parameter_groups(model, weight_decay), lr=rate, fused=True, capturable=cuda)
-
-
-class TrainStep:
-    """The step, readable: what the captured one must agree with."""
-
-    def __init__(
-        self,
-        model: HiERO,
-        optimizer: torch.optim.Optimizer,
-        losses: LossConfig,
-        spacing_s: float | None,
-        *,
-        clip: float = 1.0,
-        precision: torch.dtype | None = None,
-    ) -> None:
-        self.model, self.optimizer, self.losses, self.spacing_s = model, optimizer, losses, spacing_s
-        self.clip, self.precision = clip, precision
-        self.compute: Callable[[StepInputs], Losses] = self.compute_losses
-
-    def compute_losses(self, x: StepInputs) -> Losses:
-        with torch.autocast(x.features.device.type, dtype=self.precision, enabled=self.precision is not None):
-            levels = self.model.enrich(x.features, x.mask, x.times, self.spacing_s, threads=True)
-            return self.model.losses(levels, x.texts, x.text_times, x.text_mask, self.losses)
-
-    def __call__(self, x: StepInputs) -> Losses:
-        self.optimizer.zero_grad(set_to_none=True)
-        losses = self.compute(x)
-        losses.total.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-        self.optimizer.step()
-        return losses
+from hiero.model import cutkernel
+from hiero.model.hiero import Losses
+from hiero.training.step import Objective, TrainStep
 
 
 class CapturedStep(TrainStep):
     """The same step compiled and recorded once, then replayed. Call it with inputs of the example's shapes, on the GPU.
 
+    The example is a batch, or with `read` the places (B,) of its windows in data that already lives on the GPU.
     Recording runs the step a few times; weights, optimizer and random state are put back afterwards, so nothing is trained twice.
     The losses it returns are overwritten by the next call. Load an optimizer's state before recording, not after: the graph
     works on the tensors that it saw.
@@ -99,26 +29,26 @@ class CapturedStep(TrainStep):
 
     NUM_WARM_UP = 3
 
-    def __init__(self, model: HiERO, optimizer: torch.optim.Optimizer, losses: LossConfig, spacing_s: float | None,
-                 example: StepInputs, *, clip: float = 1.0, precision: torch.dtype | None = torch.bfloat16) -> None:  # fmt: skip
-        super().__init__(model, optimizer, losses, spacing_s, clip=clip, precision=precision)
-        self._check(example)
-        self.inputs = example.clone()
-        self.compute = torch.compile(self.compute_losses, fullgraph=True, dynamic=False)
-        kept = [p.detach().clone() for p in model.parameters()]
+    def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, example: StepInputs | Tensor, *, clip: float = 1.0,
+                 read: Callable[[Tensor], StepInputs] | None = None) -> None:  # fmt: skip
+        super().__init__(objective, optimizer, clip=clip)
+        check_capturable(objective, example)
+        self.inputs, self.read = example.clone(), read
+        self.compute = torch.compile(self._compute, fullgraph=True, dynamic=False)
+        kept = [p.detach().clone() for p in objective.parameters()]
         kept_state = {p: {k: v.clone() for k, v in s.items() if isinstance(v, Tensor)} for p, s in optimizer.state.items()}
         random_state = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(self.NUM_WARM_UP):
-                super().__call__(self.inputs)
+                super().__call__(self.inputs)  # type: ignore[arg-type]
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.recorded = super().__call__(self.inputs)
+            self.recorded = super().__call__(self.inputs)  # type: ignore[arg-type]
         with torch.no_grad():
-            for parameter, value in zip(model.parameters(), kept, strict=True):
+            for parameter, value in zip(objective.parameters(), kept, strict=True):
                 parameter.copy_(value)
             for p, state in optimizer.state.items():
                 for name, value in state.items():
@@ -126,19 +56,28 @@ class CapturedStep(TrainStep):
                         value.copy_(kept_state[p][name]) if p in kept_state else value.zero_()
         torch.cuda.set_rng_state(random_state)
 
-    def _check(self, example: StepInputs) -> None:
-        """What depends on the data cannot be recorded."""
-        config = self.model.config
-        if not example.features.is_cuda:
-            raise InputError("a captured step needs a CUDA GPU; use TrainStep elsewhere")
-        if self.spacing_s is None or config.behaviour.rounded_times:
-            raise InputError("a captured step needs a uniform clock; use TrainStep for irregular times")
-        if config.behaviour.mixed_threads:
-            raise InputError("a captured step cannot search threads as the release does; use TrainStep or corrected behaviour")
-        if config.sample_points != jacobi.SIZE or not jacobi.HAS_TRITON:
-            raise InputError(f"a captured step needs triton and sample_points={jacobi.SIZE}; use TrainStep otherwise")
+    def _compute(self, x: StepInputs | Tensor) -> Losses:
+        batch = self.read(x) if self.read is not None and isinstance(x, Tensor) else x
+        return self.objective(batch)
 
-    def __call__(self, x: StepInputs) -> Losses:
-        self.inputs.copy_(x)
+    def __call__(self, x: StepInputs | Tensor) -> Losses:  # type: ignore[override]
+        self.inputs.copy_(x)  # type: ignore[arg-type]
         self.graph.replay()
         return self.recorded
+
+
+def check_capturable(objective: Objective, example: StepInputs | Tensor) -> None:
+    """What depends on the data cannot be recorded."""
+    config = objective.model.config
+    if not (example if isinstance(example, Tensor) else example.features).is_cuda:
+        raise InputError("a captured step needs a CUDA GPU; use TrainStep elsewhere")
+    if objective.spacing_s is None or config.behaviour.rounded_times:
+        raise InputError("a captured step needs a uniform clock; use TrainStep for irregular times")
+    if config.behaviour.mixed_threads:
+        raise InputError("a captured step cannot search threads as the release does; use TrainStep or corrected behaviour")
+    if config.sample_points != cutkernel.SIZE or not cutkernel.HAS_TRITON:
+        raise InputError(f"a captured step needs triton and sample_points={cutkernel.SIZE}; use TrainStep otherwise")
+    if objective.text is not None:
+        raise InputError("a captured step needs frozen text vectors; use TrainStep to train a text encoder")
+    if objective.peers is not None:
+        raise InputError("a captured step runs in one process; use TrainStep with several")

@@ -131,7 +131,8 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"depth": 0}, "depth must be at least 1"), ({"kappa": 0.0}, "kappa must be positive"), ({"dropout": 1.0}, "dropout must be"),
+    [({"depth": -1}, "depth must not be negative"),
+         ({"kappa": 0.0}, "kappa must be positive"), ({"dropout": 1.0}, "dropout must be"),
      ({"sample_points": 2}, "must not be fewer than num_threads")],
 )  # fmt: skip
 def test_impossible_settings(change, message):

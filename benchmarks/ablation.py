@@ -1,0 +1,107 @@
+"""What context, threads and L_ft each add, on simulated activity (hiero/data/simulate.py), over several worlds and seeds.
+
+    python -m benchmarks.ablation [--seeds 3] [--only "interleaved"]
+
+Each run trains on 24 narrated sessions of a world and is scored on 8 new ones:
+  label    seconds whose most similar step text, among the texts of the session's steps, is the right one
+  threads  seconds that agree with the true steps after a spectral cut into the true number (best one-to-one matching)
+Pauses do not count. Numbers are means over seeds with their standard deviation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from hiero import HiERO, embed_features, spectral_cut
+from hiero.config import LossConfig, ModelConfig, TrainConfig
+from hiero.data.narrated import NarratedWindows
+from hiero.data.narrations import read_narrations
+from hiero.data.simulate import Session, World, WorldConfig, bag_of_words, write_sessions
+from hiero.data.store import pack
+from hiero.training.loop import Training, make_fabric
+
+VARIANTS: dict[str, tuple[dict, dict]] = {
+    "per-second MLP": ({"depth": 0}, {"thread_weight": 0.0}),
+    "context": ({"num_threads": 1}, {"thread_weight": 0.0}),
+    "context, threads": ({}, {"thread_weight": 0.0}),
+    "context, threads, L_ft": ({}, {}),
+}
+WORLDS = {
+    "interleaved": WorldConfig(),
+    "sequential": WorldConfig(interleave=0.0),
+    "interleaved, every action looks its own": WorldConfig(shared_actions=0.0),
+    "interleaved, a place for each step": WorldConfig(num_places=18),
+    "interleaved, little noise": WorldConfig(noise=0.7),
+    "interleaved, few narrations": WorldConfig(omission=0.8),
+}
+
+
+class Scores(NamedTuple):
+    label: float
+    threads: float
+
+
+def train(world: World, variant: str, seed: int, num_sessions: int = 24, epochs: int = 24) -> HiERO:
+    model, losses = VARIANTS[variant]
+    with tempfile.TemporaryDirectory() as folder:
+        features, narrations = write_sessions([world.session(i) for i in range(num_sessions)], Path(folder))
+        store, _ = pack(features, Path(folder) / "store", clock=world.config.clock)
+        windows = NarratedWindows(store, read_narrations(narrations))
+        config = TrainConfig(
+            ModelConfig(
+                store.width, 64, 64, 64, gate_size=32, radius_s=2.5, standardise=True, clock=store.clock, random_state=seed,
+                **model,
+            ),
+            LossConfig(alpha=0.5, **losses),
+            epochs=epochs, lr=2e-3, warmup_epochs=2, weight_decay=1e-4, seed=seed,
+        )  # fmt: skip
+        training = Training(config, windows, Path(folder) / "run", make_fabric("cpu"), vectors=bag_of_words(windows.texts))
+        training.prepare()
+        training.run()
+        return training.model.eval()
+
+
+def score(model: HiERO, sessions: list[Session]) -> Scores:
+    from examples.demo import match
+
+    found = []
+    for session in sessions:
+        busy = session.steps >= 0
+        nodes = embed_features(model, session.features, session.clock, [0])["projected0"]
+        steps = sorted(session.step_texts)
+        with torch.no_grad():
+            texts = model.embed_text(bag_of_words([session.step_texts[step] for step in steps]))
+        said = torch.tensor(steps)[(F.normalize(nodes, dim=1) @ texts.mT).argmax(1)]
+        truth = torch.tensor([steps.index(step) for step in session.steps[busy].tolist()])
+        labels = spectral_cut(nodes[busy], len(steps), kappa=0.5)
+        found.append(Scores(float((said == session.steps)[busy].float().mean()), match(labels, truth)[1]))
+    return Scores(*np.mean(found, axis=0).tolist())
+
+
+def run(world_config: WorldConfig, variant: str, seed: int, **options: int) -> Scores:
+    world = World(world_config, seed)
+    return score(train(world, variant, seed, **options), [world.session(1000 + i) for i in range(8)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=list(WORLDS))
+    args = parser.parse_args()
+    print("| world | variant | label | threads |\n|---|---|---|---|")
+    for name in args.only:
+        for variant in VARIANTS:
+            scores = 100 * np.array([run(WORLDS[name], variant, seed) for seed in range(args.seeds)])
+            cells = [f"{mean:.1f} ± {spread:.1f}" for mean, spread in zip(scores.mean(0), scores.std(0), strict=True)]
+            print(f"| {name} | {variant} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

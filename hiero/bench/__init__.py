@@ -1,0 +1,1 @@
+"""Benchmarks of the paper: metrics, readers, protocols."""

@@ -1,0 +1,1 @@
+"""Text encoders: sentences to vectors, frozen, with LoRA or fully trained."""

@@ -1,0 +1,301 @@
+"""Text encoders behind one interface. The towers are transformers' own; here is how their weights are found and what is read off.
+
+minilm       all-MiniLM-L6-v2: mean over tokens, normalised. Fetched by itself (`hiero weights`).
+distilbert   first token, as HiERO with Omnivore and EgoVLP. From a hub, or FOLDER.
+FILE         a text tower inside a checkpoint (.pth, .pt, .safetensors): EgoVLP's DistilBERT, or LaViLa's CLIP (end-of-text token).
+FOLDER       a model folder of hiero with a text_encoder.safetensors, or a transformers folder of BERT or DistilBERT.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hiero import weights
+from hiero.config import TextConfig
+from hiero.errors import InputError
+from hiero.files import load_tensors
+from hiero.pickles import read_torch
+from hiero.text.cache import TextCache
+from hiero.text.clip import clip_tokenizer, to_transformers
+
+Kind = Literal["bert", "distilbert", "clip"]
+SIZES = {"minilm": 384}  # known without loading
+LORA_TARGETS = {
+    "bert": ["query", "key", "value"],
+    "distilbert": ["q_lin", "k_lin", "v_lin"],
+    "clip": ["q_proj", "k_proj", "v_proj"],
+}
+MARKS = {  # a name that only this kind of tower has, in the layouts that are around
+    "distilbert": "embeddings.word_embeddings.weight",
+    "clip": "token_embedding.weight",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an encoder's weights are, what kind it is, and a key that names them."""
+
+    kind: Kind
+    files: Path
+    key: str
+    name: str
+
+
+class TextEncoder(nn.Module):
+    """Sentences to vectors (N, size)."""
+
+    def __init__(self, kind: Kind, tower: nn.Module, tokenizer: Any, name: str = "") -> None:
+        super().__init__()
+        self.kind, self.tower, self.tokenizer, self.name = kind, tower, tokenizer, name
+        config: Any = tower.config
+        self.size: int = config.dim if kind == "distilbert" else config.hidden_size
+        self.end: int = config.eos_token_id if kind == "clip" else -1
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """ids and mask (N, L), padded to the longest."""
+        found = self.tokenizer.encode_batch(list(texts))
+        return torch.tensor([e.ids for e in found]), torch.tensor([e.attention_mask for e in found])
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        tower: Any = self.tower
+        if self.kind == "clip":  # causal: what follows the end mark is never seen from it
+            hidden = tower(input_ids=ids).last_hidden_state
+            return hidden[torch.arange(len(ids), device=ids.device), ids.eq(self.end).int().argmax(1)]
+        hidden = tower(input_ids=ids, attention_mask=mask).last_hidden_state
+        if self.kind == "distilbert":
+            return hidden[:, 0]
+        weight = mask[..., None].to(hidden.dtype)
+        return F.normalize((hidden * weight).sum(1) / weight.sum(1).clamp_min(1), dim=-1)
+
+    @torch.no_grad()
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Tensor:
+        """Vectors of any number of texts, dropout off. Texts of similar length share a batch."""
+        was_training = self.training
+        self.eval()
+        device = next(self.parameters()).device
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        out = torch.empty(len(texts), self.size)
+        for start in range(0, len(order), batch_size):
+            part = order[start : start + batch_size]
+            ids, mask = self.tokenize([texts[i] for i in part])
+            out[torch.tensor(part)] = self(ids.to(device), mask.to(device)).float().cpu()
+        self.train(was_training)
+        return out
+
+    def add_lora(self, rank: int, alpha: int) -> None:
+        """Freeze the tower and let low-rank corrections of its query, key and value learn."""
+        try:
+            from peft import LoraConfig, get_peft_model
+        except ImportError:
+            raise InputError("text.mode=lora needs peft; run: pip install 'hiero[text]'") from None
+        settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=LORA_TARGETS[self.kind], lora_dropout=0.0)
+        self.tower = get_peft_model(self.tower, settings)
+
+    def plain_state(self) -> dict[str, Tensor]:
+        """The tower's weights in transformers' layout, corrections added in."""
+        tower: Any = self.tower
+        if hasattr(tower, "merge_and_unload"):
+            tower = copy.deepcopy(tower).merge_and_unload()
+        return {name.removeprefix("text_model."): value for name, value in tower.state_dict().items() if "position_ids" not in name}
+
+    def describe(self) -> dict[str, Any]:
+        """What a model folder must say so that the tower can be built again."""
+        config: Any = self.tower.config
+        heads = config.n_heads if self.kind == "distilbert" else config.num_attention_heads
+        return {"name": self.name, "kind": self.kind, "heads": heads}
+
+
+def load_text_encoder(config: TextConfig) -> TextEncoder:
+    """The encoder that a configuration names, ready to train in its mode."""
+    _check_transformers()
+    source = find_source(config.encoder)
+    encoder = _load(source)
+    if config.mode == "lora":
+        encoder.add_lora(config.lora_rank, config.lora_alpha)
+    encoder.requires_grad_(config.mode == "full") if config.mode != "lora" else None
+    return encoder.train(config.mode != "frozen")
+
+
+def encode_texts(
+    texts: Sequence[str],
+    encoder: str = "minilm",
+    *,
+    device: str | torch.device = "cpu",
+    cache: Path | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Tensor:
+    """Vectors of texts (n, size) in half precision, from the cache where it has them. The encoder is loaded only when needed."""
+    source = find_source(encoder, fetch=False)
+    loaded: list[TextEncoder] = []
+
+    def encode(missing: list[str]) -> Tensor:
+        if not loaded:
+            _check_transformers()
+            loaded.append(_load(find_source(encoder)).to(device).eval())
+        return loaded[0].encode(missing)
+
+    return TextCache(source.key, cache).encode(texts, encode, progress)
+
+
+def find_source(name: str, fetch: bool = True) -> Source:
+    """Resolve a name, folder or file. Without `fetch` nothing is downloaded; minilm is then only named."""
+    if name == "minilm":
+        files = weights.get("minilm") if fetch else weights.home() / "weights" / "minilm"
+        return Source("bert", files, f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}", name)
+    path = Path(name)
+    if name == "distilbert":
+        path = _from_hub("distilbert-base-uncased")
+    if path.is_file():
+        return Source(_kind_of_state(path), path, f"{path.stem}-{_sha256(path)[:12]}", name)
+    tower = path / "text_encoder.safetensors"
+    if tower.is_file():
+        settings = _json(path / "config.json").get("text_encoder") or {}
+        kind: Kind = settings.get("kind") or ("clip" if settings.get("name") == "clip" else "distilbert")
+        return Source(kind, path, f"{kind}-{_sha256(tower)[:12]}", name)
+    if (path / "config.json").is_file() and (path / "model.safetensors").is_file():
+        found = _json(path / "config.json").get("model_type")
+        if found not in ("bert", "distilbert"):
+            raise InputError(f"{path}: a text encoder of type {found}; BERT, DistilBERT and CLIP checkpoints are supported")
+        return Source(found, path, f"{found}-{_sha256(path / 'model.safetensors')[:12]}", name)
+    raise InputError(
+        f"text.encoder {name}: not minilm or distilbert, and no file or folder with a text tower; "
+        "an imported checkpoint is one (hiero import-checkpoint FILE.pth OUT/)"
+    )
+
+
+def _load(source: Source) -> TextEncoder:
+    if source.files.is_dir() and not (source.files / "text_encoder.safetensors").is_file():
+        import transformers
+        from transformers import AutoModel
+
+        transformers.utils.logging.disable_progress_bar()
+        tower = AutoModel.from_pretrained(source.files, local_files_only=True, use_safetensors=True)
+        tokenizer_file = source.files / "tokenizer.json"
+        return TextEncoder(source.kind, tower, _word_pieces(tokenizer_file if tokenizer_file.is_file() else None), source.name)
+    if source.files.is_dir():
+        state = load_tensors(source.files / "text_encoder.safetensors")
+        heads = (_json(source.files / "config.json").get("text_encoder") or {}).get("heads")
+    else:
+        state, heads = _tower_state(source.files), None
+    tower = _build(source.kind, state, heads, source.files)
+    tokenizer = (
+        clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz") if source.kind == "clip" else _word_pieces()
+    )
+    return TextEncoder(source.kind, tower, tokenizer, source.name)
+
+
+def _build(kind: Kind, state: dict[str, Tensor], heads: int | None, where: Path) -> nn.Module:
+    """A tower with sizes read off its weights, which must fit to the last name."""
+    from transformers import BertConfig, BertModel, CLIPTextConfig, CLIPTextModel, DistilBertConfig, DistilBertModel
+
+    tower: Any
+    try:
+        if kind == "clip":
+            if "token_embedding.weight" in state:
+                state = to_transformers(state)
+            vocabulary, width = state["embeddings.token_embedding.weight"].shape
+            tower = CLIPTextModel(CLIPTextConfig(
+                vocab_size=vocabulary, hidden_size=width, intermediate_size=state["encoder.layers.0.mlp.fc1.weight"].shape[0],
+                num_hidden_layers=_num_layers(state, "encoder.layers."), num_attention_heads=heads or max(1, width // 64),
+                max_position_embeddings=len(state["embeddings.position_embedding.weight"]),
+                bos_token_id=vocabulary - 2, eos_token_id=vocabulary - 1,
+            ))  # fmt: skip
+        elif kind == "distilbert":
+            vocabulary, width = state["embeddings.word_embeddings.weight"].shape
+            tower = DistilBertModel(DistilBertConfig(
+                vocab_size=vocabulary, dim=width, hidden_dim=state["transformer.layer.0.ffn.lin1.weight"].shape[0],
+                n_layers=_num_layers(state, "transformer.layer."), n_heads=heads or max(1, width // 64),
+                max_position_embeddings=len(state["embeddings.position_embeddings.weight"]),
+            ))  # fmt: skip
+        else:
+            vocabulary, width = state["embeddings.word_embeddings.weight"].shape
+            tower = BertModel(BertConfig(
+                vocab_size=vocabulary, hidden_size=width, num_hidden_layers=_num_layers(state, "encoder.layer."),
+                intermediate_size=state["encoder.layer.0.intermediate.dense.weight"].shape[0], num_attention_heads=heads or 12,
+                max_position_embeddings=len(state["embeddings.position_embeddings.weight"]),
+            ))  # fmt: skip
+        names = set(tower.state_dict())
+        prefix = "text_model." if any(name.startswith("text_model.") for name in names) else ""  # transformers 4
+        state = {prefix + name: value.float() for name, value in state.items() if "position_ids" not in name}
+        tower.load_state_dict(state, strict=True)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise InputError(f"{where}: not the weights of a {kind} text tower ({error})") from error
+    return tower
+
+
+def _num_layers(state: dict[str, Tensor], prefix: str) -> int:
+    return 1 + max(int(name.removeprefix(prefix).split(".")[0]) for name in state if name.startswith(prefix))
+
+
+def _tower_state(path: Path) -> dict[str, Tensor]:
+    """The text tower inside a checkpoint, whatever it is nested in: names after the common prefix."""
+    content: Any = load_tensors(path) if path.suffix == ".safetensors" else read_torch(path, ignore_unknown=True)
+    for nest in ("state_dict", "model"):
+        content = content[nest] if isinstance(content, dict) and isinstance(content.get(nest), dict) else content
+    state = {name: value for name, value in content.items() if isinstance(value, Tensor)} if isinstance(content, dict) else {}
+    for mark in MARKS.values():
+        for name in state:
+            if name == mark or name.endswith("." + mark):
+                prefix = name.removesuffix(mark)
+                own = ("embeddings.", "transformer.", "token_embedding.", "positional_embedding", "ln_final.")
+                inside = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+                return {key: value for key, value in inside.items() if key.startswith(own)}
+    raise InputError(f"{path}: holds no DistilBERT and no CLIP text tower")
+
+
+def _kind_of_state(path: Path) -> Kind:
+    return "clip" if MARKS["clip"] in _tower_state(path) else "distilbert"
+
+
+def _word_pieces(file: Path | None = None) -> Any:
+    """BERT's uncased word pieces; MiniLM carries the same vocabulary as DistilBERT."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(file or weights.get("minilm") / "tokenizer.json"))
+    tokenizer.enable_truncation(128)
+    tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]") or 0)
+    return tokenizer
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["config.json", "tokenizer.json", "model.safetensors"]))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name}: could not be fetched from the hub ({str(error).splitlines()[0]}); give a folder with its config.json, "
+            "tokenizer.json and model.safetensors: --set text.encoder=FOLDER"
+        ) from error
+
+
+def _check_transformers() -> None:
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise InputError("text encoders need transformers; run: pip install 'hiero[text]'") from None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: expected a JSON object")
+    return found

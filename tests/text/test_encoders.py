@@ -1,0 +1,182 @@
+"""Text encoders: found wherever their weights are, the right vectors read off, trained as asked."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+import torch
+from transformers import DistilBertConfig, DistilBertModel
+
+from hiero import weights
+from hiero.config import TextConfig
+from hiero.errors import InputError
+from hiero.files import save_tensors
+from hiero.model.released import read_released
+from hiero.text import encoders
+from hiero.text.encoders import TextEncoder, encode_texts, find_source, load_text_encoder
+from tests.conftest import FIXTURES, close
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    try:
+        return weights.get("minilm")
+    except InputError as error:
+        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+
+
+class Words:
+    """A tokenizer for towers of few words, as `tokenizers` has them."""
+
+    def encode_batch(self, texts):
+        rows = [[1, *(2 + hash_of(word) for word in text.split())] for text in texts]
+        longest = max(map(len, rows))
+        return [Encoded(row + [0] * (longest - len(row)), [1] * len(row) + [0] * (longest - len(row))) for row in rows]
+
+
+class Encoded:
+    def __init__(self, ids, attention_mask):
+        self.ids, self.attention_mask = ids, attention_mask
+
+
+def hash_of(word):
+    return sum(word.encode()) % 150
+
+
+@pytest.fixture
+def words(monkeypatch):
+    monkeypatch.setattr(encoders, "_word_pieces", lambda *_: Words())
+
+
+@pytest.fixture
+def imported(tmp_path):
+    read_released(FIXTURES / "official_small.pth").save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def tower_of(state):
+    tower = DistilBertModel(
+        DistilBertConfig(vocab_size=200, dim=32, hidden_dim=64, n_layers=2, n_heads=1, max_position_embeddings=64)
+    )
+    tower.load_state_dict(state)
+    return tower.eval()
+
+
+def test_minilm_knows_what_words_mean(minilm):
+    vectors = load_text_encoder(TextConfig()).encode(["slice the tomato", "cut a tomato into pieces", "tighten the bolt"])
+    assert vectors.shape == (3, 384)
+    close(vectors.norm(dim=1), torch.ones(3))
+    similarity = vectors @ vectors.T
+    assert similarity[0, 1] > 0.7
+    assert similarity[0, 2] < 0.3
+
+
+def test_batches_and_order_change_nothing(minilm):
+    encoder = load_text_encoder(TextConfig())
+    texts = ["a", "pour the milk into a bowl and stir it well", "cut", "wash the knife", "a"]
+    together = encoder.encode(texts, batch_size=2)
+    close(together, torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)
+
+
+def test_an_imported_checkpoint_brings_its_tower(imported, words):
+    encoder = load_text_encoder(TextConfig(str(imported)))
+    assert (encoder.kind, encoder.size) == ("distilbert", 32)
+    ids, mask = Words.encode_batch(None, ["cuts the onion"])[0].ids, None
+    ids = torch.tensor([ids])
+    state = read_released(FIXTURES / "official_small.pth").text_encoder
+    expected = tower_of(state)(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    close(encoder.encode(["cuts the onion"]), expected)  # the first token, dropout off
+    assert mask is None
+
+
+class ConfigParser:
+    """Stands for what labs pickle beside their weights."""
+
+    def __init__(self):
+        self.settings = {"lr": 1}
+
+
+@pytest.mark.parametrize("prefix", ["", "text_model.", "module.text_model."])
+def test_a_tower_inside_a_labs_checkpoint(tmp_path, words, prefix, monkeypatch):
+    state = read_released(FIXTURES / "official_small.pth").text_encoder
+    content = {prefix + name: value for name, value in state.items()}
+    if prefix:
+        content["module.video_model.cls_token"] = torch.zeros(3)
+        content = {"epoch": 3, "state_dict": content, "config": ConfigParser()}
+    torch.save(content, tmp_path / "egovlp.pth")
+    source = find_source(str(tmp_path / "egovlp.pth"))
+    assert source.kind == "distilbert"
+    encoder = load_text_encoder(TextConfig(str(tmp_path / "egovlp.pth")))
+    ids = torch.tensor([[1, 5, 9]])
+    expected = tower_of(state)(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    close(encoder(ids, torch.ones_like(ids)), expected)
+
+
+def test_nothing_in_a_checkpoint_is_executed(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "executed"), "w"))
+
+    torch.save({"state_dict": {"a": torch.zeros(1)}, "config": Evil()}, tmp_path / "evil.pth", pickle_module=pickle)
+    with pytest.raises(InputError, match="holds no DistilBERT and no CLIP"):
+        find_source(str(tmp_path / "evil.pth"))
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_tower_with_a_missing_layer_is_refused(tmp_path, words):
+    state = read_released(FIXTURES / "official_small.pth").text_encoder
+    state = {name: value for name, value in state.items() if "layer.0.ffn.lin2" not in name}
+    save_tensors(tmp_path / "tower.safetensors", state)
+    with pytest.raises(InputError, match=r"layer\.0\.ffn\.lin2\.weight"):
+        load_text_encoder(TextConfig(str(tmp_path / "tower.safetensors")))
+
+
+def test_unknown_encoders_say_what_is_known(tmp_path):
+    with pytest.raises(InputError, match="not minilm or distilbert"):
+        find_source("nonsense")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    save_tensors(tmp_path / "model.safetensors", {"a": torch.zeros(1)})
+    with pytest.raises(InputError, match="a text encoder of type gpt2"):
+        find_source(str(tmp_path))
+
+
+def learning(encoder: TextEncoder) -> set[str]:
+    return {name for name, p in encoder.named_parameters() if p.requires_grad}
+
+
+def test_modes_decide_what_learns(imported, words):
+    frozen = load_text_encoder(TextConfig(str(imported), "frozen"))
+    assert not learning(frozen)
+    assert not frozen.training  # dropout off
+    full = load_text_encoder(TextConfig(str(imported), "full"))
+    assert len(learning(full)) == len(list(full.parameters()))
+    lora = load_text_encoder(TextConfig(str(imported), "lora", lora_rank=2))
+    assert learning(lora)
+    assert all("lora_" in name for name in learning(lora))
+    assert sum(p.numel() for p in lora.parameters() if p.requires_grad) == 2 * 3 * 2 * (32 + 32)  # layers, q k v, rank, both sides
+
+
+def test_lora_learns_and_is_saved_merged(imported, words, tmp_path):
+    torch.manual_seed(0)
+    encoder = load_text_encoder(TextConfig(str(imported), "lora", lora_rank=2)).eval()
+    before = encoder.encode(["cuts the onion"])
+    optimizer = torch.optim.SGD([p for p in encoder.parameters() if p.requires_grad], lr=1.0)
+    for _ in range(3):
+        optimizer.zero_grad()
+        ids, mask = encoder.tokenize(["cuts the onion"])
+        encoder(ids, mask)[:, 0].sum().backward()
+        optimizer.step()
+    after = encoder.encode(["cuts the onion"])
+    assert not torch.allclose(before, after, atol=1e-3)
+    close(tower_of(encoder.plain_state())(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0], after, rtol=1e-4)
+
+
+def test_cached_texts_need_no_encoder(minilm, tmp_path, monkeypatch):
+    first = encode_texts(["wash the cup", "dry the cup", "wash the cup"], cache=tmp_path)
+    monkeypatch.setattr(encoders, "_load", lambda source: pytest.fail("the encoder was loaded"))
+    again = encode_texts(["dry the cup", "wash the cup"], cache=tmp_path)
+    assert again.dtype == torch.float16
+    assert torch.equal(first[[1, 0]], again)
+    assert torch.equal(first[0], first[2])

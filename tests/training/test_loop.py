@@ -1,0 +1,190 @@
+"""The loop: it learns, stops and resumes without a trace, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from hiero.config import LossConfig, ModelConfig
+from hiero.data.simulate import bag_of_words
+from hiero.errors import InputError
+from hiero.files import load_tensors
+from hiero.model.hiero import HiERO
+from hiero.model.released import read_released
+from hiero.text import encoders
+from hiero.text.encoders import find_source, load_text_encoder
+from hiero.training.loop import STATE, Stopped, Training, make_fabric
+from hiero.training.step import Objective, TrainStep, make_adam
+from hiero.training.validation import validate
+from tests.conftest import FIXTURES
+from tests.text.test_encoders import Words
+
+
+def prepared(collection, out, resume=False, windows=None, **options) -> Training:
+    config = options.pop("config", None) or collection.config(**options.pop("changes", {}))
+    windows = windows or collection.windows()
+    options.setdefault("vectors", bag_of_words(windows.texts).half())
+    training = Training(config, windows, out, make_fabric("cpu"), **options)
+    training.prepare(resume=resume)
+    return training
+
+
+def same(a, b):
+    first, second = load_tensors(a / STATE), load_tensors(b / STATE)
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_it_learns(collection, tmp_path):
+    reports = []
+    training = prepared(collection, tmp_path, changes={"epochs": 10})
+    training.run(on_report=reports.append)
+    assert reports[-1].alignment < 0.8 * reports[0].alignment
+    assert reports[-1].step == training.num_steps == 10 * (len(training.windows) // 4)
+    model = HiERO.from_pretrained(tmp_path)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), training.model.parameters(), strict=True))
+    about = json.loads((tmp_path / "config.json").read_text())["training"]
+    assert about["epochs"] == 10
+    assert about["steps_done"] == training.num_steps
+    assert list(tmp_path.glob("events.out.*"))
+
+
+@pytest.mark.parametrize("stop_at", [1, 7, 12])
+def test_stopped_and_resumed_is_uninterrupted(collection, tmp_path, stop_at):
+    """Bit by bit: weights, optimizer and random state, with dropout and noise drawn in every step."""
+    changes = {"noise": 0.3, "accumulate": 1}
+    prepared(collection, tmp_path / "whole", changes=changes).run()
+    first = prepared(collection, tmp_path / "parts", changes=changes, log_every=1)
+
+    def stop(report):
+        first.stop = report.step >= stop_at
+
+    with pytest.raises(Stopped):
+        first.run(on_report=stop)
+    assert first.step_number == stop_at
+    second = prepared(collection, tmp_path / "parts", resume=True, changes=changes)
+    assert second.step_number == stop_at
+    second.run()
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert torch.equal(
+        load_tensors(tmp_path / "whole" / "model.safetensors")["project.weight"],
+        load_tensors(tmp_path / "parts" / "model.safetensors")["project.weight"],
+    )
+
+
+def test_watching_changes_nothing(collection, tmp_path):
+    """Validation between epochs draws no random numbers and leaves the model as it is; the best model is kept."""
+    windows = collection.windows()
+    said = []
+    prepared(collection, tmp_path / "blind").run()
+    watched = prepared(collection, tmp_path / "watched", validation=(windows, bag_of_words(windows.texts)))
+    watched.run(say=said.append)
+    a, b = load_tensors(tmp_path / "blind" / STATE), load_tensors(tmp_path / "watched" / STATE)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert len(said) == 3
+    best = max(watched.scores, key=lambda score: score["hit"])
+    assert (tmp_path / "watched" / "best" / "model.safetensors").is_file()
+    assert json.loads((tmp_path / "watched" / "best" / "config.json").read_text())["training"]["validation"][-1] == best
+    score = validate(watched.objective, windows, bag_of_words(windows.texts))
+    assert score.hit == pytest.approx(watched.scores[-1]["hit"])
+
+
+def test_accumulated_batches_are_averaged(collection):
+    windows = collection.windows()
+    table = bag_of_words(windows.texts)
+    parts = [windows.read(range(i, i + 4)).with_vectors(table) for i in (0, 4)]
+
+    def gradients(call):
+        torch.manual_seed(0)
+        model = HiERO(ModelConfig(16, 16, 16, 64, gate_size=8, radius_s=2.5, dropout=0.0))
+        objective = Objective(model, LossConfig(alpha=0.5), 1.0)
+        call(objective)
+        return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    def by_hand(objective):
+        (sum(objective(part).total for part in parts) / 2).backward()
+
+    together = gradients(lambda objective: TrainStep(objective, make_adam(objective, lr=0.0), clip=1e9)(*parts))
+    for name, grad in gradients(by_hand).items():
+        torch.testing.assert_close(together[name], grad, rtol=1e-4, atol=1e-7)
+
+
+def test_resuming_with_other_settings_is_refused(collection, tmp_path):
+    prepared(collection, tmp_path, changes={"epochs": 1}).run()
+    with pytest.raises(InputError, match=r"epochs was 1, now 2; lr was 0.01, now 0.02"):
+        prepared(collection, tmp_path, resume=True, changes={"epochs": 2, "lr": 0.02})
+    other = collection.windows(window_s=50.0)
+    with pytest.raises(InputError, match="was begun on other features or narrations"):
+        prepared(collection, tmp_path, resume=True, windows=other, changes={"epochs": 1})
+    with pytest.raises(InputError, match="nothing to resume"):
+        prepared(collection, tmp_path / "empty", resume=True)
+
+
+def test_a_damaged_state_is_named(collection, tmp_path):
+    prepared(collection, tmp_path, changes={"epochs": 1}).run()
+    state = tmp_path / STATE
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"training\.safetensors: damaged or cut short"):
+        prepared(collection, tmp_path, resume=True, changes={"epochs": 1})
+
+
+def test_what_cannot_work_says_so(collection, tmp_path):
+    from dataclasses import replace
+
+    config = collection.config()
+    with pytest.raises(InputError, match=r"no segment would have a neighbour; try --set model\.radius_s=2\.5"):
+        prepared(collection, tmp_path, config=replace(config, model=config.model.replace(radius_s=1.0)))
+    with pytest.raises(InputError, match="a captured step needs a CUDA GPU"):
+        prepared(collection, tmp_path, capture=True)
+    with pytest.raises(InputError, match="--device nonsense cannot be used here"):
+        make_fabric("nonsense")
+
+
+def test_a_loss_that_explodes_ends_the_run(collection, tmp_path):
+    training = prepared(collection, tmp_path, changes={"lr": 1e30, "warmup_epochs": 0.0, "clip": 1e30}, log_every=1)
+    with pytest.raises(InputError, match=r"the loss became nan near step \d+.*Try a smaller rate"):
+        training.run()
+
+
+def test_fewer_windows_than_a_batch(collection, tmp_path):
+    training = prepared(collection, tmp_path, changes={"batch_size": 64, "epochs": 2})
+    training.run()
+    assert training.num_steps == 2
+
+
+@pytest.mark.parametrize("mode", ["lora", "full"])
+def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
+    """It learns, is saved with the model, and comes back from its folder with what it learned."""
+    monkeypatch.setattr(encoders, "_word_pieces", lambda *_: Words())
+    read_released(FIXTURES / "official_small.pth").save(tmp_path / "released")
+    from hiero.config import TextConfig
+
+    text_config = TextConfig(str(tmp_path / "released"), mode, lora_rank=2)
+
+    def run(out, stop_at=None, resume=False):
+        torch.manual_seed(1)
+        text = load_text_encoder(text_config)
+        before = text.encode(["cuts the onion"])
+        config = collection.config(epochs=2).replace(text=text_config, model=collection.config().model.replace(text_size=32))
+        windows = collection.windows()
+        validation = (windows, None)
+        training = prepared(
+            collection, out, config=config, vectors=None, text=text, validation=validation, resume=resume, log_every=1
+        )
+        if stop_at:
+            with pytest.raises(Stopped):
+                training.run(on_report=lambda report: setattr(training, "stop", report.step >= stop_at))
+        else:
+            training.run()
+        return before, text.encode(["cuts the onion"])
+
+    before, after = run(tmp_path / "whole")
+    assert not torch.allclose(before, after, atol=1e-4)
+    source = find_source(str(tmp_path / "whole"))
+    assert source.kind == "distilbert"
+    torch.testing.assert_close(load_text_encoder(TextConfig(str(tmp_path / "whole"))).encode(["cuts the onion"]), after)
+    run(tmp_path / "parts", stop_at=3)
+    run(tmp_path / "parts", resume=True)
+    assert same(tmp_path / "whole", tmp_path / "parts")
