@@ -27,7 +27,8 @@ from hiero.data.simulate import Session, World, WorldConfig, bag_of_words, write
 from hiero.data.store import pack
 from hiero.training.loop import Training, make_fabric
 
-VARIANTS: dict[str, tuple[dict, dict]] = {
+VARIANTS: dict[str, tuple[dict, dict] | None] = {
+    "raw features": None,
     "per-second MLP": ({"depth": 0}, {"thread_weight": 0.0}),
     "context": ({"num_threads": 1}, {"thread_weight": 0.0}),
     "context, threads": ({}, {"thread_weight": 0.0}),
@@ -49,7 +50,7 @@ class Scores(NamedTuple):
 
 
 def train(world: World, variant: str, seed: int, num_sessions: int = 24, epochs: int = 24) -> HiERO:
-    model, losses = VARIANTS[variant]
+    model, losses = VARIANTS[variant] or ({}, {})
     with tempfile.TemporaryDirectory() as folder:
         features, narrations = write_sessions([world.session(i) for i in range(num_sessions)], Path(folder))
         store, _ = pack(features, Path(folder) / "store", clock=world.config.clock)
@@ -68,38 +69,47 @@ def train(world: World, variant: str, seed: int, num_sessions: int = 24, epochs:
         return training.model.eval()
 
 
-def score(model: HiERO, sessions: list[Session]) -> Scores:
+def score(model: HiERO | None, sessions: list[Session]) -> Scores:
     from examples.demo import match
 
     found = []
     for session in sessions:
         busy = session.steps >= 0
-        nodes = embed_features(model, session.features, session.clock, [0])["projected0"]
         steps = sorted(session.step_texts)
-        with torch.no_grad():
-            texts = model.embed_text(bag_of_words([session.step_texts[step] for step in steps]))
-        said = torch.tensor(steps)[(F.normalize(nodes, dim=1) @ texts.mT).argmax(1)]
+        label = float("nan")  # raw features have nothing to do with words
+        nodes = session.features
+        if model is not None:
+            nodes = embed_features(model, session.features, session.clock, [0])["projected0"]
+            with torch.no_grad():
+                texts = model.embed_text(bag_of_words([session.step_texts[step] for step in steps]))
+            said = torch.tensor(steps)[(F.normalize(nodes, dim=1) @ texts.mT).argmax(1)]
+            label = float((said == session.steps)[busy].float().mean())
         truth = torch.tensor([steps.index(step) for step in session.steps[busy].tolist()])
         labels = spectral_cut(nodes[busy], len(steps), kappa=0.5)
-        found.append(Scores(float((said == session.steps)[busy].float().mean()), match(labels, truth)[1]))
+        found.append(Scores(label, match(labels, truth)[1]))
     return Scores(*np.mean(found, axis=0).tolist())
 
 
 def run(world_config: WorldConfig, variant: str, seed: int, **options: int) -> Scores:
     world = World(world_config, seed)
-    return score(train(world, variant, seed, **options), [world.session(1000 + i) for i in range(8)])
+    model = train(world, variant, seed, **options) if VARIANTS[variant] is not None else None
+    return score(model, [world.session(1000 + i) for i in range(8)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=list(WORLDS))
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS))
     args = parser.parse_args()
     print("| world | variant | label | threads |\n|---|---|---|---|")
     for name in args.only:
-        for variant in VARIANTS:
+        for variant in args.variants:
             scores = 100 * np.array([run(WORLDS[name], variant, seed) for seed in range(args.seeds)])
-            cells = [f"{mean:.1f} ± {spread:.1f}" for mean, spread in zip(scores.mean(0), scores.std(0), strict=True)]
+            cells = [
+                "" if np.isnan(mean) else f"{mean:.1f} ± {spread:.1f}"
+                for mean, spread in zip(scores.mean(0), scores.std(0), strict=True)
+            ]
             print(f"| {name} | {variant} | {' | '.join(cells)} |", flush=True)
 
 

@@ -380,12 +380,12 @@ class TrainDisplay:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self.console = Console(stderr=True, highlight=False)
         self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[now]}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self.console,
+            TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), TextColumn("{task.fields[now]}"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True), console=self.console,
         )  # fmt: skip
         self.task: Any = None
 
