@@ -406,7 +406,8 @@ class TrainDisplay:
         self.progress.remove_task(task)
 
     def report(self, report: Report) -> None:
-        now = f"epoch {report.epoch}  L_vna {report.alignment:.3f}  L_ft {report.threads:.3f}  {report.windows_per_s:.0f} windows/s"
+        losses = f"L_vna {report.alignment:.2f} L_ft {report.threads:.3f}"
+        now = f"epoch {report.epoch} {losses} {report.windows_per_s:.0f} windows/s"
         self.progress.update(self.task, completed=report.step, now=now)
 
 

@@ -51,7 +51,7 @@ class FeatureStore:
         sidecar = self.folder / SIDECAR
         if not sidecar.is_file():
             raise InputError(
-                f"{self.folder}: not a feature store, {SIDECAR} is missing; make one with: hiero pack DIR {self.folder}"
+                f"{self.folder}: not a feature store, {SIDECAR} is missing; make one of feature files: hiero pack FOLDER STORE"
             )
         try:
             info = json.loads(sidecar.read_text())

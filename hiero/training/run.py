@@ -63,6 +63,7 @@ def train_from_files(
         raise InputError(
             f"preset {preset} needs a text encoder's weights: --set text.encoder=FILE or FOLDER (see hiero train --help)"
         )
+    plan(values, features, values.get("model", {}).get("text_size", 1))  # a wrong setting is said before any work
     found, held_out = _split(features, narrations, validation, validation_share, skip)
     display.say(found.summary())
     window_s = float(values.get("window_s", 300.0))
