@@ -3,6 +3,7 @@
     python -m benchmarks.captaincook4d prepare WORK [--source ../shared/captaincook4d]    stores, narrations, splits, text vectors
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
     python -m benchmarks.captaincook4d table WORK
+    python -m benchmarks.captaincook4d procedure WORK --kinds k400 --model MODEL    steps with their true number: F1 and IoU
 
 Step texts, spread over their spans every 4 s, are the narrations. One recipe in six is never trained on ("unseen recipes");
 of the other recipes one recording in seven is not ("seen recipes"). Zero-shot grounding of each step's text in its recording:
@@ -29,11 +30,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hiero import Clock, HiERO, embed_features
-from hiero.bench.metrics import grounding_recall
+from hiero import Clock, HiERO, embed_features, spectral_cut
+from hiero.bench.metrics import grounding_recall, procedure_scores
 from hiero.data.store import FeatureStore, pack
 from hiero.files import load_tensors, save_tensors
 from hiero.steps.ground import ground
+from hiero.steps.pieces import cut_pieces, piece_labels
 from hiero.text.encoders import encode_texts
 from hiero.training.run import train_from_files
 
@@ -263,9 +265,44 @@ def table(work: Path, part: str) -> None:
                 print(f"| {name} | {' | '.join(cells)} | {len(runs)} |")
 
 
+def procedure(work: Path, kind: str, model_folder: Path, part: str) -> None:
+    """Procedure learning with the true number of steps: EgoProceL's F1 and IoU, per key-step, seconds without a step removed."""
+    annotations = json.loads((work / "annotations.json").read_text())
+    store = FeatureStore(work / kind / "store")
+    parts = split(annotations, list(store), part)
+    model = HiERO.from_pretrained(model_folder)
+    print("| | " + " | ".join(f"{name}: F1 | IoU" for name in PARTS) + " |\n|---|---|---|---|---|")
+    scores: dict[str, list[list[float]]] = {}
+    for name in PARTS:
+        found: dict[str, list[tuple[float, float]]] = {}
+        for recording in parts[name]:
+            raw = store.read(recording)
+            truth = np.zeros(len(raw), dtype=int)
+            for i, step in enumerate(annotations[recording]["steps"], start=1):
+                truth[round(step["start_s"]) : round(step["end_s"]) + 1] = i
+            busy = truth > 0
+            truth = np.unique(truth[busy], return_inverse=True)[1] + 1
+            num = int(truth.max())
+            nodes = embed_features(model, raw, CLOCK, [0])["projected0"][busy]
+            ways = {
+                "equal parts": np.arange(len(truth)) * num // len(truth),
+                "raw, spectral": spectral_cut(raw[busy], num, kappa=0.5).numpy(),
+                "raw, pieces": piece_labels(cut_pieces(raw[busy].numpy(), num)),
+                "HiERO, spectral": spectral_cut(nodes, num, kappa=0.5).numpy(),
+                "HiERO, pieces": piece_labels(cut_pieces(nodes.numpy(), num)),
+            }
+            for way, labels in ways.items():
+                score = procedure_scores(labels, truth)
+                found.setdefault(way, []).append((score.f1, score.iou))
+        for way, values in found.items():
+            scores.setdefault(way, []).append((100 * np.mean(values, axis=0)).tolist())
+    for way, rows in scores.items():
+        print(f"| {way} | " + " | ".join(f"{value:.1f}" for row in rows for value in row) + " |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["prepare", "train", "one", "table"])
+    parser.add_argument("what", choices=["prepare", "train", "one", "table", "procedure"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--source", type=Path, default=Path("../shared/captaincook4d"))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
@@ -275,6 +312,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--part", choices=["dev", "test"], default="test")
     parser.add_argument("--set", action="append", default=[], help="settings of hiero train")
+    parser.add_argument("--model", type=Path, help="for `procedure`: a trained model's folder")
     args = parser.parse_args()
     if args.what == "prepare":
         prepare(args.work, args.source)
@@ -282,6 +320,9 @@ def main() -> None:
         train_all(args.work, args)
     elif args.what == "one":
         train_one(args.work, args.kinds[0], args.variants[0], args.seeds, args.part, args.device, args.set)
+    elif args.what == "procedure":
+        unpack(args.work, args.kinds[0])
+        procedure(args.work, args.kinds[0], args.model, args.part)
     else:
         table(args.work, args.part)
 

@@ -29,38 +29,62 @@ MIXED = {
 }  # fmt: skip
 
 
-def same_padding(shape: torch.Size, kernel: tuple[int, ...], stride: tuple[int, ...]) -> list[int]:
-    """What F.pad needs so that the output has ⌈size / stride⌉ places, the odd one at the end."""
-    pad: list[int] = []
-    for size, k, s in zip(reversed(shape[2:]), reversed(kernel), reversed(stride), strict=True):
-        total = max((-(-size // s) - 1) * s + k - size, 0)
-        pad += [total // 2, total - total // 2]
-    return pad
+def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Places to add before and after so that the output has ⌈size / stride⌉ of them, the odd one at the end."""
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+def _pad_frames(x: Tensor, kernel: int, stride: int, value: float) -> Tensor:
+    """SAME padding of (B, T, C, H, W) in height and width."""
+    height, width = same_padding(x.shape[3], kernel, stride), same_padding(x.shape[4], kernel, stride)
+    return F.pad(x, (*width, *height), value=value) if any(height + width) else x
 
 
 class Unit(nn.Conv3d):
-    """Convolution with SAME padding, then ReLU."""
+    """Convolution with SAME padding, then ReLU: (B, T, C, H, W) → the same with other channels.
+
+    The frames that a kernel sees in time are stacked as channels and one 2-d convolution does it all: the same numbers up to
+    rounding as torch's 3-d convolution, and twice as fast on the CPU it was measured on (2 Neoverse-N1 cores).
+    """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         super().__init__(inputs, outputs, kernel, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        pad = same_padding(x.shape, self.kernel_size, self.stride)
-        if pad[::2] == pad[1::2]:  # symmetric: the convolution pads by itself
-            x = F.conv3d(x, self.weight, self.bias, self.stride, pad[::-2])
-        else:
-            x = F.conv3d(F.pad(x, pad), self.weight, self.bias, self.stride)
-        return F.relu_(x)
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        batch, length = x.shape[:2]
+        before, after = same_padding(length, kernel, stride)
+        if before or after:
+            x = F.pad(x, (0, 0, 0, 0, 0, 0, before, after))
+        num = (x.shape[1] - kernel) // stride + 1
+        if kernel > 1:
+            x = torch.cat([x[:, i : i + (num - 1) * stride + 1 : stride] for i in range(kernel)], dim=2)
+        symmetric = same_padding(x.shape[3], kernel, stride) == same_padding(x.shape[4], kernel, stride) == ((kernel - 1) // 2,) * 2
+        x = x if symmetric else _pad_frames(x, kernel, stride, 0.0)  # a symmetric one the convolution does by itself
+        weight = self.weight.transpose(1, 2).flatten(1, 2)
+        out = F.conv2d(x.flatten(0, 1), weight, self.bias, stride, (kernel - 1) // 2 if symmetric else 0)
+        return F.relu_(out).unflatten(0, (batch, num))
 
 
 class Pool(nn.Module):
-    def __init__(self, kernel: tuple[int, int, int], stride: tuple[int, int, int]) -> None:
+    """Maximum over time × height × width, SAME padding with −∞. (B, T, C, H, W)"""
+
+    def __init__(self, time: int, space: int, time_stride: int, space_stride: int) -> None:
         super().__init__()
-        self.kernel, self.stride = kernel, stride
+        self.time, self.space, self.time_stride, self.space_stride = time, space, time_stride, space_stride
 
     def forward(self, x: Tensor) -> Tensor:
-        pad = same_padding(x.shape, self.kernel, self.stride)
-        return F.max_pool3d(F.pad(x, pad, value=-torch.inf), self.kernel, self.stride)
+        batch = len(x)
+        x = _pad_frames(x, self.space, self.space_stride, -torch.inf)
+        x = F.max_pool2d(x.flatten(0, 1), self.space, self.space_stride).unflatten(0, (batch, -1))
+        before, after = same_padding(x.shape[1], self.time, self.time_stride)
+        x = F.pad(x, (0, 0, 0, 0, 0, 0, before, after), value=-torch.inf) if before or after else x
+        num = (x.shape[1] - self.time) // self.time_stride + 1
+        out = x[:, : (num - 1) * self.time_stride + 1 : self.time_stride]
+        for i in range(1, self.time):
+            out = torch.maximum(out, x[:, i : i + (num - 1) * self.time_stride + 1 : self.time_stride])
+        return out
 
 
 class Mixed(nn.Module):
@@ -69,7 +93,7 @@ class Mixed(nn.Module):
         self.Branch_0 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b0, 1)})
         self.Branch_1 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b1a, 1), "Conv3d_0b_3x3": Unit(b1a, b1b, 3)})
         self.Branch_2 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b2a, 1), "Conv3d_0b_3x3": Unit(b2a, b2b, 3)})
-        self.pool = Pool((3, 3, 3), (1, 1, 1))
+        self.pool = Pool(3, 3, 1, 1)
         self.Branch_3 = nn.ModuleDict({"Conv3d_0b_1x1": Unit(inputs, b3, 1)})
 
     def forward(self, x: Tensor) -> Tensor:
@@ -80,23 +104,23 @@ class Mixed(nn.Module):
                 y = unit(y)
             branches.append(y)
         branches.append(self.Branch_3["Conv3d_0b_1x1"](self.pool(x)))
-        return torch.cat(branches, 1)
+        return torch.cat(branches, 2)
 
 
 class I3D(nn.Module):
-    """(B, 3, T, H, W) in [−1, 1] → logits (B, 400). The modules are the published network's, by its names."""
+    """Frames (B, T, 3, H, W) in [−1, 1] → logits (B, 400). The modules are the published network's, by its names."""
 
     def __init__(self, num_classes: int = 400) -> None:
         super().__init__()
         layers: dict[str, nn.Module] = {
-            "Conv3d_1a_7x7": Unit(3, 64, 7, 2), "MaxPool3d_2a": Pool((1, 3, 3), (1, 2, 2)),
-            "Conv3d_2b_1x1": Unit(64, 64, 1), "Conv3d_2c_3x3": Unit(64, 192, 3), "MaxPool3d_3a": Pool((1, 3, 3), (1, 2, 2)),
+            "Conv3d_1a_7x7": Unit(3, 64, 7, 2), "MaxPool3d_2a": Pool(1, 3, 1, 2),
+            "Conv3d_2b_1x1": Unit(64, 64, 1), "Conv3d_2c_3x3": Unit(64, 192, 3), "MaxPool3d_3a": Pool(1, 3, 1, 2),
         }  # fmt: skip
         for name, channels in MIXED.items():
             if name == "Mixed_4b":
-                layers["MaxPool3d_4a"] = Pool((3, 3, 3), (2, 2, 2))
+                layers["MaxPool3d_4a"] = Pool(3, 3, 2, 2)
             if name == "Mixed_5b":
-                layers["MaxPool3d_5a"] = Pool((2, 2, 2), (2, 2, 2))
+                layers["MaxPool3d_5a"] = Pool(2, 2, 2, 2)
             layers[name] = Mixed(*channels)
         self.layers = nn.ModuleDict(layers)
         self.logits = nn.Linear(1024, num_classes)
@@ -105,9 +129,9 @@ class I3D(nn.Module):
         for layer in self.layers.values():
             x = layer(x)
         x = x.mean((3, 4))
-        if x.shape[2] > 1:  # the published head averages pairs in time, then their scores: ends count half
-            x = (x[:, :, 1:] + x[:, :, :-1]) / 2
-        return self.logits(x.mean(2))
+        if x.shape[1] > 1:  # the published head averages pairs in time, then their scores: ends count half
+            x = (x[:, 1:] + x[:, :-1]) / 2
+        return self.logits(x.mean(1))
 
 
 class _Arrays(pickle.Unpickler):

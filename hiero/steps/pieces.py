@@ -1,0 +1,107 @@
+"""Steps that follow each other: the best K contiguous pieces of a video, and how they join into larger ones.
+
+Spectral clustering (the paper) finds threads that may come back; where every step happens once, in sequence, it pays to use time.
+A piece is as good as its nodes are alike. With x the unit vectors of the centred nodes,
+
+    cost of [a, b) = Σ |xᵢ − mean|² + λ (T/K) (log(b − a) − log(T/K))²
+
+The second term is a weak belief that pieces are about equally long. Dynamic programming finds the best K pieces exactly.
+Joining neighbours by Ward's rule, cheapest first, gives coarser levels in which finer pieces nest.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from hiero.errors import InputError
+
+LENGTH_PRIOR = 0.1
+MAX_NODES = 2048  # more are averaged in small groups first, so that time and memory stay bounded
+
+
+def cut_pieces(x: np.ndarray, num: int, *, length_prior: float = LENGTH_PRIOR, max_nodes: int = MAX_NODES) -> list[int]:
+    """Bounds 0 = b₀ < b₁ < … < b_K = T of the best `num` pieces of x (T, D); as many as there are nodes if these are fewer."""
+    _check(x, num)
+    rows, bounds = _thin(_unit(x), max_nodes)
+    num = min(num, len(rows))
+    cost = _costs(rows, np.diff(bounds), num, length_prior)
+    best = cost[0]
+    back = []
+    for _ in range(num - 1):
+        total = best[:, None] + cost
+        back.append(total.argmin(0))
+        best = np.take_along_axis(total, back[-1][None], 0)[0]
+    ends = [len(rows)]
+    for step in reversed(back):
+        ends.append(int(step[ends[-1]]))
+    return [0, *(int(bounds[i]) for i in reversed(ends))]
+
+
+def join_pieces(x: np.ndarray, bounds: list[int], nums: list[int]) -> list[list[int]]:
+    """Coarser cuts by joining neighbours, the cheapest join first. nums descending → bounds for each, each a part of the last."""
+    x = _unit(x)
+    total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])
+    bounds, out = list(bounds), []
+    for num in nums:
+        while len(bounds) - 1 > max(1, num):
+            gains = []
+            for a, b, c in zip(bounds, bounds[1:], bounds[2:], strict=False):
+                left, right = (total[b] - total[a]) / (b - a), (total[c] - total[b]) / (c - b)
+                gains.append((b - a) * (c - b) / (c - a) * float(((left - right) ** 2).sum()))  # Ward: what the join costs
+            bounds.pop(int(np.argmin(gains)) + 1)
+        out.append(list(bounds))
+    return out
+
+
+def piece_labels(bounds: list[int]) -> np.ndarray:
+    """Number of the piece that each node is in."""
+    return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+
+
+def piece_cost(x: np.ndarray, bounds: list[int], length_prior: float = LENGTH_PRIOR) -> float:
+    """What `cut_pieces` minimises, written out."""
+    x = _unit(x)
+    usual = len(x) / (len(bounds) - 1)
+    return sum(
+        float(((x[a:b] - x[a:b].mean(0)) ** 2).sum()) + length_prior * usual * float(np.log((b - a) / usual) ** 2)
+        for a, b in pairwise(bounds)
+    )
+
+
+def _check(x: np.ndarray, num: int) -> None:
+    if x.ndim != 2 or not len(x):
+        raise InputError(f"x must be (T, D) with at least one node, got {x.shape}")
+    if num < 1:
+        raise InputError(f"the number of pieces must be at least 1, got {num}")
+    if not np.isfinite(x).all():
+        raise InputError("x must hold finite numbers")
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    """Centred over the video, then of length 1: what all nodes share says nothing about steps."""
+    x = np.asarray(x, dtype=np.float64)
+    x = x - x.mean(0)
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+
+
+def _thin(x: np.ndarray, max_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of small groups of neighbours, and where the groups begin and end."""
+    bounds = np.linspace(0, len(x), min(len(x), max_nodes) + 1).round().astype(int)
+    return np.add.reduceat(x, bounds[:-1], axis=0), bounds
+
+
+def _costs(sums: np.ndarray, sizes: np.ndarray, num: int, length_prior: float) -> np.ndarray:
+    """Cost of a piece from each bound to each later one, (N + 1, N + 1), ∞ where there is none. Unit vectors have Σ|x|² = n."""
+    total = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, 0)])
+    at = np.concatenate([[0], np.cumsum(sizes)]).astype(float)
+    products = total @ total.T
+    square = np.diag(products)
+    length = at[None, :] - at[:, None]
+    safe = np.maximum(length, 1.0)
+    cost = safe - (square[None, :] + square[:, None] - 2 * products) / safe
+    usual = at[-1] / num
+    if length_prior:
+        cost += length_prior * usual * np.log(safe / usual) ** 2
+    return np.where(length > 0, cost, np.inf)
