@@ -59,3 +59,22 @@ class Narration:
     video: str
     time_s: float
     text: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A contiguous stretch of a video that belongs together, at one level of a hierarchy.
+
+    `thread` groups steps of a level that are alike, wherever they happen; `parent` is the step of the coarser level that holds
+    this one, `children` those of the finer level inside it. Label and score are empty until steps are named.
+    """
+
+    id: str
+    start_s: float
+    end_s: float
+    thread: int
+    parent: str | None = None
+    children: tuple[str, ...] = ()
+    background: bool = False
+    label: str | None = None
+    score: float | None = None

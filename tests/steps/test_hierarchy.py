@@ -1,0 +1,91 @@
+"""Hierarchies: no gap, no overlap, nested, and true to what happens."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiero.errors import InputError
+from hiero.records import Clock
+from hiero.steps.hierarchy import build_hierarchy, merge_short, threads_of, usual_numbers
+
+SECONDS = Clock(1.0, 1.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    num=st.integers(1, 80),
+    numbers=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    method=st.sampled_from(["pieces", "spectral"]),
+    stride=st.sampled_from([1.0, 16.0]),
+    seed=st.integers(0, 1000),
+)
+def test_every_level_covers_the_video_and_nests(num, numbers, method, stride, seed):
+    nodes = torch.randn(num, 6, generator=torch.Generator().manual_seed(seed))
+    clock = Clock(30.0 if stride == 16 else 1.0, stride, start_s=5.0)
+    levels = build_hierarchy(nodes, clock, numbers, method=method)
+    assert 1 <= len(levels) <= len(set(numbers))
+    for level in levels:
+        assert level[0].start_s == 5.0
+        assert level[-1].end_s == pytest.approx(5.0 + num * clock.spacing_s)
+        assert all(a.end_s == b.start_s for a, b in pairwise(level))
+        assert all(step.end_s > step.start_s for step in level)
+    for coarse, fine in pairwise(levels):
+        assert len(coarse) <= len(fine)
+        by_id = {step.id: step for step in coarse}
+        for step in fine:
+            parent = by_id[step.parent]
+            assert parent.start_s <= step.start_s < step.end_s <= parent.end_s
+            assert step.id in parent.children
+        assert [child for step in coarse for child in step.children] == [step.id for step in fine]
+    ids = [step.id for level in levels for step in level]
+    assert len(ids) == len(set(ids))
+
+
+def scene(lengths, which, noise=0.2, seed=0):
+    rng = np.random.default_rng(seed)
+    means = rng.standard_normal((max(which) + 1, 12))
+    x = np.concatenate([np.repeat(means[[k]], n, 0) for k, n in zip(which, lengths, strict=True)])
+    return torch.from_numpy(x + noise * rng.standard_normal(x.shape)).float()
+
+
+def test_steps_and_threads_of_a_known_scene():
+    """a b a c: four steps, three threads; the first and third are one."""
+    nodes = scene([30, 20, 25, 40], [0, 1, 0, 2])
+    for method, number in (("pieces", 4), ("spectral", 3)):
+        (level,) = build_hierarchy(nodes, SECONDS, [number], method=method)
+        assert [(round(step.start_s), round(step.end_s)) for step in level] == [(0, 30), (30, 50), (50, 75), (75, 115)], method
+        assert [step.thread for step in level] == [0, 1, 0, 2]
+
+
+def test_short_runs_go_to_the_neighbour_they_are_like():
+    x = scene([20, 2, 20], [0, 0, 1], noise=0.05).numpy()
+    assert merge_short(x, [0, 20, 22, 42], 5) == [0, 22, 42]
+    assert merge_short(x, [0, 1, 42], 5) == [0, 42]
+    assert merge_short(x, [0, 42], 100) == [0, 42]
+
+
+def test_default_numbers_grow_with_the_video():
+    assert usual_numbers(10) == [1]
+    assert usual_numbers(16 * 60) == [4, 8, 16]
+    assert usual_numbers(3600) == [15, 30, 60]
+    assert len(build_hierarchy(torch.randn(900, 4), SECONDS)) == 3
+
+
+def test_one_thread_when_all_is_alike():
+    assert threads_of(np.ones((10, 3)), [0, 5, 10])[0] == 0
+    assert threads_of(np.ones((10, 3)), [0, 10]) == [0]
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="at least one node"):
+        build_hierarchy(torch.zeros(0, 3), SECONDS)
+    with pytest.raises(InputError, match="at least one step"):
+        build_hierarchy(torch.zeros(5, 3), SECONDS, [0, 3])
+    with pytest.raises(InputError, match="method is one of pieces, spectral"):
+        build_hierarchy(torch.zeros(5, 3), SECONDS, method="magic")
