@@ -58,7 +58,7 @@ class Unit(nn.Conv3d):
         if before or after:
             x = F.pad(x, (0, 0, 0, 0, 0, 0, before, after))
         num = (x.shape[1] - kernel) // stride + 1
-        if kernel > 1:
+        if kernel > 1 or stride > 1:
             x = torch.cat([x[:, i : i + (num - 1) * stride + 1 : stride] for i in range(kernel)], dim=2)
         symmetric = same_padding(x.shape[3], kernel, stride) == same_padding(x.shape[4], kernel, stride) == ((kernel - 1) // 2,) * 2
         x = x if symmetric else _pad_frames(x, kernel, stride, 0.0)  # a symmetric one the convolution does by itself

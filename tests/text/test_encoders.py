@@ -83,12 +83,21 @@ def test_batches_and_order_change_nothing(minilm):
 def test_an_imported_checkpoint_brings_its_tower(imported, words):
     encoder = load_text_encoder(TextConfig(str(imported)))
     assert (encoder.kind, encoder.size) == ("distilbert", 32)
-    ids, mask = Words.encode_batch(None, ["cuts the onion"])[0].ids, None
-    ids = torch.tensor([ids])
+    ids = torch.tensor([Words().encode_batch(["cuts the onion"])[0].ids])
     state = read_released(FIXTURES / "official_small.pth").text_encoder
     expected = tower_of(state)(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
     close(encoder.encode(["cuts the onion"]), expected)  # the first token, dropout off
-    assert mask is None
+
+
+def test_a_transformers_folder(tmp_path, words):
+    """Plain DistilBERT as a hub delivers it."""
+    state = read_released(FIXTURES / "official_small.pth").text_encoder
+    tower = tower_of(state)
+    tower.save_pretrained(tmp_path / "distilbert")
+    encoder = load_text_encoder(TextConfig(str(tmp_path / "distilbert")))
+    assert (encoder.kind, encoder.size) == ("distilbert", 32)
+    ids = torch.tensor([[1, 5, 9]])
+    close(encoder(ids, torch.ones_like(ids)), tower(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0])
 
 
 class ConfigParser:
