@@ -31,7 +31,10 @@ class Record:
         known = {f.name for f in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known):
             raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
-        nested = {name: build(values[name]) for name, build in cls._nested.items() if isinstance(values.get(name), dict)}
+        try:
+            nested = {name: build(values[name]) for name, build in cls._nested.items() if isinstance(values.get(name), dict)}
+        except TypeError as error:  # a clock, which is no Record, with an unknown or missing setting
+            raise InputError(f"{cls.__name__}: {error}") from error
         hints = get_type_hints(cls)
         for name, value in values.items():
             if name not in nested and not _fits(value, hints[name]):
@@ -208,6 +211,8 @@ class TrainConfig(Record):
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**31:
+            raise InputError(f"seed must be between 0 and 2³¹, got {self.seed}")
         for name in ("lr", "clip", "window_s"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, got {getattr(self, name)}")

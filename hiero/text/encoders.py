@@ -123,6 +123,8 @@ def load_text_encoder(config: TextConfig) -> TextEncoder:
     if config.mode == "lora":
         encoder.add_lora(config.lora_rank, config.lora_alpha)
     encoder.requires_grad_(config.mode == "full") if config.mode != "lora" else None
+    if isinstance(pooler := getattr(encoder.tower, "pooler", None), nn.Module):  # BERT has one that is not used here
+        pooler.requires_grad_(False)
     return encoder.train(config.mode != "frozen")
 
 
@@ -181,6 +183,8 @@ def _load(source: Source) -> TextEncoder:
         transformers.utils.logging.disable_progress_bar()
         tower = AutoModel.from_pretrained(source.files, local_files_only=True, use_safetensors=True)
         tokenizer_file = source.files / "tokenizer.json"
+        if source.kind == "bert" and not tokenizer_file.is_file():
+            raise InputError(f"{source.files}: tokenizer.json is missing; without it the words of this encoder are not known")
         return TextEncoder(source.kind, tower, _word_pieces(tokenizer_file if tokenizer_file.is_file() else None), source.name)
     if source.files.is_dir():
         state = load_tensors(source.files / "text_encoder.safetensors")

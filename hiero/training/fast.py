@@ -40,21 +40,23 @@ class CapturedStep(TrainStep):
         random_state = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(self.NUM_WARM_UP):
-                super().__call__(self.inputs)  # type: ignore[arg-type]
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.recorded = super().__call__(self.inputs)  # type: ignore[arg-type]
-        with torch.no_grad():
-            for parameter, value in zip(objective.parameters(), kept, strict=True):
-                parameter.copy_(value)
-            for p, state in optimizer.state.items():
-                for name, value in state.items():
-                    if isinstance(value, Tensor):
-                        value.copy_(kept_state[p][name]) if p in kept_state else value.zero_()
-        torch.cuda.set_rng_state(random_state)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(self.NUM_WARM_UP):
+                    super().__call__(self.inputs)  # type: ignore[arg-type]
+            torch.cuda.current_stream().wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.recorded = super().__call__(self.inputs)  # type: ignore[arg-type]
+        finally:
+            with torch.no_grad():
+                for parameter, value in zip(objective.parameters(), kept, strict=True):
+                    parameter.copy_(value)
+                for p, state in optimizer.state.items():
+                    for name, value in state.items():
+                        if isinstance(value, Tensor):
+                            value.copy_(kept_state[p][name]) if p in kept_state else value.zero_()
+            torch.cuda.set_rng_state(random_state)
 
     def _compute(self, x: StepInputs | Tensor) -> Losses:
         batch = self.read(x) if self.read is not None and isinstance(x, Tensor) else x
@@ -77,6 +79,8 @@ def check_capturable(objective: Objective, example: StepInputs | Tensor) -> None
         raise InputError("a captured step cannot search threads as the release does; use TrainStep or corrected behaviour")
     if config.sample_points != cutkernel.SIZE or not cutkernel.HAS_TRITON:
         raise InputError(f"a captured step needs triton and sample_points={cutkernel.SIZE}; use TrainStep otherwise")
+    if config.num_threads > cutkernel.MAX_THREADS:
+        raise InputError(f"a captured step cuts into {cutkernel.MAX_THREADS} threads at most; use TrainStep for more")
     if objective.text is not None:
         raise InputError("a captured step needs frozen text vectors; use TrainStep to train a text encoder")
     if objective.peers is not None:

@@ -11,6 +11,7 @@ resumed on a CPU ends with the same weights as one that was not.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -82,7 +83,7 @@ def make_fabric(device: str) -> Any:
             precision="32-true",
         )
         fabric.launch()
-    except (RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # Fabric's own exceptions have no common class
         raise InputError(f"--device {device} cannot be used here ({str(error).splitlines()[0]})") from error
     return fabric
 
@@ -155,6 +156,7 @@ class Training:
                 if ends_epoch and self.validation is not None:
                     self._validate(events, say)
                     began = time.perf_counter()
+                self.stop = self._any(self.stop)
                 if self.stop or time.perf_counter() - saved > self.save_every_s or self.step_number == self.num_steps:
                     self.save()
                     saved = began = time.perf_counter()
@@ -188,14 +190,17 @@ class Training:
             free, _ = torch.cuda.mem_get_info(device)
             if self.windows.num_bytes(self.vectors.shape[1]) < ROOM * free:
                 self.resident = self.windows.resident(self.vectors, device)
-        if self._can_capture(say):
+        self.step: TrainStep
+        if self._can_capture(say) and self.resident is not None:
             say("compiling and recording the step (about a minute)")
             example = torch.zeros(self.config.batch_size, dtype=torch.long, device=device)
-            assert self.resident is not None
-            self.step: TrainStep = CapturedStep(
-                self.objective, self.optimizer, example, clip=self.config.clip, read=self.resident.read
-            )
-            return
+            try:
+                self.step = CapturedStep(self.objective, self.optimizer, example, clip=self.config.clip, read=self.resident.read)
+                return
+            except Exception as error:  # a compiler is missing, memory is short … what is only faster must not end the run
+                if self.capture is True:
+                    raise
+                say(f"steps are not captured: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
         self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
 
@@ -214,6 +219,14 @@ class Training:
             say(f"steps are not captured: {error}")
             return False
         return True
+
+    def _any(self, asked: bool) -> bool:
+        """Whether any process was asked to stop: all must do so at the same step, or the others would wait for it forever."""
+        if self.fabric.world_size == 1:
+            return asked
+        flag = torch.tensor(float(asked), device=self.fabric.device)
+        torch.distributed.all_reduce(flag)
+        return bool(flag > 0)
 
     def _take(self, batches: list[Any]) -> Losses:
         if isinstance(self.step, CapturedStep):
@@ -245,7 +258,8 @@ class Training:
                 if self.resident is not None:
                     order = order.to(self.fabric.device)
             first = [(step * many + i) % self.num_batches * size for i in range(many)]
-            yield [order[start : start + size] for start in first]
+            chunks = [order[start : start + size] for start in first]
+            yield [self._own(chunk) for chunk in chunks] if self.resident is not None else chunks
 
     def _batches(self) -> Iterator[list[Any]]:
         """Places of windows that are on the device, or batches read by a thread of its own while the last one is worked on."""
@@ -261,14 +275,16 @@ class Training:
             for future in ahead:
                 yield future.result()
 
+    def _own(self, chunk: Tensor) -> Tensor:
+        """The part of a batch's windows that belongs to this process."""
+        rank, own = self.fabric.global_rank, len(chunk) // self.fabric.world_size
+        return chunk[rank * own : (rank + 1) * own]
+
     def _read(self, indices: list[Tensor]) -> list[tuple[StepInputs, Tokens | None]]:
         """The part of each batch that belongs to this process, padded as the whole batch is."""
-        rank, num = self.fabric.global_rank, self.fabric.world_size
         out: list[tuple[StepInputs, Tokens | None]] = []
         for index in indices:
-            whole = index.tolist()
-            own = len(whole) // num
-            batch = self.windows.read(whole[rank * own : (rank + 1) * own], self.windows.shape(whole))
+            batch = self.windows.read(self._own(index).tolist(), self.windows.shape(index.tolist()))
             if self.vectors is not None:
                 out.append((batch.with_vectors(self.vectors), None))
                 continue
@@ -301,7 +317,9 @@ class Training:
             self._save_model(self.out / "best")
 
     def save(self) -> None:
-        """The model, and beside it all that is needed to go on."""
+        """The model, and beside it all that is needed to go on. A model that broke never takes the place of one that works."""
+        if not all(bool(p.isfinite().all()) for p in self.objective.parameters()):
+            _check_finite(float("nan"), self.step_number)
         if not self.fabric.is_global_zero:
             return
         self._save_model(self.out)
@@ -362,7 +380,14 @@ class Training:
         write_checkpoint(folder, self.config.model, self.model.state_dict(), extra)
 
     def _fingerprint(self) -> str:
-        return f"{self.windows.store.digest} {self.windows.summary()}"
+        """Names the data of the run: features, windows, narrations, and (a choice of) the text vectors."""
+        digest = hashlib.sha256(self.windows.store.digest.encode())
+        for windows, vectors in ((self.windows, self.vectors), self.validation or (None, None)):
+            if windows is not None:
+                digest.update(windows.fingerprint().encode())
+            if vectors is not None:
+                digest.update(vectors[:: max(1, len(vectors) // 256)].contiguous().cpu().numpy().tobytes())
+        return digest.hexdigest()
 
     @contextmanager
     def _events(self) -> Iterator[Callable[[str, float, int], None]]:

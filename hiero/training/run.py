@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from hiero.config import TextConfig, TrainConfig, override, read_preset
@@ -58,6 +59,9 @@ def train_from_files(
     display = display if fabric.is_global_zero else Quiet()
     if (out / STATE).is_file() and not resume:
         raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
+    for group in ("model", "losses", "text"):
+        if not isinstance(values.get(group, {}), dict):
+            raise InputError(f"{group} is a group of settings; set one of them, such as --set {group}.NAME=VALUE")
     text_config = TextConfig.from_dict(values.get("text", {}))
     if not text_config.encoder:
         raise InputError(
@@ -85,6 +89,7 @@ def train_from_files(
             check_vectors = encode_texts(check.texts, text_config.encoder, **encode) if check else None
         text_size = vectors.shape[1]
     else:
+        torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
         text = load_text_encoder(text_config)
         text_size = text.size
 
@@ -128,7 +133,12 @@ def _split(
         held_out = read_narrations(validation).keep(store, left_out)
         if not held_out.by_video:
             raise InputError(f"{validation}: {held_out.summary()}")
-        return found.keep(store, left_out | set(held_out.by_video)), held_out
+        found = found.keep(store, left_out)
+        for video in sorted(set(found.by_video) & set(held_out.by_video)):
+            found.leave_out("kept for validation", video, len(found.by_video.pop(video)))
+        if not found.by_video:
+            raise InputError(f"{narrations}: nothing is left to train on\n{found.summary()}")
+        return found, held_out
     found = found.keep(store, left_out)
     if not found.by_video:
         raise InputError(f"{narrations}: {found.summary()}")

@@ -45,7 +45,8 @@ class Objective(nn.Module):
     def _disturb(self, features: Tensor) -> Tensor:
         if not (self.noise and self.training):
             return features
-        unit = 1 / self.model.input_scale if self.model.config.standardise else 1.0
+        scale = self.model.input_scale if self.model.config.standardise else features.new_ones(())
+        unit = torch.where(scale > 0, 1 / scale, 0.0)
         rank, num = (self.peers.rank, self.peers.num) if self.peers is not None else (0, 1)
         size = len(features)  # every process draws for all, so that each video meets the same noise as in one process
         noise = torch.randn(num * size, *features.shape[1:], device=features.device)[rank * size : (rank + 1) * size]

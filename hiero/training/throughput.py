@@ -94,6 +94,8 @@ def measure(
 ) -> Throughput:
     """Train on synthetic windows for about `seconds`, at least 20 steps, with the schedule and the order of a real run."""
     cuda = device.type == "cuda"
+    if cuda and device.index is not None:
+        torch.cuda.set_device(device)
     say("making the data")
     data = synthetic_windows(scale, device)
     torch.manual_seed(0)

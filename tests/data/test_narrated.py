@@ -79,6 +79,14 @@ def test_resident_windows_are_the_same(tmp_path_factory, lengths, window_s, stri
     assert windows.num_bytes(6) > 0
 
 
+def test_large_values_stay_finite_on_a_device(tmp_path):
+    """A float32 store is not squeezed into half precision."""
+    windows = make(tmp_path, [5], [(0, 1.0, "a")])
+    windows.store._rows = windows.store._rows * 1e6
+    batch = windows.resident(torch.zeros(1, 4), "cpu").read(torch.tensor([0]))
+    assert torch.equal(batch.features[0, :5], windows.store.read("v0"))
+
+
 def test_statistics(tmp_path):
     windows = make(tmp_path, [30, 10], [(0, 1.0, "a"), (1, 1.0, "b")])
     rows = torch.cat([windows.store.read("v0", 0, 10), windows.store.read("v1")])

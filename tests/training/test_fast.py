@@ -63,6 +63,7 @@ def test_weight_decay_spares_vectors():
         ({}, None, "uniform clock"),
         ({"behaviour": Behaviour(mixed_threads=True)}, SPACING_S, "as the release does"),
         ({"sample_points": 16}, SPACING_S, "sample_points=32"),
+        ({"num_threads": 17}, SPACING_S, "16 threads at most"),
     ],
 )
 def test_what_cannot_be_captured_says_so(monkeypatch, changes, spacing_s, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -120,6 +121,41 @@ def test_resuming_with_other_settings_is_refused(collection, tmp_path):
         prepared(collection, tmp_path, resume=True, windows=other, changes={"epochs": 1})
     with pytest.raises(InputError, match="nothing to resume"):
         prepared(collection, tmp_path / "empty", resume=True)
+
+
+def test_other_words_are_other_data(collection, tmp_path):
+    """The same number of windows, narrations and texts, but one narration says something else."""
+    prepared(collection, tmp_path, changes={"epochs": 1}).run()
+    changed = collection.windows()
+    changed.texts[0] += " again"
+    with pytest.raises(InputError, match="was begun on other features or narrations"):
+        prepared(collection, tmp_path, resume=True, windows=changed, changes={"epochs": 1})
+
+
+def test_a_broken_model_never_replaces_a_good_one(collection, tmp_path):
+    training = prepared(collection, tmp_path, changes={"epochs": 1})
+    training.run()
+    before = (tmp_path / STATE).read_bytes()
+    with torch.no_grad():
+        training.model.project.weight[0, 0] = float("nan")
+    with pytest.raises(InputError, match="the loss became nan"):
+        training.save()
+    assert (tmp_path / STATE).read_bytes() == before
+
+
+def test_each_process_takes_its_part(collection, tmp_path):
+    training = prepared(collection, tmp_path)
+    training.fabric = SimpleNamespace(global_rank=1, world_size=2, device=torch.device("cpu"))
+    assert training._own(torch.arange(4)).tolist() == [2, 3]
+    training.resident = training.windows.resident(training.vectors, "cpu")
+    whole = training.order(0)[:4].tolist()
+    assert next(training._indices())[0].tolist() == whole[2:]
+
+
+def test_a_channel_that_never_moved_is_switched_off():
+    model = HiERO(ModelConfig(3, 8, 8, 8, standardise=True))
+    model.standardise(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 0.0, 4.0]))
+    assert model.input_scale.tolist() == [2.0, 0.0, 0.25]
 
 
 def test_a_damaged_state_is_named(collection, tmp_path):

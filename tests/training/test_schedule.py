@@ -59,6 +59,7 @@ def test_settings_of_the_wrong_kind(tmp_path):
         ({"seed": True}, "seed cannot be"),
         ({"nonsense": 1}, "has no setting nonsense"), ({"model": {"input_size": 8, "hiden": 1}}, "has no setting hiden"),
         ({"precision": "int8"}, "precision must be one of auto"), ({"epochs": 0}, "epochs must be at least 1"),
+        ({"seed": 2**40}, "seed must be between"), ({"model": {"input_size": 8, "clock": {"foo": 1}}}, "unexpected keyword"),
         ({"text": {"mode": "loose"}}, "mode must be one of frozen"), ({"clip": 0.0}, "clip must be positive"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
