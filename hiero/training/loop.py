@@ -12,7 +12,6 @@ resumed on a CPU ends with the same weights as one that was not.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import time
@@ -24,12 +23,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from hiero.config import TrainConfig
 from hiero.data.narrated import NarratedWindows, ResidentWindows, StepInputs
 from hiero.errors import InputError
-from hiero.files import load_tensors, save_tensors
+from hiero.files import save_tensors
 from hiero.model.checkpoint import TEXT_ENCODER, write_checkpoint
 from hiero.model.hiero import HiERO, Losses
 from hiero.model.tdgc import Dropout
@@ -37,6 +37,7 @@ from hiero.text.encoders import TextEncoder
 from hiero.training.fast import CapturedStep, check_capturable
 from hiero.training.peers import ProcessGroup
 from hiero.training.schedule import learning_rate
+from hiero.training.state import differences, load_state, read_about, save_state
 from hiero.training.step import Objective, Tokens, TrainStep, make_adam, set_rate
 from hiero.training.validation import Score, validate
 
@@ -323,45 +324,26 @@ class Training:
         if not self.fabric.is_global_zero:
             return
         self._save_model(self.out)
-        tensors = {f"objective.{name}": value for name, value in self.objective.state_dict().items()}
-        named: dict[Tensor, str] = {p: name for name, p in self.objective.named_parameters()}
-        for p, state in self.optimizer.state.items():
-            tensors |= {f"adam.{named[p]}.{key}": value for key, value in state.items()}
-        tensors["random.cpu"] = torch.get_rng_state()
-        if self.fabric.device.type == "cuda":
-            tensors["random.cuda"] = torch.cuda.get_rng_state(self.fabric.device)
         about = {
             "step": self.step_number, "config": self.config.to_dict(), "data": self._fingerprint(),
             "best": self.best, "scores": self.scores,
         }  # fmt: skip
-        tensors = {name: value.detach().clone() for name, value in tensors.items()}  # towers tie weights; files hold each
-        save_tensors(self.out / STATE, tensors, {"hiero": json.dumps(about)})
+        save_state(self.out / STATE, self.objective, self.optimizer, self.fabric.device, about)
 
     def load(self) -> None:
         """Go on where a run in the same folder stopped."""
-        from safetensors import safe_open
-
         path = self.out / STATE
         if not path.is_file():
             raise InputError(f"{self.out}: nothing to resume, {STATE} is missing; leave --resume out to begin")
-        tensors = load_tensors(path)
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {}).get("hiero", "{}"))
-        if different := _differences(about.get("config", {}), self.config.to_dict()):
+        try:
+            about = read_about(path)
+        except SafetensorError as error:
+            raise InputError(f"{path}: damaged or cut short ({error})") from error
+        if different := differences(about.get("config", {}), self.config.to_dict()):
             raise InputError(f"{self.out}: was begun with other settings ({'; '.join(different)}); resume with the same ones")
         if about.get("data") != self._fingerprint():
             raise InputError(f"{self.out}: was begun on other features or narrations; resume with the same ones")
-        device = self.fabric.device
-        state = {name.removeprefix("objective."): value for name, value in tensors.items() if name.startswith("objective.")}
-        self.objective.load_state_dict(state)
-        for name, p in self.objective.named_parameters():
-            prefix = f"adam.{name}."
-            own = {key.removeprefix(prefix): value.to(device) for key, value in tensors.items() if key.startswith(prefix)}
-            if own:
-                self.optimizer.state[p] = own
-        torch.set_rng_state(tensors["random.cpu"])
-        if device.type == "cuda" and "random.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random.cuda"], device)
+        load_state(path, self.objective, self.optimizer, self.fabric.device)
         self.step_number, self.best, self.scores = about["step"], about["best"], about["scores"]
 
     def _save_model(self, folder: Path) -> None:
@@ -449,14 +431,3 @@ def _check_finite(loss: float, step: int) -> None:
             f"the loss became {loss} near step {step}; the last saved state is kept. "
             "Try a smaller rate (--set lr=…) or --set precision=float32"
         )
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    out = []
-    for name in sorted(before.keys() | now.keys()):
-        a, b = before.get(name), now.get(name)
-        if isinstance(a, dict) and isinstance(b, dict):
-            out += _differences(a, b, f"{prefix}{name}.")
-        elif a != b:
-            out.append(f"{prefix}{name} was {a}, now {b}")
-    return out

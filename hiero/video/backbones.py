@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from hiero import weights
 from hiero.errors import InputError
 from hiero.video import i3d, lite2
 from hiero.video.decode import read_segments
+from hiero.video.frames import middle_square
 
 SHORT_SIDE = 256  # frames are decoded to this, then cropped
 
@@ -33,22 +33,13 @@ class Backbone:
     pool: Callable[[Tensor], Tensor]
 
 
-def middle(frames: Tensor, size: int) -> Tensor:
-    """The square in the middle, scaled to `size` if it is not that large: (N, H, W, 3) uint8 → (N, 3, size, size) in [0, 255]."""
-    height, width = frames.shape[1:3]
-    side = min(height, width) if min(height, width) < size or size < 200 else size
-    top, left = (height - side) // 2, (width - side) // 2
-    x = frames[:, top : top + side, left : left + side].permute(0, 3, 1, 2).float()
-    return x if side == size else F.interpolate(x, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
-
-
 BACKBONES = {
     backbone.name: backbone
     for backbone in (
         Backbone(
             "i3d-k400", "actions: 400 scores of Kinetics classes", 400, 16,
             lambda folder: i3d.load_i3d(folder / "i3d-kinetics-400.ckpt"),
-            lambda frames: middle(frames, i3d.SIZE)[None] / 127.5 - 1,
+            lambda frames: middle_square(frames, i3d.SIZE, i3d.SIZE / SHORT_SIDE)[None] / 127.5 - 1,
             lambda scores: scores[0],
         ),
         Backbone(

@@ -80,42 +80,48 @@ def read_segments(
         raise InputError(f"spacing_s must be positive and num_frames at least 1, got {spacing_s} and {num_frames}")
     path = Path(path)
     with _Opened(path, stream, threads) as opened:
-        collected: list[np.ndarray] = []
-        times: list[float] = []
-        number = 0  # of the next moment to fill
-
-        def moment() -> float:
-            index, part = divmod(number, num_frames)
-            return (index + (part + 0.5) / num_frames) * spacing_s
-
+        part = _Collector(spacing_s, num_frames, short_side)
         shown: _Shown | None = None
         for frame in opened.frames():
             time_s = opened.time_of(frame)
-            while shown is not None and moment() < time_s:
-                collected.append(shown.picture(short_side))
-                times.append(moment())
-                number += 1
-                if number % num_frames == 0:
-                    yield Segment(number // num_frames - 1, tuple(times), np.stack(collected))
-                    collected, times = [], []
+            if shown is not None:
+                yield from part.show(shown, until_s=time_s)
             shown = _Shown(frame)
         if shown is None:
             raise InputError(f"{path}: holds no frame that can be decoded")
-        end_s = opened.end_s
-        while moment() < end_s:
-            collected.append(shown.picture(short_side))
-            times.append(moment())
-            number += 1
-            if number % num_frames == 0:
-                yield Segment(number // num_frames - 1, tuple(times), np.stack(collected))
-                collected, times = [], []
-        only = number < num_frames
-        if only and not collected:
-            collected, times = [shown.picture(short_side)], [0.0]
-        if collected and (only or 2 * len(collected) >= num_frames):
-            missing = num_frames - len(collected)  # the last frame stands for them
-            times += [max(times[-1], opened.last_s)] * missing
-            yield Segment(number // num_frames, tuple(times), np.stack(collected + [shown.picture(short_side)] * missing))
+        yield from part.show(shown, until_s=opened.end_s)
+        yield from part.rest(shown, opened.last_s)
+
+
+class _Collector:
+    """Fills moments, in order, with what is shown at them."""
+
+    def __init__(self, spacing_s: float, num_frames: int, short_side: int | None) -> None:
+        self.spacing_s, self.num_frames, self.short_side = spacing_s, num_frames, short_side
+        self.index = 0
+        self.frames: list[np.ndarray] = []
+        self.times: list[float] = []
+
+    def show(self, shown: _Shown, until_s: float) -> Iterator[Segment]:
+        """Use a frame for all moments before `until_s`; a segment is given out when it is full."""
+        while (moment := (self.index + (len(self.frames) + 0.5) / self.num_frames) * self.spacing_s) < until_s:
+            self.frames.append(shown.picture(self.short_side))
+            self.times.append(moment)
+            if len(self.frames) == self.num_frames:
+                yield self._full()
+
+    def rest(self, last: _Shown, last_s: float) -> Iterator[Segment]:
+        """The last segment, if at least half of it is there or it is the only one; the last frame stands for what is missing."""
+        if 2 * len(self.frames) >= self.num_frames or not self.index:
+            missing = self.num_frames - len(self.frames)
+            self.times += [max([last_s, *self.times])] * missing
+            self.frames += [last.picture(self.short_side)] * missing
+            yield self._full()
+
+    def _full(self) -> Segment:
+        segment = Segment(self.index, tuple(self.times), np.stack(self.frames))
+        self.index, self.frames, self.times = self.index + 1, [], []
+        return segment
 
 
 class _Shown:

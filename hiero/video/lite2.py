@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from hiero.errors import InputError
 from hiero.pickles import read_torch
+from hiero.video.frames import middle_square
 from hiero.video.i3d import same_padding
 
 SIZE = 260  # pixels the weights were trained at
@@ -111,11 +112,5 @@ def load_lite2(checkpoint: Path) -> EfficientNetLite2:
 
 
 def prepare(frames: Tensor, size: int = SIZE) -> Tensor:
-    """RGB frames (N, H, W, 3) uint8 → (N, 3, size, size), the middle square scaled and normalised."""
-    height, width = frames.shape[1:3]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    x = frames[:, top : top + side, left : left + side].permute(0, 3, 1, 2).float() / 255
-    if side != size:
-        x = F.interpolate(x, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
-    return (x - MEAN) / DEVIATION
+    """RGB frames (N, H, W, 3) uint8 → (N, 3, size, size): the middle square, scaled and normalised."""
+    return (middle_square(frames, size) / 255 - MEAN) / DEVIATION

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from hiero import weights
 from hiero.errors import InputError
-from hiero.video.backbones import BACKBONES, extract, middle, spread
+from hiero.video.backbones import BACKBONES, extract, spread
+from hiero.video.frames import middle_square
 from hiero.video.lite2 import EPSILON, STAGES, EfficientNetLite2, convert, load_lite2, prepare
 from tests.conftest import close
 
@@ -93,8 +94,8 @@ def test_frames_are_cropped_and_normalised():
     x = prepare(frames)
     assert x.shape == (1, 3, 260, 260)
     close(x, torch.full_like(x, (127 / 255 - 0.498) / 0.502), atol=1e-5)
-    assert middle(frames, 224).shape == (1, 3, 224, 224)
-    assert (middle(frames, 224) == 127).all()
+    assert middle_square(frames, 224, 0.5).shape == (1, 3, 224, 224)
+    assert (middle_square(frames, 150, 0.5) == 127).all()
     assert spread(16, 2) == [4, 12]
     assert spread(16, 16) == list(range(16))
 
