@@ -129,7 +129,7 @@ class Training:
     def run(self, *, on_report: Callable[[Report], None] = lambda _: None, say: Callable[[str], None] = lambda _: None) -> None:
         """Take the steps that are left. Call `prepare` first."""
         sums, counted, began, saved = torch.zeros(2, device=self.fabric.device), 0, time.perf_counter(), time.perf_counter()
-        with self._events() as events, self._stopping():
+        with self._stopping(), self._events() as events:
             for batch in self._batches():
                 rate = learning_rate(self.step_number, self.num_steps, self.config)
                 set_rate(self.optimizer, rate)

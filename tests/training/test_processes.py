@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -34,6 +35,7 @@ def command(collection, out, *more, settings=()):
 def start(arguments, **environment):
     return subprocess.Popen(
         [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell in the background ignores it
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )  # fmt: skip
 
@@ -59,7 +61,7 @@ def states(a, b):
 
 
 def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_path):
-    long = ["epochs=12"]
+    long = ["epochs=40"]  # some seconds, so that there is a middle to stop in
     finish(start(command(collection, tmp_path / "whole", settings=long)))
     out = tmp_path / "parts"
     process = start(command(collection, out, "--save-every-s", "0", settings=long))
