@@ -167,7 +167,7 @@ class NarratedWindows:
 
     def resident(self, table: Tensor, device: torch.device | str) -> ResidentWindows:
         """All of it on a device: features in the store's precision, text vectors, and where each window's are."""
-        num_nodes, num_texts = (-(-num // unit) * unit for num, unit in zip(self.shape(), ALIGNED, strict=True))
+        num_nodes, num_texts = align(self.shape())
         lengths = torch.tensor([w.window.num_nodes for w in self.windows])
         precision = getattr(torch, self.store.precision)
         rows = torch.zeros(int(lengths.sum()) + num_nodes, self.store.width, dtype=precision, device=device)
@@ -220,6 +220,12 @@ class ResidentWindows:
         text_mask = torch.arange(self.texts.shape[1], device=index.device) < self.num_texts[index, None]
         features = torch.where(mask[..., None], features, 0).float()
         return StepInputs(features, mask, times, self.table[self.texts[index]].float(), self.text_times[index], text_mask)
+
+
+def align(shape: tuple[int, int]) -> tuple[int, int]:
+    """Numbers of nodes and narrations, rounded up to what tensor cores like."""
+    num_nodes, num_texts = (-(-num // unit) * unit for num, unit in zip(shape, ALIGNED, strict=True))
+    return num_nodes, num_texts
 
 
 def drop_tag(text: str) -> str:

@@ -29,7 +29,6 @@ from hiero.text.cache import TextCache
 from hiero.text.clip import clip_tokenizer, to_transformers
 
 Kind = Literal["bert", "distilbert", "clip"]
-SIZES = {"minilm": 384}  # known without loading
 LORA_TARGETS = {
     "bert": ["query", "key", "value"],
     "distilbert": ["q_lin", "k_lin", "v_lin"],

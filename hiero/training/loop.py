@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from hiero.config import TrainConfig
@@ -141,13 +141,10 @@ class Training:
                 if self.step_number % self.log_every == 0 or ends_epoch or self.step_number == self.num_steps:
                     alignment, threads = (sums / counted).tolist()
                     _check_finite(alignment + threads, self.step_number)
-                    seconds, counted_windows = (
-                        time.perf_counter() - began,
-                        counted * self.config.batch_size * self.config.accumulate,
-                    )
+                    num_windows = counted * self.config.batch_size * self.config.accumulate
                     report = Report(
                         self.step_number, self.num_steps, (self.step_number - 1) // self.steps_per_epoch + 1, rate,
-                        alignment, threads, counted_windows / max(seconds, 1e-9),
+                        alignment, threads, num_windows / max(time.perf_counter() - began, 1e-9),
                     )  # fmt: skip
                     for name in ("alignment", "threads", "lr", "windows_per_s"):
                         events(f"train/{name}", getattr(report, name), self.step_number)
@@ -325,7 +322,7 @@ class Training:
             return
         self._save_model(self.out)
         about = {
-            "step": self.step_number, "config": self.config.to_dict(), "data": self._fingerprint(),
+            "step": self.step_number, "config": self.config.to_dict(), "data": self._fingerprint,
             "best": self.best, "scores": self.scores,
         }  # fmt: skip
         save_state(self.out / STATE, self.objective, self.optimizer, self.fabric.device, about)
@@ -335,13 +332,10 @@ class Training:
         path = self.out / STATE
         if not path.is_file():
             raise InputError(f"{self.out}: nothing to resume, {STATE} is missing; leave --resume out to begin")
-        try:
-            about = read_about(path)
-        except SafetensorError as error:
-            raise InputError(f"{path}: damaged or cut short ({error})") from error
+        about = read_about(path)
         if different := differences(about.get("config", {}), self.config.to_dict()):
             raise InputError(f"{self.out}: was begun with other settings ({'; '.join(different)}); resume with the same ones")
-        if about.get("data") != self._fingerprint():
+        if about.get("data") != self._fingerprint:
             raise InputError(f"{self.out}: was begun on other features or narrations; resume with the same ones")
         load_state(path, self.objective, self.optimizer, self.fabric.device)
         self.step_number, self.best, self.scores = about["step"], about["best"], about["scores"]
@@ -361,6 +355,7 @@ class Training:
         }  # fmt: skip
         write_checkpoint(folder, self.config.model, self.model.state_dict(), extra)
 
+    @cached_property
     def _fingerprint(self) -> str:
         """Names the data of the run: features, windows, narrations, and (a choice of) the text vectors."""
         digest = hashlib.sha256(self.windows.store.digest.encode())

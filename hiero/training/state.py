@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hiero.errors import InputError
 from hiero.files import load_tensors, save_tensors
 
 
@@ -27,11 +28,14 @@ def save_state(
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What a saved state says of its run."""
-    from safetensors import safe_open
+    """What a saved state says of its run, or that it is damaged."""
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, "pt") as file:
-        found: dict[str, Any] = json.loads((file.metadata() or {}).get("hiero", "{}"))
+    try:
+        with safe_open(path, "pt") as file:
+            found: dict[str, Any] = json.loads((file.metadata() or {}).get("hiero", "{}"))
+    except SafetensorError as error:
+        raise InputError(f"{path}: damaged or cut short ({error})") from error
     return found
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from hiero.config import LossConfig, ModelConfig, TrainConfig
-from hiero.data.narrated import ALIGNED, ResidentWindows
+from hiero.data.narrated import ResidentWindows, align
 from hiero.model.hiero import HiERO
 from hiero.records import Clock
 from hiero.training.fast import CapturedStep
@@ -78,7 +78,7 @@ def synthetic_windows(scale: Scale, device: torch.device, seed: int = 0) -> Resi
             part.copy_(torch.randn(part.shape, device=device, generator=generator))
     mean = torch.full((scale.num_windows,), scale.num_narrations / scale.num_windows, device=device)
     counts = torch.poisson(mean, generator=generator).long().clamp_min(1)
-    num_nodes, most = (-(-num // unit) * unit for num, unit in zip((scale.num_nodes, int(counts.max())), ALIGNED, strict=True))
+    num_nodes, most = align((scale.num_nodes, int(counts.max())))
     clock = Clock()
     first = torch.arange(scale.num_windows, device=device) * scale.num_nodes
     times = torch.rand(scale.num_windows, most, device=device, generator=generator) * scale.num_nodes * clock.spacing_s
