@@ -106,6 +106,8 @@ class ModelConfig(Record):
     """Shift and scale each input channel by its mean and deviation over the training videos, kept with the weights."""
     centre: bool = False
     """Subtract from each input channel its mean over the video, so that a room or a camera's own look says nothing."""
+    rescale: bool = False
+    """Divide each video by its overall deviation, so that a classifier that is surer of everything says the same."""
     threads_at_inference: bool = True
     """Cut & Match outside training too; otherwise the whole video is one thread."""
     random_state: int = 0
@@ -145,6 +147,8 @@ class LossConfig(Record):
     mode: Literal["v2t", "t2v", "sym"] = "sym"
     alignment_weight: float = 1.0
     thread_weight: float = 1.0
+    inside: float = 0.0
+    """Share of L_vna that is taken within each video alone; the rest, and all of it in the paper, compares across the batch."""
     projected_threads: bool = False
     """Compare threads after h_v, as the paper writes, instead of on the decoder's features, as its release does."""
 
@@ -153,6 +157,8 @@ class LossConfig(Record):
             raise InputError(f"alpha and temperature must be positive, got {self.alpha} and {self.temperature}")
         if self.mode not in ("v2t", "t2v", "sym"):
             raise InputError(f"mode must be v2t, t2v or sym, got {self.mode}")
+        if not 0 <= self.inside <= 1:
+            raise InputError(f"inside must be between 0 and 1, got {self.inside}")
 
 
 @dataclass(frozen=True)
@@ -190,12 +196,18 @@ class TrainConfig(Record):
     warmup_epochs: float = 5.0
     warmup_factor: float = 0.001
     """The rate starts at this share of lr and grows linearly; after the warm-up it falls to min_lr on a cosine."""
+    optimizer: Literal["adam", "adamw"] = "adam"
+    """adam adds weight decay to the gradient, as the paper does; adamw shrinks the weights by it, whatever the gradient."""
     weight_decay: float = 1e-5
     """Of matrices; vectors have none."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     noise: float = 0.0
     """Noise added to the inputs in training, in deviations of each channel (with model.standardise) or in their own units."""
+    jitter: float = 0.0
+    """Each channel of each video is stretched by exp(jitter · N(0, 1)): another classifier is surer of other things."""
+    text_noise: float = 0.0
+    """Length of a random vector added to each narration's unit vector, so that words near to it mean the same."""
     window_s: float = 300.0
     """Length of the windows that videos are cut into."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -208,6 +220,7 @@ class TrainConfig(Record):
 
     def __post_init__(self) -> None:
         _one_of(self, "precision", ("auto", "float32", "bfloat16"))
+        _one_of(self, "optimizer", ("adam", "adamw"))
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")

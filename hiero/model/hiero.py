@@ -108,6 +108,9 @@ class HiERO(nn.Module, Checkpoint):
             features = features - self.input_mean
         if self.config.standardise:
             features = features * self.input_scale
+        if self.config.rescale:
+            square = torch.where(mask[..., None], features, 0).square().sum((1, 2), keepdim=True)
+            features = features * (mask.sum(1)[:, None, None] * features.shape[2] / square.clamp_min(1e-6)).sqrt()
         features = self.project(torch.where(mask[..., None], features, 0))  # whatever stands in the padding
         levels = self.encoder(Level(features, mask, times, spacing_s))
         return self.decoder(levels, cut=threads)

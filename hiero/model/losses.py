@@ -34,6 +34,8 @@ def alignment_loss(
     nodes (B, T, E), texts (B, M, E): h_v and h_t outputs, normalised here; times and masks (B, T), (B, M);
     level: one for all, or (B, T). Nodes and narrations without a positive take no part, not even as negatives.
     With β > 0 a same-video negative must lie within 2^level·β/α seconds. `sym` is the sum of both directions.
+    `inside` is the share of the same loss with each video alone: the steps of one recording are told apart, which is what
+    grounding asks for, while negatives from other videos are told apart by their rooms.
     A batch without positives gives 0.
     """
     scale = 2.0 ** torch.as_tensor(level, device=nodes.device)
@@ -55,11 +57,16 @@ def alignment_loss(
         nodes.to(precision), texts.to(precision), config.temperature, node_used, text_used, excluded
     )
 
-    loss = nodes.new_zeros(())
-    if config.mode in ("v2t", "sym"):
-        loss = loss + _mean_gap(per_node, _safe_logsumexp(positive_only, 2, node_used), node_used)
-    if config.mode in ("t2v", "sym"):
-        loss = loss + _mean_gap(per_text, _safe_logsumexp(positive_only, 1, text_used), text_used)
+    best_node, best_text = _safe_logsumexp(positive_only, 2, node_used), _safe_logsumexp(positive_only, 1, text_used)
+    loss = _both_ways(per_node - best_node, node_used, per_text - best_text, text_used, config.mode)
+    if config.inside > 0:
+        candidate = node_used[:, :, None] & text_used[:, None, :]
+        if excluded is not None:
+            candidate = candidate & ~excluded
+        alone = own.masked_fill(~candidate, -torch.inf)
+        per_node, per_text = _safe_logsumexp(alone, 2, node_used), _safe_logsumexp(alone, 1, text_used)
+        own_loss = _both_ways(per_node - best_node, node_used, per_text - best_text, text_used, config.mode)
+        loss = (1 - config.inside) * loss + config.inside * own_loss
     return loss
 
 
@@ -82,8 +89,14 @@ def _safe_logsumexp(x: Tensor, dim: int, used: Tensor) -> Tensor:
     return torch.where(used, x.logsumexp(dim), 0.0)
 
 
-def _mean_gap(total: Tensor, positive: Tensor, used: Tensor) -> Tensor:
-    return torch.where(used, total - positive, 0.0).sum() / used.sum().clamp_min(1)
+def _both_ways(node_gap: Tensor, node_used: Tensor, text_gap: Tensor, text_used: Tensor, mode: str) -> Tensor:
+    """Mean over used nodes (v2t), over used narrations (t2v), or the sum of both."""
+    loss = node_gap.new_zeros(())
+    if mode in ("v2t", "sym"):
+        loss = loss + torch.where(node_used, node_gap, 0.0).sum() / node_used.sum().clamp_min(1)
+    if mode in ("t2v", "sym"):
+        loss = loss + torch.where(text_used, text_gap, 0.0).sum() / text_used.sum().clamp_min(1)
+    return loss
 
 
 def paired_logsumexp(

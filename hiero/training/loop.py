@@ -178,9 +178,13 @@ class Training:
             precision=_precision(self.config, device),
             peers=peers,
             noise=self.config.noise,
+            jitter=self.config.jitter,
+            text_noise=self.config.text_noise,
         )
         self.objective.to(device).train()
-        self.optimizer: torch.optim.Optimizer = make_adam(self.objective, self.config.lr, self.config.weight_decay)
+        self.optimizer: torch.optim.Optimizer = make_adam(
+            self.objective, self.config.lr, self.config.weight_decay, self.config.optimizer
+        )
         if resume:
             self.load()
         self.resident: ResidentWindows | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -29,10 +29,13 @@ class Objective(nn.Module):
         precision: torch.dtype | None = None,
         peers: Peers | None = None,
         noise: float = 0.0,
+        jitter: float = 0.0,
+        text_noise: float = 0.0,
     ) -> None:
         super().__init__()
         self.model, self.text = model, text
-        self.losses, self.spacing_s, self.precision, self.peers, self.noise = losses, spacing_s, precision, peers, noise
+        self.losses, self.spacing_s, self.precision, self.peers = losses, spacing_s, precision, peers
+        self.noise, self.jitter, self.text_noise = noise, jitter, text_noise
 
     def forward(self, x: StepInputs, tokens: Tokens | None = None) -> Losses:
         """x.texts: vectors (B, M, E), or with `tokens` (ids and mask of the batch's different texts) places among these."""
@@ -40,17 +43,26 @@ class Objective(nn.Module):
             if tokens is not None and self.text is not None:
                 x = x.with_vectors(self.text(*tokens))
             levels = self.model.enrich(self._disturb(x.features), x.mask, x.times, self.spacing_s, threads=True)
-            return self.model.losses(levels, x.texts, x.text_times, x.text_mask, self.losses, self.peers)
+            texts = x.texts
+            if self.text_noise and self.training:
+                texts = texts + self.text_noise / texts.shape[-1] ** 0.5 * self._draw(texts.shape, texts.device)
+            return self.model.losses(levels, texts, x.text_times, x.text_mask, self.losses, self.peers)
 
     def _disturb(self, features: Tensor) -> Tensor:
-        if not (self.noise and self.training):
+        if not self.training:
             return features
-        scale = self.model.input_scale if self.model.config.standardise else features.new_ones(())
-        unit = torch.where(scale > 0, 1 / scale, 0.0)
+        if self.jitter:
+            features = features * (self.jitter * self._draw((len(features), 1, features.shape[2]), features.device)).exp()
+        if self.noise:
+            scale = self.model.input_scale if self.model.config.standardise else features.new_ones(())
+            unit = torch.where(scale > 0, 1 / scale, 0.0)
+            features = features + self.noise * unit * self._draw(features.shape, features.device)
+        return features
+
+    def _draw(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Normal numbers. Every process draws for all, so that each video meets the same ones as in one process."""
         rank, num = (self.peers.rank, self.peers.num) if self.peers is not None else (0, 1)
-        size = len(features)  # every process draws for all, so that each video meets the same noise as in one process
-        noise = torch.randn(num * size, *features.shape[1:], device=features.device)[rank * size : (rank + 1) * size]
-        return features + self.noise * unit * noise
+        return torch.randn(num * shape[0], *shape[1:], device=device)[rank * shape[0] : (rank + 1) * shape[0]]
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
@@ -60,12 +72,13 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
     return [{"params": free, "weight_decay": 0.0}, {"params": decayed, "weight_decay": weight_decay}]
 
 
-def make_adam(module: nn.Module, lr: float = 1e-5, weight_decay: float = 1e-5) -> torch.optim.Adam:
-    """The paper's Adam, fused; on a GPU its learning rate is a tensor, so that a captured step follows the schedule."""
+def make_adam(module: nn.Module, lr: float = 1e-5, weight_decay: float = 1e-5, kind: str = "adam") -> torch.optim.Adam:
+    """The paper's Adam, or AdamW; fused. On a GPU the learning rate is a tensor, so that a captured step follows the schedule."""
     device = next(module.parameters()).device
     cuda = device.type == "cuda"
     rate = torch.tensor(lr, device=device) if cuda else lr
-    return torch.optim.Adam(parameter_groups(module, weight_decay), lr=rate, fused=True, capturable=cuda)
+    make = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+    return make(parameter_groups(module, weight_decay), lr=rate, fused=True, capturable=cuda)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -42,6 +42,7 @@ configs = st.builds(
     beta=st.sampled_from([-1.0, 0.1, 2.0, 16.0]),
     mode=st.sampled_from(["v2t", "t2v", "sym"]),
     temperature=st.sampled_from([0.05, 0.5]),
+    inside=st.sampled_from([0.0, 0.3, 1.0]),
 )
 seeds = st.integers(0, 2**31)
 
@@ -62,7 +63,7 @@ def test_alignment_and_its_gradient(num_videos, length, num_texts, config, level
         close(a, b, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("config", [LossConfig(beta=4, temperature=0.5), LossConfig(mode="v2t", temperature=0.5)])
+@pytest.mark.parametrize("config", [LossConfig(beta=4, temperature=0.5), LossConfig(mode="v2t", temperature=0.5, inside=0.6)])
 def test_alignment_gradcheck(config):
     nodes, times, node_mask, texts, text_times, text_mask = random_batch(2, 5, 4, 1)
     text_mask = torch.ones_like(text_mask)

@@ -275,3 +275,15 @@ def test_bad_input(change, message):
     arguments = {"features": torch.zeros(1, 4, 6), "mask": None, "times": None, **change}
     with pytest.raises(InputError, match=message):
         small().float()(arguments["features"], arguments["mask"], arguments["times"])
+
+
+def test_a_surer_classifier_says_the_same():
+    """With `centre` and `rescale`, neither a shift nor a stretch of all scores changes anything; another pattern does."""
+    torch.manual_seed(0)
+    model = HiERO(ModelConfig(input_size=12, hidden_size=16, embedding_size=8, text_size=8, depth=2, centre=True, rescale=True))
+    x = torch.randn(1, 40, 12)
+    model.eval()
+    first, same, other = (model(v)[0].features for v in (x, 3.5 * x + torch.randn(12), x.flip(2)))
+    torch.testing.assert_close(first, same, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(first, other, atol=1e-2)
+    assert torch.isfinite(model(torch.ones(1, 5, 12))[0].features).all()

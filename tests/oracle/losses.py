@@ -24,9 +24,14 @@ def alignment(nodes, node_time, node_video, texts, text_time, text_video, config
     similarity = F.normalize(nodes, dim=1) @ F.normalize(texts, dim=1).T / config.temperature
     mass = similarity.exp()[rows][:, columns]
     positive, candidate = positive[rows][:, columns], candidate[rows][:, columns]
-    v2t = -((mass * positive).sum(1) / (mass * candidate).sum(1)).log().mean()
-    t2v = -((mass * positive).sum(0) / (mass * candidate).sum(0)).log().mean()
-    return {"v2t": v2t, "t2v": t2v, "sym": v2t + t2v}[config.mode]
+    same = same[rows][:, columns]
+
+    def both(candidate: Tensor) -> Tensor:
+        v2t = -((mass * positive).sum(1) / (mass * candidate).sum(1)).log().mean()
+        t2v = -((mass * positive).sum(0) / (mass * candidate).sum(0)).log().mean()
+        return {"v2t": v2t, "t2v": t2v, "sym": v2t + t2v}[config.mode]
+
+    return (1 - config.inside) * both(candidate) + config.inside * both(candidate & same)
 
 
 def threads(x, video, level, thread, temperature: float) -> Tensor:

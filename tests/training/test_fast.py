@@ -116,6 +116,7 @@ def test_the_cut_kernel_is_the_plain_cut(num_threads):
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.filterwarnings("default")  # what torch's compiler warns itself about
 def test_the_captured_step_is_the_plain_one():
     plain_model = small("cuda", dropout=0.0)
     fast_model = copy.deepcopy(plain_model)
@@ -143,6 +144,7 @@ def test_the_captured_step_is_the_plain_one():
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.filterwarnings("default")  # what torch's compiler warns itself about
 def test_dropout_is_drawn_anew_at_each_replay():
     model = small("cuda", dropout=0.5)
     optimizer = make_adam(model, lr=0.0)

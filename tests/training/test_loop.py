@@ -55,7 +55,7 @@ def test_it_learns(collection, tmp_path):
 @pytest.mark.parametrize("stop_at", [1, 7, 12])
 def test_stopped_and_resumed_is_uninterrupted(collection, tmp_path, stop_at):
     """Bit by bit: weights, optimizer and random state, with dropout and noise drawn in every step."""
-    changes = {"noise": 0.3, "accumulate": 1}
+    changes = {"noise": 0.3, "jitter": 0.2, "text_noise": 0.3, "optimizer": "adamw", "accumulate": 1}
     prepared(collection, tmp_path / "whole", changes=changes).run()
     first = prepared(collection, tmp_path / "parts", changes=changes, log_every=1)
 
