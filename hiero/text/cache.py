@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +52,9 @@ class TextCache:
             vectors = encode(part).half().cpu()
             keys = b"".join(map(_digest, part))
             named = torch.from_numpy(np.frombuffer(keys, dtype=np.uint8).reshape(-1, 16).copy())
-            save_tensors(
-                self.folder / f"{hashlib.sha256(keys).hexdigest()[:16]}.safetensors", {"digests": named, "vectors": vectors}
-            )
+            with suppress(OSError):  # a full disk or a read-only home: they are encoded again the next time
+                file = self.folder / f"{hashlib.sha256(keys).hexdigest()[:16]}.safetensors"
+                save_tensors(file, {"digests": named, "vectors": vectors})
             self._add(named, vectors)
             progress(len(part))
         if not texts:

@@ -27,6 +27,7 @@ from hiero.files import load_tensors
 from hiero.pickles import read_torch
 from hiero.text.cache import TextCache
 from hiero.text.clip import clip_tokenizer, to_transformers
+from hiero.text.minilm import MiniLM, word_pieces
 
 Kind = Literal["bert", "distilbert", "clip"]
 LORA_TARGETS = {
@@ -137,12 +138,16 @@ def encode_texts(
 ) -> Tensor:
     """Vectors of texts (n, size) in half precision, from the cache where it has them. The encoder is loaded only when needed."""
     source = find_source(encoder, fetch=False)
-    loaded: list[TextEncoder] = []
+    loaded: list[TextEncoder | MiniLM] = []
 
     def encode(missing: list[str]) -> Tensor:
         if not loaded:
-            _check_transformers()
-            loaded.append(_load(find_source(encoder)).to(device).eval())
+            source = find_source(encoder)
+            if encoder == "minilm":
+                loaded.append(MiniLM(source.files, device))
+            else:
+                _check_transformers()
+                loaded.append(_load(source).to(device).eval())
         return loaded[0].encode(missing)
 
     return TextCache(source.key, cache).encode(texts, encode, progress)
@@ -262,12 +267,7 @@ def _kind_of_state(path: Path) -> Kind:
 
 def _word_pieces(file: Path | None = None) -> Any:
     """BERT's uncased word pieces; MiniLM carries the same vocabulary as DistilBERT."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(file or weights.get("minilm") / "tokenizer.json"))
-    tokenizer.enable_truncation(128)
-    tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]") or 0)
-    return tokenizer
+    return word_pieces(file or weights.get("minilm") / "tokenizer.json")
 
 
 def _from_hub(name: str) -> Path:
