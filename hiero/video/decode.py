@@ -37,11 +37,12 @@ class VideoInfo:
 
 @dataclass(frozen=True)
 class Segment:
-    """frames (N, H, W, 3) uint8 RGB, shown at `times_s`, and the number of the segment."""
+    """frames (N, H, W, 3) uint8 RGB, shown at `times_s`; the number of the segment; where it ends (the last: with the video)."""
 
     index: int
     times_s: tuple[float, ...]
     frames: np.ndarray
+    end_s: float
 
 
 def probe(path: Path | str, stream: int = 0) -> VideoInfo:
@@ -70,8 +71,9 @@ def read_segments(
     short_side: int | None = 256,
     stream: int = 0,
     threads: int = 0,
+    min_share: float = 0.5,
 ) -> Iterator[Segment]:
-    """Segments of a video in order. A last one that is less than half there is left out, unless it is the only one.
+    """Segments of a video in order. A last one of which less than `min_share` is there is left out, unless it is the only one.
 
     short_side: scale frames so that the shorter side has this many pixels (None: as they are). threads: of the decoder, 0 chooses.
     A broken tail gives what came before it and a `BrokenVideo` warning; a file without any frame is an InputError.
@@ -90,7 +92,7 @@ def read_segments(
         if shown is None:
             raise InputError(f"{path}: holds no frame that can be decoded")
         yield from part.show(shown, until_s=opened.end_s)
-        yield from part.rest(shown, opened.last_s)
+        yield from part.rest(shown, opened.last_s, opened.end_s, min_share)
 
 
 class _Collector:
@@ -99,27 +101,43 @@ class _Collector:
     def __init__(self, spacing_s: float, num_frames: int, short_side: int | None) -> None:
         self.spacing_s, self.num_frames, self.short_side = spacing_s, num_frames, short_side
         self.index = 0
+        self.shape: tuple[int, int] | None = None
         self.frames: list[np.ndarray] = []
         self.times: list[float] = []
 
     def show(self, shown: _Shown, until_s: float) -> Iterator[Segment]:
         """Use a frame for all moments before `until_s`; a segment is given out when it is full."""
         while (moment := (self.index + (len(self.frames) + 0.5) / self.num_frames) * self.spacing_s) < until_s:
-            self.frames.append(shown.picture(self.short_side))
+            self.frames.append(self._picture(shown))
             self.times.append(moment)
             if len(self.frames) == self.num_frames:
                 yield self._full()
 
-    def rest(self, last: _Shown, last_s: float) -> Iterator[Segment]:
-        """The last segment, if at least half of it is there or it is the only one; the last frame stands for what is missing."""
-        if 2 * len(self.frames) >= self.num_frames or not self.index:
+    def rest(self, last: _Shown, last_s: float, end_s: float, min_share: float) -> Iterator[Segment]:
+        """The last segment, if enough of it is there or it is the only one; the last frame stands for what is missing."""
+        if (self.frames and len(self.frames) >= min_share * self.num_frames) or not self.index:
             missing = self.num_frames - len(self.frames)
             self.times += [max([last_s, *self.times])] * missing
-            self.frames += [last.picture(self.short_side)] * missing
-            yield self._full()
+            self.frames += [self._picture(last)] * missing
+            yield self._full(end_s)
 
-    def _full(self) -> Segment:
-        segment = Segment(self.index, tuple(self.times), np.stack(self.frames))
+    def _picture(self, shown: _Shown) -> np.ndarray:
+        """A picture of the first one's size: where a stream changes it, the middle is kept, or framed in black."""
+        picture = shown.picture(self.short_side)
+        if self.shape is None:
+            self.shape = picture.shape[0], picture.shape[1]
+        if picture.shape[:2] == self.shape:
+            return picture
+        out = np.zeros((*self.shape, 3), dtype=np.uint8)
+        height, width = min(picture.shape[0], self.shape[0]), min(picture.shape[1], self.shape[1])
+        top, left = (picture.shape[0] - height) // 2, (picture.shape[1] - width) // 2
+        y, x = (self.shape[0] - height) // 2, (self.shape[1] - width) // 2
+        out[y : y + height, x : x + width] = picture[top : top + height, left : left + width]
+        return out
+
+    def _full(self, end_s: float | None = None) -> Segment:
+        end_s = (self.index + 1) * self.spacing_s if end_s is None else end_s
+        segment = Segment(self.index, tuple(self.times), np.stack(self.frames), end_s)
         self.index, self.frames, self.times = self.index + 1, [], []
         return segment
 

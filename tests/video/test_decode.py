@@ -11,7 +11,7 @@ import pytest
 
 from hiero.errors import InputError
 from hiero.video.decode import BrokenVideo, probe, read_segments
-from tests.video.conftest import av, grey
+from tests.video.conftest import av, grey, write_video
 
 
 def seen(path, **options):
@@ -169,3 +169,15 @@ def test_memory_does_not_grow_with_length(make):
             int(subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True).stdout)
         )
     assert peak[1] < 1.15 * peak[0]
+
+
+def test_a_stream_that_changes_its_size(tmp_path):
+    """Two transport streams one after the other: later pictures take the size of the first."""
+    for i, (width, height) in enumerate([(64, 48), (48, 96)]):
+        pictures = [np.full((height, width, 3), 100 + 50 * i, dtype=np.uint8)] * 20
+        write_video(tmp_path / f"{i}.ts", [0] * 20, pictures=pictures, container="mpegts")
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes((tmp_path / "0.ts").read_bytes() + (tmp_path / "1.ts").read_bytes())
+    segments = list(read_segments(joined, num_frames=4, short_side=None))
+    assert {segment.frames.shape[1:] for segment in segments} == {(48, 64, 3)}
+    assert abs(int(segments[0].frames[0, 24, 32, 0]) - 100) < 10

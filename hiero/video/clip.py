@@ -1,0 +1,93 @@
+"""Joint towers for pictures and words (CLIP, SigLIP) from a folder in transformers' layout: features that words can be asked on."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hiero.errors import InputError
+from hiero.video.frames import middle_square
+
+MEAN, DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP, where a folder says nothing
+SIZE = 224
+
+
+def prepare(frames: Tensor) -> Tensor:
+    """(N, H, W, 3) uint8 → (N, 3, 224, 224) in [0, 1]; the tower shifts and scales."""
+    return middle_square(frames, SIZE) / 255
+
+
+class ImageTower(nn.Module):
+    """Pictures (N, 3, H, W) in [0, 1] → unit vectors (N, E)."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, model: nn.Module, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("mean", torch.tensor(mean)[:, None, None])
+        self.register_buffer("deviation", torch.tensor(deviation)[:, None, None])
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        model: Any = self.model
+        size = model.config.vision_config.image_size
+        if pictures.shape[-1] != size:
+            pictures = F.interpolate(pictures, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
+        return F.normalize(_vectors(model.get_image_features(pixel_values=(pictures - self.mean) / self.deviation)), dim=-1)
+
+
+def load_images(folder: Path) -> ImageTower:
+    about = folder / "preprocessor_config.json"
+    settings = json.loads(about.read_text()) if about.is_file() else {}
+    return ImageTower(_load(folder), settings.get("image_mean", MEAN), settings.get("image_std", DEVIATION))
+
+
+@torch.inference_mode()
+def encode_words(folder: Path, texts: Sequence[str], batch_size: int = 64) -> Tensor:
+    """Unit vectors (n, E) of texts in the space of `load_images`. CLIP's are padded to the longest, SigLIP's to full length."""
+    from tokenizers import Tokenizer
+
+    model: Any = _load(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    settings = model.config.text_config
+    tokenizer.enable_truncation(settings.max_position_embeddings)
+    rows = [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
+    last = settings.eos_token_id or 0
+    out: list[Tensor] = []
+    for start in range(0, len(rows), batch_size):
+        part = rows[start : start + batch_size]
+        length = max(map(len, part)) if model.config.model_type == "clip" else settings.max_position_embeddings
+        ids = torch.tensor([row + [last] * (length - len(row)) for row in part])
+        mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in part])
+        out.append(F.normalize(_vectors(model.get_text_features(input_ids=ids, attention_mask=mask)), dim=-1))
+    return torch.cat(out)
+
+
+def _vectors(found: Any) -> Tensor:
+    """transformers 5 wraps what earlier versions gave as a tensor."""
+    return found if isinstance(found, Tensor) else found.pooler_output
+
+
+@functools.lru_cache(1)
+def _load(folder: Path) -> Any:
+    try:
+        import transformers
+        from transformers import AutoModel
+    except ImportError:
+        raise InputError("CLIP needs transformers; run: pip install 'hiero[text]'") from None
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"{folder}: not a CLIP or SigLIP model ({error})") from error
+    if not hasattr(model, "get_image_features") or not hasattr(model, "get_text_features"):
+        raise InputError(f"{folder}: {type(model).__name__} has no towers for pictures and words")
+    return model.eval()

@@ -1,0 +1,283 @@
+"""Features of a video in one pass over it: decode, run the backbones, keep small pictures on the way.
+
+The clock is one row a segment (1 s). A window of two segments is read at once: networks that see motion look at all its frames and
+their outputs are interpolated to the segments; those that see pictures look at the middle frame of each segment.
+Decoding runs in a thread of its own. Every minute what is done is saved, so that an interrupted run goes on from there.
+"""
+
+from __future__ import annotations
+
+import io
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hiero import weights
+from hiero.errors import InputError
+from hiero.files import load_tensors, save_tensors
+from hiero.video.backbones import SHORT_SIDE, Backbone, find_backbone, load_backbone
+from hiero.video.decode import Segment, read_segments
+
+NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what more and fewer cost and give
+LOOKS = 2  # frames of a segment that networks for pictures look at
+MAX_PICTURES = 2000
+PICTURE_HEIGHT = 90
+SAVE_EVERY_S = 60.0
+Precision = Literal["auto", "float32", "float16"]
+
+
+@dataclass
+class Extract:
+    """What a video gave: features by backbone (T, width), how long it is, and small JPEG pictures with their times."""
+
+    features: dict[str, Tensor]
+    duration_s: float
+    spacing_s: float
+    picture_times: list[float] = field(default_factory=list)
+    pictures: list[bytes] = field(default_factory=list)
+
+    @property
+    def num_segments(self) -> int:
+        return len(next(iter(self.features.values())))
+
+    def picture_at(self, time_s: float) -> bytes | None:
+        """The small picture nearest to a moment."""
+        if not self.pictures:
+            return None
+        return self.pictures[int(np.abs(np.array(self.picture_times) - time_s).argmin())]
+
+    def save(self, path: Path) -> None:
+        ends = np.cumsum([len(picture) for picture in self.pictures], dtype=np.int64)
+        save_tensors(path, {
+            **{f"features/{name}": value for name, value in self.features.items()},
+            "clock": torch.tensor([self.duration_s, self.spacing_s], dtype=torch.float64),
+            "picture_times": torch.tensor(self.picture_times, dtype=torch.float64),
+            "picture_ends": torch.from_numpy(ends),
+            "pictures": torch.frombuffer(bytearray(b"".join(self.pictures)) or bytearray(1), dtype=torch.uint8),
+        })  # fmt: skip
+
+    @classmethod
+    def load(cls, path: Path) -> Extract:
+        held = load_tensors(path)
+        duration_s, spacing_s = held["clock"].tolist()
+        blob, ends = held["pictures"].numpy().tobytes(), [0, *held["picture_ends"].tolist()]
+        pictures = [blob[a:b] for a, b in pairwise(ends)]
+        features = {name.removeprefix("features/"): value for name, value in held.items() if name.startswith("features/")}
+        return cls(features, duration_s, spacing_s, held["picture_times"].tolist(), pictures)
+
+
+def extract(
+    path: Path | str,
+    names: Sequence[str] = ("i3d-k400", "lite2-imagenet"),
+    *,
+    spacing_s: float = 1.0,
+    device: str | torch.device = "cpu",
+    precision: Precision = "auto",
+    batch_size: int | None = None,
+    stream: int = 0,
+    partial: Path | None = None,
+    progress: Callable[[float], None] = lambda _: None,
+    fetch: weights.Progress | None = None,
+) -> Extract:
+    """Features of a video, one row every `spacing_s` seconds, from each of the named backbones.
+
+    partial: where to keep what is done, to go on from after an interruption; the caller removes it when it has kept the result.
+    progress: told the seconds of video that are done. batch_size: windows that go through the networks together (1 on a CPU,
+    16 on a GPU).
+    """
+    chosen = [find_backbone(name) for name in names]
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"the batch size is at least 1, got {batch_size}")
+    device = torch.device(device)
+    kind = choose_precision(device) if precision == "auto" else getattr(torch, precision)
+    modules = [load_backbone(backbone, device, kind, fetch) for backbone in chosen]
+    done = _Done.resume(partial, list(names))
+    size = batch_size or (16 if device.type == "cuda" else 1)
+    windows = read_segments(
+        path, spacing_s=2 * spacing_s, num_frames=NUM_FRAMES, short_side=SHORT_SIDE, stream=stream, min_share=0.0
+    )
+    saved = time.monotonic()
+    with torch.inference_mode(), _ahead(_batches(windows, done.num_windows, size)) as batches:
+        for batch in batches:
+            if not batch:  # done in an earlier run
+                continue
+            for backbone, module in zip(chosen, modules, strict=True):
+                done.rows[backbone.name].append(_run(backbone, module, batch, device))
+            done.look(batch, spacing_s)
+            progress(done.end_s)
+            if partial is not None and time.monotonic() - saved > SAVE_EVERY_S:
+                with suppress(OSError):  # a full disk must not end what it only protects
+                    done.save(partial)
+                saved = time.monotonic()
+    num = max(1, round(done.end_s / spacing_s))
+    features = {b.name: _rows_per_segment(torch.cat(done.rows[b.name]), num, b.per_frame) for b in chosen}
+    found = Extract(features, done.end_s, spacing_s, done.picture_times, done.pictures)
+    return found
+
+
+def _run(backbone: Backbone, module: nn.Module, batch: list[Segment], device: torch.device) -> Tensor:
+    """Features of a batch of windows: (windows, width), or for pictures (2 · windows, width)."""
+    dtype = next(module.parameters()).dtype
+    if backbone.per_frame:
+        at = [int((i + 0.5) * NUM_FRAMES / (2 * LOOKS)) for i in range(2 * LOOKS)]
+        frames = torch.from_numpy(np.concatenate([s.frames[at] for s in batch]))
+        found = module(backbone.prepare(frames.to(device)).to(dtype)).float().cpu().unflatten(0, (-1, LOOKS))
+        return found.softmax(2).mean(1).log() if backbone.scores else found.mean(1)
+    clips = torch.stack([backbone.prepare(torch.from_numpy(s.frames).to(device)) for s in batch])
+    return module(clips.to(dtype)).float().cpu()
+
+
+def _rows_per_segment(rows: Tensor, num: int, per_frame: bool) -> Tensor:
+    """Rows for `num` segments: as they are, or from windows of two segments by interpolation between their middles."""
+    if per_frame:
+        at = torch.arange(num).clamp_max(len(rows) - 1)
+        return rows[at].contiguous()
+    place = ((torch.arange(num) + 0.5) / 2 - 0.5).clamp(0, len(rows) - 1)  # middles of windows are 1, 3, 5 … segments in
+    low = place.floor().long()
+    return torch.lerp(rows[low], rows[(low + 1).clamp_max(len(rows) - 1)], (place - low)[:, None])
+
+
+def choose_precision(device: torch.device) -> torch.dtype:
+    """Half precision on GPUs, and on CPUs that are clearly faster with it: measured, because neither name nor flag says so."""
+    if device.type == "cuda":
+        return torch.float16
+    if device.type != "cpu":
+        return torch.float32
+    spent = {}
+    for dtype in (torch.float32, torch.float16):
+        x, weight = torch.zeros(1, 64, 28, 28, dtype=dtype), torch.zeros(64, 64, 3, 3, dtype=dtype)
+        try:
+            torch.nn.functional.conv2d(x, weight, padding=1)
+            begin = time.perf_counter()
+            for _ in range(4):
+                torch.nn.functional.conv2d(x, weight, padding=1)
+            spent[dtype] = time.perf_counter() - begin
+        except RuntimeError:  # not there on this machine
+            return torch.float32
+    return torch.float16 if spent[torch.float16] < 0.8 * spent[torch.float32] else torch.float32
+
+
+@dataclass
+class _Done:
+    """What an extraction has so far."""
+
+    rows: dict[str, list[Tensor]]
+    num_windows: int = 0
+    end_s: float = 0.0
+    every: int = 1
+    picture_times: list[float] = field(default_factory=list)
+    pictures: list[bytes] = field(default_factory=list)
+
+    @classmethod
+    def resume(cls, partial: Path | None, names: list[str]) -> _Done:
+        if partial is None or not partial.is_file():
+            return cls({name: [] for name in names})
+        try:
+            held = Extract.load(partial)
+            num = held.features.pop("windows")
+        except (InputError, KeyError):  # damaged: begin again
+            return cls({name: [] for name in names})
+        rows = {name: [value] for name, value in held.features.items()}
+        return cls(rows, int(num[0, 0]), held.duration_s, int(num[0, 1]), held.picture_times, held.pictures)
+
+    def save(self, partial: Path) -> None:
+        rows = {name: torch.cat(found) for name, found in self.rows.items()}
+        rows["windows"] = torch.tensor([[self.num_windows, self.every]])
+        Extract(rows, self.end_s, 1.0, self.picture_times, self.pictures).save(partial)
+
+    def look(self, batch: list[Segment], spacing_s: float) -> None:
+        """Count a batch, and keep some pictures of it: never more than MAX_PICTURES, evenly spread."""
+        for window in batch:
+            for half in (0, 1):
+                at = (2 * half + 1) * NUM_FRAMES // 4
+                if (2 * window.index + half) % self.every == 0 and window.times_s[at] <= window.end_s:
+                    self.picture_times.append(window.times_s[at])
+                    self.pictures.append(small_picture(window.frames[at]))
+            if len(self.pictures) > MAX_PICTURES:
+                self.every *= 2
+                self.picture_times, self.pictures = self.picture_times[::2], self.pictures[::2]
+        self.num_windows = batch[-1].index + 1
+        self.end_s = batch[-1].end_s
+
+
+def small_picture(frame: np.ndarray) -> bytes:
+    """An RGB frame as a small JPEG."""
+    from PIL import Image
+
+    image = Image.fromarray(frame)
+    image.thumbnail((PICTURE_HEIGHT * 4, PICTURE_HEIGHT))
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=70)
+    return out.getvalue()
+
+
+def _batches(windows: Iterator[Segment], skip: int, size: int) -> Iterator[list[Segment]]:
+    batch: list[Segment] = []
+    for window in windows:
+        if window.index < skip:
+            yield []
+            continue
+        batch.append(window)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+class _ahead:  # noqa: N801
+    """Iterate in a thread, a few items ahead. Leaving the block, even by an error, ends the thread; its errors come out here."""
+
+    def __init__(self, source: Iterator[Any], num: int = 4) -> None:
+        self.source = source
+        self.items: queue.Queue[Any] = queue.Queue(num)
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._fill, daemon=True)
+
+    def __enter__(self) -> Iterator[Any]:
+        self.thread.start()
+        return self._items()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        while self.thread.is_alive():
+            while not self.items.empty():
+                self.items.get_nowait()
+            self.thread.join(0.05)
+
+    def _items(self) -> Iterator[Any]:
+        while True:
+            kind, value = self.items.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+
+    def _fill(self) -> None:
+        try:
+            for item in self.source:
+                if self.stop.is_set():
+                    return
+                self._put("item", item)
+            self._put("end", None)
+        except BaseException as error:  # whatever it is belongs to the caller
+            self._put("error", error)
+
+    def _put(self, kind: str, value: Any) -> None:
+        while not self.stop.is_set():
+            try:
+                self.items.put((kind, value), timeout=0.1)
+                return
+            except queue.Full:
+                continue
