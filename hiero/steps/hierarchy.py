@@ -17,12 +17,13 @@ from hiero.steps.pieces import cut_pieces, join_pieces
 
 Method = Literal["pieces", "spectral"]
 STEP_S = 60.0  # usual length of a step where nothing is said about their number; CaptainCook4D has one every 65 s
+FEWEST = 8  # steps of the finest level, if the video has the nodes for it
 ALIKE = 0.6  # cosine of centred means above which two steps of a level are one thread
 
 
-def usual_numbers(duration_s: float) -> list[int]:
-    """Numbers of steps for three granularities, coarse to fine, from the length of a video."""
-    finest = max(1, round(duration_s / STEP_S))
+def usual_numbers(duration_s: float, num_nodes: int) -> list[int]:
+    """Numbers of steps for three granularities, coarse to fine, from the length of a video. Short videos have short steps."""
+    finest = max(1, round(duration_s / STEP_S), min(FEWEST, num_nodes // 2))
     return sorted({max(1, round(finest / 4)), max(1, round(finest / 2)), finest})
 
 
@@ -45,18 +46,20 @@ def build_hierarchy(
         raise InputError(f"nodes must be (T, D) with at least one node, got {tuple(nodes.shape)}")
     if method not in get_args(Method):
         raise InputError(f"method is one of {', '.join(get_args(Method))}, got {method}")
-    numbers = sorted(set(numbers or usual_numbers(len(nodes) * clock.spacing_s)))
+    numbers = sorted(set(numbers or usual_numbers(len(nodes) * clock.spacing_s, len(nodes))))
     if numbers[0] < 1:
         raise InputError(f"a level needs at least one step, got {numbers[0]}")
     x = nodes.detach().float().cpu().numpy()
-    shortest = max(1, round(min_s / clock.spacing_s))
+    usual_s = len(x) * clock.spacing_s / numbers[-1]
+    shortest = max(1, round(min(min_s, usual_s / 2) / clock.spacing_s))  # who asks for many steps wants short ones
     if method == "pieces":
-        finest = merge_short(x, cut_pieces(x, numbers[-1]), shortest)
+        finest = cut_pieces(x, numbers[-1], min_nodes=shortest)
     else:
         labels = spectral_cut(nodes.detach().float(), numbers[-1], kappa=kappa, random_state=random_state).cpu().numpy()
         finest = merge_short(x, [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(x)], shortest)
         numbers = [max(1, round(number / numbers[-1] * (len(finest) - 1))) for number in numbers]
-    bounds = join_pieces(x, finest, sorted(set(numbers), reverse=True))[::-1]
+    numbers = sorted({min(number, len(finest) - 1) for number in numbers}, reverse=True)  # two equal levels are one
+    bounds = join_pieces(x, finest, numbers)[::-1]
     return link([_level(x, edges, number, clock) for number, edges in enumerate(bounds)])
 
 

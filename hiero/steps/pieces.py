@@ -18,15 +18,45 @@ import numpy as np
 from hiero.errors import InputError
 
 LENGTH_PRIOR = 0.1
-MAX_NODES = 2048  # more are averaged in small groups first, so that time and memory stay bounded
+MAX_NODES = 1024  # longer videos are first cut into parts of about this length, so that time grows with the length, not its square
 
 
-def cut_pieces(x: np.ndarray, num: int, *, length_prior: float = LENGTH_PRIOR, max_nodes: int = MAX_NODES) -> list[int]:
-    """Bounds 0 = b₀ < b₁ < … < b_K = T of the best `num` pieces of x (T, D); as many as there are nodes if these are fewer."""
+def cut_pieces(
+    x: np.ndarray, num: int, *, min_nodes: int = 1, length_prior: float = LENGTH_PRIOR, max_nodes: int = MAX_NODES
+) -> list[int]:
+    """Bounds 0 = b₀ < b₁ < … < b_K = T of the best `num` pieces of x (T, D); as many as there are nodes if these are fewer.
+
+    No piece is shorter than `min_nodes`, if the video is that long; so there may be fewer. The best up to `max_nodes`. A longer
+    video is cut into parts, seen in small groups of nodes, and each part into its share.
+    """
     _check(x, num)
-    rows, bounds = _thin(_unit(x), max_nodes)
-    num = min(num, len(rows))
+    x, num = _unit(x), min(num, max(1, len(x) // min_nodes))
+    parts = -(-len(x) // max_nodes)
+    if parts == 1 or num <= parts:
+        return _best_cut(*_thin(x, max_nodes), num, length_prior, min_nodes)
+    bounds = _best_cut(*_thin(x, max_nodes), parts, 1.0)  # a strong belief, so that no part is much longer than the others
+    out = [0]
+    for (start, end), share in zip(pairwise(bounds), _shares(np.diff(bounds), num, min_nodes), strict=True):
+        out += [start + b for b in _best_cut(*_thin(x[start:end], 4 * max_nodes), share, length_prior, min_nodes)[1:]]
+    return out
+
+
+def _shares(lengths: np.ndarray, num: int, min_nodes: int) -> list[int]:
+    """Share `num` among parts by their length, at least one each and as many as fit; largest remainders first."""
+    exact = lengths * num / lengths.sum()
+    most = np.maximum(1, lengths // min_nodes)
+    shares = np.clip(np.floor(exact).astype(int), 1, most)
+    while shares.sum() != np.clip(num, len(lengths), most.sum()):
+        step = 1 if shares.sum() < num else -1
+        gap = np.where((shares + step >= 1) & (shares + step <= most), (exact - shares) * step, -np.inf)
+        shares[int(gap.argmax())] += step
+    return shares.tolist()
+
+
+def _best_cut(rows: np.ndarray, bounds: np.ndarray, num: int, length_prior: float, min_nodes: int = 1) -> list[int]:
     cost = _costs(rows, np.diff(bounds), num, length_prior)
+    if num > 1 and min_nodes > 1:
+        cost = np.where(bounds[None, :] - bounds[:, None] >= min_nodes, cost, np.inf)
     best = cost[0]
     back = []
     for _ in range(num - 1):
@@ -43,14 +73,23 @@ def join_pieces(x: np.ndarray, bounds: list[int], nums: list[int]) -> list[list[
     """Coarser cuts by joining neighbours, the cheapest join first. nums descending → bounds for each, each a part of the last."""
     x = _unit(x)
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])
+
+    def price(i: int) -> float:
+        """Ward: what it costs to join the pieces on both sides of bound i."""
+        a, b, c = bounds[i - 1 : i + 2]
+        gap = (total[b] - total[a]) / (b - a) - (total[c] - total[b]) / (c - b)
+        return (b - a) * (c - b) / (c - a) * float(gap @ gap)
+
     bounds, out = list(bounds), []
+    prices = [price(i) for i in range(1, len(bounds) - 1)]
     for num in nums:
         while len(bounds) - 1 > max(1, num):
-            gains = []
-            for a, b, c in zip(bounds, bounds[1:], bounds[2:], strict=False):
-                left, right = (total[b] - total[a]) / (b - a), (total[c] - total[b]) / (c - b)
-                gains.append((b - a) * (c - b) / (c - a) * float(((left - right) ** 2).sum()))  # Ward: what the join costs
-            bounds.pop(int(np.argmin(gains)) + 1)
+            i = int(np.argmin(prices)) + 1
+            bounds.pop(i)
+            prices.pop(i - 1)
+            for j in (i - 1, i):  # the bounds on either side of the joined piece
+                if 0 < j < len(bounds) - 1:
+                    prices[j - 1] = price(j)
         out.append(list(bounds))
     return out
 

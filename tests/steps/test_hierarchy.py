@@ -71,10 +71,22 @@ def test_short_runs_go_to_the_neighbour_they_are_like():
 
 
 def test_default_numbers_grow_with_the_video():
-    assert usual_numbers(10) == [1]
-    assert usual_numbers(16 * 60) == [4, 8, 16]
-    assert usual_numbers(3600) == [15, 30, 60]
+    assert usual_numbers(1, 1) == [1]
+    assert usual_numbers(16, 16) == [2, 4, 8]
+    assert usual_numbers(16 * 60, 960) == [4, 8, 16]
+    assert usual_numbers(3600, 3600) == [15, 30, 60]
     assert len(build_hierarchy(torch.randn(900, 4), SECONDS)) == 3
+
+
+def test_more_steps_than_fit():
+    """One node is the shortest, and no two levels are the same. Where few are asked for, none is under two seconds."""
+    nodes = torch.randn(50, 4)
+    assert [len(level) for level in build_hierarchy(nodes, SECONDS, [5, 25, 40, 900])] == [5, 25, 40, 50]
+    assert [len(level) for level in build_hierarchy(nodes[:7], SECONDS, [4, 8, 16])] == [4, 7]
+    assert [len(level) for level in build_hierarchy(nodes[:1], SECONDS, [4])] == [1]
+    for seed in range(5):
+        (level,) = build_hierarchy(torch.randn(50, 4, generator=torch.Generator().manual_seed(seed)), SECONDS, [12])
+        assert min(step.end_s - step.start_s for step in level) >= 2
 
 
 def test_one_thread_when_all_is_alike():

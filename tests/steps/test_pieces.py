@@ -23,15 +23,17 @@ def stretches(seed=0, lengths=(30, 12, 25, 8, 40), noise=0.4, width=16):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 1.0]))
-def test_no_cut_is_better(num_nodes, num, seed, prior):
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 1.0]), st.integers(1, 3))
+def test_no_cut_is_better(num_nodes, num, seed, prior, shortest):
     """Against every way to cut a short video."""
     x = np.random.default_rng(seed).standard_normal((num_nodes, 3))
-    found = cut_pieces(x, num, length_prior=prior)
+    found = cut_pieces(x, num, length_prior=prior, min_nodes=shortest)
     assert found[0] == 0
     assert found[-1] == num_nodes
-    assert len(found) - 1 == min(num, num_nodes)
-    every = [[0, *inner, num_nodes] for inner in combinations(range(1, num_nodes), min(num, num_nodes) - 1)]
+    num = min(num, max(1, num_nodes // shortest))
+    assert len(found) - 1 == num
+    every = [[0, *inner, num_nodes] for inner in combinations(range(1, num_nodes), num - 1)]
+    every = [bounds for bounds in every if num == 1 or min(np.diff(bounds)) >= shortest]
     best = min(piece_cost(x, bounds, prior) for bounds in every)
     assert piece_cost(x, found, prior) == pytest.approx(best, abs=1e-6)
 
@@ -95,3 +97,51 @@ def test_bad_input():
         cut_pieces(np.zeros((3, 3)), 0)
     with pytest.raises(InputError, match="finite"):
         cut_pieces(np.full((3, 3), np.nan), 2)
+
+
+def slow_joins(x, bounds, nums):
+    """Every join priced anew each time."""
+    x = x - x.mean(0)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    bounds, out = list(bounds), []
+    for num in nums:
+        while len(bounds) - 1 > max(1, num):
+            prices = []
+            for a, b, c in zip(bounds, bounds[1:], bounds[2:], strict=False):
+                prices.append((b - a) * (c - b) / (c - a) * ((x[a:b].mean(0) - x[b:c].mean(0)) ** 2).sum())
+            bounds.pop(int(np.argmin(prices)) + 1)
+        out.append(list(bounds))
+    return out
+
+
+@given(st.integers(2, 30), st.integers(0, 1000))
+def test_joins_one_by_one(num_nodes, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((num_nodes, 4))
+    inner = np.unique(rng.integers(1, num_nodes, 10)).tolist()
+    nums = sorted({len(inner) + 1, max(1, len(inner) // 2), 1}, reverse=True)
+    assert join_pieces(x, [0, *inner, num_nodes], nums) == slow_joins(x, [0, *inner, num_nodes], nums)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 400), st.integers(1, 200), st.integers(0, 100), st.integers(1, 3))
+def test_parts_of_a_long_video_add_up(num_nodes, num, seed, shortest):
+    x = np.random.default_rng(seed).standard_normal((num_nodes, 3))
+    bounds = cut_pieces(x, num, max_nodes=50, min_nodes=shortest)
+    if shortest > 1:
+        assert len(bounds) == 2 or min(np.diff(bounds)) >= shortest
+        assert len(bounds) - 1 <= num
+        return
+    assert bounds[0] == 0
+    assert bounds[-1] == num_nodes
+    assert all(a < b for a, b in pairwise(bounds))
+    assert len(bounds) - 1 == min(num, num_nodes)
+
+
+def test_steps_of_a_long_video_are_found():
+    lengths = tuple(np.random.default_rng(1).integers(20, 90, 80).tolist())
+    x, bounds = stretches(2, lengths=lengths, noise=0.3)
+    found = cut_pieces(x, 80)
+    assert len(x) > 3 * 1024
+    near = [min(abs(b - f) for f in found) <= 2 for b in bounds]
+    assert np.mean(near) > 0.9
