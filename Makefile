@@ -12,11 +12,11 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[video,text,train,dev,docs]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[video,text,train,export,dev,docs]"
 	touch $(READY)
 
 demo: setup
-	$(BIN)/python -m examples.demo
+	$(BIN)/python -m examples.demo out/demo $(VIDEO)
 
 test: setup
 	$(BIN)/python -m pytest -n auto

@@ -1,7 +1,9 @@
 """hiero: hours of first-person video in, a searchable hierarchy of what was done out; no labels needed.
 
     >>> import hiero
-    >>> model = hiero.HiERO.from_pretrained("path/to/model")        # doctest: +SKIP
+    >>> engine = hiero.load()                                        # doctest: +SKIP
+    >>> video = engine.read("kitchen.mp4")                           # doctest: +SKIP
+    >>> video.ask("cut the onion")                                   # doctest: +SKIP
 
 Names load on first use, so that `import hiero` stays light.
 """
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from hiero.config import ModelConfig as ModelConfig
     from hiero.data.batch import collate as collate
     from hiero.data.features import read_features as read_features
+    from hiero.engine import Engine as Engine
+    from hiero.engine import Video as Video
+    from hiero.engine import load as load
     from hiero.errors import InputError as InputError
     from hiero.model.embed import embed_features as embed_features
     from hiero.model.hiero import HiERO as HiERO
@@ -29,12 +34,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "Behaviour": "hiero.config",
     "Clock": "hiero.records",
+    "Engine": "hiero.engine",
     "HiERO": "hiero.model.hiero",
     "InputError": "hiero.errors",
     "LossConfig": "hiero.config",
     "ModelConfig": "hiero.config",
+    "Video": "hiero.engine",
     "collate": "hiero.data.batch",
     "embed_features": "hiero.model.embed",
+    "load": "hiero.engine",
     "read_features": "hiero.data.features",
     "read_released": "hiero.model.released",
     "spectral_cut": "hiero.model.spectral",

@@ -30,6 +30,17 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
 def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
     """Write a safetensors file whole or not at all; a full disk is an OSError like anywhere else."""
     from safetensors import SafetensorError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from hiero.errors import InputError
 
@@ -78,3 +79,57 @@ class Step:
     background: bool = False
     label: str | None = None
     score: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id, "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "thread": self.thread,
+            "label": self.label, "score": None if self.score is None else round(self.score, 4), "parent": self.parent,
+            "children": list(self.children), "background": self.background,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """All levels of a video's steps, coarse to fine."""
+
+    video: str
+    model: str
+    duration_s: float
+    levels: tuple[tuple[Step, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "version": 1, "video": self.video, "model": self.model, "duration_s": round(self.duration_s, 3),
+            "levels": [{"level": i, "steps": [step.to_dict() for step in level]} for i, level in enumerate(self.levels)],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Match:
+    """A stretch of a video that may be what a text says."""
+
+    start_s: float
+    end_s: float
+    score: float
+
+    def to_dict(self) -> dict[str, float]:
+        return {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Where a query happens, best first. `present`: how likely it is in the video at all."""
+
+    query: str
+    present: float
+    matches: tuple[Match, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"query": self.query, "present": round(self.present, 4), "matches": [match.to_dict() for match in self.matches]}
+
+
+def clock_text(seconds: float) -> str:
+    """m:ss, or h:mm:ss from an hour on."""
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

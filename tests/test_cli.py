@@ -185,3 +185,122 @@ def test_pack(tmp_path):
 def test_help_shows_examples():
     assert "hiero embed kitchen.pt" in hiero("embed", "--help").stdout
     assert "import-checkpoint" in hiero("--help").stdout
+
+
+# Videos
+
+
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory) -> Path:
+    """Class scores of three minutes with four activities."""
+    import numpy as np
+
+    from hiero import weights
+    from hiero.errors import InputError
+
+    try:
+        weights.get("minilm")
+    except InputError as error:
+        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    rng = np.random.default_rng(0)
+    looks = np.repeat(rng.normal(0, 2, (4, 400)), 45, axis=0)
+    path = tmp_path_factory.mktemp("videos") / "kitchen.npy"
+    np.save(path, (looks + rng.normal(0, 1, looks.shape)).astype(np.float32))
+    return path
+
+
+def schema(name):
+    import json
+
+    import hiero as package
+
+    return json.loads((Path(package.__file__).parent / "assets" / "schemas" / f"{name}.json").read_text())
+
+
+def test_json_documents_follow_their_schemas(kitchen, tmp_path):
+    import json
+
+    jsonschema = pytest.importorskip("jsonschema")
+    (tmp_path / "labels.txt").write_text("wash the dishes\n\ncut the onion\nmake tea\n", encoding="utf-8")
+    steps = json.loads(hiero("steps", kitchen, "--json", "-k", "2,4").stdout)
+    jsonschema.validate(steps, schema("steps"))
+    assert [len(level["steps"]) for level in steps["levels"]] == [2, 4]
+    ask = json.loads(hiero("ask", kitchen, "cut the onion", "make tea", "--json").stdout)
+    jsonschema.validate(ask, schema("ask"))
+    assert [answer["query"] for answer in ask["queries"]] == ["cut the onion", "make tea"]
+    label = json.loads(hiero("label", kitchen, "--labels", tmp_path / "labels.txt", "--json").stdout)
+    jsonschema.validate(label, schema("label"))
+    assert {step["label"] for step in label["steps"]} <= {"wash the dishes", "cut the onion", "make tea"}
+    del ask["queries"][0]["matches"][0]["score"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(ask, schema("ask"))
+
+
+def test_a_folder_of_outputs(kitchen, tmp_path):
+    pytest.importorskip("pyarrow")
+    out = hiero("steps", kitchen, "-k", "2,4", "-o", tmp_path / "out", "--export", "all").stdout
+    assert "kitchen.npy: 3:00, 2, 4 steps" in out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {
+        "steps.json",
+        "report.html",
+        "chapters.vtt",
+        "steps.srt",
+        "chapters.ffmeta",
+        "chapters.txt",
+        "steps.otio",
+        "steps.edl",
+    } <= names
+    assert {"steps.eaf", "steps.csv", "steps.parquet", "activitynet.json", "labelstudio.json", "coco.json"} <= names
+    assert not any(name.startswith(".") for name in names)
+
+
+def test_labels_are_shown_as_they_are(kitchen, tmp_path):
+    """Brackets mean something to the library that draws the table."""
+    (tmp_path / "labels.txt").write_text("[/b] fry [the] onion\n")
+    assert "[/b] fry [the] onion" in hiero("steps", kitchen, "--labels", tmp_path / "labels.txt", "-k", "2").stdout
+    assert "[/b] fry [the] onion" in hiero("label", kitchen, "--labels", tmp_path / "labels.txt").stdout
+    done = hiero("steps", kitchen, "-k", "500")
+    assert "-k asked for 500" in done.stderr
+
+
+def test_tables_and_order(kitchen):
+    out = hiero("ask", kitchen, "cut the onion", "-n", 2).stdout
+    assert out.startswith("cut the onion")
+    assert 2 <= len(out.strip().splitlines()) <= 3
+    out = hiero("ask", kitchen, "wash", "cut", "--in-order").stdout
+    assert len([line for line in out.splitlines() if ":" in line]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ask", "{v}"], "say what to look for"),
+        (["ask", "{v}", "tea", "-n", "0"], "-n is at least 1"),
+        (["steps", "{v}", "-k", "4,x"], "-k takes numbers separated by commas"),
+        (["steps", "{v}", "-k", "0"], "from 1 on"),
+        (["steps", "{v}", "--export", "vtt"], "--export needs a folder"),
+        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export knows vtt"),
+        (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
+        (["steps", "{v}", "--threads", "0"], "--threads is at least 1"),
+        (["label", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
+        (["steps", "/nowhere/kitchen.mp4"], "no such file"),
+        (["steps", "{v}", "--model", "/nowhere"], "no such model folder"),
+    ],
+)
+def test_mistakes_about_videos_get_one_clear_line(kitchen, arguments, message):
+    done = hiero(*[part.replace("{v}", str(kitchen)) for part in arguments], check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_a_broken_or_strange_video_is_said(tmp_path):
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "text.mp4").write_text("this is no video")
+    for name in ("empty.mp4", "text.mp4"):
+        done = hiero("steps", tmp_path / name, check=False)
+        assert done.returncode == 2
+        assert name in done.stderr
+        assert "Traceback" not in done.stderr

