@@ -4,6 +4,7 @@
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
     python -m benchmarks.captaincook4d table WORK
     python -m benchmarks.captaincook4d procedure WORK --kinds k400 --model MODEL    steps with their true number: F1 and IoU
+    python -m benchmarks.captaincook4d words WORK --model MODEL --dev-model MODEL   what class names add; "not in this video"
 
 Step texts, spread over their spans every 4 s, are the narrations. One recipe in six is never trained on ("unseen recipes");
 of the other recipes one recording in seven is not ("seen recipes"). Zero-shot grounding of each step's text in its recording:
@@ -33,9 +34,13 @@ from torch.nn import functional as F
 from hiero import Clock, HiERO, embed_features, spectral_cut
 from hiero.bench.metrics import grounding_recall, procedure_scores
 from hiero.data.store import FeatureStore, pack
+from hiero.engine import WEIGHTS
 from hiero.files import load_tensors, save_tensors
 from hiero.steps.ground import ground
+from hiero.steps.order import align_in_order
 from hiero.steps.pieces import cut_pieces, piece_labels
+from hiero.steps.spans import candidate_spans, rank_spans
+from hiero.steps.words import ClassEvidence, OwnEvidence, fit, presence_statistics
 from hiero.text.encoders import encode_texts
 from hiero.training.run import train_from_files
 
@@ -72,6 +77,8 @@ def split(annotations: dict, recordings: list[str], part: str) -> dict[str, list
                 out[PARTS[0] if share(salt + recording) < 1 / 7 else "train"].append(recording)
         return out
 
+    if part == "all":
+        return {"train": sorted(recordings), PARTS[0]: [], PARTS[1]: []}
     found = once(sorted(recordings), "test ")
     return found if part == "test" else once(found["train"], "dev ")
 
@@ -167,6 +174,8 @@ def train_one(work: Path, kind: str, variant: str, seed: int, part: str, device:
         work / kind / "store", work / kind / "narrations.csv", out / "model", settings=all_settings, validation_share=0.0,
         skip=skip, capture=False, text_cache=work / "text", device=device,
     )  # fmt: skip
+    if part == "all":
+        return
     scores = {name: score_model(work, out / "model", store, annotations, parts[name], device) for name in PARTS}
     (out / "scores.json").write_text(json.dumps(scores))
     print(
@@ -175,15 +184,18 @@ def train_one(work: Path, kind: str, variant: str, seed: int, part: str, device:
         variant,
         *settings,
         seed,
-        {name: [round(100 * v, 1) for v in found] for name, found in scores.items()},
+        {name: {way: [round(100 * v, 1) for v in row] for way, row in found.items()} for name, found in scores.items()},
         flush=True,
     )
 
 
-def score_model(work: Path, folder: Path, store: FeatureStore, annotations: dict, names: list[str], device: str) -> list[float]:
-    """R1@.3, R5@.3, R1@.5, R5@.5."""
+def score_model(
+    work: Path, folder: Path, store: FeatureStore, annotations: dict, names: list[str], device: str
+) -> dict[str, list[float]]:
+    """R1@.3, R5@.3, R1@.5, R5@.5 with the paper's runs of threads, and with spans as `hiero ask` ranks them."""
     model = HiERO.from_pretrained(folder).to(device)
-    predicted, truth = [], []
+    predicted: dict[str, list[np.ndarray]] = {"threads": [], "spans": []}
+    truth = []
     for name in names:
         nodes = F.normalize(embed_features(model, store.read(name), CLOCK, [0])["projected0"], dim=-1)
         texts = [step["text"] for step in annotations[name]["steps"]]
@@ -191,9 +203,12 @@ def score_model(work: Path, folder: Path, store: FeatureStore, annotations: dict
             queries = model.embed_text(encode_texts(texts, cache=work / "text").float().to(device)).cpu()
         runs, scores = ground(nodes, queries, num_threads=NUM_THREADS, kappa=KAPPA, min_nodes=MIN_NODES)
         spans = torch.stack([runs.start, runs.end], 1).numpy() * CLOCK.spacing_s
-        predicted += [spans[order[:5]] for order in scores.argsort(1, descending=True).numpy()]
+        predicted["threads"] += [spans[order[:5]] for order in scores.argsort(1, descending=True).numpy()]
+        spans = candidate_spans(nodes.numpy(), CLOCK.spacing_s)
+        ranked = rank_spans((queries @ nodes.mT).numpy(), spans, CLOCK.spacing_s)
+        predicted["spans"] += [spans[places] * CLOCK.spacing_s for places, _ in ranked]
         truth += [[step["start_s"], step["end_s"]] for step in annotations[name]["steps"]]
-    return grounding_recall(predicted, np.array(truth)).flatten().tolist()
+    return {way: grounding_recall(found, np.array(truth)).flatten().tolist() for way, found in predicted.items()}
 
 
 def score_untrained(work: Path, kind: str, annotations: dict, names: list[str], num_windows: int = 20) -> list[float]:
@@ -254,7 +269,8 @@ def table(work: Path, part: str) -> None:
         rows = {"no training": [[score_untrained(work, kind, annotations, parts[name]) for name in PARTS]]}
         for variant in VARIANTS:
             files = sorted((work / "runs" / part / kind / variant.replace(" ", "-")).glob("*/scores.json"))
-            rows[variant] = [[json.loads(file.read_text())[name] for name in PARTS] for file in files]
+            for way in ("threads", "spans"):
+                rows[f"{variant}, {way}"] = [[json.loads(file.read_text())[name][way] for name in PARTS] for file in files]
         for name, runs in rows.items():
             if runs:
                 values = 100 * np.array(runs).reshape(len(runs), -1)
@@ -300,9 +316,74 @@ def procedure(work: Path, kind: str, model_folder: Path, part: str) -> None:
         print(f"| {way} | " + " | ".join(f"{value:.1f}" for row in rows for value in row) + " |")
 
 
+def words(work: Path, model_folder: Path, development: Path) -> None:
+    """What class names add to the model's own words, and how well "not in this video" is known: fitted on dev, shown on test.
+
+    A text that is not there is one of another recipe's steps, as many as there are steps.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
+    annotations = json.loads((work / "annotations.json").read_text())
+    store = FeatureStore(work / "k400" / "store")
+    names = encode_texts(class_names(), cache=work / "text").float().numpy()
+    recipes: dict[str, set[str]] = {}
+    for about in annotations.values():
+        for step in about["steps"]:
+            recipes.setdefault(step["text"], set()).add(about["recipe"])
+    vectors = dict(zip(recipes, encode_texts(list(recipes), cache=work / "text").float(), strict=True))
+
+    def look(folder: Path, part: str) -> tuple[dict[str, dict[str, list]], list, list]:
+        model = HiERO.from_pretrained(folder)
+        rng = np.random.default_rng(0)
+        found: dict[str, dict[str, list]] = {
+            name: {"model": [], "class names": [], "both": [], "both, in order": [], "truth": []} for name in PARTS
+        }
+        statistics, present = [], []
+        for name, recordings in split(annotations, list(store), part).items():
+            for recording in recordings if name in PARTS else []:
+                scores = store.read(recording)
+                nodes = F.normalize(embed_features(model, scores, CLOCK, [0])["projected0"], dim=-1).numpy()
+                steps = annotations[recording]["steps"]
+                absent = [text for text, where in recipes.items() if annotations[recording]["recipe"] not in where]
+                texts = [step["text"] for step in steps] + list(rng.choice(absent, len(steps), replace=False))
+                queries = torch.stack([vectors[text] for text in texts])
+                with torch.no_grad():
+                    own = model.embed_text(queries).numpy()
+                seen = ClassEvidence(scores.softmax(1).numpy(), names, *WEIGHTS["i3d-k400"])
+                parts = {"model": [OwnEvidence(nodes, 1.0)], "class names": [seen], "both": [OwnEvidence(nodes, 1.0), seen]}
+                spans = candidate_spans(nodes, CLOCK.spacing_s)
+                for way, evidence in parts.items():
+                    similarity = fit(evidence, queries.numpy(), own)
+                    ranked = rank_spans(similarity, spans, CLOCK.spacing_s)
+                    found[name][way] += [spans[places].astype(float) for places, _ in ranked[: len(steps)]]
+                order = np.argsort([step["start_s"] for step in steps], kind="stable")
+                stretches = dict(zip(order.tolist(), align_in_order(similarity[order]), strict=True))
+                found[name]["both, in order"] += [np.array([stretches[i]], dtype=float) for i in range(len(steps))]
+                statistics += list(presence_statistics(similarity, spans, [places[0] for places, _ in ranked]))
+                present += [1] * len(steps) + [0] * len(steps)
+                found[name]["truth"] += [[step["start_s"], step["end_s"]] for step in steps]
+        return found, statistics, present
+
+    _, x, y = look(development, "dev")
+    fitted = LogisticRegression(C=100.0).fit(np.array(x), y)
+    print(f"fitted on dev: PRESENCE = {[round(float(v), 1) for v in (*fitted.coef_[0], fitted.intercept_[0])]}")
+    found, x, y = look(model_folder, "test")
+    print("| | " + " | ".join(f"{name}: R1@.3 | R5@.3 | R1@.5 | R5@.5" for name in PARTS) + " |\n" + "|---" * 9 + "|")
+    for way in ("model", "class names", "both", "both, in order"):
+        cells = [100 * grounding_recall(found[name][way], np.array(found[name]["truth"])).flatten() for name in PARTS]
+        print(f"| {way} | " + " | ".join(f"{v:.1f}" for row in cells for v in row) + " |")
+    said, truth = fitted.predict_proba(np.array(x))[:, 1], np.array(y)
+    print(f"in the video or not, test: AUC {roc_auc_score(truth, said):.3f}; said → true share (of queries)")
+    for low in np.arange(0, 1, 0.2):
+        here = (said >= low) & (said < low + 0.2)
+        if here.any():
+            print(f"  {low:.1f}-{low + 0.2:.1f} → {truth[here].mean():.2f} ({here.sum()})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["prepare", "train", "one", "table", "procedure"])
+    parser.add_argument("what", choices=["prepare", "train", "one", "table", "procedure", "words"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--source", type=Path, default=Path("../shared/captaincook4d"))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
@@ -310,9 +391,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many; with `one`, which")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--part", choices=["dev", "test"], default="test")
+    parser.add_argument("--part", choices=["dev", "test", "all"], default="test")
     parser.add_argument("--set", action="append", default=[], help="settings of hiero train")
-    parser.add_argument("--model", type=Path, help="for `procedure`: a trained model's folder")
+    parser.add_argument("--model", type=Path, help="for `procedure` and `words`: a folder trained without the test recordings")
+    parser.add_argument("--dev-model", type=Path, help="for `words`: one trained without the development recordings too")
     args = parser.parse_args()
     if args.what == "prepare":
         prepare(args.work, args.source)
@@ -323,6 +405,9 @@ def main() -> None:
     elif args.what == "procedure":
         unpack(args.work, args.kinds[0])
         procedure(args.work, args.kinds[0], args.model, args.part)
+    elif args.what == "words":
+        unpack(args.work, "k400")
+        words(args.work, args.model, args.dev_model)
     else:
         table(args.work, args.part)
 

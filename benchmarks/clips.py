@@ -1,0 +1,93 @@
+"""Words on real pictures: short clips joined with cuts, and whether captions find their clip.
+
+    python -m benchmarks.clips ../shared/clips
+
+What each part of the evidence finds alone, and all together as `hiero ask` has it. Few clips, so this is a check, not a score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from hiero.engine import CLASS_NAMES, load
+from hiero.steps.spans import rank_spans
+from hiero.steps.words import OwnEvidence, fit
+
+CAPTIONS = {
+    "frying": [
+        "frying food in a pan", "a person cooks in a frying pan", "frying", "cooking food on the stove", "stirring food in a pan",
+    ],
+    "blender": [
+        "preparing a sauce in a blender", "a chef makes a sauce with a blender", "blending", "using a blender",
+        "making a smoothie in a mixer", "chef preparing a sauce in a blender",
+    ],
+    "dough": ["kneading dough", "hands knead dough on a table", "hands of a baker kneading a dough", "making bread dough"],
+    "loaf": [
+        "cutting a loaf of bread into slices", "a baker slices bread with a knife", "slicing bread",
+        "pastry chef cutting a loaf into slices", "cutting bread",
+    ],
+}  # fmt: skip
+
+
+def join_clips(clips: list[Path], path: Path, width: int = 480, height: int = 270, rate: int = 25) -> list[float]:
+    """Write the clips one after the other; where each begins, and the end."""
+    import av
+
+    ends = [0.0]
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("mpeg4", rate=rate)
+        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = width, height, "yuv420p", 4_000_000
+        for clip in clips:
+            with av.open(str(clip)) as held:
+                frames = [
+                    (float(f.pts * f.time_base), f.reformat(width, height, "rgb24").to_ndarray()) for f in held.decode(video=0)
+                ]
+            times = np.array([time_s for time_s, _ in frames]) - frames[0][0]
+            num = int((times[-1] + np.median(np.diff(times))) * rate)
+            for i in range(num):
+                shown = max(0, int(np.searchsorted(times, i / rate, side="right")) - 1)
+                for packet in stream.encode(av.VideoFrame.from_ndarray(frames[shown][1], "rgb24")):
+                    out.mux(packet)
+            ends.append(ends[-1] + num / rate)
+        for packet in stream.encode():
+            out.mux(packet)
+    return ends
+
+
+def find_clips(folder: Path) -> list[Path]:
+    """The clips that CAPTIONS are about, in that order."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".mp4", ".gif"))
+    return [next(path for path in files if name in path.name) for name in CAPTIONS]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        joined = Path(folder) / "joined.mp4"
+        ends = join_clips(find_clips(args.folder), joined)
+        video = load(backbone="default").read(joined, cache=False)
+    found = next(level for level in video.steps().levels if len(level) == len(CAPTIONS))
+    print(f"joins at {ends[1:-1]}, steps begin at {[step.start_s for step in found[1:]]}")
+    captions = [caption for group in CAPTIONS.values() for caption in group]
+    which = np.repeat(np.arange(len(CAPTIONS)), [len(group) for group in CAPTIONS.values()])
+    texts = video.engine.encode(captions)
+    parts = {"model": [OwnEvidence(video.nodes, 1.0)]}
+    parts |= {name: [part] for name, part in zip(CLASS_NAMES, video.evidence[1:], strict=True)}
+    parts["all"] = video.evidence
+    print(f"| | {' | '.join(CAPTIONS)} | all captions |\n" + "|---" * (len(CAPTIONS) + 2) + "|")
+    for name, evidence in parts.items():
+        ranked = rank_spans(fit(evidence, *texts), video.spans, video.clock.spacing_s)
+        middle = np.array([video.spans[places[0]].mean() for places, _ in ranked])
+        right = np.searchsorted(ends, middle, side="right") - 1 == which
+        cells = [f"{right[which == i].sum()} of {(which == i).sum()}" for i in range(len(CAPTIONS))]
+        print(f"| {name} | {' | '.join(cells)} | {right.sum()} of {len(right)} |")
+
+
+if __name__ == "__main__":
+    main()
