@@ -113,7 +113,7 @@ def extract(
                 continue
             for backbone, module in zip(chosen, modules, strict=True):
                 done.rows[backbone.name].append(_run(backbone, module, batch, device))
-            done.look(batch, spacing_s)
+            done.look(batch)
             progress(done.end_s)
             if partial is not None and time.monotonic() - saved > SAVE_EVERY_S:
                 with suppress(OSError):  # a full disk must not end what it only protects
@@ -121,8 +121,7 @@ def extract(
                 saved = time.monotonic()
     num = max(1, round(done.end_s / spacing_s))
     features = {b.name: _rows_per_segment(torch.cat(done.rows[b.name]), num, b.per_frame) for b in chosen}
-    found = Extract(features, done.end_s, spacing_s, done.picture_times, done.pictures)
-    return found
+    return Extract(features, done.end_s, spacing_s, done.picture_times, done.pictures)
 
 
 def _run(backbone: Backbone, module: nn.Module, batch: list[Segment], device: torch.device) -> Tensor:
@@ -132,9 +131,12 @@ def _run(backbone: Backbone, module: nn.Module, batch: list[Segment], device: to
         at = [int((i + 0.5) * NUM_FRAMES / (2 * LOOKS)) for i in range(2 * LOOKS)]
         frames = torch.from_numpy(np.concatenate([s.frames[at] for s in batch]))
         found = module(backbone.prepare(frames.to(device)).to(dtype)).float().cpu().unflatten(0, (-1, LOOKS))
-        return found.softmax(2).mean(1).log() if backbone.scores else found.mean(1)
+        return found.softmax(2).mean(1).clamp_min(1e-8).log() if backbone.scores else found.mean(1)
     clips = torch.stack([backbone.prepare(torch.from_numpy(s.frames).to(device)) for s in batch])
-    return module(clips.to(dtype)).float().cpu()
+    found = module(clips.to(dtype)).float().cpu()
+    if dtype == torch.float16 and not torch.isfinite(found).all():  # beyond what half precision holds
+        found = module.float()(clips).float().cpu()
+    return found
 
 
 def _rows_per_segment(rows: Tensor, num: int, per_frame: bool) -> Tensor:
@@ -195,7 +197,7 @@ class _Done:
         rows["windows"] = torch.tensor([[self.num_windows, self.every]])
         Extract(rows, self.end_s, 1.0, self.picture_times, self.pictures).save(partial)
 
-    def look(self, batch: list[Segment], spacing_s: float) -> None:
+    def look(self, batch: list[Segment]) -> None:
         """Count a batch, and keep some pictures of it: never more than MAX_PICTURES, evenly spread."""
         for window in batch:
             for half in (0, 1):

@@ -119,6 +119,17 @@ def test_errors_come_out_and_no_thread_stays(make, known, tmp_path):
     assert threading.active_count() == before
 
 
+def test_what_half_precision_cannot_hold_is_done_again(make, known, monkeypatch):
+    class Large(Brightness):
+        def forward(self, x):
+            return super().forward(x) * 1000
+
+    large = Large().half()
+    monkeypatch.setattr(module, "load_backbone", lambda *_: large)
+    found = extract(make("v.mp4", [200] * 40), ["motion"])
+    np.testing.assert_allclose(found.features["motion"][:, 0], 200_000, rtol=0.03)
+
+
 def test_pictures_are_thinned(make, known, monkeypatch):
     monkeypatch.setattr(module, "MAX_PICTURES", 4)
     found = extract(make("v.mp4", [50] * 160), ["picture"])
