@@ -140,11 +140,11 @@ def get(name: str, progress: Progress | None = None, *, source: Path | None = No
     """The folder of the weights, fetched now if they are not there. `source`: a folder or archive to take them from instead."""
     weights = _known(name)
     progress = progress or Progress()
-    if (found := find(name)) is not None:
-        return found
     folder = home() / "weights" / name
+    if source is None and (found := find(name)) is not None:
+        return found
     folder.mkdir(parents=True, exist_ok=True)
-    if source is not None:
+    if source is not None:  # brought by hand: in place of what is there
         _take_all(weights, source, folder)
         return folder
     with _alone(folder):

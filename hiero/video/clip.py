@@ -76,8 +76,14 @@ def _vectors(found: Any) -> Tensor:
     return found if isinstance(found, Tensor) else found.pooler_output
 
 
-@functools.lru_cache(1)
 def _load(folder: Path) -> Any:
+    """The model in a folder; read again only when its weights were replaced."""
+    file = folder / "model.safetensors"
+    return _load_once(folder, file.stat().st_mtime_ns if file.is_file() else 0)
+
+
+@functools.lru_cache(1)
+def _load_once(folder: Path, _: int) -> Any:
     try:
         import transformers
         from transformers import AutoModel

@@ -70,3 +70,17 @@ def test_a_video_is_asked_without_a_graph(folder, tmp_path, monkeypatch, make):
 def test_not_a_joint_model(tmp_path):
     with pytest.raises(InputError, match="not a CLIP"):
         clip.load_images(tmp_path)
+
+
+def test_other_weights_take_the_place_of_the_first(folder, tmp_path, monkeypatch, make):
+    """Brought by hand, they replace what is there, and what the old ones computed is not used any more."""
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    path, model = folder
+    weights.get("clip-vit-b32", source=path)
+    video = make("v.mp4", [20] * 40 + [220] * 40)
+    before = load().read(video).nodes
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    model.save_pretrained(path)
+    weights.get("clip-vit-b32", source=path)
+    assert not torch.allclose(torch.from_numpy(before), torch.from_numpy(load().read(video).nodes), atol=1e-3)
