@@ -33,8 +33,9 @@ from torch.nn import functional as F
 
 from hiero import Clock, HiERO, embed_features, spectral_cut
 from hiero.bench.metrics import grounding_recall, procedure_scores
+from hiero.cli.videos import UNLIKELY
 from hiero.data.store import FeatureStore, pack
-from hiero.engine import WEIGHTS
+from hiero.engine import WEIGHTS, class_names
 from hiero.files import load_tensors, save_tensors
 from hiero.steps.ground import ground
 from hiero.steps.order import align_in_order
@@ -128,7 +129,7 @@ def prepare(work: Path, source: Path) -> None:
         )
         save_tensors(work / f"{kind}.safetensors", small)
         print(f"{kind}: {len(features)} recordings, {100 * kept:.1f} % of the variance kept")
-    texts = sorted({step["text"] for about in annotations.values() for step in about["steps"]} | set(class_names()))
+    texts = sorted({step["text"] for about in annotations.values() for step in about["steps"]} | set(class_names("kinetics400")))
     encode_texts(texts, cache=work / "text")
     print(f"{len(texts)} texts encoded")
 
@@ -150,10 +151,6 @@ def unpack(work: Path, kind: str) -> None:
                 for i in range(num):
                     time_s = step["start_s"] + (i + 0.5) / num * (step["end_s"] - step["start_s"])
                     writer.writerow([name, f"{time_s:.2f}", step["text"]])
-
-
-def class_names() -> list[str]:
-    return (Path(__file__).parent.parent / "hiero" / "assets" / "kinetics400.txt").read_text().split("\n")[:-1]
 
 
 # One run
@@ -214,7 +211,7 @@ def score_model(
 def score_untrained(work: Path, kind: str, annotations: dict, names: list[str], num_windows: int = 20) -> list[float]:
     """No training: equal windows, ranked by class posteriors × sentence embeddings of the class names; by chance for Omnivore."""
     store = FeatureStore(work / kind / "store")
-    classes = encode_texts(class_names(), cache=work / "text").float()
+    classes = encode_texts(class_names("kinetics400"), cache=work / "text").float()
     generator = torch.Generator().manual_seed(0)
     predicted, truth = [], []
     for name in names:
@@ -326,7 +323,7 @@ def words(work: Path, model_folder: Path, development: Path) -> None:
 
     annotations = json.loads((work / "annotations.json").read_text())
     store = FeatureStore(work / "k400" / "store")
-    names = encode_texts(class_names(), cache=work / "text").float().numpy()
+    names = encode_texts(class_names("kinetics400"), cache=work / "text").float().numpy()
     recipes: dict[str, set[str]] = {}
     for about in annotations.values():
         for step in about["steps"]:
@@ -375,10 +372,10 @@ def words(work: Path, model_folder: Path, development: Path) -> None:
         print(f"| {way} | " + " | ".join(f"{v:.1f}" for row in cells for v in row) + " |")
     said, truth = fitted.predict_proba(np.array(x))[:, 1], np.array(y)
     print(f"in the video or not, test: AUC {roc_auc_score(truth, said):.3f}; said → true share (of queries)")
-    for low in np.arange(0, 1, 0.2):
-        here = (said >= low) & (said < low + 0.2)
+    for low, high in (*((i / 5, (i + 1) / 5) for i in range(5)), (0.0, UNLIKELY)):
+        here = (said >= low) & (said < high)
         if here.any():
-            print(f"  {low:.1f}-{low + 0.2:.1f} → {truth[here].mean():.2f} ({here.sum()})")
+            print(f"  {low:.1f}-{high:.1f} → {truth[here].mean():.2f} ({here.sum()})")
 
 
 def main() -> None:

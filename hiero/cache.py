@@ -6,9 +6,13 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from hiero import weights
+from hiero.errors import InputError
 from hiero.files import write_text
+
+Kept = TypeVar("Kept")
 
 
 def content_key(path: Path) -> str:
@@ -22,6 +26,17 @@ def content_key(path: Path) -> str:
         key = hashlib.file_digest(file, "sha256").hexdigest()[:32]
     keep(lambda: write_text(known, key))
     return key
+
+
+def kept_before(path: Path, read: Callable[[Path], Kept]) -> Kept | None:
+    """What an earlier run kept, or None; a damaged file is removed, so that it is made again."""
+    if not path.is_file():
+        return None
+    try:
+        return read(path)
+    except (InputError, KeyError):
+        path.unlink(missing_ok=True)
+        return None
 
 
 def keep(save: Callable[[], None], say: Callable[[str], None] = lambda _: None) -> bool:

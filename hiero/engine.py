@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hiero import weights
-from hiero.cache import cache_folder, content_key, keep
+from hiero.cache import cache_folder, content_key, keep, kept_before
 from hiero.data.features import SUFFIXES, read_features
 from hiero.errors import InputError
 from hiero.files import load_tensors, save_tensors
@@ -33,11 +33,12 @@ from hiero.model.hiero import HiERO
 from hiero.records import Answer, Clock, Hierarchy, Match, Step
 from hiero.steps.hierarchy import Method, build_hierarchy
 from hiero.steps.order import align_in_order
+from hiero.steps.pieces import unit
 from hiero.steps.spans import candidate_spans, rank_spans
 from hiero.steps.words import ClassEvidence, Evidence, OwnEvidence, fit, name_spans, presence, steady
 from hiero.text.cache import TextCache
 from hiero.text.encoders import encode_texts
-from hiero.video.backbones import find_backbone
+from hiero.video.backbones import fetch_weights, find_backbone
 from hiero.video.extract import Extract, Precision, extract
 
 ASSETS = Path(__file__).parent / "assets"
@@ -47,6 +48,7 @@ RAW = "clip-vit-b32"
 CLASS_NAMES = {"i3d-k400": "kinetics400", "lite2-imagenet": "imagenet"}
 WEIGHTS = {"i3d-k400": (0.03, 0.15), "lite2-imagenet": (0.15, 0.07)}  # of class names beside cosines, and how near a name must be
 OBJECTS = 0.7  # weight of what objects a video shows, beside the model's nodes, where steps are cut
+STILL = 1e-6  # a node that differs from the mean of its video by less does not differ
 STEADY_S = 5.0  # objects are looked for in stretches of this length
 TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
 CACHE_VERSION = 5
@@ -142,26 +144,21 @@ class Engine:
 
             duration_s = probe(path, stream).duration_s  # what cannot be read is said before anything is fetched
             for name in self.backbones:
-                if name != RAW:
-                    weights.get(name, reading.fetch)
+                fetch_weights(find_backbone(name), reading.fetch)  # before the video's bar begins
             reading.begin(path.name, duration_s)
             return extract(
                 path, self.backbones, device=self.device, precision=self.precision, batch_size=self.batch_size, stream=stream,
-                partial=partial, progress=reading.advance, fetch=reading.fetch,
+                partial=partial, progress=reading.advance,
             )  # fmt: skip
 
         if not cache:
             return run(None)
         kept = cache_folder("features") / f"{content_key(path)}-{CACHE_VERSION}-{self._source(stream)}.safetensors"
         partial = kept.with_suffix(".partial")
-        if kept.is_file():
-            try:
-                found = Extract.load(kept)
-                with suppress(OSError):
-                    partial.unlink(missing_ok=True)  # of another process that was stopped
-                return found
-            except (InputError, KeyError):
-                kept.unlink(missing_ok=True)  # damaged: do it again
+        if (found := kept_before(kept, Extract.load)) is not None:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)  # of another process that was stopped
+            return found
         found = run(partial)
         found.features = {name: value.half() for name, value in found.features.items()}
         if keep(functools.partial(found.save, kept), reading.say):
@@ -176,12 +173,9 @@ class Engine:
         kept = None
         if cache:
             kept = cache_folder("nodes") / f"{content_key(path)}-{hashlib.sha256(about.encode()).hexdigest()[:16]}.safetensors"
-        if kept is not None and kept.is_file():
-            try:
-                held = load_tensors(kept)
-                return Video(self, path, clock, found.duration_s, held["nodes"].float().numpy(), found, held["spans"].numpy())
-            except (InputError, KeyError):
-                kept.unlink(missing_ok=True)
+            before = kept_before(kept, _read_nodes)
+            if before is not None:
+                return Video(self, path, clock, found.duration_s, before[0], found, before[1])
         nodes = features.float() if self.model is None else embed_features(self.model, features.float(), clock, [0])["projected0"]
         x = F.normalize(nodes.float(), dim=-1).half()  # as it will come from the cache
         video = Video(self, path, clock, found.duration_s, x.float().numpy(), found)
@@ -246,7 +240,6 @@ class Video:
     extract: Extract
     spans: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=int))
     """(N, 2) stretches of nodes that could be steps."""
-    _labels: list[str] = field(default_factory=list)
     _kept: tuple[tuple[str, ...], np.ndarray] | None = None
 
     def steps(
@@ -259,8 +252,7 @@ class Video:
         if labels and not self._knows_words:
             raise InputError(NO_WORDS)
         if words and self._knows_words:
-            self._labels = words
-            named = [self.likely_labels(level, num=1) for level in levels]
+            named = [self.likely_labels(level, words, num=1) for level in levels]
             levels = [
                 [replace(step, label=best[0][0], score=best[0][1]) for step, best in zip(level, found, strict=True)]
                 for level, found in zip(levels, named, strict=True)
@@ -306,15 +298,15 @@ class Video:
     def similarity_matrix(self, size: int = 256) -> np.ndarray:
         """Cosines of the centred nodes with each other, (n, n) with n ≤ size: the picture in which steps are squares."""
         edges = np.linspace(0, len(self.nodes), min(size, len(self.nodes)) + 1).round().astype(int)
-        x = _unit(np.add.reduceat(self.looks, edges[:-1], axis=0))
+        x = unit(np.add.reduceat(self.looks, edges[:-1], axis=0), STILL)
         return x @ x.T
 
     @cached_property
     def looks(self) -> np.ndarray:
         """What steps are cut by: the nodes, beside them the objects in view where a video was read. (T, E), centred."""
-        parts = [self._trust * _unit(self.nodes)]
+        parts = [self._trust * unit(self.nodes, STILL)]
         if self.engine.model is not None and "lite2-imagenet" in self.extract.features:
-            parts.append(OBJECTS * _unit(self.extract.features["lite2-imagenet"].float().numpy()))
+            parts.append(OBJECTS * unit(self.extract.features["lite2-imagenet"].float().numpy(), STILL))
         return np.concatenate(parts, axis=1)
 
     @cached_property
@@ -344,8 +336,8 @@ class Video:
     def likely_labels(
         self, level: Sequence[Step], labels: Sequence[str] | None = None, num: int = 5
     ) -> list[list[tuple[str, float]]]:
-        """For each step of a level the labels that fit it best, with their shares of belief; its own label first."""
-        labels = list(labels) if labels is not None else self._labels
+        """For each step of a level the labels (by default: everyday phrases) that fit it best, with their shares of belief."""
+        labels = list(labels) if labels is not None else everyday_phrases()
         if not labels or not self._knows_words:
             return [[(step.label, step.score or 0.0)] if step.label else [] for step in level]
         index = [max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)) for step in level]
@@ -368,10 +360,10 @@ class Video:
         return Match(begin_s, max(end_s, begin_s), float(score))
 
 
-def _unit(x: np.ndarray) -> np.ndarray:
-    """Centred over the video, then of length 1."""
-    x = x - x.mean(0)
-    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-6)
+def _read_nodes(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and spans from a file of the cache."""
+    held = load_tensors(path)
+    return held["nodes"].float().numpy(), held["spans"].numpy()
 
 
 def everyday_phrases() -> list[str]:

@@ -222,7 +222,7 @@ def test_report(minilm, home, features, tmp_path):
     video = load(backbone="default").read(features)
     nasty = "</script><script>alert(1)</script><!-- [/b]"
     found = video.steps([2, 4], labels=[nasty, "tea"])
-    write_report(tmp_path / "report.html", video, found)
+    write_report(tmp_path / "report.html", video, found, [nasty, "tea"])
     text = (tmp_path / "report.html").read_text()
     assert text.count("</script>") == 2  # the page's own
     assert "http://" not in text

@@ -92,7 +92,7 @@ class Source:
         return video
 
 
-UNLIKELY = 0.3  # said below this, a text was in the video in about one case of five (docs/results.md)
+UNLIKELY = 0.3  # said below this, a text was in the video in 16 % of the cases (docs/results.md)
 DEFAULTS = Source()
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
@@ -149,7 +149,7 @@ def steps(
     if numbers and method == "pieces" and len(found.levels[-1]) < numbers[-1]:
         say(f"{len(found.levels[-1])} steps are the most that fit into this video; -k asked for {numbers[-1]}")
     if out is not None:
-        _write_all(read, found, out, wanted)
+        _write_all(read, found, words, out, wanted)
     if json_:
         _print_json(found.to_dict())
     else:
@@ -232,14 +232,14 @@ def label(
         _show_labels(found)
 
 
-def _write_all(video: Video, found: Hierarchy, out: Path, formats: list[str]) -> None:
+def _write_all(video: Video, found: Hierarchy, labels: list[str] | None, out: Path, formats: list[str]) -> None:
     """steps.json, report.html, exports, and pictures of the steps in place of those of an earlier run."""
     from hiero.files import write_bytes, write_text
     from hiero.report.exports import write_export
     from hiero.report.page import write_report
 
     write_text(out / "steps.json", json.dumps(found.to_dict(), indent=1) + "\n")
-    write_report(out / "report.html", video, found)
+    write_report(out / "report.html", video, found, labels)
     for name in formats:
         write_export(name, found, out)
     steps = [step for level in found.levels for step in level]
@@ -280,13 +280,15 @@ def _numbers(text: str | None) -> list[int] | None:
 
 def _formats(asked: list[str], known: list[str]) -> list[str]:
     names = [name for part in asked for name in part.split(",")]
+    from hiero.report.exports import NO_PARQUET
+
     parquet = find_spec("pyarrow") is not None
     if "all" in names:
         if not parquet:
             say("parquet is left out; it needs pyarrow: pip install 'hiero[export]'")
         return [name for name in known if name != "parquet" or parquet]
     if "parquet" in names and not parquet:
-        raise InputError("Parquet needs pyarrow; run: pip install 'hiero[export]'")
+        raise InputError(NO_PARQUET)
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"--export knows {', '.join(known)} and all, not {', '.join(unknown)}")
     return list(dict.fromkeys(names))

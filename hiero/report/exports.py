@@ -19,6 +19,7 @@ from hiero.files import write_bytes
 from hiero.records import Hierarchy, Step, clock_text
 
 FRAME_RATE = 25  # of edit lists, which count frames
+NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero[export]'"
 SHORTEST_CHAPTER_S = 10.0  # YouTube ignores lists with shorter ones
 
 
@@ -201,7 +202,7 @@ def to_parquet(steps: Hierarchy) -> bytes:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise InputError("Parquet needs pyarrow; run: pip install 'hiero[export]'") from None
+        raise InputError(NO_PARQUET) from None
     types = {
         "level": pa.int32(), "id": pa.string(), "start_s": pa.float64(), "end_s": pa.float64(), "thread": pa.int32(),
         "label": pa.string(), "score": pa.float64(), "parent": pa.string(), "background": pa.bool_(),

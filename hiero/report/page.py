@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,21 @@ TEMPLATE = Path(__file__).parent / "report.html"
 MAX_PICTURES = 400  # of the finest level; more would make the page too heavy to send
 
 
-def write_report(path: Path, video: Video, steps: Hierarchy) -> None:
-    """The timeline of all levels, pictures, the similarity matrix, and a search over the labels that steps are likely to have."""
-    document = json.dumps(_content(video, steps), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")  # no tag inside
+def write_report(path: Path, video: Video, steps: Hierarchy, labels: Sequence[str] | None = None) -> None:
+    """The timeline of all levels, pictures, the similarity matrix, and a search over the labels that steps are likely to have.
+
+    labels: those that the steps were named with, if not the everyday phrases.
+    """
+    document = json.dumps(_content(video, steps, labels), ensure_ascii=False, allow_nan=False).replace(
+        "<", "\\u003c"
+    )  # no tag inside
     write_text(path, TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/", document))
 
 
-def _content(video: Video, steps: Hierarchy) -> dict[str, Any]:
+def _content(video: Video, steps: Hierarchy, labels: Sequence[str] | None) -> dict[str, Any]:
     levels = []
     for number, level in enumerate(steps.levels):
-        words = video.likely_labels(level)
+        words = video.likely_labels(level, labels)
         rows = []
         for step, likely in zip(level, words, strict=True):
             row = {**step.to_dict(), "words": [[label, round(score, 3)] for label, score in likely]}

@@ -30,7 +30,7 @@ def cut_pieces(
     video is cut into parts, seen in small groups of nodes, and each part into its share.
     """
     _check(x, num)
-    x, num = _unit(x), min(num, max(1, len(x) // min_nodes))
+    x, num = unit(x.astype(np.float64)), min(num, max(1, len(x) // min_nodes))
     parts = -(-len(x) // max_nodes)
     if parts == 1 or num <= parts:
         return _best_cut(*_thin(x, max_nodes), num, length_prior, min_nodes)
@@ -71,7 +71,7 @@ def _best_cut(rows: np.ndarray, bounds: np.ndarray, num: int, length_prior: floa
 
 def join_pieces(x: np.ndarray, bounds: list[int], nums: list[int]) -> list[list[int]]:
     """Coarser cuts by joining neighbours, the cheapest join first. nums descending → bounds for each, each a part of the last."""
-    x = _unit(x)
+    x = unit(x.astype(np.float64))
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])
 
     def price(i: int) -> float:
@@ -101,7 +101,7 @@ def piece_labels(bounds: list[int]) -> np.ndarray:
 
 def piece_cost(x: np.ndarray, bounds: list[int], length_prior: float = LENGTH_PRIOR) -> float:
     """What `cut_pieces` minimises, written out."""
-    x = _unit(x)
+    x = unit(x.astype(np.float64))
     usual = len(x) / (len(bounds) - 1)
     return sum(
         float(((x[a:b] - x[a:b].mean(0)) ** 2).sum()) + length_prior * usual * float(np.log((b - a) / usual) ** 2)
@@ -118,11 +118,10 @@ def _check(x: np.ndarray, num: int) -> None:
         raise InputError("x must hold finite numbers")
 
 
-def _unit(x: np.ndarray) -> np.ndarray:
-    """Centred over the video, then of length 1: what all nodes share says nothing about steps."""
-    x = np.asarray(x, dtype=np.float64)
+def unit(x: np.ndarray, least: float = 1e-12) -> np.ndarray:
+    """Centred over the video, then of length 1 unless shorter than `least`: what all nodes share says nothing about steps."""
     x = x - x.mean(0)
-    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), least)
 
 
 def _thin(x: np.ndarray, max_nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -41,11 +41,14 @@ def rank_spans(
     """The best spans for each text: similarity (Q, T) → for each text the places of up to `num` spans and their scores."""
     small = min(SMALL_S / spacing_s, 0.04 * similarity.shape[1])
     belief = np.exp((similarity - similarity.max(1, keepdims=True)) / temperature)
-    total = np.cumsum(belief / belief.sum(1, keepdims=True), axis=1)
-    total = np.concatenate([np.zeros((len(total), 1)), total], axis=1)
-    start, end = spans[:, 0], spans[:, 1]
-    scores = (total[:, end] - total[:, start]) / (end - start + small)
+    scores = sum_over(belief / belief.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + small)
     return [_apart(spans, row, num) for row in scores]
+
+
+def sum_over(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Sum of (Q, T) over the nodes of each span [a, b), (Q, N)."""
+    total = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)], axis=1)
+    return total[:, spans[:, 1]] - total[:, spans[:, 0]]
 
 
 def _apart(spans: np.ndarray, scores: np.ndarray, num: int) -> tuple[np.ndarray, np.ndarray]:

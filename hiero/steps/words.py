@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hiero.steps.spans import sum_over
+
 LABEL_TEMPERATURE = 0.05
 PRESENCE = (10.9, -6.8, -3.0)  # fitted by `python -m benchmarks.captaincook4d words` on its development part
 FLOOR = 1e-3  # of what a classifier says: below it is noise
@@ -65,8 +67,7 @@ def fit(evidence: list[Evidence], texts: np.ndarray, own_texts: np.ndarray) -> n
 
 def mean_over(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Mean of (Q, T) over the nodes of each span [a, b), (Q, N)."""
-    total = np.concatenate([np.zeros((len(similarity), 1)), np.cumsum(similarity, axis=1)], axis=1)
-    return (total[:, spans[:, 1]] - total[:, spans[:, 0]]) / (spans[:, 1] - spans[:, 0])
+    return sum_over(similarity, spans) / (spans[:, 1] - spans[:, 0])
 
 
 def name_spans(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from hiero.files import load_tensors
 from hiero.pickles import read_torch
 from hiero.text.cache import TextCache
 from hiero.text.clip import clip_tokenizer, to_transformers
-from hiero.text.minilm import MiniLM, word_pieces
+from hiero.text.minilm import MiniLM, encode_by_length, tokenize, word_pieces
 
 Kind = Literal["bert", "distilbert", "clip"]
 LORA_TARGETS = {
@@ -63,8 +63,7 @@ class TextEncoder(nn.Module):
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """ids and mask (N, L), padded to the longest."""
-        found = self.tokenizer.encode_batch(list(texts))
-        return torch.tensor([e.ids for e in found]), torch.tensor([e.attention_mask for e in found])
+        return tokenize(self.tokenizer, texts)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         tower: Any = self.tower
@@ -83,12 +82,7 @@ class TextEncoder(nn.Module):
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        out = torch.empty(len(texts), self.size)
-        for start in range(0, len(order), batch_size):
-            part = order[start : start + batch_size]
-            ids, mask = self.tokenize([texts[i] for i in part])
-            out[torch.tensor(part)] = self(ids.to(device), mask.to(device)).float().cpu()
+        out = encode_by_length(texts, self.size, batch_size, lambda part: self(*(x.to(device) for x in self.tokenize(part))))
         self.train(was_training)
         return out
 

@@ -3,7 +3,7 @@ importing transformers takes. Training towers uses transformers; a test holds th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,7 @@ class MiniLM:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> Tensor:
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        out = torch.empty(len(texts), self.size)
-        for start in range(0, len(order), batch_size):
-            part = order[start : start + batch_size]
-            found = self.tokenizer.encode_batch([texts[i] for i in part])
-            ids, mask = torch.tensor([e.ids for e in found]), torch.tensor([e.attention_mask for e in found])
-            out[torch.tensor(part)] = self.forward(ids, mask).cpu()
-        return out
+        return encode_by_length(texts, self.size, batch_size, lambda part: self.forward(*tokenize(self.tokenizer, part)))
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         state = self.state
@@ -67,6 +60,22 @@ class MiniLM:
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return F.layer_norm(x, x.shape[-1:], self.state[f"{name}.weight"], self.state[f"{name}.bias"], EPSILON)
+
+
+def tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """ids and mask (N, L), padded to the longest."""
+    found = tokenizer.encode_batch(list(texts))
+    return torch.tensor([e.ids for e in found]), torch.tensor([e.attention_mask for e in found])
+
+
+def encode_by_length(texts: Sequence[str], size: int, batch_size: int, encode: Callable[[list[str]], Tensor]) -> Tensor:
+    """Vectors (n, size) of any number of texts; those of similar length share a batch, so that little is padded."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    out = torch.empty(len(texts), size)
+    for start in range(0, len(order), batch_size):
+        part = order[start : start + batch_size]
+        out[torch.tensor(part)] = encode([texts[i] for i in part]).float().cpu()
+    return out
 
 
 def word_pieces(file: Path) -> Any:

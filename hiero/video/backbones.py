@@ -63,10 +63,13 @@ def find_backbone(name: str) -> Backbone:
     return BACKBONES[name]
 
 
-def load_backbone(
-    backbone: Backbone, device: torch.device, precision: torch.dtype, fetch: weights.Progress | None = None
-) -> nn.Module:
+def fetch_weights(backbone: Backbone, progress: weights.Progress | None = None) -> Path:
+    """The folder of its weights, fetched now if they are not there and come without asking."""
     if not backbone.fetched and weights.find(backbone.name) is None:
         raise InputError(f"{backbone.name} is not here; run: hiero weights get {backbone.name}")
-    module = backbone.load(weights.get(backbone.name, fetch)).eval()
+    return weights.get(backbone.name, progress)
+
+
+def load_backbone(backbone: Backbone, device: torch.device, precision: torch.dtype) -> nn.Module:
+    module = backbone.load(fetch_weights(backbone)).eval()
     return module.to(device, precision if backbone.half or device.type == "cuda" else torch.float32)

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hiero import weights
 from hiero.errors import InputError
 from hiero.files import load_tensors, save_tensors
 from hiero.video.backbones import SHORT_SIDE, Backbone, find_backbone, load_backbone
@@ -87,7 +86,6 @@ def extract(
     stream: int = 0,
     partial: Path | None = None,
     progress: Callable[[float], None] = lambda _: None,
-    fetch: weights.Progress | None = None,
 ) -> Extract:
     """Features of a video, one row every `spacing_s` seconds, from each of the named backbones.
 
@@ -100,7 +98,7 @@ def extract(
         raise InputError(f"the batch size is at least 1, got {batch_size}")
     device = torch.device(device)
     kind = choose_precision(device) if precision == "auto" else getattr(torch, precision)
-    modules = [load_backbone(backbone, device, kind, fetch) for backbone in chosen]
+    modules = [load_backbone(backbone, device, kind) for backbone in chosen]
     done = _Done.resume(partial, list(names))
     size = batch_size or (16 if device.type == "cuda" else 1)
     windows = read_segments(
