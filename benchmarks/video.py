@@ -1,6 +1,7 @@
 """How fast a video is read, against real time, and what cheaper settings of I3D cost in quality.
 
 python -m benchmarks.video [VIDEO] [--seconds 120]        end to end: `hiero steps` in a process of its own, nothing cached
+python -m benchmarks.video [VIDEO] --parts --device cuda  what decoding and the networks take, alone and together
 python -m benchmarks.video --compare VIDEO…               class scores at other sizes and numbers of frames against 64 frames
 """
 
@@ -18,10 +19,13 @@ import torch
 from torch.nn import functional as F
 
 from hiero import weights
+from hiero.errors import InputError
+from hiero.video import extract as reading
+from hiero.video import i3d, lite2
+from hiero.video.backbones import SHORT_SIDE, find_backbone
 from hiero.video.decode import probe, read_segments
-from hiero.video.extract import choose_precision
+from hiero.video.extract import NUM_FRAMES, choose_precision, extract, run_backbone
 from hiero.video.frames import middle_square
-from hiero.video.i3d import load_i3d
 
 SETTINGS = ((32, 224), (24, 192), (20, 192), (16, 224), (16, 208), (24, 160), (16, 192), (12, 224), (16, 176), (16, 160), (8, 224))
 
@@ -53,10 +57,51 @@ def end_to_end(video: Path) -> None:
     print(f"{torch.get_num_threads()} threads, I3D in {choose_precision(torch.device('cpu'))}")
 
 
+def parts(video: Path, device: str) -> None:
+    """Seconds of video a second: decoded alone, through the networks alone, and read as `hiero steps` does."""
+    names = ("i3d-k400", "lite2-imagenet")
+    _networks_here(names)
+    kind = choose_precision(torch.device(device))
+    chosen = [find_backbone(name) for name in names]
+    begin = time.perf_counter()
+    windows = list(read_segments(video, spacing_s=2.0, num_frames=NUM_FRAMES, short_side=SHORT_SIDE, min_share=0.0))
+    decoded = time.perf_counter() - begin
+    duration_s = windows[-1].end_s
+    size = 16 if device == "cuda" else 1
+    batches = [windows[i : i + size] for i in range(0, len(windows), size)]
+    networks = [reading.load_backbone(backbone, torch.device(device), kind) for backbone in chosen]
+    with torch.inference_mode():
+        for attempt in range(2):  # the first warms up
+            begin = time.perf_counter()
+            for batch in batches[: len(batches) if attempt else 2]:
+                for backbone, network in zip(chosen, networks, strict=True):
+                    run_backbone(backbone, network, batch, torch.device(device))
+            spent = time.perf_counter() - begin
+    begin = time.perf_counter()
+    extract(video, device=device)
+    together = time.perf_counter() - begin
+    info = probe(video)
+    print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s, {device}, {kind}; seconds of video a second:")
+    print(
+        f"decoding alone {duration_s / decoded:.0f}, networks alone {duration_s / spent:.0f}, together {duration_s / together:.0f}"
+    )
+
+
+def _networks_here(names: tuple[str, ...]) -> None:
+    """A machine without a network measures with random weights: they are as fast."""
+    try:
+        for name in names:
+            weights.get(name)
+    except InputError:
+        print("weights cannot be fetched here; random ones are as fast")
+        made = {"i3d-k400": i3d.I3D, "lite2-imagenet": lite2.EfficientNetLite2}
+        reading.load_backbone = lambda backbone, device, kind: made[backbone.name]().eval().to(device, kind)  # type: ignore[assignment]
+
+
 @torch.inference_mode()
 def compare(videos: list[Path]) -> None:
     kind = choose_precision(torch.device("cpu"))
-    model = load_i3d(weights.get("i3d-k400") / "i3d-kinetics-400.ckpt").to(kind)
+    model = i3d.load(weights.get("i3d-k400")).to(kind)
     windows = [s.frames for v in videos for s in read_segments(v, spacing_s=2.0, num_frames=64, short_side=256)]
 
     def scores(num: int, size: int) -> tuple[torch.Tensor, float]:
@@ -84,16 +129,17 @@ def main() -> None:
     parser.add_argument("videos", type=Path, nargs="*")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--parts", action="store_true")
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     if args.compare:
         compare(args.videos)
-    elif args.videos:
-        end_to_end(args.videos[0])
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            video = Path(folder) / "made.mp4"
-            make_video(video, args.seconds)
-            end_to_end(video)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        if not args.videos:
+            make_video(Path(folder) / "made.mp4", args.seconds)
+        video = args.videos[0] if args.videos else Path(folder) / "made.mp4"
+        parts(video, args.device) if args.parts else end_to_end(video)
 
 
 if __name__ == "__main__":

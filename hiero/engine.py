@@ -5,41 +5,45 @@
     >>> video.steps().levels[0]                        # doctest: +SKIP
     >>> video.ask("cut the onion")[0].matches[0]       # doctest: +SKIP
 
-The expensive parts, features of a video and its nodes, are kept in hiero's cache folder by the content of the file.
+The expensive parts, features of a video and its nodes, are kept in hiero's cache folder by the content of the file. torch is
+imported only where something must be computed with it: a second question is answered without.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from hiero import weights
 from hiero.cache import cache_folder, content_key, keep, kept_before
-from hiero.data.features import SUFFIXES, read_features
+from hiero.data.features import SUFFIXES, read_array
+from hiero.devices import choose_device
 from hiero.errors import InputError
-from hiero.files import load_tensors, save_tensors
-from hiero.model.embed import embed_features
-from hiero.model.hiero import HiERO
+from hiero.files import load_arrays, save_arrays
+from hiero.model.folder import WEIGHTS as NETWORK
+from hiero.model.folder import ModelFolder, open_folder
 from hiero.records import Answer, Clock, Hierarchy, Match, Step
 from hiero.steps.hierarchy import Method, build_hierarchy
 from hiero.steps.order import align_in_order
 from hiero.steps.pieces import unit
 from hiero.steps.spans import candidate_spans, rank_spans
-from hiero.steps.words import ClassEvidence, Evidence, OwnEvidence, fit, name_spans, presence, steady
+from hiero.steps.words import ClassEvidence, Evidence, OwnEvidence, fit, name_spans, presence, softmax, steady
 from hiero.text.cache import TextCache
-from hiero.text.encoders import encode_texts
-from hiero.video.backbones import fetch_weights, find_backbone
-from hiero.video.extract import Extract, Precision, extract
+from hiero.text.minilm import SIZE, encode_minilm
+from hiero.video.backbones import Precision, fetch_weights, find_backbone
+from hiero.video.extracted import Extract
+
+if TYPE_CHECKING:
+    from hiero.model.hiero import HiERO
 
 ASSETS = Path(__file__).parent / "assets"
 SHIPPED = ("hiero-k400",)
@@ -69,7 +73,7 @@ def load(
     model: str | Path = "hiero-k400",
     *,
     backbone: str = "auto",
-    device: str = "cpu",
+    device: str = "auto",
     precision: Precision = "auto",
     batch_size: int | None = None,
 ) -> Engine:
@@ -86,25 +90,36 @@ def load(
         if str(model) not in ("raw", SHIPPED[0]):
             raise InputError(f"--backbone clip works without a graph model; {model} takes other features")
         model = "raw"
-    network, name, key = None, "raw", "raw"
+    folder = None
     if str(model) != "raw":
-        folder = ASSETS / str(model) if str(model) in SHIPPED else Path(model)
-        network = HiERO.from_pretrained(str(folder)).to(device)
-        name, key = Path(model).name, network.fingerprint()
-    return Engine(network, name, key, (RAW,) if backbone == "clip" else DEFAULT, torch.device(device), precision, batch_size)
+        folder = open_folder(ASSETS / str(model) if str(model) in SHIPPED else model)
+    backbones = (RAW,) if backbone == "clip" else DEFAULT
+    return Engine(folder, Path(model).name, backbones, device, precision, batch_size)
 
 
 @dataclass
 class Engine:
     """Reads videos with one model and one choice of backbones."""
 
-    model: HiERO | None
+    folder: ModelFolder | None
     name: str
-    key: str
     backbones: tuple[str, ...]
-    device: torch.device
+    device: str = "auto"
     precision: Precision = "auto"
     batch_size: int | None = None
+
+    @cached_property
+    def model(self) -> HiERO | None:
+        """The network, loaded when it is needed."""
+        return None if self.folder is None else self.folder.network(choose_device(self.device))
+
+    @cached_property
+    def key(self) -> str:
+        """Names configuration and weights, so that what one model made is not taken for another's."""
+        if self.folder is None:
+            return "raw"
+        about = json.dumps(self.folder.config.to_dict(), sort_keys=True) + content_key(self.folder.path / NETWORK)
+        return hashlib.sha256(about.encode()).hexdigest()[:16]
 
     def read(
         self, path: Path | str, *, clock: Clock | None = None, cache: bool = True, stream: int = 0, reading: Reading | None = None
@@ -118,25 +133,46 @@ class Engine:
         if clock is not None:
             raise InputError(f"{path}: a video has its own clock; rows a second (--hz) are for feature files")
         width = find_backbone(self.backbones[0]).width
-        if self.model is not None and width != self.model.config.input_size:
+        if self.folder is not None and width != self.folder.config.input_size:
             raise InputError(
-                f"{self.name} takes {self.model.config.input_size}-d features ({self.model.config.backbone or 'unnamed'}), "
+                f"{self.name} takes {self.folder.config.input_size}-d features ({self.folder.config.backbone or 'unnamed'}), "
                 f"{self.backbones[0]} gives {width}-d ones; give it a feature file, or leave --model out"
             )
         found = self._extract(path, cache, stream, reading)
         clock = Clock(1.0, found.spacing_s)
         return self._video(path, found.features[self.backbones[0]], clock, found, cache, reading.say, stream)
 
+    def read_array(self, features: np.ndarray, clock: Clock | None = None, name: str = "features") -> Video:
+        """Features of a video that are in memory already, (T, D); nothing is kept."""
+        return self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock, False, Reading())
+
     def _read_features(self, path: Path, clock: Clock | None, cache: bool, reading: Reading) -> Video:
         if self.backbones == (RAW,):  # clip is for videos; features come with the model that they are for
-            return load(backbone="default", device=str(self.device)).read(path, clock=clock, cache=cache, reading=reading)
-        features = read_features(path, None if self.model is None else self.model.config.input_size)
-        clock = clock or (self.model.config.clock if self.model is not None else Clock(1.0, 1.0))
+            return load(backbone="default", device=self.device).read(path, clock=clock, cache=cache, reading=reading)
+        config = None if self.folder is None else self.folder.config
+        features = self._features(path, None if config is None else config.input_size, cache)
+        return self._from_features(path, features, clock, cache, reading)
+
+    def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None, cache: bool, reading: Reading) -> Video:
+        config = None if self.folder is None else self.folder.config
+        clock = clock or (Clock(1.0, 1.0) if config is None else config.clock)
         held = {}
-        if self.model is not None and self.model.config.backbone == "k400":
+        if config is not None and config.backbone == "k400":
             held["i3d-k400"] = features  # scores of another network for the same classes
         found = Extract(held, clock.start_s + len(features) * clock.spacing_s, clock.spacing_s)
         return self._video(path, features, clock, found, cache, reading.say)
+
+    def _features(self, path: Path, width: int | None, cache: bool) -> np.ndarray:
+        """Features of a file; those of a torch file are kept as an array, which is read faster the next time."""
+        if not cache or path.suffix.lower() not in (".pt", ".pth"):
+            return read_array(path, width)
+        kept = cache_folder("features") / f"{content_key(path)}-array.safetensors"
+        before = kept_before(kept, lambda file: load_arrays(file)["features"])
+        if before is not None and width in (None, before.shape[1]):
+            return np.asarray(before)
+        found = read_array(path, width)
+        keep(lambda: save_arrays(kept, {"features": found}))
+        return found
 
     def _extract(self, path: Path, cache: bool, stream: int, reading: Reading) -> Extract:
         def run(partial: Path | None) -> Extract:
@@ -145,10 +181,12 @@ class Engine:
             duration_s = probe(path, stream).duration_s  # what cannot be read is said before anything is fetched
             for name in self.backbones:
                 fetch_weights(find_backbone(name), reading.fetch)  # before the video's bar begins
+            from hiero.video.extract import extract
+
             reading.begin(path.name, duration_s)
             return extract(
-                path, self.backbones, device=self.device, precision=self.precision, batch_size=self.batch_size, stream=stream,
-                partial=partial, progress=reading.advance,
+                path, self.backbones, device=choose_device(self.device), precision=self.precision, batch_size=self.batch_size,
+                stream=stream, partial=partial, progress=reading.advance,
             )  # fmt: skip
 
         if not cache:
@@ -160,13 +198,20 @@ class Engine:
                 partial.unlink(missing_ok=True)  # of another process that was stopped
             return found
         found = run(partial)
-        found.features = {name: value.half() for name, value in found.features.items()}
+        found.features = {name: value.astype(np.float16) for name, value in found.features.items()}
         if keep(functools.partial(found.save, kept), reading.say):
             partial.unlink(missing_ok=True)
         return found
 
     def _video(
-        self, path: Path, features: Tensor, clock: Clock, found: Extract, cache: bool, say: Callable[[str], None], stream: int = 0
+        self,
+        path: Path,
+        features: np.ndarray,
+        clock: Clock,
+        found: Extract,
+        cache: bool,
+        say: Callable[[str], None],
+        stream: int = 0,
     ) -> Video:
         """Nodes in the model's space, and the spans that could be steps: from the cache, or made now and kept."""
         about = f"{CACHE_VERSION}-{self.key}-{self._source(stream)}-{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
@@ -176,13 +221,27 @@ class Engine:
             before = kept_before(kept, _read_nodes)
             if before is not None:
                 return Video(self, path, clock, found.duration_s, before[0], found, before[1])
-        nodes = features.float() if self.model is None else embed_features(self.model, features.float(), clock, [0])["projected0"]
-        x = F.normalize(nodes.float(), dim=-1).half()  # as it will come from the cache
-        video = Video(self, path, clock, found.duration_s, x.float().numpy(), found)
+        nodes = self._embed(features.astype(np.float32), clock)
+        nodes /= np.maximum(np.linalg.norm(nodes, axis=1, keepdims=True), 1e-12)
+        x = nodes.astype(np.float16)  # as it will come from the cache
+        video = Video(self, path, clock, found.duration_s, x.astype(np.float32), found)
         video.spans = candidate_spans(video.looks, clock.spacing_s)
         if kept is not None:
-            keep(functools.partial(save_tensors, kept, {"nodes": x, "spans": torch.from_numpy(video.spans)}), say)
+            keep(functools.partial(save_arrays, kept, {"nodes": x, "spans": video.spans}), say)
         return video
+
+    def enrich(self, features: np.ndarray, clock: Clock, level: int) -> np.ndarray:
+        """The network's own features of a level (T_level, D), before h_v; as they are without a network."""
+        return features if self.model is None else self._embed(features, clock, level, f"level{level}")
+
+    def _embed(self, features: np.ndarray, clock: Clock, level: int = 0, name: str = "projected0") -> np.ndarray:
+        if self.model is None:
+            return features.copy()
+        import torch
+
+        from hiero.model.embed import embed_features
+
+        return embed_features(self.model, torch.from_numpy(features), clock, [level])[name].float().numpy()
 
     def _source(self, stream: int) -> str:
         """Names where a video's features come from: stream, backbones, and the weights of one that the user brought."""
@@ -195,36 +254,39 @@ class Engine:
             weights.get("minilm", progress)
 
     @property
+    def knows_words(self) -> bool:
+        return self.folder is not None or self.backbones == (RAW,)
+
+    @property
     def uses_minilm(self) -> bool:
         """Whether texts come from the sentence encoder as it is: only then class names and questions lie in one space."""
-        return self.model is not None and self.model._text_encoder is None and self.model.config.text_size == 384
+        return self.folder is not None and self.folder.text_encoder is None and self.folder.config.text_size == SIZE
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Texts as the sentence encoder has them, and in the model's own space."""
-        if self.model is None:
+        if self.folder is None:
             if self.backbones != (RAW,):
                 raise InputError(NO_WORDS)
             from hiero.video.clip import encode_words
 
             folder = weights.get(RAW)
             key = f"clip-{content_key(folder / 'model.safetensors')[:16]}"
-            own = TextCache(key).encode(list(texts), lambda missing: encode_words(folder, missing)).float().numpy()
+            own = TextCache(key).encode(list(texts), lambda missing: encode_words(folder, missing).numpy()).astype(np.float32)
             return own, own
-        about = (self.model._extra or {}).get("text_encoder") or {}
-        tower = self.model._text_encoder
-        encoder = "minilm" if tower is None else str(tower.parent)
-        if tower is None and (about.get("name") not in (None, "minilm") or self.model.config.text_size != 384):
+        name = (self.folder.extra.get("text_encoder") or {}).get("name")
+        if self.folder.text_encoder is not None:
+            from hiero.text.encoders import encode_texts
+
+            vectors = encode_texts(list(texts), str(self.folder.path), device=choose_device(self.device)).float().numpy()
+        elif self.uses_minilm and name in (None, "minilm"):
+            vectors = encode_minilm(list(texts))
+        else:
+            raise InputError(f"{self.name} was trained with the text encoder {name}, which is not beside it; words need it")
+        if vectors.shape[1] != self.folder.config.text_size:
             raise InputError(
-                f"{self.name} was trained with the text encoder {about.get('name')}, which is not beside it; words need it"
+                f"{self.name} takes {self.folder.config.text_size}-d texts, its encoder gives {vectors.shape[1]}-d ones"
             )
-        vectors = encode_texts(list(texts), encoder, device=self.device).float()
-        if vectors.shape[1] != self.model.config.text_size:
-            raise InputError(
-                f"{self.name} takes {self.model.config.text_size}-d texts, its encoder gives {vectors.shape[1]}-d ones"
-            )
-        with torch.inference_mode():
-            own = self.model.embed_text(vectors.to(self.device)).cpu().numpy()
-        return vectors.numpy(), own
+        return vectors, self.folder.embed_text(vectors)
 
 
 @dataclass
@@ -246,12 +308,12 @@ class Video:
         self, numbers: Sequence[int] | None = None, *, method: Method = "pieces", labels: Sequence[str] | None = None
     ) -> Hierarchy:
         """The hierarchy of steps, coarse to fine, each with the best of the labels (by default: everyday phrases)."""
-        levels = build_hierarchy(torch.from_numpy(self.looks), self.clock, list(numbers) if numbers else None, method=method)
+        levels = build_hierarchy(self.looks, self.clock, list(numbers) if numbers else None, method=method)
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]  # with the video, not the clock
         words = list(labels) if labels is not None else everyday_phrases()
-        if labels and not self._knows_words:
+        if labels and not self.engine.knows_words:
             raise InputError(NO_WORDS)
-        if words and self._knows_words:
+        if words and self.engine.knows_words:
             named = [self.likely_labels(level, words, num=1) for level in levels]
             levels = [
                 [replace(step, label=best[0][0], score=best[0][1]) for step, best in zip(level, found, strict=True)]
@@ -305,40 +367,35 @@ class Video:
     def looks(self) -> np.ndarray:
         """What steps are cut by: the nodes, beside them the objects in view where a video was read. (T, E), centred."""
         parts = [self._trust * unit(self.nodes, STILL)]
-        if self.engine.model is not None and "lite2-imagenet" in self.extract.features:
-            parts.append(OBJECTS * unit(self.extract.features["lite2-imagenet"].float().numpy(), STILL))
+        if self.engine.folder is not None and "lite2-imagenet" in self.extract.features:
+            parts.append(OBJECTS * unit(self.extract.features["lite2-imagenet"].astype(np.float32), STILL))
         return np.concatenate(parts, axis=1)
 
     @cached_property
     def evidence(self) -> list[Evidence]:
         """All that words can be compared with: the model's nodes, and the names of classes that classifiers see."""
-        own = self.nodes - self.nodes.mean(0) if self.engine.model is None else self.nodes
+        own = self.nodes - self.nodes.mean(0) if self.engine.folder is None else self.nodes
         out: list[Evidence] = [OwnEvidence(own, self._trust)]
         for name, scores in self.extract.features.items():
             if name in CLASS_NAMES and self.engine.uses_minilm:
-                names = encode_texts(class_names(CLASS_NAMES[name])).float()
-                seen = scores.float().softmax(1).numpy()
+                seen = softmax(scores.astype(np.float32))
                 if name == "lite2-imagenet":
                     seen = steady(seen, round(STEADY_S / self.clock.spacing_s))
-                out.append(ClassEvidence(seen, names.numpy(), *WEIGHTS[name]))
+                out.append(ClassEvidence(seen, encode_minilm(class_names(CLASS_NAMES[name])), *WEIGHTS[name]))
         return out
 
     @property
     def _trust(self) -> float:
         """How much the model's word counts: all of it where nothing else is known."""
-        alone = self.engine.model is None or not self.extract.features
+        alone = self.engine.folder is None or not self.extract.features
         return 1.0 if alone else min(1.0, self.duration_s / TRUSTED_S)
-
-    @property
-    def _knows_words(self) -> bool:
-        return self.engine.model is not None or self.engine.backbones == (RAW,)
 
     def likely_labels(
         self, level: Sequence[Step], labels: Sequence[str] | None = None, num: int = 5
     ) -> list[list[tuple[str, float]]]:
         """For each step of a level the labels (by default: everyday phrases) that fit it best, with their shares of belief."""
         labels = list(labels) if labels is not None else everyday_phrases()
-        if not labels or not self._knows_words:
+        if not labels or not self.engine.knows_words:
             return [[(step.label, step.score or 0.0)] if step.label else [] for step in level]
         index = [max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)) for step in level]
         spans = np.array(list(zip(index, [*index[1:], len(self.nodes)], strict=True)))
@@ -362,8 +419,8 @@ class Video:
 
 def _read_nodes(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and spans from a file of the cache."""
-    held = load_tensors(path)
-    return held["nodes"].float().numpy(), held["spans"].numpy()
+    held = load_arrays(path)
+    return held["nodes"].astype(np.float32), held["spans"]
 
 
 def everyday_phrases() -> list[str]:

@@ -64,6 +64,34 @@ def load_tensors(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged or cut short ({error})") from error
 
 
+def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """`save_tensors` for numpy arrays, without torch."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    with replacing(path) as temporary:
+        try:
+            save_file({name: value.copy(order="C") for name, value in arrays.items()}, temporary)
+        except SafetensorError as error:
+            raise OSError(errno.EIO, f"could not be written ({error})", str(path)) from error
+
+
+def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
+    """Arrays of a safetensors file whose names begin with `prefix`. bfloat16 takes torch and becomes float32."""
+    from safetensors import SafetensorError, safe_open
+
+    def read(framework: str) -> dict[str, Any]:
+        with safe_open(path, framework) as file:
+            return {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+
+    try:
+        return read("numpy")
+    except (TypeError, KeyError):  # a kind of number that numpy does not know
+        return {name: value.float().numpy() for name, value in read("pt").items()}
+    except SafetensorError as error:
+        raise InputError(f"{path}: damaged or cut short ({error})") from error
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

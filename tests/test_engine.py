@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from hiero.engine import everyday_phrases, load
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
 from hiero.report.page import write_report
-from hiero.video.extract import Extract
+from hiero.video.extracted import Extract
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -125,7 +127,7 @@ def test_labels_of_a_taxonomy(minilm, home, features):
 
 def test_the_expensive_part_is_done_once(minilm, home, features, monkeypatch):
     first = load(backbone="default").read(features)
-    monkeypatch.setattr(module, "embed_features", lambda *_, **__: pytest.fail("computed again"))
+    monkeypatch.setattr("hiero.model.embed.embed_features", lambda *_, **__: pytest.fail("computed again"))
     again = load(backbone="default").read(features)
     assert np.array_equal(first.nodes, again.nodes)
     assert np.array_equal(first.spans, again.spans)
@@ -139,6 +141,25 @@ def test_the_expensive_part_is_done_once(minilm, home, features, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("HIERO_HOME", str(home))
     assert np.array_equal(load(backbone="default").read(features).nodes, first.nodes)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "pt"])
+def test_the_second_question_needs_no_torch(minilm, home, tmp_path, suffix):
+    """Importing it takes longer than the answer."""
+    file = tmp_path / f"kitchen.{suffix}"
+    np.save(file, scores()) if suffix == "npy" else torch.save(torch.from_numpy(scores()), file)
+    first = load(backbone="default").read(file)
+    first.ask("make tea")
+    steps = first.steps().to_dict()
+    code = f"""
+import json, sys, hiero
+video = hiero.load(backbone="default").read({str(file)!r})
+print(json.dumps([video.steps().to_dict(), video.ask("wash a cup")[0].to_dict()]))
+assert not {{"torch", "transformers"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found == [steps, first.ask("wash a cup")[0].to_dict()]
 
 
 def test_a_home_that_cannot_be_written_costs_nothing(minilm, home, features):
@@ -198,7 +219,7 @@ def test_raw_features_have_steps_but_no_words(home, features):
 
 def test_a_model_for_other_features_is_refused_before_reading(home, tmp_path, monkeypatch):
     HiERO(ModelConfig(input_size=12, hidden_size=8, embedding_size=4, text_size=384)).save_pretrained(tmp_path / "model")
-    monkeypatch.setattr(module, "extract", lambda *_, **__: pytest.fail("read all the same"))
+    monkeypatch.setattr("hiero.video.extract.extract", lambda *_, **__: pytest.fail("read all the same"))
     with pytest.raises(InputError, match="model takes 12-d features"):
         load(tmp_path / "model").read(save(tmp_path / "v.mp4", scores()))
 
@@ -208,9 +229,9 @@ def test_streams_and_stale_results(home, tmp_path, monkeypatch):
     found = {0: scores(40), 1: scores(60, seed=1)}
 
     def read(path, names, *, stream, **_):
-        return Extract({"i3d-k400": torch.from_numpy(found[stream])}, float(len(found[stream])), 1.0)
+        return Extract({"i3d-k400": found[stream]}, float(len(found[stream])), 1.0)
 
-    monkeypatch.setattr(module, "extract", read)
+    monkeypatch.setattr("hiero.video.extract.extract", read)
     monkeypatch.setattr("hiero.video.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     file = save(tmp_path / "two.mkv", scores())

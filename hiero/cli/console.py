@@ -1,4 +1,4 @@
-"""What all commands share: lines on standard error, bars, devices."""
+"""What all commands share: lines on standard error, and bars."""
 
 from __future__ import annotations
 
@@ -7,24 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hiero.errors import InputError
 from hiero.weights import Progress as DownloadProgress
 
 
 def say(line: str) -> None:
     print(line, file=sys.stderr)
-
-
-def choose_device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name} cannot be used here ({str(error).splitlines()[0]}); try --device cpu") from error
-    return name
 
 
 @contextmanager

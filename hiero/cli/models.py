@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 import hiero
-from hiero.cli.console import choose_device, progress_bar, say
+from hiero.cli.console import progress_bar, say
+from hiero.devices import choose_device
 from hiero.errors import InputError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from hiero.cli.console import choose_device, downloads, late_bars, say
+from hiero.cli.console import downloads, late_bars, say
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,21 +62,21 @@ class Source:
 
     def read(self, path: Path) -> Video:
         """Read with bars on standard error; a broken tail is said, and what could be read is used."""
-        import torch
-
         from hiero.engine import load
         from hiero.records import Clock
 
         if self.threads is not None:
             if self.threads < 1:
                 raise InputError(f"--threads is at least 1, got {self.threads}")
+            import torch
+
             torch.set_num_threads(self.threads)
         if self.hz is not None and not self.hz > 0:
             raise InputError(f"--hz must be positive, got {self.hz}")
         engine = load(
             self.model,
             backbone=self.backbone,
-            device=choose_device(self.device),
+            device=self.device,
             precision=self.precision,
             batch_size=self.batch_size,
         )

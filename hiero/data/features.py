@@ -5,41 +5,49 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from hiero.errors import InputError
-from hiero.files import load_tensors
+from hiero.files import load_arrays
 from hiero.pickles import read_torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
 
 
 def read_features(path: Path | str, width: int | None = None) -> Tensor:
     """One (T, D) float32 tensor from .pt, .npy, .npz or .safetensors. Errors name the file and say what is wrong with it."""
+    import torch
+
+    return torch.from_numpy(read_array(path, width))
+
+
+def read_array(path: Path | str, width: int | None = None) -> np.ndarray:
+    """`read_features` as an array; torch is imported only for torch's own files."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: unknown kind of feature file; expected one of {', '.join(SUFFIXES)}")
-    tensor = _only_tensor(_READERS[path.suffix.lower()](path), path)
-    if tensor.ndim == 3 and tensor.shape[1] == 1:
-        tensor = tensor[:, 0]  # Ego4D stores some features as (T, 1, D)
-    if tensor.ndim != 2 or 0 in tensor.shape:
-        raise InputError(f"{path}: expected features of shape (T, D), found {tuple(tensor.shape)}")
-    if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise InputError(f"{path}: expected numbers, found {tensor.dtype}")
-    if width is not None and tensor.shape[1] != width:
-        raise InputError(f"{path}: features are {tensor.shape[1]} wide, expected {width}")
-    tensor = tensor.float()
-    bad = ~torch.isfinite(tensor).all(1)
+    array = _only_array(_READERS[path.suffix.lower()](path), path)
+    if array.ndim == 3 and array.shape[1] == 1:
+        array = array[:, 0]  # Ego4D stores some features as (T, 1, D)
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputError(f"{path}: expected features of shape (T, D), found {tuple(array.shape)}")
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{path}: expected numbers, found {array.dtype}")
+    if width is not None and array.shape[1] != width:
+        raise InputError(f"{path}: features are {array.shape[1]} wide, expected {width}")
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(array, dtype=np.float32)
+    bad = ~np.isfinite(array).all(1)
     if bad.any():
-        raise InputError(
-            f"{path}: NaN or infinite values in {int(bad.sum())} of {len(bad)} segments, first at {int(bad.nonzero()[0])}"
-        )
-    return tensor
+        raise InputError(f"{path}: NaN or infinite values in {int(bad.sum())} of {len(bad)} segments, first at {int(bad.argmax())}")
+    return array
 
 
 def find_features(folder: Path) -> list[Path]:
@@ -56,30 +64,33 @@ def find_features(folder: Path) -> list[Path]:
     return files
 
 
-def _only_tensor(found: Any, path: Path) -> Tensor:
-    """The tensor itself, or the only one in a flat container."""
-    if isinstance(found, Tensor):
-        return found
+def _only_array(found: Any, path: Path) -> np.ndarray:
+    """The array itself, or the only one in a flat container."""
+    if (array := _as_array(found)) is not None:
+        return array
     if isinstance(found, dict):
-        tensors = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
-        if len(tensors) == 1:
-            return next(iter(tensors.values()))
-        names = ", ".join(sorted(tensors)[:6]) or "none"
-        raise InputError(f"{path}: expected one tensor, found {len(tensors)} ({names}); keep one video in a file")
+        arrays = {str(name): array for name, value in found.items() if (array := _as_array(value)) is not None}
+        if len(arrays) == 1:
+            return next(iter(arrays.values()))
+        names = ", ".join(sorted(arrays)[:6]) or "none"
+        raise InputError(f"{path}: expected one tensor, found {len(arrays)} ({names}); keep one video in a file")
     raise InputError(f"{path}: expected a tensor, found {type(found).__name__}")
 
 
-def _read_numpy(path: Path) -> Any:
-    import numpy as np
+def _as_array(value: Any) -> np.ndarray | None:
+    if hasattr(value, "detach"):
+        value = value.detach()
+        return (value.float() if value.is_floating_point() else value).numpy()  # numpy has no bfloat16
+    return value if isinstance(value, np.ndarray) else None
 
+
+def _read_numpy(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return torch.from_numpy(loaded)
-            return {name: torch.from_numpy(loaded[name]) for name in loaded.files}
+            return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except (ValueError, EOFError, OSError, TypeError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged, cut short or not plain numbers ({error})") from error
 
 
-_READERS = {".pt": read_torch, ".pth": read_torch, ".npy": _read_numpy, ".npz": _read_numpy, ".safetensors": load_tensors}
+_READERS = {".pt": read_torch, ".pth": read_torch, ".npy": _read_numpy, ".npz": _read_numpy, ".safetensors": load_arrays}

@@ -1,4 +1,4 @@
-"""Models as folders: config.json, model.safetensors and, where a text encoder was trained along, text_encoder.safetensors.
+"""Saving a network as a model folder, and loading it from one.
 
 With huggingface_hub installed, `from_pretrained` also takes a hub id and `push_to_hub` works; without it, folders still do.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +16,7 @@ from torch import Tensor
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.files import load_tensors, replacing, save_tensors
+from hiero.model.folder import CONFIG, TEXT_ENCODER, WEIGHTS, open_folder
 
 if TYPE_CHECKING:
 
@@ -45,11 +45,6 @@ else:
                 raise InputError("sharing on a hub needs huggingface_hub; run: pip install huggingface_hub")
 
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-TEXT_ENCODER = "text_encoder.safetensors"
-
-
 class Checkpoint(ModelHubMixin):
     """Saving and loading for `HiERO`. What came with a loaded model (its text encoder, losses, source) is saved with it again."""
 
@@ -76,41 +71,18 @@ class Checkpoint(ModelHubMixin):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
         """A model folder, or the id of one on a hub (with `revision`, `cache_dir`, `token` … as in huggingface_hub)."""
-        name = str(pretrained_model_name_or_path)
-        if Path(name).is_dir():
-            return cls._from_pretrained(model_id=name)
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or Path(name).parent.is_dir():
-            raise InputError(f"{name}: no such model folder")
-        try:
-            return super().from_pretrained(name, **options)
-        except InputError:
-            raise
-        except (OSError, ValueError, RuntimeError) as error:
-            raise InputError(f"{name}: no such model folder, and it could not be fetched from a hub ({error})") from error
+        return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **options)
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:
-        folder = Path(model_id)
-        if not folder.is_dir():
-            folder = _download(model_id, hub)
-        config, state, extra = read_checkpoint(folder)
-        model: Any = cls(config)  # type: ignore[call-arg]
+        folder = open_folder(model_id, **hub)
+        model: Any = cls(folder.config)  # type: ignore[call-arg]
         try:
-            model.load_state_dict(state)
+            model.load_state_dict(load_tensors(folder.path / WEIGHTS))
         except RuntimeError as error:
-            raise InputError(f"{folder / WEIGHTS}: does not fit its config.json\n{error}") from error
-        model._extra = extra
-        model._text_encoder = folder / TEXT_ENCODER if (folder / TEXT_ENCODER).is_file() else None
+            raise InputError(f"{folder.path / WEIGHTS}: does not fit its config.json\n{error}") from error
+        model._extra, model._text_encoder = folder.extra, folder.text_encoder
         return model.eval()
-
-
-def _download(model_id: str, hub: dict[str, Any]) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise InputError(f"{model_id}: no such model folder; to load from a hub, run: pip install huggingface_hub") from None
-    options = {name: hub[name] for name in ("revision", "cache_dir", "force_download", "token", "local_files_only") if name in hub}
-    return Path(snapshot_download(model_id, allow_patterns=[CONFIG, WEIGHTS, TEXT_ENCODER], **options))
 
 
 def write_checkpoint(folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
@@ -122,18 +94,3 @@ def write_checkpoint(folder: Path, config: ModelConfig, state: dict[str, Tensor]
     save_tensors(folder / WEIGHTS, state)
     with replacing(folder / CONFIG) as path:
         path.write_text(text)
-
-
-def read_checkpoint(folder: Path) -> tuple[ModelConfig, dict[str, Tensor], dict[str, Any]]:
-    """The network's settings, its weights, and what else config.json holds."""
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise InputError(f"{folder}: not a model folder, {name} is missing; for an authors' .pth run hiero import-checkpoint")
-    try:
-        extra = json.loads((folder / CONFIG).read_text())
-        config = ModelConfig.from_dict(extra.pop("model"))
-    except InputError as error:
-        raise InputError(f"{folder / CONFIG}: {error}") from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:  # a JSON error is a ValueError
-        raise InputError(f"{folder / CONFIG}: not a hiero configuration ({error})") from error
-    return config, load_tensors(folder / WEIGHTS), extra

@@ -16,7 +16,8 @@ from torch import Tensor
 from hiero.config import Behaviour, LossConfig, ModelConfig
 from hiero.errors import InputError
 from hiero.files import save_tensors
-from hiero.model.checkpoint import TEXT_ENCODER, write_checkpoint
+from hiero.model.checkpoint import write_checkpoint
+from hiero.model.folder import TEXT_ENCODER
 from hiero.model.hiero import HiERO
 from hiero.pickles import Opaque, read_torch
 from hiero.records import Clock

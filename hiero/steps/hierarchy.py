@@ -7,11 +7,8 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hiero.errors import InputError
-from hiero.model.spectral import spectral_cut
 from hiero.records import Clock, Step
 from hiero.steps.pieces import cut_pieces, join_pieces
 
@@ -28,7 +25,7 @@ def usual_numbers(duration_s: float, num_nodes: int) -> list[int]:
 
 
 def build_hierarchy(
-    nodes: Tensor,
+    nodes: np.ndarray,
     clock: Clock,
     numbers: list[int] | None = None,
     *,
@@ -49,13 +46,17 @@ def build_hierarchy(
     numbers = sorted(set(numbers or usual_numbers(len(nodes) * clock.spacing_s, len(nodes))))
     if numbers[0] < 1:
         raise InputError(f"a level needs at least one step, got {numbers[0]}")
-    x = nodes.detach().float().cpu().numpy()
+    x = np.asarray(nodes, dtype=np.float32)
     usual_s = len(x) * clock.spacing_s / numbers[-1]
     shortest = max(1, round(min(min_s, usual_s / 2) / clock.spacing_s))  # who asks for many steps wants short ones
     if method == "pieces":
         finest = cut_pieces(x, numbers[-1], min_nodes=shortest)
     else:
-        labels = spectral_cut(nodes.detach().float(), numbers[-1], kappa=kappa, random_state=random_state).cpu().numpy()
+        import torch
+
+        from hiero.model.spectral import spectral_cut
+
+        labels = spectral_cut(torch.from_numpy(x), numbers[-1], kappa=kappa, random_state=random_state).numpy()
         finest = merge_short(x, [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(x)], shortest)
         numbers = [max(1, round(number / numbers[-1] * (len(finest) - 1))) for number in numbers]
     numbers = sorted({min(number, len(finest) - 1) for number in numbers}, reverse=True)  # two equal levels are one
@@ -112,9 +113,8 @@ def link(levels: list[list[Step]]) -> list[list[Step]]:
     out = [list(level) for level in levels]
     for number in range(1, len(out)):
         coarse, fine = out[number - 1], out[number]
-        starts = torch.tensor([step.start_s for step in coarse], dtype=torch.float64)
-        middles = torch.tensor([(step.start_s + step.end_s) / 2 for step in fine], dtype=torch.float64)
-        holders = (torch.searchsorted(starts, middles, right=True) - 1).tolist()
+        middles = [(step.start_s + step.end_s) / 2 for step in fine]
+        holders = (np.searchsorted([step.start_s for step in coarse], middles, side="right") - 1).tolist()
         for i, holder in enumerate(holders):
             fine[i] = replace(fine[i], parent=coarse[holder].id)
             coarse[holder] = replace(coarse[holder], children=(*coarse[holder].children, fine[i].id))

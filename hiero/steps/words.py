@@ -43,13 +43,17 @@ class ClassEvidence:
     temperature: float
 
     def fit(self, texts: np.ndarray, own_texts: np.ndarray) -> np.ndarray:
-        near = texts @ self.names.T / self.temperature
-        near = np.exp(near - near.max(1, keepdims=True))
-        told = (near / near.sum(1, keepdims=True)) @ self.seen.T
+        told = softmax(texts @ self.names.T / self.temperature) @ self.seen.T
         return self.weight * np.log((told + FLOOR) / (1 / len(self.names) + FLOOR))
 
 
 Evidence = OwnEvidence | ClassEvidence
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Of each row."""
+    share = np.exp(logits - logits.max(1, keepdims=True))
+    return share / share.sum(1, keepdims=True)
 
 
 def steady(seen: np.ndarray, num: int) -> np.ndarray:
@@ -72,9 +76,7 @@ def mean_over(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
 
 def name_spans(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """How belief about each span is shared among texts: similarity (Q, T), spans (N, 2) → (N, Q), rows sum to 1."""
-    logits = mean_over(similarity, spans).T / LABEL_TEMPERATURE
-    share = np.exp(logits - logits.max(1, keepdims=True))
-    return share / share.sum(1, keepdims=True)
+    return softmax(mean_over(similarity, spans).T / LABEL_TEMPERATURE)
 
 
 def presence(similarity: np.ndarray, spans: np.ndarray, best: list[int]) -> list[float]:

@@ -13,11 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hiero.errors import InputError
-from hiero.files import load_tensors, save_tensors
+from hiero.files import load_arrays, save_arrays
 from hiero.weights import home
 
 CHUNK = 2**15  # texts encoded between two writes
@@ -29,10 +27,10 @@ class TextCache:
     def __init__(self, key: str, folder: Path | None = None) -> None:
         self.folder = (folder or home() / "text") / key
         self._index: dict[bytes, int] = {}
-        self._vectors: list[Tensor] = []
+        self._vectors: list[np.ndarray] = []
         for file in sorted(self.folder.glob("*.safetensors")):
             try:
-                part = load_tensors(file)
+                part = load_arrays(file)
                 self._add(part["digests"], part["vectors"])
             except (InputError, KeyError):
                 file.unlink(missing_ok=True)  # damaged: encode those texts again
@@ -41,30 +39,30 @@ class TextCache:
         return len(self._index)
 
     def encode(
-        self, texts: Sequence[str], encode: Callable[[list[str]], Tensor], progress: Callable[[int], None] = lambda _: None
-    ) -> Tensor:
+        self, texts: Sequence[str], encode: Callable[[list[str]], np.ndarray], progress: Callable[[int], None] = lambda _: None
+    ) -> np.ndarray:
         """Vectors of the texts (n, D), float16. Only those not seen before go through `encode`; long work is kept as it goes."""
         digests = [_digest(text) for text in texts]
         missing = list({digest: text for digest, text in zip(digests, texts, strict=True) if digest not in self._index}.values())
         progress(len(texts) - len(missing))
         for start in range(0, len(missing), CHUNK):
             part = missing[start : start + CHUNK]
-            vectors = encode(part).half().cpu()
+            vectors = encode(part).astype(np.float16)
             keys = b"".join(map(_digest, part))
-            named = torch.from_numpy(np.frombuffer(keys, dtype=np.uint8).reshape(-1, 16).copy())
+            named = np.frombuffer(keys, dtype=np.uint8).reshape(-1, 16)
             with suppress(OSError):  # a full disk or a read-only home: they are encoded again the next time
                 file = self.folder / f"{hashlib.sha256(keys).hexdigest()[:16]}.safetensors"
-                save_tensors(file, {"digests": named, "vectors": vectors})
+                save_arrays(file, {"digests": named, "vectors": vectors})
             self._add(named, vectors)
             progress(len(part))
         if not texts:
-            return torch.zeros(0, 0, dtype=torch.float16)
-        return torch.cat(self._vectors)[torch.tensor([self._index[digest] for digest in digests])]
+            return np.zeros((0, 0), dtype=np.float16)
+        return np.concatenate(self._vectors)[[self._index[digest] for digest in digests]]
 
-    def _add(self, digests: Tensor, vectors: Tensor) -> None:
+    def _add(self, digests: np.ndarray, vectors: np.ndarray) -> None:
         first = len(self._index)
-        new = [i for i, row in enumerate(digests.numpy()) if row.tobytes() not in self._index]
-        self._index.update((digests[i].numpy().tobytes(), first + j) for j, i in enumerate(new))
+        new = [i for i, row in enumerate(digests) if row.tobytes() not in self._index]
+        self._index.update((digests[i].tobytes(), first + j) for j, i in enumerate(new))
         self._vectors.append(vectors[new])
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,7 +28,7 @@ from hiero.files import load_tensors
 from hiero.pickles import read_torch
 from hiero.text.cache import TextCache
 from hiero.text.clip import clip_tokenizer, to_transformers
-from hiero.text.minilm import MiniLM, encode_by_length, tokenize, word_pieces
+from hiero.text.minilm import KEY, MiniLM, encode_by_length, tokenize, word_pieces
 
 Kind = Literal["bert", "distilbert", "clip"]
 LORA_TARGETS = {
@@ -63,7 +64,8 @@ class TextEncoder(nn.Module):
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """ids and mask (N, L), padded to the longest."""
-        return tokenize(self.tokenizer, texts)
+        ids, mask = tokenize(self.tokenizer, texts)
+        return torch.from_numpy(ids), torch.from_numpy(mask).long()
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         tower: Any = self.tower
@@ -82,9 +84,14 @@ class TextEncoder(nn.Module):
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
-        out = encode_by_length(texts, self.size, batch_size, lambda part: self(*(x.to(device) for x in self.tokenize(part))))
+
+        def encode(part: list[str]) -> np.ndarray:
+            found: Tensor = self(*(x.to(device) for x in self.tokenize(part)))
+            return found.float().cpu().numpy()
+
+        out = encode_by_length(texts, self.size, batch_size, encode)
         self.train(was_training)
-        return out
+        return torch.from_numpy(out)
 
     def add_lora(self, rank: int, alpha: int) -> None:
         """Freeze the tower and let low-rank corrections of its query, key and value learn."""
@@ -134,24 +141,24 @@ def encode_texts(
     source = find_source(encoder, fetch=False)
     loaded: list[TextEncoder | MiniLM] = []
 
-    def encode(missing: list[str]) -> Tensor:
+    def encode(missing: list[str]) -> np.ndarray:
         if not loaded:
             source = find_source(encoder)
             if encoder == "minilm":
-                loaded.append(MiniLM(source.files, device))
+                loaded.append(MiniLM(source.files).to(device))
             else:
                 _check_transformers()
                 loaded.append(_load(source).to(device).eval())
-        return loaded[0].encode(missing)
+        return np.asarray(loaded[0].encode(missing))
 
-    return TextCache(source.key, cache).encode(texts, encode, progress)
+    return torch.from_numpy(TextCache(source.key, cache).encode(texts, encode, progress))
 
 
 def find_source(name: str, fetch: bool = True) -> Source:
     """Resolve a name, folder or file. Without `fetch` nothing is downloaded; minilm is then only named."""
     if name == "minilm":
         files = weights.get("minilm") if fetch else weights.home() / "weights" / "minilm"
-        return Source("bert", files, f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}", name)
+        return Source("bert", files, KEY, name)
     path = Path(name)
     if name == "distilbert":
         path = _from_hub("distilbert-base-uncased")

@@ -1,5 +1,6 @@
-"""BERT's forward pass alone, from its weights as they lie in the file: what asking a question needs, without the second that
-importing transformers takes. Training towers uses transformers; a test holds that both give the same vectors."""
+"""MiniLM alone, from its weights as they lie in the file: what asking a question needs, without the seconds that importing
+transformers and torch takes. The arrays are numpy's, or torch's after `to`: the same lines compute on both.
+Training towers uses transformers; a test holds that all give the same vectors."""
 
 from __future__ import annotations
 
@@ -7,74 +8,132 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+import numpy as np
 
+from hiero import weights
 from hiero.errors import InputError
-from hiero.files import load_tensors
+from hiero.files import load_arrays
+from hiero.text.cache import TextCache
 
 EPSILON = 1e-12
 NUM_HEADS = 12
+SIZE = 384
+KEY = f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}"
+FEW = 128  # texts that numpy has encoded before torch is imported
 
 
 class MiniLM:
     """Sentences to unit vectors (N, 384): the mean over tokens of a 6-layer BERT."""
 
-    def __init__(self, folder: Path, device: str | torch.device = "cpu") -> None:
-        self.state: dict[str, Tensor] = {
-            name: value.float().to(device) for name, value in load_tensors(folder / "model.safetensors").items()
+    def __init__(self, folder: Path) -> None:
+        self.state: dict[str, Any] = {
+            name: value.astype(np.float32, copy=False)
+            for name, value in load_arrays(folder / "model.safetensors").items()
+            if value.dtype.kind == "f"
         }
         self.tokenizer = word_pieces(folder / "tokenizer.json")
         self.num_layers = 1 + max(int(name.split(".")[2]) for name in self.state if name.startswith("encoder.layer."))
         self.size = self.state["embeddings.word_embeddings.weight"].shape[1]
+        self.device: Any = None
 
-    @torch.inference_mode()
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Tensor:
-        return encode_by_length(texts, self.size, batch_size, lambda part: self.forward(*tokenize(self.tokenizer, part)))
+    def to(self, device: Any) -> MiniLM:
+        """Compute with torch on a device from now on."""
+        import torch
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        self.state = {name: torch.as_tensor(value).to(device) for name, value in self.state.items()}
+        self.device = device
+        return self
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
+        def encode(part: list[str]) -> np.ndarray:
+            tokens = tokenize(self.tokenizer, part)
+            if self.device is None:
+                return np.asarray(self.forward(*tokens))
+            import torch
+
+            with torch.inference_mode():
+                found = self.forward(*(torch.from_numpy(x).to(self.device) for x in tokens))
+            return np.asarray(found.cpu())
+
+        return encode_by_length(texts, self.size, batch_size, encode)
+
+    def forward(self, ids: Any, mask: Any) -> Any:
+        """ids and mask (N, L) → (N, size)."""
         state = self.state
-        device = state["embeddings.word_embeddings.weight"].device
-        ids, mask = ids.to(device), mask.to(device)
         x = state["embeddings.word_embeddings.weight"][ids] + state["embeddings.token_type_embeddings.weight"][0]
         x = self._norm(x + state["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm")
+        unseen = (mask[:, None, None, :] - 1.0) * 1e9
         for i in range(self.num_layers):
-            x = self._layer(x, mask, f"encoder.layer.{i}")
-        weight = mask[..., None].float()
-        return F.normalize((x * weight).sum(1) / weight.sum(1), dim=-1)
+            x = self._layer(x, unseen, f"encoder.layer.{i}")
+        total = (x * mask[..., None]).sum(1)
+        return total / (total * total).sum(-1, keepdims=True) ** 0.5
 
-    def _layer(self, x: Tensor, mask: Tensor, name: str) -> Tensor:
+    def _layer(self, x: Any, unseen: Any, name: str) -> Any:
         query, key, value = (
-            self._linear(x, f"{name}.attention.self.{part}").unflatten(2, (NUM_HEADS, -1)).transpose(1, 2)
+            self._linear(x, f"{name}.attention.self.{part}").reshape(*x.shape[:2], NUM_HEADS, -1).swapaxes(1, 2)
             for part in ("query", "key", "value")
         )
-        heard = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :].bool())
-        heard = self._linear(heard.transpose(1, 2).flatten(2), f"{name}.attention.output.dense")
+        heard = _softmax(query @ key.swapaxes(2, 3) * query.shape[-1] ** -0.5 + unseen) @ value
+        heard = self._linear(heard.swapaxes(1, 2).reshape(x.shape), f"{name}.attention.output.dense")
         x = self._norm(x + heard, f"{name}.attention.output.LayerNorm")
-        wide = F.gelu(self._linear(x, f"{name}.intermediate.dense"))
+        wide = _gelu(self._linear(x, f"{name}.intermediate.dense"))
         return self._norm(x + self._linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
-    def _linear(self, x: Tensor, name: str) -> Tensor:
-        return F.linear(x, self.state[f"{name}.weight"], self.state[f"{name}.bias"])
+    def _linear(self, x: Any, name: str) -> Any:
+        return x @ self.state[f"{name}.weight"].T + self.state[f"{name}.bias"]
 
-    def _norm(self, x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], self.state[f"{name}.weight"], self.state[f"{name}.bias"], EPSILON)
+    def _norm(self, x: Any, name: str) -> Any:
+        x = x - x.mean(-1, keepdims=True)
+        deviation = ((x * x).mean(-1, keepdims=True) + EPSILON) ** 0.5
+        return x / deviation * self.state[f"{name}.weight"] + self.state[f"{name}.bias"]
 
 
-def tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+def encode_minilm(texts: Sequence[str]) -> np.ndarray:
+    """Vectors of a few texts (n, 384), through the cache; a long list is computed with torch."""
+
+    def encode(missing: list[str]) -> np.ndarray:
+        model = MiniLM(weights.get("minilm"))
+        return (model if len(missing) <= FEW else model.to("cpu")).encode(missing)
+
+    return TextCache(KEY).encode(texts, encode).astype(np.float32)
+
+
+def _softmax(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        x = np.exp(x - x.max(-1, keepdims=True))
+        return x / x.sum(-1, keepdims=True)
+    return x.softmax(-1)
+
+
+def _gelu(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return x * (0.5 + 0.5 * _erf(x * np.float32(0.5**0.5)))
+    from torch.nn import functional as F
+
+    return F.gelu(x)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    """The error function to 1.5e-7 (Abramowitz and Stegun 7.1.26), which numpy lacks and scipy takes long to import."""
+    a = np.abs(x)
+    t = 1 / (1 + 0.3275911 * a)
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    return np.sign(x) * (1 - series * np.exp(-a * a))
+
+
+def tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """ids and mask (N, L), padded to the longest."""
     found = tokenizer.encode_batch(list(texts))
-    return torch.tensor([e.ids for e in found]), torch.tensor([e.attention_mask for e in found])
+    return np.array([e.ids for e in found]), np.array([e.attention_mask for e in found], dtype=np.float32)
 
 
-def encode_by_length(texts: Sequence[str], size: int, batch_size: int, encode: Callable[[list[str]], Tensor]) -> Tensor:
+def encode_by_length(texts: Sequence[str], size: int, batch_size: int, encode: Callable[[list[str]], np.ndarray]) -> np.ndarray:
     """Vectors (n, size) of any number of texts; those of similar length share a batch, so that little is padded."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    out = torch.empty(len(texts), size)
+    out = np.empty((len(texts), size), dtype=np.float32)
     for start in range(0, len(order), batch_size):
         part = order[start : start + batch_size]
-        out[torch.tensor(part)] = encode([texts[i] for i in part]).float().cpu()
+        out[part] = encode([texts[i] for i in part])
     return out
 
 

@@ -30,7 +30,8 @@ from hiero.config import TrainConfig
 from hiero.data.narrated import NarratedWindows, ResidentWindows, StepInputs
 from hiero.errors import InputError
 from hiero.files import save_tensors
-from hiero.model.checkpoint import TEXT_ENCODER, write_checkpoint
+from hiero.model.checkpoint import write_checkpoint
+from hiero.model.folder import TEXT_ENCODER
 from hiero.model.hiero import HiERO, Losses
 from hiero.model.tdgc import Dropout
 from hiero.text.encoders import TextEncoder

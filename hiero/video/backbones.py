@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Literal
 
 from hiero import weights
 from hiero.errors import InputError
-from hiero.video import clip, i3d, lite2
-from hiero.video.frames import middle_square
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+Precision = Literal["auto", "float32", "float16"]
 SHORT_SIDE = 260  # frames are decoded to this, the largest that a network looks at
-I3D_SIZE = 160  # trained at 224; with 24 frames a window it keeps more of the full scores than 16 frames at 224 do, at less cost
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """`load` gives a module that maps `prepare`d frames to features; `prepare` takes frames (N, H, W, 3) uint8."""
+    """What is known of a backbone before its network, and torch with it, is imported."""
 
     name: str
     what: str
     width: int
-    load: Callable[[Path], nn.Module]
-    prepare: Callable[[Tensor], Tensor]
+    module: str
+    """In hiero.video: its `load(folder)` gives a network that maps `prepare`d frames to features."""
     per_frame: bool
     """Looks at single frames, a few in each segment. Otherwise at all frames of a window of two segments."""
     half: bool
@@ -36,22 +36,24 @@ class Backbone:
     fetched: bool = True
     """Fetched by itself; otherwise only when the user has asked for the weights."""
 
+    def prepare(self, frames: Tensor) -> Tensor:
+        """Frames (N, H, W, 3) uint8 as the network wants them."""
+        found: Tensor = import_module(f"hiero.video.{self.module}").prepare(frames)
+        return found
+
+    def load(self, folder: Path) -> nn.Module:
+        found: nn.Module = import_module(f"hiero.video.{self.module}").load(folder)
+        return found
+
 
 BACKBONES = {
     backbone.name: backbone
     for backbone in (
+        Backbone("i3d-k400", "actions: 400 scores of Kinetics classes", 400, "i3d", per_frame=False, half=True),
+        Backbone("lite2-imagenet", "objects: 1000 scores of ImageNet classes", 1000, "lite2", per_frame=True, half=False),
         Backbone(
-            "i3d-k400", "actions: 400 scores of Kinetics classes", 400,
-            lambda folder: i3d.load_i3d(folder / "i3d-kinetics-400.ckpt"),
-            lambda frames: middle_square(frames, I3D_SIZE) / 127.5 - 1, per_frame=False, half=True,
-        ),
-        Backbone(
-            "lite2-imagenet", "objects: 1000 scores of ImageNet classes", 1000,
-            lambda folder: lite2.load_lite2(folder / "efficientnet-lite2.pth"), lite2.prepare, per_frame=True, half=False,
-        ),
-        Backbone(
-            "clip-vit-b32", "CLIP ViT-B/32: pictures and words in one space", 512,
-            clip.load_images, clip.prepare, per_frame=True, half=False, scores=False, fetched=False,
+            "clip-vit-b32", "CLIP ViT-B/32: pictures and words in one space", 512, "clip",
+            per_frame=True, half=False, scores=False, fetched=False,
         ),
     )
 }  # fmt: skip
@@ -71,5 +73,8 @@ def fetch_weights(backbone: Backbone, progress: weights.Progress | None = None) 
 
 
 def load_backbone(backbone: Backbone, device: torch.device, precision: torch.dtype) -> nn.Module:
+    """Its network on a device, in half precision where that is wanted and good enough."""
+    import torch
+
     module = backbone.load(fetch_weights(backbone)).eval()
     return module.to(device, precision if backbone.half or device.type == "cuda" else torch.float32)

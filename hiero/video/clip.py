@@ -44,18 +44,18 @@ class ImageTower(nn.Module):
         return F.normalize(_vectors(model.get_image_features(pixel_values=(pictures - self.mean) / self.deviation)), dim=-1)
 
 
-def load_images(folder: Path) -> ImageTower:
+def load(folder: Path) -> ImageTower:
     about = folder / "preprocessor_config.json"
     settings = json.loads(about.read_text()) if about.is_file() else {}
-    return ImageTower(_load(folder), settings.get("image_mean", MEAN), settings.get("image_std", DEVIATION))
+    return ImageTower(_towers(folder), settings.get("image_mean", MEAN), settings.get("image_std", DEVIATION))
 
 
 @torch.inference_mode()
 def encode_words(folder: Path, texts: Sequence[str], batch_size: int = 64) -> Tensor:
-    """Unit vectors (n, E) of texts in the space of `load_images`. CLIP's are padded to the longest, SigLIP's to full length."""
+    """Unit vectors (n, E) of texts in the space of `load`. CLIP's are padded to the longest, SigLIP's to full length."""
     from tokenizers import Tokenizer
 
-    model: Any = _load(folder)
+    model: Any = _towers(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     settings = model.config.text_config
     tokenizer.enable_truncation(settings.max_position_embeddings)
@@ -76,7 +76,7 @@ def _vectors(found: Any) -> Tensor:
     return found if isinstance(found, Tensor) else found.pooler_output
 
 
-def _load(folder: Path) -> Any:
+def _towers(folder: Path) -> Any:
     """The model in a folder; read again only when its weights were replaced."""
     file = folder / "model.safetensors"
     return _load_once(folder, file.stat().st_mtime_ns if file.is_file() else 0)

@@ -14,65 +14,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hiero.errors import InputError
-from hiero.files import load_tensors, save_tensors
-from hiero.video.backbones import SHORT_SIDE, Backbone, find_backbone, load_backbone
+from hiero.video.backbones import SHORT_SIDE, Backbone, Precision, find_backbone, load_backbone
 from hiero.video.decode import Segment, read_segments
+from hiero.video.extracted import Extract
 
 NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what more and fewer cost and give
 LOOKS = 2  # frames of a segment that networks for pictures look at
 MAX_PICTURES = 2000
 PICTURE_HEIGHT = 90
 SAVE_EVERY_S = 60.0
-Precision = Literal["auto", "float32", "float16"]
-
-
-@dataclass
-class Extract:
-    """What a video gave: features by backbone (T, width), how long it is, and small JPEG pictures with their times."""
-
-    features: dict[str, Tensor]
-    duration_s: float
-    spacing_s: float
-    picture_times: list[float] = field(default_factory=list)
-    pictures: list[bytes] = field(default_factory=list)
-
-    @property
-    def num_segments(self) -> int:
-        return len(next(iter(self.features.values())))
-
-    def picture_at(self, time_s: float) -> bytes | None:
-        """The small picture nearest to a moment."""
-        if not self.pictures:
-            return None
-        return self.pictures[int(np.abs(np.array(self.picture_times) - time_s).argmin())]
-
-    def save(self, path: Path) -> None:
-        ends = np.cumsum([len(picture) for picture in self.pictures], dtype=np.int64)
-        save_tensors(path, {
-            **{f"features/{name}": value for name, value in self.features.items()},
-            "clock": torch.tensor([self.duration_s, self.spacing_s], dtype=torch.float64),
-            "picture_times": torch.tensor(self.picture_times, dtype=torch.float64),
-            "picture_ends": torch.from_numpy(ends),
-            "pictures": torch.frombuffer(bytearray(b"".join(self.pictures)) or bytearray(1), dtype=torch.uint8),
-        })  # fmt: skip
-
-    @classmethod
-    def load(cls, path: Path) -> Extract:
-        held = load_tensors(path)
-        duration_s, spacing_s = held["clock"].tolist()
-        blob, ends = held["pictures"].numpy().tobytes(), [0, *held["picture_ends"].tolist()]
-        pictures = [blob[a:b] for a, b in pairwise(ends)]
-        features = {name.removeprefix("features/"): value for name, value in held.items() if name.startswith("features/")}
-        return cls(features, duration_s, spacing_s, held["picture_times"].tolist(), pictures)
 
 
 def extract(
@@ -110,7 +68,7 @@ def extract(
             if not batch:  # done in an earlier run
                 continue
             for backbone, module in zip(chosen, modules, strict=True):
-                done.rows[backbone.name].append(_run(backbone, module, batch, device))
+                done.rows[backbone.name].append(run_backbone(backbone, module, batch, device))
             done.look(batch)
             progress(done.end_s)
             if partial is not None and time.monotonic() - saved > SAVE_EVERY_S:
@@ -118,11 +76,11 @@ def extract(
                     done.save(partial)
                 saved = time.monotonic()
     num = max(1, round(done.end_s / spacing_s))
-    features = {b.name: _rows_per_segment(torch.cat(done.rows[b.name]), num, b.per_frame) for b in chosen}
+    features = {b.name: _rows_per_segment(torch.cat(done.rows[b.name]), num, b.per_frame).numpy() for b in chosen}
     return Extract(features, done.end_s, spacing_s, done.picture_times, done.pictures)
 
 
-def _run(backbone: Backbone, module: nn.Module, batch: list[Segment], device: torch.device) -> Tensor:
+def run_backbone(backbone: Backbone, module: nn.Module, batch: list[Segment], device: torch.device) -> Tensor:
     """Features of a batch of windows: (windows, width), or for pictures (2 · windows, width)."""
     dtype = next(module.parameters()).dtype
     if backbone.per_frame:
@@ -187,12 +145,12 @@ class _Done:
             num = held.features.pop("windows")
         except (InputError, KeyError):  # damaged: begin again
             return cls({name: [] for name in names})
-        rows = {name: [value] for name, value in held.features.items()}
+        rows = {name: [torch.from_numpy(value)] for name, value in held.features.items()}
         return cls(rows, int(num[0, 0]), held.duration_s, int(num[0, 1]), held.picture_times, held.pictures)
 
     def save(self, partial: Path) -> None:
-        rows = {name: torch.cat(found) for name, found in self.rows.items()}
-        rows["windows"] = torch.tensor([[self.num_windows, self.every]])
+        rows = {name: torch.cat(found).numpy() for name, found in self.rows.items()}
+        rows["windows"] = np.array([[self.num_windows, self.every]])
         Extract(rows, self.end_s, 1.0, self.picture_times, self.pictures).save(partial)
 
     def look(self, batch: list[Segment]) -> None:

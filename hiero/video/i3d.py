@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
+from hiero.video.frames import middle_square
 
-SIZE = 224  # pixels the weights were trained at
+FILE = "i3d-kinetics-400.ckpt"
+SIZE = 160  # trained at 224; with 24 frames a window it keeps more of the full scores than 16 frames at 224 do, at less cost
 EPSILON = 1e-3
 # Inception modules: channels of 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
 MIXED = {
@@ -187,7 +189,13 @@ def _units(node: dict[str, Any], mark: str, path: str = "") -> list[tuple[str, d
     return [unit for name, child in inside for unit in _units(child, mark, name)]
 
 
-def load_i3d(checkpoint: Path) -> I3D:
+def prepare(frames: Tensor) -> Tensor:
+    """RGB frames (N, H, W, 3) uint8 → (N, 3, size, size) in [−1, 1]: the middle square, scaled."""
+    return middle_square(frames, SIZE) / 127.5 - 1
+
+
+def load(folder: Path) -> I3D:
+    checkpoint = folder / FILE
     model = I3D()
     try:
         model.load_state_dict(convert(checkpoint))

@@ -15,6 +15,7 @@ from hiero.pickles import read_torch
 from hiero.video.frames import middle_square
 from hiero.video.i3d import same_padding
 
+FILE = "efficientnet-lite2.pth"
 SIZE = 260  # pixels the weights were trained at
 MEAN, DEVIATION = 0.498, 0.502  # of pixels in [0, 1]
 EPSILON = 1e-3
@@ -101,7 +102,8 @@ def convert(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-def load_lite2(checkpoint: Path) -> EfficientNetLite2:
+def load(folder: Path) -> EfficientNetLite2:
+    checkpoint = folder / FILE
     state = read_torch(checkpoint)
     model = EfficientNetLite2()
     try:

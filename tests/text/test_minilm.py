@@ -39,18 +39,19 @@ def towers(tmp_path_factory):
     (folder / "tokenizer.json").write_text("")
     patch = pytest.MonkeyPatch()
     patch.setattr(minilm, "word_pieces", lambda _: Letters())
-    yield minilm.MiniLM(folder), theirs
+    yield minilm.MiniLM(folder), minilm.MiniLM(folder).to("cpu"), theirs
     patch.undo()
 
 
 @settings(max_examples=20)
 @given(texts=st.lists(st.text("abcdefgh ", min_size=1, max_size=40), min_size=1, max_size=6))
 def test_the_same_vectors(towers, texts):
-    ours, theirs = towers
+    plain, with_torch, theirs = towers
     found = Letters().encode_batch(texts)
     ids, mask = torch.tensor([e.ids for e in found]), torch.tensor([e.attention_mask for e in found])
     with torch.no_grad():
         hidden = theirs(input_ids=ids, attention_mask=mask).last_hidden_state
     weight = mask[..., None].float()
     expected = torch.nn.functional.normalize((hidden * weight).sum(1) / weight.sum(1), dim=-1)
-    close(ours.encode(texts, batch_size=2), expected, rtol=1e-4, atol=1e-5)
+    for ours in (plain, with_torch):
+        close(torch.from_numpy(ours.encode(texts, batch_size=2)), expected, rtol=1e-4, atol=1e-5)

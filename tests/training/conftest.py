@@ -51,5 +51,5 @@ def collection(tmp_path_factory) -> Collection:
     features, narrations = write_sessions([world.session(i) for i in range(6)], folder)
     pack(features, folder / "store", clock=world.config.clock)
     texts = sorted({narration.text for narration in read_narrations(narrations)})
-    TextCache(find_source("minilm", fetch=False).key, folder / "cache").encode(texts, lambda part: bag_of_words(part, 384))
+    TextCache(find_source("minilm", fetch=False).key, folder / "cache").encode(texts, lambda part: bag_of_words(part, 384).numpy())
     return Collection(folder / "store", narrations, folder / "cache")

@@ -41,7 +41,7 @@ def test_towers_are_transformers_own(folder):
     pictures = torch.rand(3, 3, 32, 32)
     with torch.no_grad():
         expected = clip._vectors(model.get_image_features(pixel_values=(pictures - 0.5) / 0.25))
-        torch.testing.assert_close(clip.load_images(path)(pictures), torch.nn.functional.normalize(expected, dim=-1))
+        torch.testing.assert_close(clip.load(path)(pictures), torch.nn.functional.normalize(expected, dim=-1))
         words = clip._vectors(model.get_text_features(input_ids=torch.tensor([[1, 3, 4, 2]])))
     torch.testing.assert_close(
         clip.encode_words(path, ["cut onion"]), torch.nn.functional.normalize(words, dim=-1), rtol=1e-4, atol=1e-5
@@ -69,7 +69,7 @@ def test_a_video_is_asked_without_a_graph(folder, tmp_path, monkeypatch, make):
 
 def test_not_a_joint_model(tmp_path):
     with pytest.raises(InputError, match="not a CLIP"):
-        clip.load_images(tmp_path)
+        clip.load(tmp_path)
 
 
 def test_other_weights_take_the_place_of_the_first(folder, tmp_path, monkeypatch, make):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from hiero import weights
 from hiero.errors import InputError
 from hiero.video.decode import read_segments
-from hiero.video.i3d import EPSILON, I3D, Pool, Unit, convert, load_i3d, same_padding
+from hiero.video.i3d import EPSILON, FILE, I3D, Pool, Unit, convert, load, same_padding
 from tests.conftest import close
 
 CLIP = Path(__file__).parents[3] / "shared" / "clips" / "ego_frying_2s.mp4"
@@ -95,8 +95,8 @@ def random_checkpoint(path):
 
 
 def test_batch_normalisation_is_folded_in(tmp_path):
-    params, stats = random_checkpoint(tmp_path / "i3d.ckpt")
-    model = load_i3d(tmp_path / "i3d.ckpt")
+    params, stats = random_checkpoint(tmp_path / FILE)
+    model = load(tmp_path)
     x = torch.randn(1, 2, 192, 6, 6)
     node, entry = params["Mixed_3b"]["Branch_1"]["Conv3d_0a_1x1"], stats["Mixed_3b"]["Branch_1/Conv3d_0a_1x1"]["BatchNorm_0"]
     kernel = torch.from_numpy(node["Conv_0"]["kernel"]).permute(4, 3, 0, 1, 2)
@@ -127,7 +127,7 @@ def test_only_arrays_are_read(tmp_path):
 def test_the_published_scores_of_a_real_clip():
     """32 frames of frying: cooking sausages .67, cooking chicken .14, scrambling eggs .08 (shared/weights.md)."""
     try:
-        model = load_i3d(weights.get("i3d-k400") / "i3d-kinetics-400.ckpt")
+        model = load(weights.get("i3d-k400"))
     except InputError as error:
         pytest.skip(f"I3D cannot be fetched here: {error}")
     segments = list(read_segments(CLIP, num_frames=16))

@@ -1,0 +1,76 @@
+"""TW-FINCH (CVPR 2021): clusters of a video from first neighbours, where distance in features is weighed by distance in time.
+
+    d(i, j) = (1 − cos(xᵢ, xⱼ)) · |tᵢ − tⱼ|,     t = (i + 1) / n
+
+Nodes join their nearest neighbour, those with a common nearest neighbour are one cluster; clusters become nodes (their means) and
+it begins again, until one is left. A number of clusters that no round has is reached from the next larger one, by merging the
+closest pair each time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+
+def tw_finch(x: np.ndarray, num: int) -> np.ndarray:
+    """Labels (T,) of nodes x (T, D) in time order: `num` clusters, or as many as there are nodes."""
+    if num >= len(x):
+        return np.arange(len(x))
+    rounds = natural_partitions(x)
+    larger = [labels for labels in [np.arange(len(x)), *rounds] if labels.max() + 1 >= num]
+    labels = larger[-1]
+    while (labels.max() + 1) > num:
+        labels = _merge_closest(x, labels)
+    return labels
+
+
+def natural_partitions(x: np.ndarray) -> list[np.ndarray]:
+    """Labels of each round, fine to coarse; the last one with more than one cluster ends it."""
+    labels = np.arange(len(x))
+    out: list[np.ndarray] = []
+    while True:
+        nearest, _ = _first_neighbours(*_means(x, labels))
+        merged = _components(nearest)[labels]
+        if merged.max() == 0 or merged.max() == labels.max():
+            return out
+        labels = merged
+        out.append(labels)
+
+
+def _means(x: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean feature and mean time of each cluster."""
+    num = int(labels.max()) + 1
+    size = np.bincount(labels, minlength=num)
+    total = np.zeros((num, x.shape[1]), dtype=np.float64)
+    np.add.at(total, labels, x)
+    times = np.bincount(labels, weights=np.arange(1, len(x) + 1) / len(x), minlength=num)
+    return (total / size[:, None]).astype(np.float32), (times / size).astype(np.float32)
+
+
+def _first_neighbours(means: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest other cluster of each, and all distances."""
+    unit = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    distance = np.clip(1 - unit @ unit.T, 0, 2) * np.abs(times[:, None] - times[None])
+    np.fill_diagonal(distance, np.inf)
+    return distance.argmin(1), distance
+
+
+def _components(nearest: np.ndarray) -> np.ndarray:
+    """Clusters that are linked to their nearest neighbours, numbered by first appearance."""
+    num = len(nearest)
+    graph = coo_matrix((np.ones(num), (np.arange(num), nearest)), shape=(num, num))
+    return _in_order(connected_components(graph, directed=False)[1])
+
+
+def _merge_closest(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """One cluster fewer: the closest pair becomes one."""
+    _, distance = _first_neighbours(*_means(x, labels))
+    a, b = np.unravel_index(distance.argmin(), distance.shape)
+    return _in_order(np.where(labels == b, a, labels))
+
+
+def _in_order(labels: np.ndarray) -> np.ndarray:
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]

@@ -1,0 +1,20 @@
+"""Where to compute."""
+
+from __future__ import annotations
+
+from hiero.errors import InputError
+
+
+def choose_device(name: str) -> str:
+    """`auto` is a GPU where there is one; any other device must be there."""
+    if name == "cpu":
+        return name
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name} cannot be used here ({str(error).splitlines()[0]}); try --device cpu") from error
+    return name
