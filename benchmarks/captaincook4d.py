@@ -3,6 +3,7 @@
     python -m benchmarks.captaincook4d prepare WORK [--source ../shared/captaincook4d]    stores, narrations, splits, text vectors
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
     python -m benchmarks.captaincook4d table WORK
+    python -m benchmarks.captaincook4d export WORK         feature files, annotations and lists for `hiero eval own`, in WORK/own
     python -m benchmarks.captaincook4d procedure WORK --kinds k400 --model MODEL    steps with their true number: F1 and IoU
     python -m benchmarks.captaincook4d words WORK --model MODEL --dev-model MODEL   what class names add; "not in this video"
 
@@ -95,6 +96,28 @@ def read_features(source: Path, kind: str) -> dict[str, Tensor]:
     raw = load_tensors(source / "omnivore_pca384.safetensors")
     num = COMPONENTS[kind]
     return {n.removeprefix("pca/"): v[:, :num].float() * raw["scale"][:num] for n, v in raw.items() if n.startswith("pca/")}
+
+
+def export(work: Path, source: Path, kinds: list[str], part: str) -> None:
+    """Files as `hiero eval own` takes them: OWN/KIND/RECORDING.npy, OWN/annotations.json, and lists of recordings of each part."""
+    annotations = json.loads((source / "annotations.json").read_text())
+    own = work / "own"
+    for kind in kinds:
+        features = read_features(source, kind)
+        (own / kind).mkdir(parents=True, exist_ok=True)
+        for name, value in features.items():
+            np.save(own / kind / f"{name}.npy", value.half().numpy())
+        for name, recordings in split(annotations, list(features), part).items():
+            (own / f"{kind}-{part}-{name.split()[0]}.txt").write_text("\n".join(recordings) + "\n")
+    steps = {
+        name: {
+            "task": about["recipe"],
+            "duration_s": about["seconds"],
+            "steps": [{key: step[key] for key in ("start_s", "end_s", "text")} for step in about["steps"]],
+        }
+        for name, about in annotations.items()
+    }
+    (own / "annotations.json").write_text(json.dumps(steps))
 
 
 def compress(features: dict[str, Tensor], num: int) -> dict[str, Tensor]:
@@ -380,7 +403,7 @@ def words(work: Path, model_folder: Path, development: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["prepare", "train", "one", "table", "procedure", "words"])
+    parser.add_argument("what", choices=["prepare", "export", "train", "one", "table", "procedure", "words"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--source", type=Path, default=Path("../shared/captaincook4d"))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
@@ -395,6 +418,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.what == "prepare":
         prepare(args.work, args.source)
+    elif args.what == "export":
+        export(args.work, args.source, args.kinds, args.part)
     elif args.what == "train":
         train_all(args.work, args)
     elif args.what == "one":

@@ -10,7 +10,7 @@ closest pair each time.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import coo_matrix
+from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 
@@ -41,11 +41,9 @@ def natural_partitions(x: np.ndarray) -> list[np.ndarray]:
 
 def _means(x: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean feature and mean time of each cluster."""
-    num = int(labels.max()) + 1
-    size = np.bincount(labels, minlength=num)
-    total = np.zeros((num, x.shape[1]), dtype=np.float64)
-    np.add.at(total, labels, x)
-    times = np.bincount(labels, weights=np.arange(1, len(x) + 1) / len(x), minlength=num)
+    size = np.bincount(labels)
+    total = csr_matrix((np.ones(len(x)), (labels, np.arange(len(x))))) @ x
+    times = np.bincount(labels, weights=np.arange(1, len(x) + 1) / len(x))
     return (total / size[:, None]).astype(np.float32), (times / size).astype(np.float32)
 
 

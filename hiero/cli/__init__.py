@@ -7,7 +7,7 @@ import sys
 from cyclopts import App
 
 import hiero
-from hiero.cli import models, videos, weights
+from hiero.cli import evaluate, models, videos, weights
 from hiero.cli.console import say
 from hiero.errors import InputError
 
@@ -20,6 +20,7 @@ app = App(
 )
 for command in (
     videos.steps, videos.ask, videos.label,
+    evaluate.app,
     models.train, models.pack, models.embed, models.import_checkpoint,
     models.bench_app, weights.weights_app,
 ):  # fmt: skip

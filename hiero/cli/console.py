@@ -28,7 +28,7 @@ def progress_bar(title: str, total: int) -> Iterator[Any]:
     )
     with Progress(*columns, console=Console(stderr=True)) as bars:
         task = bars.add_task(title, total=total, now="")
-        yield lambda name: bars.update(task, advance=1, now=name)
+        yield lambda name, num=1: bars.update(task, advance=num, now=name)
 
 
 @contextmanager

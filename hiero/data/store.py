@@ -93,6 +93,14 @@ class FeatureStore:
             raise InputError(f"{video} has segments 0 to {found.length}; asked for {start} to {end}")
         return torch.from_numpy(self._rows[found.offset + start : found.offset + end].astype(np.float32))
 
+    def first_row(self, video: str) -> int:
+        """Where a video begins among all rows of the store."""
+        return self._find(video).offset
+
+    def rows(self, places: np.ndarray) -> np.ndarray:
+        """Segments by their places among all rows: (…) of integers → (…, D) float32."""
+        return self._rows[places].astype(np.float32)
+
     def _find(self, video: str) -> Packed:
         try:
             return self.videos[video]

@@ -1,0 +1,183 @@
+"""Ego4D Goal-Step: step grounding, step localization, key-step classification; official files in, zero-shot scores out.
+
+Times in the files are seconds of the video (or of a group of videos that were recorded one after the other and are joined).
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hiero.bench.results import Table, row, weighted_means
+from hiero.bench.tasks import Case, Truth, Words
+from hiero.data.features import find_features, read_array
+from hiero.engine import Engine
+from hiero.errors import InputError
+from hiero.records import Clock
+
+NUM_LABELS = 514
+GROUP = "grp-"
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """A part [start_s, end_s) of a video, and the steps in it. `text` of a step is its description or its category."""
+
+    video: str
+    start_s: float
+    end_s: float
+    steps: tuple[Truth, ...]
+
+
+def read_grounding(path: Path, prefix: str = "#C C ") -> list[Annotated]:
+    """Queries of the step-grounding task (NLQ-like layout). prefix: texts are asked as narrations are written."""
+    out = []
+    for video in _videos(path):
+        with _naming(path, video):
+            for clip in video["clips"]:
+                queries = [query for about in clip["annotations"] for query in about["language_queries"]]
+                steps = [Truth(float(q["clip_start_sec"]), float(q["clip_end_sec"]), prefix + q["query"]) for q in queries]
+                out.append(
+                    Annotated(video["video_uid"], float(clip["video_start_sec"]), float(clip["video_end_sec"]), tuple(steps))
+                )
+    return out
+
+
+def read_steps(path: Path) -> list[Annotated]:
+    """All steps and substeps of goalstep_{train,val}.json, with their categories."""
+
+    def walk(segments: Sequence[dict[str, Any]]) -> Iterator[Truth]:
+        for segment in segments:
+            yield Truth(float(segment["start_time"]), float(segment["end_time"]), segment["step_category"])
+            yield from walk(segment.get("segments") or [])
+
+    out = []
+    for video in _videos(path):
+        with _naming(path, video):
+            steps = tuple(walk(video["segments"]))
+            out.append(Annotated(video["video_uid"], float(video["start_time"]), float(video["end_time"]), steps))
+    return out
+
+
+def label_text(category: str) -> str:
+    """`Make baked goods: Knead the dough` → the step itself, in the words of a narration."""
+    return category.split(":", 1)[-1].strip()
+
+
+def read_groups(path: Path) -> dict[str, list[str]]:
+    """Groups of goalstep_video_groups.tsv by the name that annotations use: grp- and the first video."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="\t"))
+        groups = [ast.literal_eval(line["video_group"]) for line in rows]
+        return {GROUP + group[0]: [str(video) for video in group] for group in groups}
+    except (OSError, KeyError, ValueError, SyntaxError, TypeError, IndexError) as error:
+        raise InputError(f"{path}: not Goal-Step's list of video groups ({error})") from error
+
+
+def read_cases(
+    engine: Engine,
+    folder: Path,
+    annotated: Sequence[Annotated],
+    groups: dict[str, list[str]],
+    clock: Clock,
+    done: Callable[[str], None] = lambda _: None,
+) -> tuple[list[Case], list[str]]:
+    """Each annotated part with its features, UID.pt in the folder; grouped videos are joined. And the names of those without."""
+    files = {file.stem: file for file in find_features(folder)}
+    width = None if engine.folder is None else engine.folder.config.input_size
+    cases, missing = [], []
+    for one in annotated:
+        members = groups.get(one.video, [one.video.removeprefix(GROUP)])
+        if one.video in files:
+            members = [one.video]
+        if gone := [video for video in members if video not in files]:
+            missing += gone
+        elif one.steps:
+            features = np.concatenate([read_array(files[video], width) for video in members])
+            start = min(len(features) - 1, clock.index(one.start_s))
+            end = max(start + 1, min(len(features), clock.index(one.end_s) + 1))
+            part = Clock(clock.fps, clock.stride, clock.start_s + start * clock.spacing_s)
+            video = engine.read_array(features[start:end], part, one.video)
+            cases.append(Case(video, features[start:end], list(one.steps)))
+        done(one.video)
+    if not cases:
+        raise InputError(f"{folder}: none of the {len(annotated)} videos has features here (looked for {annotated[0].video} …)")
+    return cases, missing
+
+
+def taxonomy_of(*annotated: Sequence[Annotated]) -> list[str]:
+    return sorted({step.text for part in annotated for one in part for step in one.steps})
+
+
+def classify(
+    cases: Sequence[Case],
+    taxonomy: Sequence[str],
+    words: Words,
+    train: Sequence[Case] | None = None,
+    tops: Sequence[int] = (1, 5),
+) -> Table:
+    """Key-step classification with known segments: the mean node of each against the taxonomy; and a linear probe, if trained."""
+    names = [f"top-{k}" for k in tops]
+    owner = np.repeat(np.arange(len(cases)), [len(case.truth) for case in cases])
+    numbers = {label: i for i, label in enumerate(taxonomy)}
+    truth = np.array([numbers[step.text] for case in cases for step in case.truth])
+    labels = words(taxonomy)[1]
+    rows = [("zero-shot", segment_means(cases, "nodes") @ labels.T)]
+    if train:
+        from hiero.bench.probe import fit_probe
+
+        known = np.array([numbers[step.text] for case in train for step in case.truth])
+        for name, on in (("linear probe on HiERO", "enriched"), ("linear probe on raw features", "features")):
+            probe = fit_probe(segment_means(train, on), known, len(taxonomy))
+            rows.append((name, probe(segment_means(cases, on))))
+    out = []
+    for name, scores in rows:
+        better = (scores > scores[np.arange(len(truth)), truth][:, None]).sum(1)
+        hits = np.stack([better < k for k in tops], axis=1).astype(float)
+        out.append(row(name, weighted_means(hits, owner, names), len(cases)))
+    return Table(f"Key-step classification, {len(taxonomy)} labels, segments given", out)
+
+
+def segment_means(cases: Sequence[Case], on: str) -> np.ndarray:
+    """Mean over the nodes of each annotated segment (S, D): `nodes` in the space of words, `enriched` before h_v, or `features`."""
+    out = []
+    for case in cases:
+        x = {"nodes": case.video.nodes, "features": case.features}.get(on)
+        if x is None:
+            x = case.video.engine.enrich(case.features, case.video.clock, 0)
+        out += [x[a:b].mean(0) for a, b in (case.nodes_of((step.start_s, step.end_s)) for step in case.truth)]
+    return np.stack(out)
+
+
+def _videos(path: Path) -> list[dict[str, Any]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; Ego4D's download has the annotations of Goal-Step") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from error
+    if not isinstance(content, dict) or not isinstance(content.get("videos"), list) or not content["videos"]:
+        raise InputError(f"{path}: not an annotation file of Goal-Step; expected a list of videos")
+    return content["videos"]
+
+
+class _naming:  # noqa: N801
+    """An error in a video's annotations names the file and the video."""
+
+    def __init__(self, path: Path, video: Any) -> None:
+        self.path, self.video = path, video
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
+            name = self.video.get("video_uid", "?") if isinstance(self.video, dict) else "?"
+            raise InputError(f"{self.path}: {name} cannot be read ({type(error).__name__}: {error})") from error

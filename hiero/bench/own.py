@@ -1,0 +1,111 @@
+"""One's own videos: features of each and a file with timed steps, scored on every task.
+
+FILE is JSON: {video: {"task": …, "duration_s": …, "steps": [{"start_s", "end_s", "text"}]}}; the folder has a feature file a video.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hiero.bench.results import Table
+from hiero.bench.tasks import Case, Options, Truth, Words, choose, ground, localize, procedure
+from hiero.data.features import find_features, read_array
+from hiero.engine import Engine
+from hiero.errors import InputError
+from hiero.records import Clock
+
+TASKS = ("procedure", "grounding", "localization", "choices")
+
+
+@dataclass(frozen=True)
+class Annotated:
+    video: str
+    task: str
+    duration_s: float | None
+    steps: list[Truth] = field(default_factory=list)
+
+
+def read_annotations(path: Path) -> list[Annotated]:
+    """The videos of an annotation file, in order. All that is wrong with it is said at once."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from error
+    if not isinstance(content, dict) or not content:
+        raise InputError(f'{path}: expected {{"video": {{"steps": [{{"start_s", "end_s", "text"}}]}}}}')
+    out, wrong = [], []
+    for video, about in content.items():
+        try:
+            steps = [_step(step) for step in about["steps"]]
+            duration_s = about.get("duration_s")
+            out.append(Annotated(video, str(about.get("task", "")), None if duration_s is None else float(duration_s), steps))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            wrong.append(f"{video} ({type(error).__name__}: {error})")
+    if wrong:
+        raise InputError(f"{path}: {len(wrong)} videos cannot be read: {'; '.join(wrong[:5])}{' …' if len(wrong) > 5 else ''}")
+    return sorted(out, key=lambda one: one.video)
+
+
+def _step(step: dict[str, object]) -> Truth:
+    start_s, end_s = float(step["start_s"]), float(step["end_s"])  # type: ignore[arg-type]
+    if not (math.isfinite(start_s) and math.isfinite(end_s)) or end_s < start_s or start_s < 0:
+        raise ValueError(f"a step from {start_s} to {end_s} s")
+    text = str(step["text"]).strip()
+    if not text:
+        raise ValueError("a step without a text")
+    return Truth(start_s, end_s, text)
+
+
+def read_cases(
+    engine: Engine, folder: Path, annotated: Sequence[Annotated], clock: Clock | None, done: Callable[[str], None] = lambda _: None
+) -> tuple[list[Case], list[str]]:
+    """Each annotated video with its features, read through the engine; and the names of those without."""
+    files = {file.stem: file for file in find_features(folder)}
+    cases, missing = [], []
+    for one in annotated:
+        if one.video not in files:
+            missing.append(one.video)
+        elif one.steps:
+            features = read_array(files[one.video], None if engine.folder is None else engine.folder.config.input_size)
+            video = engine.read(files[one.video], clock=clock)
+            steps = [step for step in one.steps if step.start_s < video.duration_s]
+            if steps:
+                cases.append(Case(video, features, steps, one.task))
+        done(one.video)
+    if not cases:
+        known = ", ".join(sorted(files)[:3])
+        raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features here (found {known} …)")
+    return cases, missing
+
+
+def evaluate(
+    cases: Sequence[Case],
+    tasks: Sequence[str],
+    options: Options,
+    num_clusters: int | None = None,
+    done: Callable[[str], None] = lambda _: None,
+) -> list[Table]:
+    """The tables of each task."""
+    out: list[Table] = []
+    texts = list(dict.fromkeys(step.text for case in cases for step in case.truth))
+    engine = cases[0].video.engine
+    words = Words(engine, texts) if engine.knows_words else None
+    for task in tasks:
+        if task == "procedure":
+            out += procedure(cases, options)
+            if num_clusters is not None:
+                out += procedure(cases, options, num_clusters)
+        elif words and task == "grounding":
+            out.append(ground(cases, words, options))
+        elif words and task == "localization":
+            out.append(localize(cases, texts, words, options))
+        elif words and task == "choices":
+            out.append(choose(cases, words, options))
+        done(task)
+    return out
