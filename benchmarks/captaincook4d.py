@@ -4,6 +4,7 @@
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
     python -m benchmarks.captaincook4d table WORK
     python -m benchmarks.captaincook4d export WORK         feature files, annotations and lists for `hiero eval own`, in WORK/own
+    python -m benchmarks.captaincook4d own WORK --models MODELS    all tasks and baselines, MODELS/KIND-SEED, as Markdown
     python -m benchmarks.captaincook4d procedure WORK --kinds k400 --model MODEL    steps with their true number: F1 and IoU
     python -m benchmarks.captaincook4d words WORK --model MODEL --dev-model MODEL   what class names add; "not in this video"
 
@@ -34,6 +35,7 @@ from torch.nn import functional as F
 
 from hiero import Clock, HiERO, embed_features, spectral_cut
 from hiero.bench.metrics import grounding_recall, procedure_scores
+from hiero.bench.results import Report, as_markdown
 from hiero.cli.videos import UNLIKELY
 from hiero.data.store import FeatureStore, pack
 from hiero.engine import WEIGHTS, class_names
@@ -118,6 +120,39 @@ def export(work: Path, source: Path, kinds: list[str], part: str) -> None:
         for name, about in annotations.items()
     }
     (own / "annotations.json").write_text(json.dumps(steps))
+
+
+def own(work: Path, models: Path, kinds: list[str], device: str) -> None:
+    """`hiero eval own` for each model MODELS/KIND-SEED on the recordings that it did not see; baselines with the first seed."""
+    reports = work / "reports"
+    for kind in kinds:
+        for part in PARTS:
+            found: dict[str, list[Report]] = {}
+            for folder in sorted(models.glob(f"{kind}-*")):
+                only = work / "own" / f"{kind}-test-{part.split()[0]}.txt"
+                file = reports / f"{folder.name}-{part.split()[0]}.json"
+                command = [
+                    "eval", "own", "--features", str(work / "own" / kind), "--annotations", str(work / "own" / "annotations.json"),
+                    "--only", str(only), "--model", str(folder), "--device", device, "-o", str(file),
+                ]  # fmt: skip
+                command += [] if not found else ["--no-baselines"]
+                if not file.is_file():
+                    subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], check=True, stdout=subprocess.DEVNULL)
+                found.setdefault(kind, []).append(Report.load(file))
+            if found:
+                print(f"\n### {KINDS[kind]}, {part}\n\n`{found[kind][0].command}`")
+                _print_seeds(found[kind])
+
+
+def _print_seeds(reports: list[Report]) -> None:
+    """Tables of the first seed, with intervals over videos; rows that all seeds have are their means."""
+    for number, table in enumerate(reports[0].tables):
+        for line in table.rows:
+            same = [r for report in reports[1:] for r in report.tables[number].rows if r.method == line.method]
+            if same:
+                line.scores = {c: float(np.mean([line.scores[c], *(r.scores[c] for r in same)])) for c in line.scores}
+                line.method += f" ({1 + len(same)} seeds)"
+        print(f"\n{as_markdown(table)}", flush=True)
 
 
 def compress(features: dict[str, Tensor], num: int) -> dict[str, Tensor]:
@@ -403,7 +438,7 @@ def words(work: Path, model_folder: Path, development: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["prepare", "export", "train", "one", "table", "procedure", "words"])
+    parser.add_argument("what", choices=["prepare", "export", "own", "train", "one", "table", "procedure", "words"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--source", type=Path, default=Path("../shared/captaincook4d"))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
@@ -414,12 +449,15 @@ def main() -> None:
     parser.add_argument("--part", choices=["dev", "test", "all"], default="test")
     parser.add_argument("--set", action="append", default=[], help="settings of hiero train")
     parser.add_argument("--model", type=Path, help="for `procedure` and `words`: a folder trained without the test recordings")
+    parser.add_argument("--models", type=Path, help="for `own`: a folder with KIND-SEED, trained without the test recordings")
     parser.add_argument("--dev-model", type=Path, help="for `words`: one trained without the development recordings too")
     args = parser.parse_args()
     if args.what == "prepare":
         prepare(args.work, args.source)
     elif args.what == "export":
         export(args.work, args.source, args.kinds, args.part)
+    elif args.what == "own":
+        own(args.work, args.models, args.kinds, args.device)
     elif args.what == "train":
         train_all(args.work, args)
     elif args.what == "one":

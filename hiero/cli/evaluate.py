@@ -330,7 +330,7 @@ def goalstep_localization(*, annotations: Path, data: Data, taxonomy: Path | Non
 def goalstep_classification(*, annotations: Path, data: Data, train: Path | None = None, taxonomy: Path | None = None) -> None:
     """Goal-Step, key-step classification with known segments: without training, and with a linear probe.
 
-    **Example**: `hiero eval goalstep-classification --annotations val.json --train train.json --features egovlp/ --model hiero-egovlp/`
+    **Example**: `hiero eval goalstep-classification --annotations val.json --train train.json --features f/ --model m/`
 
     Parameters
     ----------
@@ -364,6 +364,66 @@ def _taxonomy(annotated: Sequence[Any], more: Path | None) -> list[str]:
     if len(labels) != NUM_LABELS:
         say(f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds those of training")
     return labels
+
+
+def table(
+    name: str = "",
+    /,
+    *,
+    data: Path = Path("data"),
+    models: Path = Path("models"),
+    runs: Path = Path("runs"),
+    markdown: Annotated[bool, Parameter(negative="")] = False,
+    json_: Json = False,
+) -> None:
+    """A table of the paper, ours beside the published numbers; what it needs is run once and kept.
+
+    **Examples**
+
+    `hiero table` lists the tables.
+
+    `hiero table grounding --data data/ --models models/`
+
+    Parameters
+    ----------
+    name
+        mcq, egoprocel, grounding, localization, ablation, clustering-grounding, clustering-egoprocel, context, window, text or
+        classification.
+    data
+        Folder with annotations and features; without it, the table says what to put where.
+    models
+        Folder with model folders. NAME-seed0, NAME-seed1 … are seeds of one, and are averaged.
+    runs
+        Folder for the reports of the runs; those that are there are read.
+    markdown
+        Print Markdown.
+    json_
+        Print one JSON document.
+    """
+    from dataclasses import asdict
+
+    from hiero.bench.results import as_markdown
+    from hiero.bench.tables import definitions, make_table, table_names
+
+    if not name:
+        for one in table_names():
+            print(f"{one:22} {definitions()['tables'][one]['title']}")
+        return
+    found = make_table(name, data, models, runs, say)
+    if json_:
+        sys.stdout.write(json.dumps({"version": 1, **asdict(found)}, ensure_ascii=False) + "\n")
+    elif markdown:
+        print(as_markdown(found.table))
+        for command in found.commands:
+            print(f"\n`{command}`")
+    else:
+        show(found.table)
+        for command in found.commands:
+            print(f"  {command}")
+    if found.wanted:
+        say("\nNot here, so only published numbers are shown for the rows that need it:")
+        for line in found.wanted:
+            say(f"  {line}")
 
 
 def _lines(path: Path) -> list[str]:
