@@ -5,7 +5,6 @@
     python -m benchmarks.captaincook4d table WORK
     python -m benchmarks.captaincook4d export WORK         feature files, annotations and lists for `hiero eval own`, in WORK/own
     python -m benchmarks.captaincook4d own WORK --models MODELS    all tasks and baselines, MODELS/KIND-SEED, as Markdown
-    python -m benchmarks.captaincook4d procedure WORK --kinds k400 --model MODEL    steps with their true number: F1 and IoU
     python -m benchmarks.captaincook4d words WORK --model MODEL --dev-model MODEL   what class names add; "not in this video"
 
 Step texts, spread over their spans every 4 s, are the narrations. One recipe in six is never trained on ("unseen recipes");
@@ -33,8 +32,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hiero import Clock, HiERO, embed_features, spectral_cut
-from hiero.bench.metrics import grounding_recall, procedure_scores
+from hiero import Clock, HiERO, embed_features
+from hiero.bench.metrics import grounding_recall
 from hiero.bench.results import Report, as_markdown
 from hiero.cli.videos import UNLIKELY
 from hiero.data.store import FeatureStore, pack
@@ -42,7 +41,6 @@ from hiero.engine import WEIGHTS, class_names
 from hiero.files import load_tensors, save_tensors
 from hiero.steps.ground import ground
 from hiero.steps.order import align_in_order
-from hiero.steps.pieces import cut_pieces, piece_labels
 from hiero.steps.spans import candidate_spans, rank_spans
 from hiero.steps.words import ClassEvidence, OwnEvidence, fit, presence_statistics
 from hiero.text.encoders import encode_texts
@@ -336,41 +334,6 @@ def table(work: Path, part: str) -> None:
                 print(f"| {name} | {' | '.join(cells)} | {len(runs)} |")
 
 
-def procedure(work: Path, kind: str, model_folder: Path, part: str) -> None:
-    """Procedure learning with the true number of steps: EgoProceL's F1 and IoU, per key-step, seconds without a step removed."""
-    annotations = json.loads((work / "annotations.json").read_text())
-    store = FeatureStore(work / kind / "store")
-    parts = split(annotations, list(store), part)
-    model = HiERO.from_pretrained(model_folder)
-    print("| | " + " | ".join(f"{name}: F1 | IoU" for name in PARTS) + " |\n|---|---|---|---|---|")
-    scores: dict[str, list[list[float]]] = {}
-    for name in PARTS:
-        found: dict[str, list[tuple[float, float]]] = {}
-        for recording in parts[name]:
-            raw = store.read(recording)
-            truth = np.zeros(len(raw), dtype=int)
-            for i, step in enumerate(annotations[recording]["steps"], start=1):
-                truth[round(step["start_s"]) : round(step["end_s"]) + 1] = i
-            busy = truth > 0
-            truth = np.unique(truth[busy], return_inverse=True)[1] + 1
-            num = int(truth.max())
-            nodes = embed_features(model, raw, CLOCK, [0])["projected0"][busy]
-            ways = {
-                "equal parts": np.arange(len(truth)) * num // len(truth),
-                "raw, spectral": spectral_cut(raw[busy], num, kappa=0.5).numpy(),
-                "raw, pieces": piece_labels(cut_pieces(raw[busy].numpy(), num)),
-                "HiERO, spectral": spectral_cut(nodes, num, kappa=0.5).numpy(),
-                "HiERO, pieces": piece_labels(cut_pieces(nodes.numpy(), num)),
-            }
-            for way, labels in ways.items():
-                score = procedure_scores(labels, truth)
-                found.setdefault(way, []).append((score.f1, score.iou))
-        for way, values in found.items():
-            scores.setdefault(way, []).append((100 * np.mean(values, axis=0)).tolist())
-    for way, rows in scores.items():
-        print(f"| {way} | " + " | ".join(f"{value:.1f}" for row in rows for value in row) + " |")
-
-
 def words(work: Path, model_folder: Path, development: Path) -> None:
     """What class names add to the model's own words, and how well "not in this video" is known: fitted on dev, shown on test.
 
@@ -438,7 +401,7 @@ def words(work: Path, model_folder: Path, development: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["prepare", "export", "own", "train", "one", "table", "procedure", "words"])
+    parser.add_argument("what", choices=["prepare", "export", "own", "train", "one", "table", "words"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--source", type=Path, default=Path("../shared/captaincook4d"))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
@@ -448,7 +411,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--part", choices=["dev", "test", "all"], default="test")
     parser.add_argument("--set", action="append", default=[], help="settings of hiero train")
-    parser.add_argument("--model", type=Path, help="for `procedure` and `words`: a folder trained without the test recordings")
+    parser.add_argument("--model", type=Path, help="for `words`: a folder trained without the test recordings")
     parser.add_argument("--models", type=Path, help="for `own`: a folder with KIND-SEED, trained without the test recordings")
     parser.add_argument("--dev-model", type=Path, help="for `words`: one trained without the development recordings too")
     args = parser.parse_args()
@@ -462,9 +425,6 @@ def main() -> None:
         train_all(args.work, args)
     elif args.what == "one":
         train_one(args.work, args.kinds[0], args.variants[0], args.seeds, args.part, args.device, args.set)
-    elif args.what == "procedure":
-        unpack(args.work, args.kinds[0])
-        procedure(args.work, args.kinds[0], args.model, args.part)
     elif args.what == "words":
         unpack(args.work, "k400")
         words(args.work, args.model, args.dev_model)

@@ -26,9 +26,9 @@ def commands() -> list[tuple[str, str]]:
 def test_documented_commands_parse(page, line):
     tokens = shlex.split(line, comments=True)[1:]
     function, bound, unused, *_ = app.parse_known_args(tokens)
-    assert function.__name__.replace("_", "-") == tokens[0]
+    assert function.__name__.replace("_", "-") in tokens[:2]
     assert not unused
-    assert bound.arguments
+    assert bound.arguments or len(tokens) == 1
 
 
 def test_there_are_documented_commands():
