@@ -307,7 +307,18 @@ def _details(videos: Sequence[Video], labels: dict[tuple[str, str, int], np.ndar
             name = "background" if step == 0 else f"key-step {step}"
             values = {key: float(100 * np.mean([one[key] for one in rows])) for key in ("precision", "recall", "f1", "iou")}
             by_step.append(Row(f"{task.name}: {name}", values))
-    return [Table(f"{method}: tasks", by_task), Table(f"{method}: videos", by_video), Table(f"{method}: key-steps", by_step)]
+    tables = {"data sets": _means(by_task), "tasks": by_task, "videos": by_video, "key-steps": by_step}
+    return [Table(f"{method}: {name}", rows) for name, rows in tables.items()]
+
+
+def _means(by_task: Sequence[Row]) -> list[Row]:
+    """Data sets as means of their tasks."""
+    out = []
+    for name in DATA_SETS:
+        mine = [one.scores for one in by_task if one.method.startswith(f"{name}: ")]
+        if mine:
+            out.append(Row(name, {key: float(np.mean([scores[key] for scores in mine])) for key in mine[0]}))
+    return out
 
 
 def describe() -> list[dict[str, object]]:

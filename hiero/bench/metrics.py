@@ -35,6 +35,12 @@ def grounding_recall(
     return hits / max(1, len(truth))
 
 
+def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
+    """Ego4D's mIoU: the mean over queries of the IoU of their first span."""
+    first = np.array([np.asarray(spans, dtype=float).reshape(-1, 2)[:1].sum(0) for spans in predicted])  # zeros where there is none
+    return float(interval_iou(first, np.asarray(truth, dtype=float)).mean())
+
+
 @dataclass(frozen=True)
 class ProcedureScores:
     """How well clusters find key-steps. `coverage` is the share of the truth that found a partner."""

@@ -159,7 +159,11 @@ def test_egoprocel(procedures, engine):
     for one in main.rows:
         assert one.scores["mean F1"] == pytest.approx((one.scores["CMU-MMAC F1"] + one.scores["MECCANO F1"]) / 2)
     titles = [table.title for table in tables]
-    assert len(titles) == len(set(titles)) == 2 * len(egoprocel.PROTOCOLS) + 3
+    assert len(titles) == len(set(titles)) == 2 * len(egoprocel.PROTOCOLS) + 4
+    sets = next(table for table in tables if table.title.endswith("data sets"))
+    for one in sets.rows:
+        assert one.scores["F1"] == pytest.approx(main.rows[0].scores[f"{one.method} F1"])
+        assert set(one.scores) >= {"precision", "recall", "IoU"}
     steps = next(table for table in tables if table.title.endswith("key-steps"))
     assert {one.method for one in steps.rows} >= {"Brownie: key-step 1", "MECCANO: background"}
 

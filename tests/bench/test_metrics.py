@@ -18,6 +18,7 @@ from hiero.bench.metrics import (
     match_detections,
     matched_accuracy,
     mean_average_precision,
+    mean_first_iou,
     procedure_scores,
 )
 from tests.conftest import load_json
@@ -37,6 +38,8 @@ def test_grounding_recall_is_the_official_one():
         [np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]), expected["thresholds"], expected["topk"]
     )
     np.testing.assert_allclose(found, expected["recall[threshold][topk]"], atol=1e-6)
+    first = mean_first_iou([np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]))
+    assert first == pytest.approx(expected["mIoU"], abs=1e-6)
 
 
 def test_overlaps():
