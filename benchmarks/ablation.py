@@ -26,7 +26,8 @@ from hiero.data.narrated import NarratedWindows
 from hiero.data.narrations import read_narrations
 from hiero.data.simulate import Session, World, WorldConfig, bag_of_words, write_sessions
 from hiero.data.store import pack
-from hiero.training.loop import Training, make_fabric
+from hiero.training.loop import make_fabric
+from hiero.training.train import Training
 
 VARIANTS: dict[str, tuple[dict, dict] | None] = {
     "raw features": None,

@@ -330,7 +330,8 @@ class TrainDisplay:
         self.progress.remove_task(task)
 
     def report(self, report: Report) -> None:
-        losses = f"L_vna {report.alignment:.2f} L_ft {report.threads:.3f}"
+        names = {"alignment": "L_vna", "threads": "L_ft"}
+        losses = " ".join(f"{names.get(name, name)} {value:.3f}" for name, value in report.losses.items())
         now = f"epoch {report.epoch} {losses} {report.windows_per_s:.0f} windows/s"
         self.progress.update(self.task, completed=report.step, now=now)
 

@@ -17,7 +17,8 @@ from hiero.data.narrations import Narrations, read_narrations, read_skip_list
 from hiero.data.store import FeatureStore
 from hiero.errors import InputError
 from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder
-from hiero.training.loop import STATE, Report, Training, make_fabric
+from hiero.training.loop import STATE, Report, make_fabric
+from hiero.training.train import Training
 
 
 class Quiet:

@@ -16,8 +16,9 @@ from hiero.model.hiero import HiERO
 from hiero.model.released import read_released
 from hiero.text import encoders
 from hiero.text.encoders import find_source, load_text_encoder
-from hiero.training.loop import STATE, Stopped, Training, make_fabric
+from hiero.training.loop import STATE, Stopped, make_fabric
 from hiero.training.step import Objective, TrainStep, make_adam
+from hiero.training.train import Training
 from hiero.training.validation import validate
 from tests.conftest import FIXTURES
 from tests.text.test_encoders import Words
@@ -42,7 +43,7 @@ def test_it_learns(collection, tmp_path):
     reports = []
     training = prepared(collection, tmp_path, changes={"epochs": 10})
     training.run(on_report=reports.append)
-    assert reports[-1].alignment < 0.8 * reports[0].alignment
+    assert reports[-1].losses["alignment"] < 0.8 * reports[0].losses["alignment"]
     assert reports[-1].step == training.num_steps == 10 * (len(training.windows) // 4)
     model = HiERO.from_pretrained(tmp_path)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), training.model.parameters(), strict=True))
@@ -85,11 +86,11 @@ def test_watching_changes_nothing(collection, tmp_path):
     a, b = load_tensors(tmp_path / "blind" / STATE), load_tensors(tmp_path / "watched" / STATE)
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert len(said) == 3
-    best = max(watched.scores, key=lambda score: score["hit"])
+    best = max(watched.scores, key=lambda score: score["narrations found"])
     assert (tmp_path / "watched" / "best" / "model.safetensors").is_file()
     assert json.loads((tmp_path / "watched" / "best" / "config.json").read_text())["training"]["validation"][-1] == best
     score = validate(watched.objective, windows, bag_of_words(windows.texts))
-    assert score.hit == pytest.approx(watched.scores[-1]["hit"])
+    assert score.hit == pytest.approx(watched.scores[-1]["narrations found"])
 
 
 def test_accumulated_batches_are_averaged(collection):
