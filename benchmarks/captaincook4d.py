@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from hiero import Clock, HiERO, embed_features
 from hiero.bench.metrics import grounding_recall
-from hiero.bench.results import Report, as_markdown
+from hiero.bench.results import Report, Row, cell
 from hiero.cli.videos import UNLIKELY
 from hiero.data.store import FeatureStore, pack
 from hiero.engine import WEIGHTS, class_names
@@ -120,37 +120,62 @@ def export(work: Path, source: Path, kinds: list[str], part: str) -> None:
     (own / "annotations.json").write_text(json.dumps(steps))
 
 
+SHOWN = {
+    "Procedure learning, true number of steps, background removed": ("F1", "IoU"),
+    "Step grounding": ("R1@.3", "R5@.3", "R1@.5", "R5@.5"),
+    "Step localization": ("mean", "mAP@0.3", "mAP@0.5"),
+    "Multiple choice of five": ("inter", "intra"),
+}
+
+
 def own(work: Path, models: Path, kinds: list[str], device: str) -> None:
-    """`hiero eval own` for each model MODELS/KIND-SEED on the recordings that it did not see; baselines with the first seed."""
-    reports = work / "reports"
+    """`hiero eval own` for each model MODELS/KIND-SEED on the recordings that it did not see; baselines with the first seed.
+
+    The reports in WORK/reports hold everything; printed are the main columns, seen and unseen recipes side by side, the first
+    column of each with its interval.
+    """
     for kind in kinds:
-        for part in PARTS:
-            found: dict[str, list[Report]] = {}
-            for folder in sorted(models.glob(f"{kind}-*")):
-                only = work / "own" / f"{kind}-test-{part.split()[0]}.txt"
-                file = reports / f"{folder.name}-{part.split()[0]}.json"
-                command = [
-                    "eval", "own", "--features", str(work / "own" / kind), "--annotations", str(work / "own" / "annotations.json"),
-                    "--only", str(only), "--model", str(folder), "--device", device, "-o", str(file),
-                ]  # fmt: skip
-                command += [] if not found else ["--no-baselines"]
-                if not file.is_file():
-                    subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], check=True, stdout=subprocess.DEVNULL)
-                found.setdefault(kind, []).append(Report.load(file))
-            if found:
-                print(f"\n### {KINDS[kind]}, {part}\n\n`{found[kind][0].command}`")
-                _print_seeds(found[kind])
+        reports = {part: _reports(work, models, kind, part.split()[0], device) for part in PARTS}
+        for title, columns in SHOWN.items():
+            rows = {part: _over_seeds(found, title) for part, found in reports.items()}
+            print(f"\n{KINDS[kind]}: {title}\n")
+            print("| | " + " | ".join(f"{part.split()[0]} {name}" for part in PARTS for name in columns) + " |")
+            print("|---" * (1 + len(PARTS) * len(columns)) + "|")
+            for method in rows[PARTS[0]]:
+                lines = [rows[part][method] for part in PARTS]
+                cells = [cell(line, name, intervals=name == columns[0]) for line in lines for name in columns]
+                print(f"| {method} | {' | '.join(cells)} |", flush=True)
 
 
-def _print_seeds(reports: list[Report]) -> None:
-    """Tables of the first seed, with intervals over videos; rows that all seeds have are their means."""
-    for number, table in enumerate(reports[0].tables):
-        for line in table.rows:
-            same = [r for report in reports[1:] for r in report.tables[number].rows if r.method == line.method]
-            if same:
-                line.scores = {c: float(np.mean([line.scores[c], *(r.scores[c] for r in same)])) for c in line.scores}
-                line.method += f" ({1 + len(same)} seeds)"
-        print(f"\n{as_markdown(table)}", flush=True)
+def _reports(work: Path, models: Path, kind: str, part: str, device: str) -> list[Report]:
+    out: list[Report] = []
+    for folder in sorted(models.glob(f"{kind}-*")):
+        file = work / "reports" / f"{folder.name}-{part}.json"
+        command = [
+            "eval", "own", "--features", str(work / "own" / kind), "--annotations", str(work / "own" / "annotations.json"),
+            "--only", str(work / "own" / f"{kind}-test-{part}.txt"), "--model", str(folder), "--device", device, "-o", str(file),
+        ]  # fmt: skip
+        command += ["--no-baselines"] if out else []
+        if not file.is_file():
+            subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], check=True, stdout=subprocess.DEVNULL)
+        out.append(Report.load(file))
+    return out
+
+
+def _over_seeds(reports: list[Report], title: str) -> dict[str, Row]:
+    """Rows of a table by method; scores and intervals are means over the seeds that have them."""
+    rows: dict[str, list[Row]] = {}
+    for report in reports:
+        for line in next(table for table in report.tables if table.title == title).rows:
+            rows.setdefault(line.method, []).append(line)
+    return {
+        method: Row(
+            method,
+            {name: float(np.mean([one.scores[name] for one in found])) for name in found[0].scores},
+            {name: tuple(np.mean([one.intervals[name] for one in found], axis=0).tolist()) for name in found[0].scores},  # type: ignore[misc]
+        )
+        for method, found in rows.items()
+    }
 
 
 def compress(features: dict[str, Tensor], num: int) -> dict[str, Tensor]:

@@ -38,15 +38,26 @@ class Annotated:
 
 def read_grounding(path: Path, prefix: str = "#C C ") -> list[Annotated]:
     """Queries of the step-grounding task (NLQ-like layout). prefix: texts are asked as narrations are written."""
+    return [one for _, one in read_queries(path, prefix)]
+
+
+def read_queries(path: Path, prefix: str = "") -> list[tuple[str, Annotated]]:
+    """Clips of an NLQ-like file by their names, times in seconds of the video. Queries without a text are left out.
+
+    NLQ gives times in the clip and in the video; step grounding only one, which is the video's whatever its name.
+    """
     out = []
     for video in _videos(path):
         with _naming(path, video):
             for clip in video["clips"]:
-                queries = [query for about in clip["annotations"] for query in about["language_queries"]]
-                steps = [Truth(float(q["clip_start_sec"]), float(q["clip_end_sec"]), prefix + q["query"]) for q in queries]
-                out.append(
-                    Annotated(video["video_uid"], float(clip["video_start_sec"]), float(clip["video_end_sec"]), tuple(steps))
-                )
+                steps = []
+                for query in (query for about in clip["annotations"] for query in about["language_queries"]):
+                    kind = "video" if "video_start_sec" in query else "clip"
+                    if query.get("query"):
+                        times = float(query[f"{kind}_start_sec"]), float(query[f"{kind}_end_sec"])
+                        steps.append(Truth(*times, prefix + query["query"]))
+                start_s, end_s = float(clip["video_start_sec"]), float(clip["video_end_sec"])
+                out.append((clip.get("clip_uid", video["video_uid"]), Annotated(video["video_uid"], start_s, end_s, tuple(steps))))
     return out
 
 

@@ -104,4 +104,4 @@ def cell(one: Row, name: str, intervals: bool = True) -> str:
     if intervals and name in one.intervals:
         low, high = one.intervals[name]
         return f"{value:.1f} ({low:.1f}-{high:.1f})"
-    return f"{value:.1f}" if name in one.intervals else f"{value:.2f}".removesuffix("0")  # as published
+    return f"{value:.1f}" if name in one.intervals else f"{value:.2f}".removesuffix("0")  # the paper's numbers as published

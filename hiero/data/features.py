@@ -16,6 +16,7 @@ from hiero.pickles import read_torch
 if TYPE_CHECKING:
     from torch import Tensor
 
+ENRICHED = "level0"  # of all that `hiero embed` writes, what takes the place of the features that it was made from
 SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
 
 
@@ -70,8 +71,8 @@ def _only_array(found: Any, path: Path) -> np.ndarray:
         return array
     if isinstance(found, dict):
         arrays = {str(name): array for name, value in found.items() if (array := _as_array(value)) is not None}
-        if len(arrays) == 1:
-            return next(iter(arrays.values()))
+        if len(arrays) == 1 or ENRICHED in arrays:
+            return arrays.get(ENRICHED, next(iter(arrays.values())))
         names = ", ".join(sorted(arrays)[:6]) or "none"
         raise InputError(f"{path}: expected one tensor, found {len(arrays)} ({names}); keep one video in a file")
     raise InputError(f"{path}: expected a tensor, found {type(found).__name__}")

@@ -57,16 +57,35 @@ class MiniLM:
 
         return encode_by_length(texts, self.size, batch_size, encode)
 
+    def encode_words(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The vectors of each text's tokens (L, size), in their context: what heads read that look at single words."""
+        out: list[np.ndarray] = []
+        for start in range(0, len(texts), 64):
+            ids, mask = tokenize(self.tokenizer, texts[start : start + 64])
+            if self.device is None:
+                found = self._hidden(ids, mask)
+            else:
+                import torch
+
+                with torch.inference_mode():
+                    found = self._hidden(*(torch.from_numpy(x).to(self.device) for x in (ids, mask))).cpu().numpy()
+            out += [row[: int(kept.sum())] for row, kept in zip(found, mask, strict=True)]
+        return out
+
     def forward(self, ids: Any, mask: Any) -> Any:
         """ids and mask (N, L) → (N, size)."""
+        total = (self._hidden(ids, mask) * mask[..., None]).sum(1)
+        return total / (total * total).sum(-1, keepdims=True) ** 0.5
+
+    def _hidden(self, ids: Any, mask: Any) -> Any:
+        """(N, L) → (N, L, size)."""
         state = self.state
         x = state["embeddings.word_embeddings.weight"][ids] + state["embeddings.token_type_embeddings.weight"][0]
         x = self._norm(x + state["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm")
         unseen = (mask[:, None, None, :] - 1.0) * 1e9
         for i in range(self.num_layers):
             x = self._layer(x, unseen, f"encoder.layer.{i}")
-        total = (x * mask[..., None]).sum(1)
-        return total / (total * total).sum(-1, keepdims=True) ** 0.5
+        return x
 
     def _layer(self, x: Any, unseen: Any, name: str) -> Any:
         query, key, value = (

@@ -120,8 +120,8 @@ class Loop(ABC):
     # What a subclass gives
 
     @abstractmethod
-    def _read(self, indices: list[Tensor]) -> Any:
-        """The part of each batch that belongs to this process; runs in a thread of its own."""
+    def _read(self, indices: list[Tensor], number: int) -> Any:
+        """The part of each batch of step `number` that belongs to this process; runs in a thread of its own."""
 
     @abstractmethod
     def _take(self, batches: Any) -> Any:
@@ -241,8 +241,8 @@ class Loop(ABC):
             return
         with ThreadPoolExecutor(1) as reader:
             ahead: list[Any] = []
-            for index in self._indices():
-                ahead.append(reader.submit(self._read, index))
+            for number, index in enumerate(self._indices(), start=self.step_number):
+                ahead.append(reader.submit(self._read, index, number))
                 if len(ahead) > 2:
                     yield ahead.pop(0).result()
             for future in ahead:

@@ -136,7 +136,7 @@ class Training(Loop):
         tokens: list[Tokens | None] = [(ids.to(device), mask.to(device)) for _, (ids, mask) in batches]
         return self.step(*inputs, tokens=tokens)
 
-    def _read(self, indices: list[Tensor]) -> list[tuple[StepInputs, Tokens | None]]:
+    def _read(self, indices: list[Tensor], number: int) -> list[tuple[StepInputs, Tokens | None]]:
         """The part of each batch that belongs to this process, padded as the whole batch is."""
         out: list[tuple[StepInputs, Tokens | None]] = []
         for index in indices:

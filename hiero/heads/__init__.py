@@ -1,0 +1,1 @@
+"""Supervised heads on any features: VSLNet for grounding, ActionFormer for localization."""

@@ -1,0 +1,116 @@
+"""Annotated clips that heads learn from: parts of videos with their features, and texts or labels with times.
+
+Three layouts of annotations are told apart by what they hold: Ego4D's natural language queries (and step grounding, which has the
+same layout), Goal-Step's hierarchy, and one's own (`hiero eval own`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from hiero.bench import goalstep, own
+from hiero.bench.tasks import Truth
+from hiero.data.features import find_features, read_array
+from hiero.errors import InputError
+from hiero.records import Clock
+
+KEPT = 2**30  # bytes of features that are kept in memory
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A part of a video: `members` are its feature files, in order. Times of the truth are seconds of the video."""
+
+    name: str
+    members: tuple[Path, ...]
+    start_s: float
+    end_s: float | None
+    truth: tuple[Truth, ...]
+
+
+@dataclass
+class Clips:
+    """Clips that have features, read when they are needed."""
+
+    clips: list[Clip]
+    clock: Clock
+    missing: list[str] = field(default_factory=list)
+    _held: dict[int, np.ndarray] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    @property
+    def width(self) -> int:
+        return int(self.features(0).shape[1])
+
+    def features(self, index: int) -> np.ndarray:
+        """(T, D) of a clip; those read first stay in memory."""
+        if index in self._held:
+            return self._held[index].astype(np.float32)
+        clip = self.clips[index]
+        whole = np.concatenate([read_array(file) for file in clip.members])
+        start = min(len(whole) - 1, max(0, self.clock.index(clip.start_s)))
+        end = len(whole) if clip.end_s is None else max(start + 1, min(len(whole), self.clock.index(clip.end_s) + 1))
+        found = np.ascontiguousarray(whole[start:end])
+        if self._bytes < KEPT:
+            self._held[index] = found.astype(np.float16)
+            self._bytes += self._held[index].nbytes
+        return found
+
+    def first_s(self, index: int) -> float:
+        """When the first segment of a clip begins."""
+        return self.clock.start_s + max(0, self.clock.index(self.clips[index].start_s)) * self.clock.spacing_s
+
+    def spans(self, index: int) -> np.ndarray:
+        """True spans (n, 2) in segments from the clip's first, as fractions."""
+        seconds = np.array([[t.start_s, t.end_s] for t in self.clips[index].truth], dtype=np.float64).reshape(-1, 2)
+        return (seconds - self.first_s(index)) / self.clock.spacing_s
+
+    @property
+    def texts(self) -> list[str]:
+        return list(dict.fromkeys(t.text for clip in self.clips for t in clip.truth))
+
+
+def read_clips(
+    features: Path, annotations: Path, clock: Clock, groups: Path | None = None, only: Sequence[str] | None = None
+) -> Clips:
+    """Clips of an annotation file, in any of the three layouts, whose videos have features in the folder."""
+    files = {file.stem: file for file in find_features(features)}
+    joined = {} if groups is None else goalstep.read_groups(groups)
+    clips, missing = [], []
+    for name, video, start_s, end_s, truth in _annotated(annotations):
+        if only is not None and video not in only and name not in only:
+            continue
+        members = [name] if name in files else [video] if video in files else joined.get(video, [video])
+        if gone := [member for member in members if member not in files]:
+            missing += gone
+        elif truth:
+            clips.append(Clip(name, tuple(files[member] for member in members), start_s, end_s, truth))
+    if not clips:
+        raise InputError(f"{features}: none of the videos in {annotations} has features here and steps to learn from")
+    return Clips(clips, clock, missing)
+
+
+def _annotated(path: Path) -> list[tuple[str, str, float, float | None, tuple[Truth, ...]]]:
+    """name, video, start_s, end_s and truth of each clip."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from error
+    videos = content.get("videos") if isinstance(content, dict) else None
+    if not isinstance(videos, list):
+        return [(one.video, one.video, 0.0, None, tuple(one.steps)) for one in own.read_annotations(path)]
+    if videos and isinstance(videos[0], dict) and "clips" in videos[0]:
+        found = goalstep.read_queries(path)
+    else:
+        found = [(one.video, one) for one in goalstep.read_steps(path)]
+    return [(name, one.video, one.start_s, one.end_s, one.steps) for name, one in found]

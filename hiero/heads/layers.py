@@ -1,0 +1,64 @@
+"""Parts that heads share: masks, convolutions that respect them, and inputs brought to one scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class Standardise(nn.Module):
+    """Each channel of any features, shifted and scaled as the training data asks."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+
+    def fit(self, rows: np.ndarray) -> None:
+        deviation = rows.std(0)
+        self.mean.copy_(torch.from_numpy(rows.mean(0)))
+        self.scale.copy_(torch.from_numpy(1 / np.maximum(deviation, 1e-3 * deviation.mean() + 1e-6)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) * self.scale
+
+
+class Normalise(nn.Module):
+    """LayerNorm over channels of (B, C, T)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.mT).mT
+
+
+class MaskedConv(nn.Module):
+    """A convolution over time on (B, C, T) that never sees padding: masked before and after. With a stride the mask follows."""
+
+    def __init__(self, inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1, bias: bool = True) -> None:
+        super().__init__()
+        self.stride = stride
+        self.conv = nn.Conv1d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=bias)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.conv(x * mask[:, None])
+        mask = mask[:, :: self.stride]
+        return x * mask[:, None], mask
+
+
+def pad_batch(rows: list[np.ndarray], multiple: int = 1) -> tuple[Tensor, Tensor]:
+    """(T, D) arrays → (B, T', D) and mask (B, T'), T' a multiple of `multiple`."""
+    longest = max(len(row) for row in rows)
+    longest = -(-longest // multiple) * multiple
+    out = torch.zeros(len(rows), longest, rows[0].shape[1])
+    mask = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = torch.from_numpy(np.ascontiguousarray(row, dtype=np.float32))
+        mask[i, : len(row)] = True
+    return out, mask
