@@ -25,10 +25,17 @@ from hiero.bench.results import Report, Row, Table
 from hiero.errors import InputError
 
 TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
+HEAD_DATA = {
+    "nlq": ("nlq/nlq_val.json", "nlq"),
+    "steps": ("goalstep/goalstep_grounding_val.json", "goalstep"),
+    "local": ("goalstep/goalstep_val.json", "goalstep"),
+}
 SOURCES = {
+    "nlq": "EgoNLQ's annotations, from Ego4D's download",
     "egomcq.json": "EgoMCQ's questions: egomcq.json of EgoVLP",
     "stores": "features of the Ego4D videos, packed: hiero pack DATA/ego4d/{backbone} DATA/stores/{backbone}",
     "ego4d": "features of the Ego4D videos, UID.pt: Ego4D's download has omnivore_video_swinl; extract others from the videos",
+    "enriched": "hiero embed DATA/ego4d/{plain} --model MODELS/{backbone} -o DATA/ego4d/{backbone}",
     "goalstep": "Goal-Step's annotations, from Ego4D's download and the repository of the task",
     "annotations": "EgoProceL's annotations, from its project page",
     "features": "features of EgoProceL's videos, named as the csv files",
@@ -68,11 +75,14 @@ def make_table(name: str, data: Path, models: Path, runs: Path, say: Callable[[s
             out.table.rows.append(Row(f"{line['method']}, published", published))
         found = Row(f"{line['method']}, ours", {})
         for run in line.get("ours", []) or _ablation(line):
-            reports = [report for model in _seeds(models, run["model"]) if (report := _report(run, model, data, runs, out, say))]
+            found_models = [[m] for m in _seeds(models, run["model"])]
+            if run["eval"] == "head" and found_models:  # which averages its seeds itself
+                found_models = [[m for one in found_models for m in one]]
+            reports = [report for group in found_models if (report := _report(run, group, data, runs, out, say))]
             if not _seeds(models, run["model"]):
                 how = definitions()["models"][run["model"]].replace("MODELS", str(models)).replace("DATA", str(data))
                 _want(out, f"{models / run['model']}: {how}")
-                for path, what in _arguments(run, models / run["model"], data)[1]:
+                for path, what in _arguments(run, [models / run["model"]], data)[1]:
                     _want(out, f"{path}: {what}")
             if reports:
                 _add(found, [_pick(report, run) for report in reports], run.get("pick") or {c: c for c in columns})
@@ -100,16 +110,19 @@ def _seeds(models: Path, name: str) -> list[Path]:
     return found or ([models / name] if (models / name).is_dir() else [])
 
 
-def _report(run: dict[str, Any], model: Path, data: Path, runs: Path, out: Outcome, say: Callable[[str], None]) -> Report | None:
+def _report(
+    run: dict[str, Any], models: list[Path], data: Path, runs: Path, out: Outcome, say: Callable[[str], None]
+) -> Report | None:
     """The report of one run: read, or made now."""
-    file = runs / f"{run['eval']}-{model.name}{'-context' + str(run['context']) if 'context' in run else ''}.json"
+    named = models[0].name if run["eval"] != "head" else Path(run["model"]).name
+    file = runs / f"{run['eval']}-{named}{'-context' + str(run['context']) if 'context' in run else ''}.json"
     if not file.is_file():
-        arguments, absent = _arguments(run, model, data)
+        arguments, absent = _arguments(run, models, data)
         for path, what in absent:
             _want(out, f"{path}: {what}")
         if absent:
             return None
-        command = ["eval", run["eval"], *arguments, "-o", str(file)]
+        command = [*(["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]), *arguments, "-o", str(file)]
         say(shlex.join(["hiero", *command]))
         done = subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], stdout=subprocess.DEVNULL, check=False)
         if done.returncode:
@@ -120,11 +133,16 @@ def _report(run: dict[str, Any], model: Path, data: Path, runs: Path, out: Outco
     return report
 
 
-def _arguments(run: dict[str, Any], model: Path, data: Path) -> tuple[list[str], list[tuple[Path, str]]]:
+def _arguments(run: dict[str, Any], models: list[Path], data: Path) -> tuple[list[str], list[tuple[Path, str]]]:
     """What `hiero eval` is called with, and what of it is not there."""
     backbone, goalstep, procel = run["backbone"], data / "goalstep", data / "egoprocel"
     needs: dict[str, tuple[Path, str]] = {}
-    if run["eval"] == "egomcq":
+    if run["eval"] == "head":
+        file, kind = HEAD_DATA[run["data"]]
+        needs = {"--annotations": (data / file, kind), "--features": (data / "ego4d" / backbone, "ego4d")}
+        if kind == "goalstep":
+            needs["--groups"] = (goalstep / "goalstep_video_groups.tsv", "goalstep")
+    elif run["eval"] == "egomcq":
         needs = {"--questions": (data / "egomcq.json", "egomcq.json"), "--store": (data / "stores" / backbone, "stores")}
     elif run["eval"] == "egoprocel":
         rates = procel / "rates.csv"
@@ -149,7 +167,9 @@ def _arguments(run: dict[str, Any], model: Path, data: Path) -> tuple[list[str],
     ]
     given = [text for name, (path, _) in needs.items() for text in (name, str(path))]
     context = ["--context", str(run["context"])] if "context" in run else []
-    return [*given, "--model", str(model), *context], absent
+    if run["eval"] == "head":
+        return [*map(str, models), *given], absent
+    return [*given, "--model", str(models[0]), *context], absent
 
 
 def _pick(report: Report, run: dict[str, Any]) -> Row:

@@ -88,7 +88,7 @@ def own(
         raise InputError(f"--hz must be positive, got {hz}")
     annotated = read_annotations(annotations)
     if only is not None:
-        names = set(_lines(only))
+        names = set(lines(only))
         annotated = [one for one in annotated if one.video in names]
         if not annotated:
             raise InputError(f"{only}: none of its videos is in {annotations}")
@@ -100,7 +100,7 @@ def own(
     with progress_bar("scoring", len(wanted)) as done:
         tables = evaluate(cases, wanted, options, k, done)
     settings = {"model": model, "videos": len(cases), "steps": sum(len(c.truth) for c in cases), "seed": seed, "hz": hz}
-    _give(Report("own", command_line(), tables, settings, missing), json_, out)
+    give(Report("own", command_line(), tables, settings, missing), json_, out)
 
 
 @app.command
@@ -149,7 +149,7 @@ def egomcq(
     engine = load(model, backbone="default", device=device)
     with progress_bar("clips", 5 * len(asked)) as done:
         table, missing = evaluate(engine, FeatureStore(store), asked, context, batch_size, lambda num: done("", num))
-    _give(Report("egomcq", command_line(), [table], {"model": model, "context": context}, missing), json_, out)
+    give(Report("egomcq", command_line(), [table], {"model": model, "context": context}, missing), json_, out)
 
 
 @app.command
@@ -217,7 +217,7 @@ def egoprocel(
     with progress_bar("videos", len(found)) as done:
         tables = bench.evaluate(engine, found, stride=stride, baselines=baselines, seed=seed, done=done)
     settings = {"model": model, "videos": len(found), "stride": stride, "seed": seed, "default": tables[0].title}
-    _give(Report("egoprocel", command_line(), tables, settings, missing), json_, out, len(tables) - 2)
+    give(Report("egoprocel", command_line(), tables, settings, missing), json_, out, len(tables) - 2)
 
 
 @Parameter(name="*")
@@ -271,7 +271,7 @@ class Data:
         from hiero.bench.results import Report
 
         settings = {"model": self.model, "videos": len(cases), "fps": self.fps, "stride": self.stride}
-        _give(Report(name, command_line(), tables, settings, missing), self.json_, self.out)
+        give(Report(name, command_line(), tables, settings, missing), self.json_, self.out)
 
 
 @app.command(name="goalstep-grounding")
@@ -360,7 +360,7 @@ def _taxonomy(annotated: Sequence[Any], more: Path | None) -> list[str]:
 
     labels = taxonomy_of(annotated)
     if more is not None:
-        labels = sorted({*labels, *(taxonomy_of(read_steps(more)) if more.suffix == ".json" else _lines(more))})
+        labels = sorted({*labels, *(taxonomy_of(read_steps(more)) if more.suffix == ".json" else lines(more))})
     if len(labels) != NUM_LABELS:
         say(f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds those of training")
     return labels
@@ -387,8 +387,8 @@ def table(
     Parameters
     ----------
     name
-        mcq, egoprocel, grounding, localization, ablation, clustering-grounding, clustering-egoprocel, context, window, text or
-        classification.
+        mcq, egoprocel, grounding, localization, ablation, clustering-grounding, clustering-egoprocel, context, window, text,
+        classification, nlq, grounding-supervised or localization-supervised.
     data
         Folder with annotations and features; without it, the table says what to put where.
     models
@@ -426,7 +426,7 @@ def table(
             say(f"  {line}")
 
 
-def _lines(path: Path) -> list[str]:
+def lines(path: Path) -> list[str]:
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as error:
@@ -439,7 +439,7 @@ def command_line() -> str:
     return shlex.join(["hiero", *sys.argv[1:]])
 
 
-def _give(report: Report, as_json: bool, out: Path | None, num_tables: int | None = None) -> None:
+def give(report: Report, as_json: bool, out: Path | None, num_tables: int | None = None) -> None:
     """Write the report where it is wanted, and print it; num_tables: the first ones only, where the rest is detail."""
     if out is not None:
         report.save(out)

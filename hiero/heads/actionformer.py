@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import Record
-from hiero.heads.layers import MaskedConv, Normalise, Standardise
+from hiero.heads.layers import MaskedConv, Normalise, Standardise, at_least_single
 from hiero.heads.nms import soft_nms
 
 FAR = 1e6
@@ -262,15 +262,16 @@ def assign(places: Tensor, spans: Tensor, labels: Tensor, config: ActionFormerCo
 
 def focal_loss(logits: Tensor, truth: Tensor, alpha: float = 0.25, gamma: float = 2.0) -> Tensor:
     """−α_t (1 − p_t)^γ log p_t, of each class."""
-    p = logits.float().sigmoid()
+    logits = at_least_single(logits)
+    p = logits.sigmoid()
     right = p * truth + (1 - p) * (1 - truth)
     weight = alpha * truth + (1 - alpha) * (1 - truth)
-    return weight * (1 - right) ** gamma * F.binary_cross_entropy_with_logits(logits.float(), truth, reduction="none")
+    return weight * (1 - right) ** gamma * F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
 
 
 def diou_loss(found: Tensor, wanted: Tensor, small: float = 1e-8) -> Tensor:
     """1 − IoU + (distance of the centres / length of the hull)², of spans given by their distances to one moment (…, 2)."""
-    found, wanted = found.float(), wanted.float()
+    found, wanted = at_least_single(found), at_least_single(wanted)
     inter = torch.minimum(found, wanted).sum(-1)
     union = found.sum(-1) + wanted.sum(-1) - inter
     hull = torch.maximum(found, wanted).sum(-1)

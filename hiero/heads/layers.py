@@ -52,6 +52,11 @@ class MaskedConv(nn.Module):
         return x * mask[:, None], mask
 
 
+def at_least_single(x: Tensor) -> Tensor:
+    """Half precision is too coarse for losses."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 def pad_batch(rows: list[np.ndarray], multiple: int = 1) -> tuple[Tensor, Tensor]:
     """(T, D) arrays → (B, T', D) and mask (B, T'), T' a multiple of `multiple`."""
     longest = max(len(row) for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -16,14 +17,15 @@ from torch import Tensor, nn
 
 from hiero import weights
 from hiero.bench.metrics import Detections, grounding_recall, match_detections, mean_average_precision
+from hiero.cache import cache_folder, keep, kept_before
 from hiero.config import Record, override, read_preset
 from hiero.errors import InputError
-from hiero.files import load_tensors, save_tensors, write_text
+from hiero.files import load_arrays, load_tensors, save_arrays, save_tensors, write_text
 from hiero.heads.actionformer import ActionFormer, ActionFormerConfig, ActionFormerInputs
 from hiero.heads.clips import Clips
 from hiero.heads.layers import pad_batch
 from hiero.heads.vslnet import VSLNet, VSLNetConfig, VSLNetInputs, best_spans
-from hiero.text.minilm import MiniLM
+from hiero.text.minilm import KEY, MiniLM
 from hiero.training.loop import STATE, Loop, autocast_precision, make_fabric
 from hiero.training.run import Quiet
 from hiero.training.step import TrainStep
@@ -80,19 +82,27 @@ class Head:
 
 
 class Words:
-    """Token vectors of texts, encoded once."""
+    """Token vectors of texts, encoded once and kept for the next run with the same texts."""
 
     def __init__(
         self, texts: Sequence[str], device: str | torch.device = "cpu", progress: Callable[[int], None] = lambda _: None
     ) -> None:
         self.vectors: dict[str, np.ndarray] = {}
+        texts = sorted(set(texts))
         if not texts:
             return
-        model = MiniLM(weights.get("minilm")).to(device)
-        for start in range(0, len(texts), 512):
-            part = list(texts[start : start + 512])
-            self.vectors.update(zip(part, (row.astype(np.float16) for row in model.encode_words(part)), strict=True))
-            progress(len(part))
+        named = hashlib.sha256("\0".join([KEY, *texts]).encode()).hexdigest()[:32]
+        kept = cache_folder("words") / f"{named}.safetensors"
+        held = kept_before(kept, load_arrays)
+        if held is None:
+            model = MiniLM(weights.get("minilm")).to(device)
+            rows: list[np.ndarray] = []
+            for start in range(0, len(texts), 512):
+                rows += [row.astype(np.float16) for row in model.encode_words(texts[start : start + 512])]
+                progress(min(512, len(texts) - start))
+            held = {"vectors": np.concatenate(rows), "ends": np.cumsum([len(row) for row in rows])}
+            keep(functools.partial(save_arrays, kept, held))
+        self.vectors = dict(zip(texts, np.split(held["vectors"], held["ends"][:-1]), strict=True))
 
     def batch(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         return pad_batch([self.vectors[text] for text in texts])
@@ -295,7 +305,8 @@ def detect(head: Head, clips: Clips) -> tuple[list[Detections], list[Detections]
 
 def train_head(
     kind: str, clips: Clips, out: Path, *, validation: Clips | None = None, preset: str | None = None, settings: Sequence[str] = (),
-    resume: bool = False, device: str = "auto", save_every_s: float = 300.0, display: Quiet | Any = None,
+    resume: bool = False, device: str = "auto", save_every_s: float = 300.0, words: Words | None = None,
+    display: Quiet | Any = None,
 ) -> HeadTraining:  # fmt: skip
     """Train a head, and leave it in `out`. See `hiero head train --help`."""
     display = display or Quiet()
@@ -312,11 +323,9 @@ def train_head(
         network["num_classes"] = len(labels)
     config = HeadConfig.from_dict({**values, kind: network})
     texts = list(dict.fromkeys([*clips.texts, *(validation.texts if validation is not None else [])]))
-    if kind == "vslnet":
+    if words is None:
         with display.texts(len(texts)) as progress:
-            words = Words(texts, fabric.device, progress)
-    else:
-        words = Words([])
+            words = Words(texts if kind == "vslnet" else [], fabric.device, progress)
     training = HeadTraining(
         config, clips, out, fabric, words=words, labels=labels, validation=validation, save_every_s=save_every_s
     )

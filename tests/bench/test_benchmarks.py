@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from hiero.bench import egomcq, egoprocel, goalstep
+from hiero.bench.results import Report
 from hiero.bench.tasks import Options, Words, ground, localize
+from hiero.cli import app
 from hiero.config import ModelConfig
 from hiero.data.features import read_array
 from hiero.data.store import FeatureStore, pack
@@ -282,3 +284,54 @@ def test_the_real_files_of_goalstep():
     assert len(goalstep.taxonomy_of(labelled)) == 425
     groups = goalstep.read_groups(SHARED / "goalstep_video_groups.tsv")
     assert all(one.video in groups for one in asked if one.video.startswith("grp-"))
+
+
+# Commands
+
+
+def run(arguments, out):
+    app(["eval", *map(str, arguments), "--device", "cpu", "-o", str(out)], result_action="return_value")
+    return Report.load(out)
+
+
+def test_the_commands(tmp_path, engine, store, procedures, capsys):
+    write_goalstep(tmp_path)
+    model, features = engine.folder.path, tmp_path / "features"
+    questions = write_questions(tmp_path / "egomcq.json")
+    found = run(
+        ["egomcq", "--store", store.folder, "--questions", questions, "--model", model, "--context", 2], tmp_path / "1.json"
+    )
+    assert found.settings["context"] == 2
+    assert set(found.tables[0].rows[0].scores) == {"inter", "intra"}
+    rates = tmp_path / "rates.csv"
+    rates.write_text("video,fps,frames\n" + "".join(f"{name},{fps},{num}\n" for name, (fps, num) in procedures[1].items()))
+    where = ["--annotations", tmp_path / "annotations", "--features", features, "--model", model]
+    found = run(["egoprocel", *where, "--rates", rates, "--only", "MECCANO", "--no-baselines"], tmp_path / "2.json")
+    assert found.missing == ["0005"]
+    assert "MECCANO F1" in found.tables[0].columns
+    with pytest.raises(InputError, match="frame rates are needed"):
+        run(["egoprocel", *where], tmp_path / "x.json")
+    data = ["--features", features, "--model", model, "--groups", tmp_path / "groups.tsv", "--no-baselines"]
+    found = run(["goalstep-grounding", "--annotations", tmp_path / "grounding.json", *data], tmp_path / "3.json")
+    assert found.tables[0].columns == ["R1@.3", "R5@.3", "R1@.5", "R5@.5"]
+    found = run(["goalstep-localization", "--annotations", tmp_path / "valid.json", *data], tmp_path / "4.json")
+    assert found.tables[0].columns[-1] == "mean"
+    (tmp_path / "more.txt").write_text("Cook: Fry eggs\n")
+    arguments = ["goalstep-classification", "--annotations", tmp_path / "valid.json", "--train", tmp_path / "valid.json"]
+    found = run([*arguments, "--taxonomy", tmp_path / "more.txt", *data], tmp_path / "5.json")
+    assert "4 labels" in found.tables[0].title
+    assert "the paper's taxonomy has 514" in capsys.readouterr().err
+
+
+def test_frame_rates_come_from_videos(tmp_path):
+    av = pytest.importorskip("av")
+    (tmp_path / "videos" / "MECCANO").mkdir(parents=True)
+    with av.open(str(tmp_path / "videos" / "MECCANO" / "0003.mp4"), "w") as out:
+        stream = out.add_stream("mpeg4", rate=12)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
+        for _ in range(24):
+            for packet in stream.encode(av.VideoFrame(32, 32, "yuv420p")):
+                out.mux(packet)
+        for packet in stream.encode():
+            out.mux(packet)
+    assert egoprocel.probe_rates(tmp_path / "videos", ["0003", "0004"]) == {"0003": (12.0, 24)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -220,7 +222,7 @@ def test_a_table_without_data_says_what_to_get(tmp_path):
     for name in tables.table_names():
         found = tables.make_table(name, tmp_path / "data", tmp_path / "models", tmp_path / "runs")
         assert all(one.method.endswith("published") for one in found.table.rows)
-        assert any("hiero import-checkpoint" in line or "hiero train" in line for line in found.wanted)
+        assert any("hiero import-checkpoint" in line or "train" in line for line in found.wanted)
         assert any(str(tmp_path / "data") in line for line in found.wanted)
     with pytest.raises(InputError, match="known are mcq"):
         tables.make_table("nine", tmp_path, tmp_path, tmp_path)
@@ -236,6 +238,26 @@ def test_reports_become_rows_and_seeds_are_averaged(tmp_path):
     assert ours.scores == {"inter": 90.0, "intra": 60.0}
     assert ours.intervals["inter"] == pytest.approx((90 - 2 * np.sqrt(8), 90 + 2 * np.sqrt(8)))
     assert found.commands == ["run 0", "run 1"]
+
+
+def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
+    """`hiero head eval` averages them itself: one command for all."""
+    for path in ("goalstep/goalstep_grounding_val.json", "goalstep/goalstep_video_groups.tsv", "ego4d/egovlp/x.pt"):
+        (tmp_path / "data" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / path).write_text("")
+    for seed in (0, 1):
+        (tmp_path / "models" / "heads" / f"steps-egovlp-seed{seed}").mkdir(parents=True)
+
+    def run(command, **_):
+        assert command[2:5] == ["hiero", "head", "eval"]
+        assert [Path(part).name for part in command[5:7]] == ["steps-egovlp-seed0", "steps-egovlp-seed1"]
+        Report("head", "made", [Table("t", [Row("m", {"R1@.3": 15.0})])]).save(Path(command[command.index("-o") + 1]))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(tables.subprocess, "run", run)
+    found = tables.make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+    assert {one.method: one.scores for one in found.table.rows}["EgoVLP, ours"] == {"R1@.3": 15.0}
+    assert (tmp_path / "runs" / "head-steps-egovlp.json").is_file()
 
 
 def test_a_table_runs_what_it_needs(tmp_path):

@@ -1,0 +1,204 @@
+"""Commands for supervised heads: train them on any features, and score them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from hiero.cli.evaluate import Json, Out, command_line, give, lines
+from hiero.cli.models import TrainDisplay
+from hiero.errors import InputError
+
+if TYPE_CHECKING:
+    from hiero.heads.clips import Clips
+    from hiero.records import Clock
+
+app = App(name="head", help="Supervised heads on any features: VSLNet (grounding), ActionFormer (localization), a linear probe.")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Data:
+    """Features, annotations and the clock.
+
+    Parameters
+    ----------
+    features
+        Folder with a feature file for each video or clip: a backbone's, or what `hiero embed` wrote (level 0 is taken).
+    annotations
+        Ego4D's NLQ or step-grounding file, Goal-Step's, or your own (as for `hiero eval own`); told apart by what they hold.
+    groups
+        goalstep_video_groups.tsv: videos that are joined.
+    fps
+        Frames a second of the videos.
+    stride
+        Frames from one feature to the next.
+    hz
+        Rows a second, instead of fps and stride.
+    """
+
+    features: Path
+    annotations: Path
+    groups: Path | None = None
+    fps: float = 30.0
+    stride: float = 16.0
+    hz: float | None = None
+
+    @property
+    def clock(self) -> Clock:
+        from hiero.records import Clock
+
+        if not min(self.fps, self.stride, self.hz or 1.0) > 0:
+            raise InputError("--fps, --stride and --hz are positive")
+        return Clock(self.fps, self.stride) if self.hz is None else Clock(self.hz, 1.0)
+
+    def read(self, annotations: Path | None = None, only: Path | None = None) -> Clips:
+        from hiero.heads.clips import read_clips
+
+        return read_clips(self.features, annotations or self.annotations, self.clock, self.groups, _names(only))
+
+
+def _names(path: Path | None) -> Sequence[str] | None:
+    return None if path is None else lines(path)
+
+
+@app.command
+def train(
+    kind: Literal["vslnet", "actionformer"],
+    /,
+    *,
+    data: Data,
+    out: Annotated[Path, Parameter(alias="-o")],
+    validation: Path | None = None,
+    only: Path | None = None,
+    preset: str | None = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    resume: bool = False,
+    device: str = "auto",
+    save_every_s: float = 300.0,
+) -> None:
+    """Train a head. Ctrl-C saves and stops, `--resume` goes on; TensorBoard's events lie beside it. Several processes: torchrun.
+
+    **Examples**
+
+    `hiero head train vslnet --features egovlp/ --annotations nlq_train.json --validation nlq_val.json -o heads/nlq-egovlp`
+
+    `hiero head train actionformer --features enriched/ --annotations goalstep_train.json --set batch_size=4 -o heads/steps`
+
+    `hiero head train vslnet --features features/ --annotations steps.json --hz 1 --only train.txt -o heads/mine`
+
+    Parameters
+    ----------
+    kind
+        vslnet: where is the answer to a query? actionformer: which steps are where?
+    out
+        Folder for the head and the state of the run.
+    validation
+        Annotations to validate on after each epoch; the best head is kept in OUT/best.
+    only
+        A file with the names of videos to train on, one a line; by default all.
+    preset
+        By default that of the head; or a .toml file of your own.
+    set_
+        Change a setting, such as `--set epochs=50` or `--set vslnet.num_positions=256`; may be repeated.
+    resume
+        Go on with the run in OUT.
+    device
+        auto, cpu, cuda …
+    save_every_s
+        Seconds between two saves.
+    """
+    from hiero.heads.train import train_head
+
+    clips = data.read(only=only)
+    check = data.read(validation) if validation is not None else None
+    train_head(
+        kind, clips, out, validation=check, preset=preset, settings=set_ or [], resume=resume, device=device,
+        save_every_s=save_every_s, display=TrainDisplay(),
+    )  # fmt: skip
+
+
+@app.command(name="eval")
+def evaluate(
+    *heads: Path,
+    data: Data,
+    only: Path | None = None,
+    name: str = "",
+    device: str = "auto",
+    json_: Json = False,
+    out: Out = None,
+) -> None:
+    """Score heads: R1 and R5 at IoU 0.3 and 0.5 as Ego4D counts, or mAP at tIoU 0.1 to 0.5. Several are seeds, and are averaged.
+
+    **Example**: `hiero head eval heads/nlq-0 heads/nlq-1 --features egovlp/ --annotations nlq_val.json`
+
+    Parameters
+    ----------
+    heads
+        Folders of `hiero head train`.
+    only
+        A file with the names of videos to score, one a line; by default all.
+    name
+        What the row is called; by default the name of the first folder.
+    device
+        auto, cpu, cuda …
+    json_
+        Print one JSON document instead of a table.
+    out
+        Also write the report to this JSON file.
+    """
+    from hiero.bench.results import Report
+    from hiero.devices import choose_device
+    from hiero.heads.evaluate import score_heads
+    from hiero.heads.train import load_head
+
+    if not heads:
+        raise InputError("name the folder of a head: hiero head eval HEAD --features FOLDER --annotations FILE")
+    place = choose_device(device)
+    clips = data.read(only=only)
+    table = score_heads([load_head(head, place) for head in heads], clips, name or heads[0].name)
+    settings = {"heads": [str(head) for head in heads], "clips": len(clips)}
+    give(Report("head", command_line(), [table], settings, clips.missing), json_, out)
+
+
+@app.command
+def probe(
+    *,
+    data: Data,
+    train: Path | None = None,
+    train_only: Path | None = None,
+    only: Path | None = None,
+    name: str = "linear probe",
+    json_: Json = False,
+    out: Out = None,
+) -> None:
+    """Key-step classification with known segments: how well can labels be told apart by a plane? Top-1 and top-5.
+
+    **Example**: `hiero head probe --features egovlp/ --train goalstep_train.json --annotations goalstep_val.json`
+
+    Parameters
+    ----------
+    train
+        Annotations to learn from; by default the same file.
+    train_only
+        A file with the names of videos to learn from.
+    only
+        A file with the names of videos to score.
+    name
+        What the row is called.
+    json_
+        Print one JSON document instead of a table.
+    out
+        Also write the report to this JSON file.
+    """
+    from hiero.bench.results import Report
+    from hiero.heads.evaluate import probe as fit
+
+    if train is None and train_only is None:
+        raise InputError("say what to learn from: --train FILE, or --train-only LIST and --only LIST")
+    known, clips = data.read(train, train_only), data.read(only=only)
+    give(Report("probe", command_line(), [fit(known, clips, name)], {"clips": len(clips)}, clips.missing), json_, out)

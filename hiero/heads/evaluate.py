@@ -1,0 +1,94 @@
+"""Scores of trained heads, with intervals over clips and means over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hiero.bench.metrics import grounding_recall, interval_iou, match_detections, mean_average_precision
+from hiero.bench.probe import fit_probe
+from hiero.bench.results import Row, Table, row, weighted_means
+from hiero.bench.tasks import RECALLS, THRESHOLDS
+from hiero.errors import InputError
+from hiero.heads.clips import Clips
+from hiero.heads.train import Head, Words, detect, ground
+
+
+def score_heads(heads: Sequence[Head], clips: Clips, name: str, words: Words | None = None, num_draws: int = 1000) -> Table:
+    """One row for heads of one kind, which differ in their seed: means of scores and of intervals."""
+    kinds = {head.kind for head in heads}
+    if len(kinds) != 1:
+        raise InputError("heads of one kind are scored together; their seeds are averaged")
+    (kind,) = kinds
+    for head in heads:
+        if head.network.config.input_size != clips.width:
+            raise InputError(f"the head takes {head.network.config.input_size}-d features, these are {clips.width}-d")
+    if kind == "vslnet":
+        words = words or Words(clips.texts)
+        rows = [_grounding(head, clips, words, num_draws) for head in heads]
+        title = "Grounding (VSLNet)"
+    else:
+        rows = [_localization(head, clips, num_draws) for head in heads]
+        title = "Step localization (ActionFormer)"
+    notes = [f"{len(clips)} clips, {sum(len(c.truth) for c in clips.clips)} steps or queries; mean of {len(heads)} seeds."]
+    return Table(title, [mean_row(name, rows)], notes)
+
+
+def _grounding(head: Head, clips: Clips, words: Words, num_draws: int) -> Row:
+    predicted, truth, owner = ground(head, clips, words)
+    hits = np.array([grounding_recall([p], t[None]).flatten() for p, t in zip(predicted, truth, strict=True)])
+    first = interval_iou(np.array([p[0] for p in predicted]), truth)
+    return row("", weighted_means(np.column_stack([hits, first]), owner, [*RECALLS, "mIoU"]), len(clips), num_draws)
+
+
+def _localization(head: Head, clips: Clips, num_draws: int) -> Row:
+    matched = match_detections(*detect(head, clips), THRESHOLDS)
+
+    def values(weights: np.ndarray) -> dict[str, float]:
+        scores = 100 * mean_average_precision(matched, weights)
+        return {**{f"mAP@{t}": float(s) for t, s in zip(THRESHOLDS, scores, strict=True)}, "mean": float(scores.mean())}
+
+    return row("", values, len(clips), min(100, num_draws))
+
+
+def mean_row(name: str, rows: Sequence[Row]) -> Row:
+    """Means over seeds of scores and intervals."""
+    scores = {column: float(np.mean([one.scores[column] for one in rows])) for column in rows[0].scores}
+    intervals = {}
+    for column in rows[0].intervals:
+        low, high = np.mean([one.intervals[column] for one in rows], axis=0)
+        intervals[column] = (float(low), float(high))
+    return Row(name, scores, intervals)
+
+
+def probe(train: Clips, test: Clips, name: str, tops: Sequence[int] = (1, 5)) -> Table:
+    """Key-step classification with known segments: a plane for each label, on the mean of a segment's features."""
+    numbers = {text: i for i, text in enumerate(train.texts)}
+    known = [[j for j, t in enumerate(clip.truth) if t.text in numbers] for clip in test.clips]
+    if not any(known):
+        raise InputError("none of the labels to test was trained on")
+    fitted = fit_probe(_means(train), np.array([numbers[t.text] for clip in train.clips for t in clip.truth]), len(numbers))
+    scores = fitted(_means(test, known))
+    truth = np.array([numbers[clip.truth[j].text] for clip, kept in zip(test.clips, known, strict=True) for j in kept])
+    owner = np.repeat(np.arange(len(test)), [len(kept) for kept in known])
+    better = (scores > scores[np.arange(len(truth)), truth][:, None]).sum(1)
+    hits = np.stack([better < k for k in tops], axis=1).astype(float)
+    left = sum(len(clip.truth) for clip in test.clips) - len(truth)
+    notes = [f"{len(truth)} segments, {len(numbers)} labels; {left} segments with labels that were not trained on are left out."]
+    return Table(
+        "Key-step classification (linear probe)",
+        [row(name, weighted_means(hits, owner, [f"top-{k}" for k in tops]), len(test))],
+        notes,
+    )
+
+
+def _means(clips: Clips, kept: Sequence[Sequence[int]] | None = None) -> np.ndarray:
+    out = []
+    for i in range(len(clips)):
+        x, spans = clips.features(i), clips.spans(i)
+        for j in range(len(spans)) if kept is None else kept[i]:
+            a = min(len(x) - 1, max(0, int(spans[j, 0])))
+            b = min(len(x), max(a + 1, int(np.ceil(spans[j, 1]))))
+            out.append(x[a:b].mean(0))
+    return np.stack(out)

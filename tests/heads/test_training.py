@@ -1,0 +1,226 @@
+"""Heads learn: a tiny set by heart, on the loop of HiERO, from each layout of annotations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hiero.bench.results import Report
+from hiero.bench.tasks import Truth
+from hiero.cli import app
+from hiero.errors import InputError
+from hiero.files import save_tensors
+from hiero.heads import train as module
+from hiero.heads.clips import read_clips
+from hiero.heads.evaluate import probe, score_heads
+from hiero.heads.train import Head, Words, crop, load_head, place_span, pool, train_head
+from hiero.records import Clock
+
+pytest.importorskip("lightning_fabric", reason="needs lightning-fabric: pip install 'hiero[train]'")
+SHARED = Path(__file__).parents[3] / "shared" / "annotations"
+SECONDS = Clock(1.0, 1.0)
+STEPS = ["boil water", "grind beans", "pour milk", "wash the pot"]
+
+
+class FakeMiniLM:
+    """Words as random vectors of their own."""
+
+    def __init__(self, _):
+        pass
+
+    def to(self, _):
+        return self
+
+    def encode_words(self, texts):
+        return [
+            np.stack([np.random.default_rng(sum(word.encode())).normal(size=384) for word in text.split()]).astype(np.float32)
+            for text in texts
+        ]
+
+
+@pytest.fixture(autouse=True)
+def words(monkeypatch, tmp_path):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(module, "MiniLM", FakeMiniLM)
+    monkeypatch.setattr(module.weights, "get", lambda *_: None)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Six videos of a minute or two; each step looks its own."""
+    rng = np.random.default_rng(0)
+    looks = {text: rng.normal(size=12) for text in STEPS}
+    (tmp_path / "features").mkdir()
+    annotations = {}
+    for number in range(6):
+        at, rows, steps = 0, [], []
+        for text in rng.permutation(STEPS):
+            length = int(rng.integers(10, 30))
+            rows.append(looks[text] + rng.normal(0, 0.3, (length, 12)))
+            steps.append({"start_s": at, "end_s": at + length, "text": str(text)})
+            at += length
+        np.save(tmp_path / "features" / f"v{number}.npy", np.concatenate(rows).astype(np.float32))
+        annotations[f"v{number}"] = {"steps": steps}
+    (tmp_path / "steps.json").write_text(json.dumps(annotations))
+    return tmp_path
+
+
+SETTINGS = {
+    "vslnet": ["epochs=60", "batch_size=12", "lr=0.003", "vslnet.hidden_size=32", "vslnet.num_positions=48", "vslnet.dropout=0.0"],
+    "actionformer": [
+        "epochs=60", "warmup_epochs=2.0", "batch_size=3", "lr=0.002", "actionformer.hidden_size=32", "actionformer.num_levels=5",
+        "actionformer.drop_path=0.0",
+    ],
+}  # fmt: skip
+
+
+def clips_of(data, **options):
+    return read_clips(data / "features", data / "steps.json", SECONDS, **options)
+
+
+def test_vslnet_learns_a_tiny_set_by_heart(data, tmp_path):
+    clips = clips_of(data)
+    train_head("vslnet", clips, tmp_path / "out", settings=SETTINGS["vslnet"], device="cpu")
+    table = score_heads([load_head(tmp_path / "out")], clips, "x", num_draws=20)
+    assert table.rows[0].scores["R1@.5"] > 90
+    assert table.rows[0].scores["mIoU"] > 70
+
+
+def test_actionformer_learns_a_tiny_set_by_heart(data, tmp_path):
+    clips = clips_of(data)
+    train_head("actionformer", clips, tmp_path / "out", settings=SETTINGS["actionformer"], device="cpu")
+    table = score_heads([load_head(tmp_path / "out")], clips, "x", num_draws=10)
+    assert table.rows[0].scores["mAP@0.5"] > 90
+
+
+def test_the_probe_tells_steps_apart(data):
+    train, test = clips_of(data, only=[f"v{i}" for i in range(4)]), clips_of(data, only=["v4", "v5"])
+    assert probe(train, test, "x").rows[0].scores["top-1"] == 100
+    test.clips = [replace(clip, truth=(Truth(0.0, 5.0, "something else"),)) for clip in test.clips]
+    with pytest.raises(InputError, match="none of the labels"):
+        probe(train, test, "x")
+
+
+@pytest.mark.parametrize("kind", ["vslnet", "actionformer"])
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
+    settings = [*SETTINGS[kind], "epochs=4"]
+
+    def run(out, resume=False, stop_at=None):
+        training_type = module.HeadTraining
+        taken = training_type._take
+
+        def take(self, batches):
+            found = taken(self, batches)
+            self.stop = stop_at is not None and self.step_number + 1 == stop_at
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(training_type, "_take", take)
+            train_head(kind, clips_of(data), out, settings=settings, resume=resume, device="cpu")
+
+    run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", stop_at=3)
+    run(tmp_path / "parts", resume=True)
+    a, b = (load_head(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    with pytest.raises(InputError, match="holds a run already"):
+        run(tmp_path / "whole")
+
+
+def test_validation_keeps_the_best(data, tmp_path):
+    clips = clips_of(data)
+    found = train_head(
+        "vslnet", clips, tmp_path / "out", validation=clips, settings=[*SETTINGS["vslnet"], "epochs=3"], device="cpu"
+    )
+    assert len(found.scores) == 3
+    assert (tmp_path / "out" / "best" / "model.safetensors").is_file()
+
+
+def run(arguments):
+    app(["head", *map(str, arguments)], result_action="return_value")
+
+
+def test_the_commands(data, tmp_path):
+    where = ["--features", str(data / "features"), "--annotations", str(data / "steps.json"), "--hz", "1"]
+    more = [text for setting in [*SETTINGS["actionformer"], "epochs=2"] for text in ("--set", setting)]
+    (data / "some.txt").write_text("v0\nv1\nv2\n")
+    run(["train", "actionformer", *where, *more, "--device", "cpu", "-o", tmp_path / "head", "--only", data / "some.txt"])
+    run(["eval", tmp_path / "head", tmp_path / "head", *where, "--device", "cpu", "-o", tmp_path / "r.json"])
+    assert "mean of 2 seeds" in Report.load(tmp_path / "r.json").tables[0].notes[0]
+    run(["probe", *where, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
+    assert Report.load(tmp_path / "p.json").tables[0].rows[0].scores["top-1"] == 100
+    with pytest.raises(InputError, match="say what to learn from"):
+        run(["probe", *where])
+    with pytest.raises(InputError, match="not the folder of a head"):
+        run(["eval", tmp_path, *where])
+
+
+def test_enriched_features_are_taken(data, tmp_path):
+    """What `hiero embed` writes holds many tensors; level 0 takes the place of the features."""
+    for i in range(6):
+        x = torch.from_numpy(np.load(data / "features" / f"v{i}.npy"))
+        save_tensors(
+            tmp_path / "enriched" / f"v{i}.safetensors", {"level0": x[:, :5], "projected0": x, "times0": x[:, 0], "level1": x[::2]}
+        )
+    assert read_clips(tmp_path / "enriched", data / "steps.json", SECONDS).width == 5
+    head = Head(load_vslnet(), [])
+    with pytest.raises(InputError, match="takes 7-d features, these are 5-d"):
+        score_heads([head], read_clips(tmp_path / "enriched", data / "steps.json", SECONDS), "x")
+
+
+def load_vslnet():
+    from hiero.heads.vslnet import VSLNet, VSLNetConfig
+
+    return VSLNet(VSLNetConfig(7))
+
+
+def test_pieces_of_the_pipeline():
+    np.testing.assert_allclose(pool(np.arange(10.0)[:, None], 5)[:, 0], [0.5, 2.5, 4.5, 6.5, 8.5])
+    assert len(pool(np.zeros((3, 2)), 5)) == 3
+    assert place_span(np.array([0.0, 10.0]), 100, 50) == (0, 4)
+    assert place_span(np.array([99.9, 120.0]), 100, 50) == (49, 49)
+    x = np.arange(20.0)[:, None]
+    spans, labels = np.array([[0.0, 5.0], [6.0, 14.0], [15.0, 20.0]]), np.array([0, 1, 2])
+    part, inside, kept = crop(x, spans, labels, 8, np.random.default_rng(3))
+    start = int(part[0, 0])
+    assert len(part) == 8
+    for (a, b), label in zip(inside, kept, strict=True):
+        a0, b0 = spans[label]
+        assert (a, b) == (max(a0, start) - start, min(b0, start + 8) - start)
+        assert b - a >= 0.75 * (b0 - a0)
+
+
+def test_words_are_kept(tmp_path):
+    first = Words(["boil the water", "stir"])
+    again = Words(["stir", "boil the water"])
+    assert first.vectors["stir"].shape == (1, 384)
+    for text in first.vectors:
+        np.testing.assert_array_equal(first.vectors[text], again.vectors[text])
+    vectors, mask = first.batch(["stir", "boil the water"])
+    assert mask.sum(1).tolist() == [1, 3]
+    assert vectors.shape == (2, 3, 384)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs shared/annotations")
+def test_the_official_layouts(tmp_path):
+    content = json.loads((SHARED / "nlq_sample.json").read_text())
+    video = content["videos"][0]
+    (tmp_path / "features").mkdir()
+    np.save(tmp_path / "features" / f"{video['video_uid']}.npy", np.zeros((3000, 4), dtype=np.float32))
+    clips = read_clips(tmp_path / "features", SHARED / "nlq_sample.json", Clock(30.0, 16.0))
+    assert [clip.name for clip in clips.clips] == [clip["clip_uid"] for clip in video["clips"]]
+    assert len(clips.missing) >= 40
+    query = video["clips"][0]["annotations"][0]["language_queries"][0]
+    assert clips.clips[0].truth[0].text == query["query"]
+    assert clips.clips[0].truth[0].start_s == query["video_start_sec"]
+    assert clips.first_s(0) <= video["clips"][0]["video_start_sec"] + 1
+    goalstep = json.loads((SHARED / "goalstep_valid.json").read_text())["videos"][0]
+    np.save(tmp_path / "features" / f"{goalstep['video_uid']}.npy", np.zeros((12000, 4), dtype=np.float32))
+    steps = read_clips(tmp_path / "features", SHARED / "goalstep_valid.json", Clock(30.0, 16.0))
+    assert steps.clips[0].truth[0].text == goalstep["segments"][0]["step_category"]
