@@ -127,7 +127,7 @@ def test_labels_of_a_taxonomy(minilm, home, features):
 
 def test_the_expensive_part_is_done_once(minilm, home, features, monkeypatch):
     first = load(backbone="default").read(features)
-    monkeypatch.setattr("hiero.model.embed.embed_features", lambda *_, **__: pytest.fail("computed again"))
+    monkeypatch.setattr(module.Engine, "_embed", lambda *_, **__: pytest.fail("computed again"))
     again = load(backbone="default").read(features)
     assert np.array_equal(first.nodes, again.nodes)
     assert np.array_equal(first.spans, again.spans)

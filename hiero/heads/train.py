@@ -317,7 +317,7 @@ def train_head(
     if (out / STATE).is_file() and not resume:
         raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
     labels = clips.texts if kind == "actionformer" else []
-    values = override(read_preset(preset or kind), settings)
+    values = override(read_preset(preset or f"heads/{kind}"), settings)
     network = {"input_size": clips.width, **values.get(kind, {})}
     if kind == "actionformer":
         network["num_classes"] = len(labels)
