@@ -230,6 +230,11 @@ class Engine:
             keep(functools.partial(save_arrays, kept, {"nodes": x, "spans": video.spans}), say)
         return video
 
+    @property
+    def deep_level(self) -> int:
+        """The level that the paper finds procedures on, 2, or the deepest that this network has."""
+        return 0 if self.folder is None else min(2, max(1, self.folder.config.depth) - 1)
+
     def enrich(self, features: np.ndarray, clock: Clock, level: int) -> np.ndarray:
         """The network's own features of a level (T_level, D), before h_v; as they are without a network."""
         return features if self.model is None else self._embed(features, clock, level, f"level{level}")

@@ -27,7 +27,7 @@ from hiero.records import Clock
 
 EGO_CAMERA = "7150991"  # of the five that CMU-MMAC has
 NUM_CLUSTERS = 7
-LEVEL, KAPPA = 2, 0.5
+KAPPA = 0.5
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,9 @@ def find_videos(
     annotations: Path, features: Path, rates: dict[str, tuple[float, int]], names: Sequence[str] = ()
 ) -> tuple[list[Video], list[str], list[str]]:
     """The videos that can be scored; those without features or frame rate; and tasks whose annotations are not there."""
-    files = {file.stem: file for file in find_features(features)}
+    files: dict[str, list[Path]] = {}
+    for file in find_features(features):
+        files.setdefault(file.stem, []).append(file)
     videos, missing, absent = [], [], []
     for task in TASKS:
         if names and task.data_set not in names and task.name not in names:
@@ -135,9 +137,9 @@ def find_videos(
             found = [file for file in found if EGO_CAMERA in file.stem] or found
         for file in found:
             name = video_name(file)
-            held = files.get(name) or files.get(file.stem)
+            held = _of_task(files.get(name) or files.get(file.stem) or [], task)
             rate = rates.get(name) or rates.get(file.stem)
-            if held is None or rate is None:
+            if held is None or rate is None or rate[1] < 2:
                 missing.append(name)
             else:
                 videos.append(Video(name, task, read_rows(file), held, *rate))
@@ -147,6 +149,17 @@ def find_videos(
             f"{len(absent)} tasks have no folder in {annotations}"
         )
     return videos, missing, absent
+
+
+def _of_task(found: Sequence[Path], task: Task) -> Path | None:
+    """The file of a video; where tasks have videos of the same name, the one in a folder named as the task's."""
+    if len(found) < 2:
+        return found[0] if found else None
+    names = {part.lower() for part in (*task.folder.split("/"), task.name, task.data_set)}
+    mine = [file for file in found if names & {part.lower() for part in file.parts}]
+    if len(mine) != 1:
+        raise InputError(f"{found[0]} and {found[1]} have the same name; put each into a folder named as in the annotations")
+    return mine[0]
 
 
 def video_name(annotation: Path) -> str:
@@ -175,7 +188,10 @@ def probe_rates(folder: Path, names: Sequence[str]) -> dict[str, tuple[float, in
     wanted, out = set(names), {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         if file.stem in wanted and file.stem not in out:
-            info = probe(file)
+            try:
+                info = probe(file)
+            except InputError:  # not a video: annotations or features that lie beside it
+                continue
             if info.fps and info.duration_s:
                 out[file.stem] = info.fps, round(info.duration_s * info.fps)
     return out
@@ -184,7 +200,7 @@ def probe_rates(folder: Path, names: Sequence[str]) -> dict[str, tuple[float, in
 def predict(engine: Engine, video: Video, num: int, algorithm: Algorithm, raw: bool, stride: int, seed: int) -> np.ndarray:
     """Cluster of every second frame. HiERO's: level 2 before h_v, each node repeated for the frames that it stands for."""
     features = read_array(video.features, None if engine.folder is None else engine.folder.config.input_size)
-    level = 0 if raw or engine.folder is None else LEVEL
+    level = 0 if raw else engine.deep_level
     nodes = features if level == 0 else engine.enrich(features, Clock(video.fps, stride), level)
     labels = cluster(nodes, num, algorithm, kappa=KAPPA, random_state=seed)
     return labels[np.minimum(np.arange(video.num_frames // 2) * 2 // (stride * 2**level), len(labels) - 1)]
@@ -224,12 +240,12 @@ def evaluate(
 ) -> list[Table]:
     """Main table (F1 and IoU of each data set and their mean), all protocols, and the key-steps of each task."""
     methods = [m for m in (METHODS if baselines else METHODS[:1]) if engine.folder is not None or m[1]]
-    labels: dict[tuple[str, str, int], np.ndarray] = {}
-    counts = {video.name: (NUM_CLUSTERS, video.task.num_steps) for video in videos}
+    labels: dict[tuple[str, Video, int], np.ndarray] = {}
+    counts = {video: (NUM_CLUSTERS, video.task.num_steps) for video in videos}
     for video in videos:
         for name, raw, algorithm in methods:
-            for num in dict.fromkeys(counts[video.name]):
-                labels[name, video.name, num] = predict(engine, video, num, algorithm, raw, stride, seed)
+            for num in dict.fromkeys(counts[video]):
+                labels[name, video, num] = predict(engine, video, num, algorithm, raw, stride, seed)
         done(video.name)
 
     def table(protocol: Protocol, true_number: bool, methods: Sequence[tuple[str, bool, Algorithm]]) -> list[Row]:
@@ -237,8 +253,8 @@ def evaluate(
         for name, _, _ in methods:
             each = []
             for video in videos:
-                num = counts[video.name][int(true_number)]
-                each.append(score(labels[name, video.name, num], video, protocol, num))
+                num = counts[video][int(true_number)]
+                each.append(score(labels[name, video, num], video, protocol, num))
             out.append(row(name, _by_data_set(videos, each), len(videos), 500))
         return out
 
@@ -284,7 +300,7 @@ def _by_data_set(videos: Sequence[Video], each: Sequence[dict[str, float]]) -> C
     return scores
 
 
-def _details(videos: Sequence[Video], labels: dict[tuple[str, str, int], np.ndarray], method: str) -> list[Table]:
+def _details(videos: Sequence[Video], labels: dict[tuple[str, Video, int], np.ndarray], method: str) -> list[Table]:
     """For the first method, by the paper's protocol: each task, each video, each key-step."""
     by_video, by_task, by_step = [], [], []
     for task in dict.fromkeys(video.task for video in videos):
@@ -292,7 +308,7 @@ def _details(videos: Sequence[Video], labels: dict[tuple[str, str, int], np.ndar
         found: list[dict[str, float]] = []
         steps: dict[int, list[dict[str, float]]] = {}
         for video in mine:
-            predicted = labels[method, video.name, NUM_CLUSTERS]
+            predicted = labels[method, video, NUM_CLUSTERS]
             one = score(predicted, video, PROTOCOLS[0], NUM_CLUSTERS)
             found.append(one)
             by_video.append(Row(f"{task.name}: {video.name}", {key: 100 * value for key, value in one.items()}))

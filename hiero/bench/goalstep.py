@@ -17,7 +17,7 @@ import numpy as np
 
 from hiero.bench.results import Table, row, weighted_means
 from hiero.bench.tasks import Case, Truth, Words
-from hiero.data.features import find_features, read_array
+from hiero.data.features import features_by_name, read_array
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.records import Clock
@@ -102,11 +102,11 @@ def read_cases(
     done: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Case], list[str]]:
     """Each annotated part with its features, UID.pt in the folder; grouped videos are joined. And the names of those without."""
-    files = {file.stem: file for file in find_features(folder)}
+    files = features_by_name(folder)
     width = None if engine.folder is None else engine.folder.config.input_size
     cases, missing = [], []
     for one in annotated:
-        members = groups.get(one.video, [one.video.removeprefix(GROUP)])
+        members = groups.get(one.video, [one.video])  # a group that is not known has no features
         if one.video in files:
             members = [one.video]
         if gone := [video for video in members if video not in files]:
@@ -120,7 +120,8 @@ def read_cases(
             cases.append(Case(video, features[start:end], list(one.steps)))
         done(one.video)
     if not cases:
-        raise InputError(f"{folder}: none of the {len(annotated)} videos has features here (looked for {annotated[0].video} …)")
+        names = ", ".join(missing[:3]) or "none"
+        raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features here (looked for {names} …)")
     return cases, missing
 
 

@@ -122,6 +122,9 @@ def choice_accuracy(similarity: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return (similarity.argmax(1) == answers).astype(float)
 
 
+NUM_THRESHOLDS = 5
+
+
 @dataclass(frozen=True)
 class Detections:
     """Spans of one video with labels; predictions have scores too. start_s, end_s, label, score (N,)."""
@@ -181,6 +184,8 @@ def average_precision(matched: Matched, weights: np.ndarray | None = None) -> np
 def mean_average_precision(matched: Mapping[int, Matched], weights: np.ndarray | None = None) -> np.ndarray:
     """Mean over the classes that occur, at each threshold."""
     here = [one for one in matched.values() if weights is None or one.truths @ weights > 0]
+    if not here:
+        return np.full(next((one.hits.shape[1] for one in matched.values()), NUM_THRESHOLDS), np.nan)
     return np.mean([average_precision(one, weights) for one in here], axis=0)
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from hiero.bench.results import Table
 from hiero.bench.tasks import Case, Options, Truth, Words, choose, ground, localize, procedure
-from hiero.data.features import find_features, read_array
-from hiero.engine import Engine
+from hiero.data.features import features_by_name, read_array
+from hiero.engine import NO_WORDS, Engine
 from hiero.errors import InputError
 from hiero.records import Clock
 
 TASKS = ("procedure", "grounding", "localization", "choices")
+TOLERANCE = 1.1  # of the length that features and annotations give a video
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ def _step(step: dict[str, object]) -> Truth:
 
 def read_cases(
     engine: Engine, folder: Path, annotated: Sequence[Annotated], clock: Clock | None, done: Callable[[str], None] = lambda _: None
-) -> tuple[list[Case], list[str]]:
-    """Each annotated video with its features, read through the engine; and the names of those without."""
-    files = {file.stem: file for file in find_features(folder)}
-    cases, missing = [], []
+) -> tuple[list[Case], list[str], list[str]]:
+    """Each annotated video with its features, read through the engine; the names of those without; and what was left out."""
+    files = features_by_name(folder)
+    cases, missing, left_out = [], [], []
     for one in annotated:
         if one.video not in files:
             missing.append(one.video)
@@ -75,13 +76,22 @@ def read_cases(
             features = read_array(files[one.video], None if engine.folder is None else engine.folder.config.input_size)
             video = engine.read(files[one.video], clock=clock)
             steps = [step for step in one.steps if step.start_s < video.duration_s]
+            if len(steps) < len(one.steps):
+                left_out.append(
+                    f"{one.video}: {len(one.steps) - len(steps)} of {len(one.steps)} steps begin after its features end"
+                )
+            if one.duration_s and not 1 / TOLERANCE < video.duration_s / one.duration_s < TOLERANCE:
+                lengths = f"features cover {video.duration_s:.0f} s, the annotations say {one.duration_s:.0f} s"
+                left_out.append(f"{one.video}: {lengths}; is --hz right?")
             if steps:
                 cases.append(Case(video, features, steps, one.task))
+        else:
+            left_out.append(f"{one.video}: has no steps")
         done(one.video)
     if not cases:
         known = ", ".join(sorted(files)[:3])
         raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features here (found {known} …)")
-    return cases, missing
+    return cases, missing, left_out
 
 
 def evaluate(
@@ -101,11 +111,13 @@ def evaluate(
             out += procedure(cases, options)
             if num_clusters is not None:
                 out += procedure(cases, options, num_clusters)
-        elif words and task == "grounding":
+        elif words is None:
+            out.append(Table(task, [], [NO_WORDS]))
+        elif task == "grounding":
             out.append(ground(cases, words, options))
-        elif words and task == "localization":
+        elif task == "localization":
             out.append(localize(cases, texts, words, options))
-        elif words and task == "choices":
+        elif task == "choices":
             out.append(choose(cases, words, options))
         done(task)
     return out

@@ -8,6 +8,7 @@ MODELS/NAME or MODELS/NAME-seed0, NAME-seed1 …     model folders; several are 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shlex
 import subprocess
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from hiero.bench.results import Report, Row, Table
+from hiero.cache import content_key
 from hiero.errors import InputError
 
 TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
@@ -114,10 +116,9 @@ def _report(
     run: dict[str, Any], models: list[Path], data: Path, runs: Path, out: Outcome, say: Callable[[str], None]
 ) -> Report | None:
     """The report of one run: read, or made now."""
-    named = models[0].name if run["eval"] != "head" else Path(run["model"]).name
-    file = runs / f"{run['eval']}-{named}{'-context' + str(run['context']) if 'context' in run else ''}.json"
+    arguments, absent = _arguments(run, models, data)
+    file = report_file(run, models, arguments, runs)
     if not file.is_file():
-        arguments, absent = _arguments(run, models, data)
         for path, what in absent:
             _want(out, f"{path}: {what}")
         if absent:
@@ -131,6 +132,16 @@ def _report(
     if report.command not in out.commands:
         out.commands.append(report.command)
     return report
+
+
+def report_file(run: dict[str, Any], models: list[Path], arguments: list[str], runs: Path) -> Path:
+    """Where a run's report lies: other data, other seeds or other weights are another run."""
+    named = models[0].name if run["eval"] != "head" else Path(run["model"]).name
+    digest = hashlib.sha256("\0".join(arguments).encode())
+    for model in models:
+        if (model / "model.safetensors").is_file():
+            digest.update(content_key(model / "model.safetensors").encode())
+    return runs / f"{run['eval']}-{named}-{digest.hexdigest()[:10]}.json"
 
 
 def _arguments(run: dict[str, Any], models: list[Path], data: Path) -> tuple[list[str], list[tuple[Path, str]]]:

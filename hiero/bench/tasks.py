@@ -176,6 +176,8 @@ def similarity(case: Case, way: Way, texts: Sequence[str], words: Words, options
     if way.said == "nothing":
         return RANDOM(options.random_state).normal(size=(len(texts), len(case.video.nodes)))
     evidence = {"all": case.video.evidence, "model": case.own, "names": case.names}[way.said]
+    if way.said == "names" and not evidence and way.candidates != "windows":
+        evidence = case.own  # features whose classes have no names: other spans, the model's words
     return fit(evidence, *words(texts)) if evidence else None
 
 
@@ -195,7 +197,7 @@ def ground(cases: Sequence[Case], words: Words, options: Options, order_aware: b
             predicted += [case.seconds(spans) for spans in best_spans(case, way, fits, options)]
         else:
             out.append(_recall_row(way.name, predicted, truth, owner, options))
-    table = Table("Step grounding", out)
+    table = Table("Step grounding", out, _nameless(cases, options))
     if order_aware:
         predicted = [span for case in cases for span in in_order(case, words, options)]
         found = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
@@ -251,7 +253,8 @@ def localize(cases: Sequence[Case], taxonomy: Sequence[str], words: Words, optio
                 return {**{f"mAP@{t}": float(s) for t, s in zip(THRESHOLDS, scores, strict=True)}, "mean": float(scores.mean())}
 
             out.append(row(way.name, values, len(cases), min(100, options.num_draws)))
-    return Table("Step localization", out, [f"{len(taxonomy)} labels; the score of a span is its label's share of belief."])
+    notes = [f"{len(taxonomy)} labels; the score of a span is its label's share of belief.", *_nameless(cases, options)]
+    return Table("Step localization", out, notes)
 
 
 def choose(cases: Sequence[Case], words: Words, options: Options, num_choices: int = 5) -> Table:
@@ -307,7 +310,9 @@ def procedure(cases: Sequence[Case], options: Options, num_clusters: int | None 
     tables = []
     for background in ("removed", "kept"):
         out = []
-        for name, on, algorithm in PROCEDURE if options.baselines else PROCEDURE[:2]:
+        raw = cases[0].video.engine.folder is None
+        ways = [way for way in (PROCEDURE if options.baselines or raw else PROCEDURE[:2]) if way[1] == "features" or not raw]
+        for name, on, algorithm in ways:
             rows = []
             for case in cases:
                 truth = case.labels()
@@ -326,8 +331,9 @@ def procedure(cases: Sequence[Case], options: Options, num_clusters: int | None 
 
 def _inputs(case: Case, on: str) -> np.ndarray:
     if on == "level 2":
-        deep = case.video.engine.enrich(case.features, case.video.clock, 2)
-        return deep[np.minimum(np.arange(len(case.features)) // 4, len(deep) - 1)]
+        level = case.video.engine.deep_level
+        deep = case.video.engine.enrich(case.features, case.video.clock, level)
+        return deep[np.minimum(np.arange(len(case.features)) // 2**level, len(deep) - 1)]
     return {"nodes": case.video.nodes, "features": case.features, "looks": case.video.looks}[on]
 
 
@@ -337,6 +343,15 @@ def _level(case: Case) -> np.ndarray:
     clock = case.video.clock
     starts = [max(0, round((step.start_s - clock.start_s) / clock.spacing_s)) for step in level]
     return np.array(list(zip(starts, [*starts[1:], len(case.video.nodes)], strict=True)))
+
+
+def _nameless(cases: Sequence[Case], options: Options) -> list[str]:
+    if cases[0].names or not options.baselines:
+        return []
+    return [
+        "These features are no classes with names: spans of raw features and equal parts are ranked by the model's words, and "
+        "there is no row for the text of each second."
+    ]
 
 
 def _owners(cases: Sequence[Case]) -> np.ndarray:

@@ -86,6 +86,8 @@ def own(
         raise InputError(f"--tasks are some of {', '.join(TASKS)}, got {tasks if unknown is True else ', '.join(unknown)}")
     if hz is not None and not hz > 0:
         raise InputError(f"--hz must be positive, got {hz}")
+    if k is not None and k < 1:
+        raise InputError(f"-k is at least 1, got {k}")
     annotated = read_annotations(annotations)
     if only is not None:
         names = set(lines(only))
@@ -95,11 +97,16 @@ def own(
     engine = load(model, backbone="default", device=device)
     with progress_bar("reading", len(annotated)) as done:
         clock = None if hz is None else Clock(hz, 1.0)
-        cases, missing = read_cases(engine, features, annotated, clock, done)
+        cases, missing, left_out = read_cases(engine, features, annotated, clock, done)
+    for line in left_out[:10]:
+        say(line)
+    if len(left_out) > 10:
+        say(f"… and {len(left_out) - 10} more like this; all are in the report")
     options = Options(num_threads=num_threads, random_state=seed, baselines=baselines)
     with progress_bar("scoring", len(wanted)) as done:
         tables = evaluate(cases, wanted, options, k, done)
     settings = {"model": model, "videos": len(cases), "steps": sum(len(c.truth) for c in cases), "seed": seed, "hz": hz}
+    settings["left_out"] = left_out
     give(Report("own", command_line(), tables, settings, missing), json_, out)
 
 
@@ -345,7 +352,7 @@ def goalstep_classification(*, annotations: Path, data: Data, train: Path | None
     from hiero.bench.tasks import Words
 
     annotated = read_steps(annotations)
-    labels = _taxonomy(annotated, taxonomy or train)
+    labels = _taxonomy(annotated, taxonomy, train)
     cases, missing = data.read(annotated)
     known = None
     if train is not None:
@@ -355,12 +362,13 @@ def goalstep_classification(*, annotations: Path, data: Data, train: Path | None
     data.give("goalstep-classification", [classify(cases, labels, words, known)], cases, missing)
 
 
-def _taxonomy(annotated: Sequence[Any], more: Path | None) -> list[str]:
+def _taxonomy(annotated: Sequence[Any], *more: Path | None) -> list[str]:
     from hiero.bench.goalstep import NUM_LABELS, read_steps, taxonomy_of
 
     labels = taxonomy_of(annotated)
-    if more is not None:
-        labels = sorted({*labels, *(taxonomy_of(read_steps(more)) if more.suffix == ".json" else lines(more))})
+    for file in more:
+        if file is not None:
+            labels = sorted({*labels, *(taxonomy_of(read_steps(file)) if file.suffix == ".json" else lines(file))})
     if len(labels) != NUM_LABELS:
         say(f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds those of training")
     return labels

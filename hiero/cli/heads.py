@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -34,9 +35,9 @@ class Data:
     groups
         goalstep_video_groups.tsv: videos that are joined.
     fps
-        Frames a second of the videos.
+        Frames a second of the videos; 30 unless a head knows better.
     stride
-        Frames from one feature to the next.
+        Frames from one feature to the next; 16 unless a head knows better.
     hz
         Rows a second, instead of fps and stride.
     """
@@ -44,22 +45,32 @@ class Data:
     features: Path
     annotations: Path
     groups: Path | None = None
-    fps: float = 30.0
-    stride: float = 16.0
+    fps: float | None = None
+    stride: float | None = None
     hz: float | None = None
 
-    @property
-    def clock(self) -> Clock:
+    def clock(self, known: Clock | None = None) -> Clock:
+        """The clock that was given; else the one that a head learned with; else Ego4D's."""
         from hiero.records import Clock
 
-        if not min(self.fps, self.stride, self.hz or 1.0) > 0:
+        if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
             raise InputError("--fps, --stride and --hz are positive")
-        return Clock(self.fps, self.stride) if self.hz is None else Clock(self.hz, 1.0)
+        if self.hz is not None:
+            given = Clock(self.hz, 1.0)
+        elif self.fps is not None or self.stride is not None:
+            given = Clock(self.fps or 30.0, self.stride or 16.0)
+        else:
+            return known or Clock(30.0, 16.0)
+        if known is not None and not math.isclose(given.spacing_s, known.spacing_s, rel_tol=1e-3):
+            raise InputError(f"the head learned from features every {known.spacing_s:g} s; these are every {given.spacing_s:g} s")
+        return given
 
-    def read(self, annotations: Path | None = None, only: Path | None = None) -> Clips:
+    def read(
+        self, annotations: Path | None = None, only: Path | None = None, known: Clock | None = None, but: Collection[str] = ()
+    ) -> Clips:
         from hiero.heads.clips import read_clips
 
-        return read_clips(self.features, annotations or self.annotations, self.clock, self.groups, _names(only))
+        return read_clips(self.features, annotations or self.annotations, self.clock(known), self.groups, _names(only), but)
 
 
 def _names(path: Path | None) -> Sequence[str] | None:
@@ -74,6 +85,7 @@ def train(
     data: Data,
     out: Annotated[Path, Parameter(alias="-o")],
     validation: Path | None = None,
+    validation_only: Path | None = None,
     only: Path | None = None,
     preset: str | None = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
@@ -98,7 +110,9 @@ def train(
     out
         Folder for the head and the state of the run.
     validation
-        Annotations to validate on after each epoch; the best head is kept in OUT/best.
+        Annotations to validate on after each epoch; the best head is kept in OUT/best. What is trained on is left out of them.
+    validation_only
+        A file with the names of videos to validate on, of --validation or of the same annotations.
     only
         A file with the names of videos to train on, one a line; by default all.
     preset
@@ -115,7 +129,9 @@ def train(
     from hiero.heads.train import train_head
 
     clips = data.read(only=only)
-    check = data.read(validation) if validation is not None else None
+    check = None
+    if validation is not None or validation_only is not None:
+        check = data.read(validation, validation_only, but={clip.name for clip in clips.clips})
     train_head(
         kind, clips, out, validation=check, preset=preset, settings=set_ or [], resume=resume, device=device,
         save_every_s=save_every_s, display=TrainDisplay(),
@@ -158,9 +174,9 @@ def evaluate(
 
     if not heads:
         raise InputError("name the folder of a head: hiero head eval HEAD --features FOLDER --annotations FILE")
-    place = choose_device(device)
-    clips = data.read(only=only)
-    table = score_heads([load_head(head, place) for head in heads], clips, name or heads[0].name)
+    loaded = [load_head(head, choose_device(device)) for head in heads]
+    clips = data.read(only=only, known=loaded[0].clock)
+    table = score_heads(loaded, clips, name or heads[0].name)
     settings = {"heads": [str(head) for head in heads], "clips": len(clips)}
     give(Report("head", command_line(), [table], settings, clips.missing), json_, out)
 
@@ -187,7 +203,7 @@ def probe(
     train_only
         A file with the names of videos to learn from.
     only
-        A file with the names of videos to score.
+        A file with the names of videos to score; by default all that were not learned from.
     name
         What the row is called.
     json_
@@ -200,5 +216,6 @@ def probe(
 
     if train is None and train_only is None:
         raise InputError("say what to learn from: --train FILE, or --train-only LIST and --only LIST")
-    known, clips = data.read(train, train_only), data.read(only=only)
+    known = data.read(train, train_only)
+    clips = data.read(only=only, but={clip.name for clip in known.clips})
     give(Report("probe", command_line(), [fit(known, clips, name)], {"clips": len(clips)}, clips.missing), json_, out)

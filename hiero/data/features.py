@@ -65,6 +65,15 @@ def find_features(folder: Path) -> list[Path]:
     return files
 
 
+def features_by_name(folder: Path) -> dict[str, Path]:
+    """The feature files below a folder by the name of their video; two files of one name are an error."""
+    found: dict[str, Path] = {}
+    for file in find_features(folder):
+        if (other := found.setdefault(file.stem, file)) != file:
+            raise InputError(f"{folder}: {other.relative_to(folder)} and {file.relative_to(folder)} have the same name; keep one")
+    return found
+
+
 def _only_array(found: Any, path: Path) -> np.ndarray:
     """The array itself, or the only one in a flat container."""
     if (array := _as_array(found)) is not None:

@@ -7,7 +7,7 @@ same layout), Goal-Step's hierarchy, and one's own (`hiero eval own`).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from hiero.bench import goalstep, own
 from hiero.bench.tasks import Truth
-from hiero.data.features import find_features, read_array
+from hiero.data.features import features_by_name, read_array
 from hiero.errors import InputError
 from hiero.records import Clock
 
@@ -24,13 +24,17 @@ KEPT = 2**30  # bytes of features that are kept in memory
 
 @dataclass(frozen=True)
 class Clip:
-    """A part of a video: `members` are its feature files, in order. Times of the truth are seconds of the video."""
+    """A part of a video: `members` are its feature files, in order. Times are seconds of the video.
+
+    own_file: the features are those of the clip alone, which begin where it begins; otherwise they are cut out of the video's.
+    """
 
     name: str
     members: tuple[Path, ...]
     start_s: float
     end_s: float | None
     truth: tuple[Truth, ...]
+    own_file: bool = False
 
 
 @dataclass
@@ -42,6 +46,7 @@ class Clips:
     missing: list[str] = field(default_factory=list)
     _held: dict[int, np.ndarray] = field(default_factory=dict)
     _bytes: int = 0
+    _width: int | None = None
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -51,21 +56,29 @@ class Clips:
         return int(self.features(0).shape[1])
 
     def features(self, index: int) -> np.ndarray:
-        """(T, D) of a clip; those read first stay in memory."""
+        """(T, D) of a clip, in half precision where it holds them; those read first stay in memory."""
         if index in self._held:
             return self._held[index].astype(np.float32)
         clip = self.clips[index]
-        whole = np.concatenate([read_array(file) for file in clip.members])
-        start = min(len(whole) - 1, max(0, self.clock.index(clip.start_s)))
-        end = len(whole) if clip.end_s is None else max(start + 1, min(len(whole), self.clock.index(clip.end_s) + 1))
-        found = np.ascontiguousarray(whole[start:end])
+        whole = np.concatenate([read_array(file, self._width) for file in clip.members])
+        self._width = whole.shape[1]
+        if not clip.own_file:
+            start = min(len(whole) - 1, max(0, self.clock.index(clip.start_s)))
+            end = len(whole) if clip.end_s is None else max(start + 1, min(len(whole), self.clock.index(clip.end_s) + 1))
+            whole = whole[start:end]
+        with np.errstate(over="ignore"):
+            found = whole.astype(np.float16)
+        if not np.isfinite(found).all():
+            found = whole.copy()
         if self._bytes < KEPT:
-            self._held[index] = found.astype(np.float16)
-            self._bytes += self._held[index].nbytes
-        return found
+            self._held[index] = found
+            self._bytes += found.nbytes
+        return found.astype(np.float32)
 
     def first_s(self, index: int) -> float:
         """When the first segment of a clip begins."""
+        if self.clips[index].own_file:
+            return self.clips[index].start_s
         return self.clock.start_s + max(0, self.clock.index(self.clips[index].start_s)) * self.clock.spacing_s
 
     def spans(self, index: int) -> np.ndarray:
@@ -79,22 +92,31 @@ class Clips:
 
 
 def read_clips(
-    features: Path, annotations: Path, clock: Clock, groups: Path | None = None, only: Sequence[str] | None = None
+    features: Path,
+    annotations: Path,
+    clock: Clock,
+    groups: Path | None = None,
+    only: Sequence[str] | None = None,
+    but: Collection[str] = (),
 ) -> Clips:
-    """Clips of an annotation file, in any of the three layouts, whose videos have features in the folder."""
-    files = {file.stem: file for file in find_features(features)}
+    """Clips of an annotation file, in any of the three layouts, whose videos have features in the folder.
+
+    only: names of videos or clips to take; but: names of clips to leave out.
+    """
+    files = features_by_name(features)
     joined = {} if groups is None else goalstep.read_groups(groups)
     clips, missing = [], []
     for name, video, start_s, end_s, truth in _annotated(annotations):
-        if only is not None and video not in only and name not in only:
+        if name in but or (only is not None and video not in only and name not in only):
             continue
-        members = [name] if name in files else [video] if video in files else joined.get(video, [video])
+        own_file = name in files and name != video
+        members = [name] if own_file else [video] if video in files else joined.get(video, [video])
         if gone := [member for member in members if member not in files]:
             missing += gone
         elif truth:
-            clips.append(Clip(name, tuple(files[member] for member in members), start_s, end_s, truth))
+            clips.append(Clip(name, tuple(files[member] for member in members), start_s, end_s, truth, own_file))
     if not clips:
-        raise InputError(f"{features}: none of the videos in {annotations} has features here and steps to learn from")
+        raise InputError(f"{features}: none of the videos wanted from {annotations} has features here, and steps")
     return Clips(clips, clock, missing)
 
 

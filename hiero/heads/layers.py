@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -18,9 +20,15 @@ class Standardise(nn.Module):
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
 
-    def fit(self, rows: np.ndarray) -> None:
-        deviation = rows.std(0)
-        self.mean.copy_(torch.from_numpy(rows.mean(0)))
+    def fit(self, parts: Iterable[np.ndarray]) -> None:
+        """Mean and deviation over the rows of all parts, one part in memory at a time."""
+        count, total, square = 0, 0.0, 0.0
+        for part in parts:
+            rows = part.astype(np.float64)
+            count, total, square = count + len(rows), total + rows.sum(0), square + (rows**2).sum(0)
+        mean = total / count
+        deviation = np.sqrt(np.maximum(square / count - mean**2, 0))
+        self.mean.copy_(torch.from_numpy(np.asarray(mean)))
         self.scale.copy_(torch.from_numpy(1 / np.maximum(deviation, 1e-3 * deviation.mean() + 1e-6)))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from hiero.heads.actionformer import ActionFormer, ActionFormerConfig, ActionFor
 from hiero.heads.clips import Clips
 from hiero.heads.layers import pad_batch
 from hiero.heads.vslnet import VSLNet, VSLNetConfig, VSLNetInputs, best_spans
+from hiero.records import Clock
 from hiero.text.minilm import KEY, MiniLM
 from hiero.training.loop import STATE, Loop, autocast_precision, make_fabric
 from hiero.training.run import Quiet
@@ -61,8 +62,14 @@ class HeadConfig(Record):
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.lr > 0:
-            raise InputError(f"lr must be positive, got {self.lr}")
+        if not self.lr > 0 or not self.clip > 0:
+            raise InputError(f"lr and clip must be positive, got {self.lr} and {self.clip}")
+        if self.precision not in ("auto", "float32", "bfloat16") or self.optimizer not in ("adam", "adamw"):
+            raise InputError(
+                f"precision is auto, float32 or bfloat16 and optimizer adam or adamw, got {self.precision}, {self.optimizer}"
+            )
+        if not 0 <= self.seed < 2**31:
+            raise InputError(f"seed must be between 0 and 2³¹, got {self.seed}")
 
     @property
     def kind(self) -> Kind:
@@ -71,10 +78,11 @@ class HeadConfig(Record):
 
 @dataclass
 class Head:
-    """A trained head: its network, and the labels that it knows (ActionFormer)."""
+    """A trained head: its network, the labels that it knows (ActionFormer), and the clock of the features that it learned from."""
 
     network: VSLNet | ActionFormer
     labels: list[str]
+    clock: Clock | None = None
 
     @property
     def kind(self) -> Kind:
@@ -142,7 +150,7 @@ class HeadTraining(Loop):
         torch.manual_seed(config.seed)
         self.network = build(config)
         sampled = range(0, len(clips), max(1, len(clips) // SAMPLED))
-        self.network.standardise.fit(np.concatenate([clips.features(i) for i in sampled]))
+        self.network.standardise.fit(clips.features(i) for i in sampled)
         self._pooled: dict[int, tuple[np.ndarray, int]] = {}
 
     def prepare(self, resume: bool = False) -> None:
@@ -206,12 +214,16 @@ class HeadTraining(Loop):
 
     def _save_model(self, folder: Path) -> None:
         save_tensors(folder / WEIGHTS, self.network.state_dict())
-        about = {"head": self.config.to_dict(), "labels": self.labels, "steps_done": self.step_number, "validation": self.scores}
+        clock = {"fps": self.clips.clock.fps, "stride": self.clips.clock.stride}
+        about = {
+            "head": self.config.to_dict(), "labels": self.labels, "clock": clock, "steps_done": self.step_number,
+            "validation": self.scores,
+        }  # fmt: skip
         write_text(folder / CONFIG, json.dumps(about, indent=1) + "\n")
 
     @cached_property
     def _data(self) -> str:
-        digest = hashlib.sha256(json.dumps(self.labels).encode())
+        digest = hashlib.sha256(json.dumps([self.labels, self.clips.clock.fps, self.clips.clock.stride]).encode())
         for i, clip in enumerate(self.clips.clips):
             digest.update(json.dumps([clip.name, [[t.start_s, t.end_s, t.text] for t in clip.truth]]).encode())
             if i % max(1, len(self.clips) // 16) == 0:
@@ -255,11 +267,12 @@ def load_head(folder: Path, device: str = "cpu") -> Head:
         config = HeadConfig.from_dict(about["head"])
         network = build(config)
         network.load_state_dict(load_tensors(folder / WEIGHTS))
+        clock = Clock(**about["clock"])
     except FileNotFoundError as error:
         raise InputError(f"{folder}: not the folder of a head ({Path(error.filename).name} is missing)") from None
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise InputError(f"{folder}: not the folder of a head ({error})") from error
-    return Head(network.to(device).eval(), about.get("labels", []))
+    return Head(network.to(device).eval(), about.get("labels", []), clock)
 
 
 @torch.inference_mode()

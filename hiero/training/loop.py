@@ -205,7 +205,7 @@ class Loop(ABC):
         for name, value in found.items():
             events(f"validation/{name}", value, self.step_number)
         first = next(iter(found.values()))
-        better = self.best is None or first > self.best
+        better = first == first and (self.best is None or first > self.best)  # NaN is never better
         said = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
         say(f"epoch {epoch}: validation {said}{', best so far' if better else ''}")
         if better:

@@ -267,6 +267,11 @@ def test_goalstep_s_missing_and_bad_files(tmp_path, engine):
     groups = goalstep.read_groups(tmp_path / "groups.tsv")
     cases, missing = goalstep.read_cases(engine, tmp_path / "features", asked, groups, CLOCK)
     assert (len(cases), missing) == (1, ["g2"])
+    cases, missing = goalstep.read_cases(engine, tmp_path / "features", asked, {}, CLOCK)
+    assert (len(cases), missing) == (1, ["grp-g1"])  # a group that nobody knows is not its first video
+    (tmp_path / "bad.json").write_text('{"videos": [{"video_uid": "u9", "clips": []}]}')
+    with pytest.raises(InputError, match="none of the 0 annotated videos"):
+        goalstep.read_cases(engine, tmp_path / "features", goalstep.read_grounding(tmp_path / "bad.json"), {}, CLOCK)
     (tmp_path / "bad.json").write_text('{"videos": [{"video_uid": "u9", "clips": [{}]}]}')
     with pytest.raises(InputError, match="u9 cannot be read"):
         goalstep.read_grounding(tmp_path / "bad.json")
@@ -334,4 +339,5 @@ def test_frame_rates_come_from_videos(tmp_path):
                 out.mux(packet)
         for packet in stream.encode():
             out.mux(packet)
+    (tmp_path / "videos" / "0004.csv").write_text("0,1,1 take")
     assert egoprocel.probe_rates(tmp_path / "videos", ["0003", "0004"]) == {"0003": (12.0, 24)}

@@ -136,6 +136,14 @@ def test_a_video_that_counts_twice_is_a_video_that_is_there_twice(seed, counts):
     np.testing.assert_allclose(weighted, plain, atol=1e-9)
 
 
+def test_no_true_spans_at_all():
+    empty = Detections(np.zeros((0, 2)), np.zeros(0, dtype=int), np.zeros(0))
+    some = Detections(np.array([[0.0, 5.0]]), np.array([0]), np.array([0.5]))
+    assert np.isnan(mean_average_precision(match_detections([empty], [some]))).all()
+    matched = match_detections([some, empty], [some, some])
+    assert np.isnan(mean_average_precision(matched, np.array([0.0, 2.0]))).all()
+
+
 def test_choices():
     case = load_json("metrics")["egomcq"]
     right = choice_accuracy(np.array(case["similarities"]), np.array(case["answers"]))

@@ -73,8 +73,9 @@ def data(tmp_path):
 @pytest.fixture
 def cases(model, data):
     engine = load(model, device="cpu")
-    found, missing = own.read_cases(engine, data / "features", own.read_annotations(data / "steps.json"), None)
+    found, missing, left_out = own.read_cases(engine, data / "features", own.read_annotations(data / "steps.json"), None)
     assert not missing
+    assert not left_out
     return found
 
 
@@ -91,7 +92,8 @@ def test_grounding_finds_what_is_plainly_there(cases):
     assert found["HiERO, all queries in their order"]["R1@.5"] == 100
     assert found["HiERO"]["R1@.3"] > 80
     assert found["random"]["R1@.5"] < 60
-    assert "raw, spectral" not in found  # these features have no names
+    assert found["raw, spectral"]["R1@.5"] == 100  # these features have no names: the model's words
+    assert "text of each second, no graph" not in found
 
 
 def test_localization_and_choices(cases):
@@ -155,8 +157,43 @@ def test_the_command(model, data, capsys):
 def test_videos_without_features_are_counted(model, data):
     (data / "features" / "v2.npy").unlink()
     engine = load(model, device="cpu")
-    found, missing = own.read_cases(engine, data / "features", own.read_annotations(data / "steps.json"), None)
+    found, missing, _ = own.read_cases(engine, data / "features", own.read_annotations(data / "steps.json"), None)
     assert (len(found), missing) == (2, ["v2"])
+
+
+def test_nothing_is_left_out_in_silence(model, data):
+    content = json.loads((data / "steps.json").read_text())
+    content["v0"]["steps"].append({"start_s": 9000, "end_s": 9001, "text": "boil the water"})
+    content["v1"]["duration_s"] *= 2
+    content["v2"]["steps"] = []
+    (data / "steps.json").write_text(json.dumps(content))
+    annotated = own.read_annotations(data / "steps.json")
+    found, missing, left_out = own.read_cases(load(model, device="cpu"), data / "features", annotated, None)
+    assert (len(found), missing) == (2, [])
+    assert [line.split(":")[0] for line in left_out] == ["v0", "v1", "v2"]
+    assert "is --hz right?" in left_out[1]
+    (data / "features" / "more").mkdir()
+    np.save(data / "features" / "more" / "v0.npy", np.zeros((5, SIZE), dtype=np.float32))
+    with pytest.raises(InputError, match="have the same name"):
+        own.read_cases(load(model, device="cpu"), data / "features", annotated, None)
+
+
+def test_raw_features_have_no_words_and_no_rows_of_hiero(data):
+    engine = load("raw", backbone="default", device="cpu")
+    found, _, _ = own.read_cases(engine, data / "features", own.read_annotations(data / "steps.json"), None)
+    tables = own.evaluate(found, own.TASKS, FEW)
+    assert not any("HiERO" in one.method for table in tables for one in table.rows)
+    assert [table.notes for table in tables if not table.rows] == [[own.NO_WORDS]] * 3
+
+
+def test_a_shallow_model_has_its_deepest_level(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("hiero.engine.encode_minilm", words)
+    config = ModelConfig(input_size=SIZE, hidden_size=16, embedding_size=8, text_size=SIZE, gate_size=8, depth=1, radius_s=2.5)
+    HiERO(config).save_pretrained(tmp_path / "shallow")
+    engine = load(tmp_path / "shallow", device="cpu")
+    found, _, _ = own.read_cases(engine, data / "features", own.read_annotations(data / "steps.json"), Clock(1.0, 1.0))
+    assert engine.deep_level == 0
+    assert procedure(found, Options(num_draws=2))[0].rows[1].method == "HiERO, spectral (the paper)"
 
 
 # Clusters
@@ -232,7 +269,10 @@ def test_reports_become_rows_and_seeds_are_averaged(tmp_path):
     for seed, value in enumerate((88.0, 92.0)):
         (tmp_path / "models" / f"hiero-egovlp-seed{seed}").mkdir(parents=True)
         report = Report("egomcq", f"run {seed}", [Table("t", [Row("m", {"inter": value, "intra": 60.0})])])
-        report.save(tmp_path / "runs" / f"egomcq-hiero-egovlp-seed{seed}.json")
+        folder = tmp_path / "models" / f"hiero-egovlp-seed{seed}"
+        run = {"eval": "egomcq", "model": "hiero-egovlp", "backbone": "egovlp"}
+        arguments, _ = tables._arguments(run, [folder], tmp_path / "data")
+        report.save(tables.report_file(run, [folder], arguments, tmp_path / "runs"))
     found = tables.make_table("mcq", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
     ours = next(one for one in found.table.rows if one.method == "HiERO (EgoVLP), ours")
     assert ours.scores == {"inter": 90.0, "intra": 60.0}
@@ -257,7 +297,10 @@ def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
     monkeypatch.setattr(tables.subprocess, "run", run)
     found = tables.make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
     assert {one.method: one.scores for one in found.table.rows}["EgoVLP, ours"] == {"R1@.3": 15.0}
-    assert (tmp_path / "runs" / "head-steps-egovlp.json").is_file()
+    assert len(list((tmp_path / "runs").glob("head-steps-egovlp-*.json"))) == 1
+    (tmp_path / "models" / "heads" / "steps-egovlp-seed1").rename(tmp_path / "models" / "heads" / "steps-egovlp-seed2")
+    with pytest.raises(AssertionError):  # another seed is another run
+        tables.make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
 
 
 def test_a_table_runs_what_it_needs(tmp_path):

@@ -38,3 +38,7 @@ def test_as_many_as_asked_for(length, num, seed):
     labels = tw_finch(np.random.default_rng(seed).normal(size=(length, 4)).astype(np.float32), num)
     assert len(labels) == length
     assert set(labels.tolist()) == set(range(min(num, length)))
+
+
+def test_a_black_video_is_cut_into_equal_parts():
+    assert tw_finch(np.zeros((3000, 4), dtype=np.float32), 3).tolist() == [0] * 1000 + [1] * 1000 + [2] * 1000

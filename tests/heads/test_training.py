@@ -151,10 +151,19 @@ def test_the_commands(data, tmp_path):
     more = [text for setting in [*SETTINGS["actionformer"], "epochs=2"] for text in ("--set", setting)]
     (data / "some.txt").write_text("v0\nv1\nv2\n")
     run(["train", "actionformer", *where, *more, "--device", "cpu", "-o", tmp_path / "head", "--only", data / "some.txt"])
-    run(["eval", tmp_path / "head", tmp_path / "head", *where, "--device", "cpu", "-o", tmp_path / "r.json"])
+    run(
+        ["eval", tmp_path / "head", tmp_path / "head", *where[:-2], "--device", "cpu", "-o", tmp_path / "r.json"]
+    )  # it knows its clock
+    with pytest.raises(InputError, match="learned from features every 1 s"):
+        run(["eval", tmp_path / "head", *bare, "--hz", "2", "--device", "cpu"])
     assert "mean of 2 seeds" in Report.load(tmp_path / "r.json").tables[0].notes[0]
     run(["probe", *where, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
-    assert Report.load(tmp_path / "p.json").tables[0].rows[0].scores["top-1"] == 100
+    found = Report.load(tmp_path / "p.json")
+    assert found.tables[0].rows[0].scores["top-1"] == 100
+    assert found.settings["clips"] == 3  # those that it did not learn from
+    for setting, message in (("precision=fp16", "precision is auto"), ("optimizer=sgd", "adam or adamw"), ("seed=-1", "between 0")):
+        with pytest.raises(InputError, match=message):
+            run(["train", "vslnet", *where, "--set", setting, "-o", tmp_path / "x"])
     with pytest.raises(InputError, match="say what to learn from"):
         run(["probe", *where])
     with pytest.raises(InputError, match="not the folder of a head"):
@@ -194,6 +203,32 @@ def test_pieces_of_the_pipeline():
         a0, b0 = spans[label]
         assert (a, b) == (max(a0, start) - start, min(b0, start + 8) - start)
         assert b - a >= 0.75 * (b0 - a0)
+
+
+def test_a_file_of_the_clip_alone_is_taken_whole(tmp_path):
+    """Features may be those of the video, or those of the clip, which begin where it begins."""
+    query = {"video_start_sec": 100.0, "video_end_sec": 110.0, "clip_start_sec": 10.0, "clip_end_sec": 20.0, "query": "where?"}
+    clip = {"clip_uid": "c", "video_start_sec": 90.0, "video_end_sec": 150.0, "annotations": [{"language_queries": [query]}]}
+    (tmp_path / "nlq.json").write_text(json.dumps({"videos": [{"video_uid": "v", "clips": [clip]}]}))
+    rows = np.arange(200.0, dtype=np.float32)[:, None]
+    for name, x in (("v", rows), ("c", rows[90:150])):
+        folder = tmp_path / name
+        folder.mkdir()
+        np.save(folder / f"{name}.npy", x)
+        clips = read_clips(folder, tmp_path / "nlq.json", SECONDS)
+        assert clips.features(0)[[0, 10, 19], 0].tolist() == [90, 100, 109]
+        np.testing.assert_allclose(clips.spans(0), [[10, 20]])
+    assert clips.clips[0].own_file
+
+
+def test_every_reading_gives_the_same_numbers(tmp_path):
+    (tmp_path / "f").mkdir()
+    np.save(tmp_path / "f" / "v.npy", np.array([[0.1, 1e5], [0.3, 2.0]], dtype=np.float32))
+    (tmp_path / "a.json").write_text(json.dumps({"v": {"steps": [{"start_s": 0, "end_s": 1, "text": "x"}]}}))
+    clips = read_clips(tmp_path / "f", tmp_path / "a.json", SECONDS)
+    first = clips.features(0)
+    np.testing.assert_array_equal(first, clips.features(0))
+    assert first[0, 1] == 1e5  # beyond what half precision holds
 
 
 def test_words_are_kept(tmp_path):
