@@ -151,9 +151,8 @@ def test_the_commands(data, tmp_path):
     more = [text for setting in [*SETTINGS["actionformer"], "epochs=2"] for text in ("--set", setting)]
     (data / "some.txt").write_text("v0\nv1\nv2\n")
     run(["train", "actionformer", *where, *more, "--device", "cpu", "-o", tmp_path / "head", "--only", data / "some.txt"])
-    run(
-        ["eval", tmp_path / "head", tmp_path / "head", *where[:-2], "--device", "cpu", "-o", tmp_path / "r.json"]
-    )  # it knows its clock
+    bare = where[:-2]  # a head knows its clock
+    run(["eval", tmp_path / "head", tmp_path / "head", *bare, "--device", "cpu", "-o", tmp_path / "r.json"])
     with pytest.raises(InputError, match="learned from features every 1 s"):
         run(["eval", tmp_path / "head", *bare, "--hz", "2", "--device", "cpu"])
     assert "mean of 2 seeds" in Report.load(tmp_path / "r.json").tables[0].notes[0]
