@@ -29,8 +29,8 @@ from hiero.data.features import SUFFIXES, read_array
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.files import load_arrays, save_arrays
+from hiero.model.folder import ASSETS, SHIPPED, ModelFolder, open_folder
 from hiero.model.folder import WEIGHTS as NETWORK
-from hiero.model.folder import ModelFolder, open_folder
 from hiero.records import Answer, Clock, Hierarchy, Match, Step
 from hiero.steps.hierarchy import Method, build_hierarchy
 from hiero.steps.order import align_in_order
@@ -45,8 +45,6 @@ from hiero.video.extracted import Extract
 if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
 
-ASSETS = Path(__file__).parent / "assets"
-SHIPPED = ("hiero-k400",)
 DEFAULT = ("i3d-k400", "lite2-imagenet")
 RAW = "clip-vit-b32"
 CLASS_NAMES = {"i3d-k400": "kinetics400", "lite2-imagenet": "imagenet"}
@@ -92,7 +90,7 @@ def load(
         model = "raw"
     folder = None
     if str(model) != "raw":
-        folder = open_folder(ASSETS / str(model) if str(model) in SHIPPED else model)
+        folder = open_folder(model)
     backbones = (RAW,) if backbone == "clip" else DEFAULT
     return Engine(folder, Path(model).name, backbones, device, precision, batch_size)
 

@@ -38,7 +38,9 @@ def read_annotations(path: Path) -> list[Annotated]:
         raise InputError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not JSON ({error})") from error
-    if not isinstance(content, dict) or not content:
+    if content == {}:
+        raise InputError(f"{path}: holds no videos")
+    if not isinstance(content, dict):
         raise InputError(f'{path}: expected {{"video": {{"steps": [{{"start_s", "end_s", "text"}}]}}}}')
     out, wrong = [], []
     for video, about in content.items():
@@ -47,7 +49,7 @@ def read_annotations(path: Path) -> list[Annotated]:
             duration_s = about.get("duration_s")
             out.append(Annotated(video, str(about.get("task", "")), None if duration_s is None else float(duration_s), steps))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            wrong.append(f"{video} ({type(error).__name__}: {error})")
+            wrong.append(f"{video} (no {error})" if isinstance(error, KeyError) else f"{video} ({error})")
     if wrong:
         raise InputError(f"{path}: {len(wrong)} videos cannot be read: {'; '.join(wrong[:5])}{' …' if len(wrong) > 5 else ''}")
     return sorted(out, key=lambda one: one.video)
@@ -80,9 +82,8 @@ def read_cases(
                 left_out.append(
                     f"{one.video}: {len(one.steps) - len(steps)} of {len(one.steps)} steps begin after its features end"
                 )
-            if one.duration_s and not 1 / TOLERANCE < video.duration_s / one.duration_s < TOLERANCE:
-                lengths = f"features cover {video.duration_s:.0f} s, the annotations say {one.duration_s:.0f} s"
-                left_out.append(f"{one.video}: {lengths}; is --hz right?")
+            if doubt := doubt_length(one, video.duration_s):
+                left_out.append(doubt)
             if steps:
                 cases.append(Case(video, features, steps, one.task))
         else:
@@ -92,6 +93,13 @@ def read_cases(
         known = ", ".join(sorted(files)[:3])
         raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features here (found {known} …)")
     return cases, missing, left_out
+
+
+def doubt_length(one: Annotated, covered_s: float) -> str | None:
+    """What to say when features and annotations do not agree on how long a video is."""
+    if not one.duration_s or 1 / TOLERANCE < covered_s / one.duration_s < TOLERANCE:
+        return None
+    return f"{one.video}: features cover {covered_s:.0f} s, the annotations say {one.duration_s:.0f} s; is --hz right?"
 
 
 def evaluate(

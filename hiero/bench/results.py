@@ -74,7 +74,7 @@ def row(method: str, values: Callable[[np.ndarray], Scores], num_videos: int, nu
     for name in scores:
         drawn = np.array([draw[name] for draw in draws])
         bias = np.nanmean(drawn) - scores[name]  # a draw has fewer different videos: what is no mean over videos comes out too high
-        low, high = np.nanpercentile(drawn, [2.5, 97.5]) - bias
+        low, high = np.clip(np.nanpercentile(drawn, [2.5, 97.5]) - bias, 0.0, 100.0)
         intervals[name] = (float(low), float(high))
     return Row(method, scores, intervals)
 

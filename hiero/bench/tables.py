@@ -171,11 +171,11 @@ def _arguments(run: dict[str, Any], models: list[Path], data: Path) -> tuple[lis
             needs["--train"] = (goalstep / "goalstep_train.json", "goalstep")
         elif run["eval"] == "goalstep-localization":
             needs["--taxonomy"] = (goalstep / "goalstep_train.json", "goalstep")
-    absent = [
-        (path, SOURCES[kind].format(backbone=backbone).replace("DATA", str(data)))
-        for path, kind in needs.values()
-        if not path.exists()
-    ]
+    plain = backbone.removeprefix("hiero-")
+    source = {kind: text.format(backbone=backbone, plain=plain).replace("DATA", str(data)) for kind, text in SOURCES.items()}
+    if plain != backbone:
+        source["ego4d"] = source["enriched"]
+    absent = [(path, source[kind]) for path, kind in needs.values() if not path.exists()]
     given = [text for name, (path, _) in needs.items() for text in (name, str(path))]
     context = ["--context", str(run["context"])] if "context" in run else []
     if run["eval"] == "head":

@@ -202,6 +202,7 @@ def ground(cases: Sequence[Case], words: Words, options: Options, order_aware: b
         predicted = [span for case in cases for span in in_order(case, words, options)]
         found = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
         found.scores = {name: value for name, value in found.scores.items() if name.startswith("R1")}
+        found.intervals = {name: found.intervals[name] for name in found.scores if name in found.intervals}
         table.rows.append(found)
         table.notes.append("In their order: all texts of a video at once, sorted by when they happen; one span for each.")
     return table

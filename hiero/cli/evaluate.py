@@ -53,7 +53,8 @@ def own(
     annotations
         JSON file with the timed steps of each video.
     model
-        The shipped model by its name (for Kinetics-400 scores), a model folder, a hub id, or `raw`.
+        The shipped model by its name (for Kinetics-400 scores; it learned from all of CaptainCook4D), a model folder, a hub id,
+        or `raw`.
     hz
         Rows a second of the features, where it is not the model's own clock.
     tasks
@@ -90,10 +91,13 @@ def own(
         raise InputError(f"-k is at least 1, got {k}")
     annotated = read_annotations(annotations)
     if only is not None:
-        names = set(lines(only))
+        names = lines(only)
+        unknown = sorted(set(names) - {one.video for one in annotated})
         annotated = [one for one in annotated if one.video in names]
         if not annotated:
             raise InputError(f"{only}: none of its videos is in {annotations}")
+        if unknown:
+            say(f"{only}: {len(unknown)} videos are not in {annotations}: {', '.join(unknown[:3])} …")
     engine = load(model, backbone="default", device=device)
     with progress_bar("reading", len(annotated)) as done:
         clock = None if hz is None else Clock(hz, 1.0)
@@ -415,7 +419,7 @@ def table(
 
     if not name:
         for one in table_names():
-            print(f"{one:22} {definitions()['tables'][one]['title']}")
+            print(f"{one:25} {definitions()['tables'][one]['title']}")
         return
     found = make_table(name, data, models, runs, say)
     if json_:
@@ -459,6 +463,8 @@ def give(report: Report, as_json: bool, out: Path | None, num_tables: int | None
         say(f"{len(report.missing)} videos of the benchmark have no features here: {', '.join(report.missing[:3])} …")
     for table in report.tables[:num_tables]:
         show(table)
+    print(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
+    print(report.command)
 
 
 def show(table: Table, names: Sequence[str] = ()) -> None:
@@ -480,5 +486,7 @@ def show(table: Table, names: Sequence[str] = ()) -> None:
     for one in table.rows:
         drawn.add_row(Text(one.method), *(cell(one, name, intervals=wide) for name in table.columns))
     console.print(drawn)
+    if not wide and any(one.intervals for one in table.rows):
+        console.print("Intervals: in a wider terminal, or with --json.", style="dim")
     for note in table.notes:
         console.print(note)

@@ -109,7 +109,7 @@ def narrations(
     Parameters
     ----------
     texts
-        Narrations: EgoClip's csv, or your own csv or jsonl (video, time, text).
+        Narrations: EgoClip's csv, or your own csv or jsonl (video, time_s, text).
     annotations
         JSON file with timed steps, as `hiero eval own` takes it.
     video
@@ -151,12 +151,14 @@ def narrations(
 
 
 def _case(features: Path, annotations: Path, video: str | None, model: str, hz: float | None) -> Case:
-    from hiero.bench.own import read_annotations
+    from hiero.bench.own import doubt_length, read_annotations
     from hiero.bench.tasks import Case
     from hiero.data.features import read_array
     from hiero.engine import load
     from hiero.records import Clock
 
+    if not features.is_file():
+        raise InputError(f"{features}: no such file")
     name = video or features.stem
     known = {one.video: one for one in read_annotations(annotations)}
     if name not in known:
@@ -165,6 +167,8 @@ def _case(features: Path, annotations: Path, video: str | None, model: str, hz: 
         raise InputError(f"--hz must be positive, got {hz}")
     engine = load(model, backbone="default")
     read = engine.read(features, clock=None if hz is None else Clock(hz, 1.0))
+    if doubt := doubt_length(known[name], read.duration_s):
+        say(doubt)
     return Case(read, read_array(features), list(known[name].steps), known[name].task)
 
 

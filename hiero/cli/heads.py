@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from hiero.cli.console import say
 from hiero.cli.evaluate import Json, Out, command_line, give, lines
 from hiero.cli.models import TrainDisplay
 from hiero.errors import InputError
@@ -35,11 +36,11 @@ class Data:
     groups
         goalstep_video_groups.tsv: videos that are joined.
     fps
-        Frames a second of the videos; 30 unless a head knows better.
+        Frames a second of the videos; by default what a head learned with, 30 for Ego4D's layouts.
     stride
-        Frames from one feature to the next; 16 unless a head knows better.
+        Frames from one feature to the next; by default what a head learned with, 16 for Ego4D's layouts.
     hz
-        Rows a second, instead of fps and stride.
+        Rows a second, instead of fps and stride; by default 1 for annotations of your own.
     """
 
     features: Path
@@ -49,8 +50,8 @@ class Data:
     stride: float | None = None
     hz: float | None = None
 
-    def clock(self, known: Clock | None = None) -> Clock:
-        """The clock that was given; else the one that a head learned with; else Ego4D's."""
+    def clock(self, known: Clock | None = None) -> Clock | None:
+        """The clock that was given, else the one that a head learned with; None leaves it to the layout."""
         from hiero.records import Clock
 
         if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
@@ -60,7 +61,7 @@ class Data:
         elif self.fps is not None or self.stride is not None:
             given = Clock(self.fps or 30.0, self.stride or 16.0)
         else:
-            return known or Clock(30.0, 16.0)
+            return known
         if known is not None and not math.isclose(given.spacing_s, known.spacing_s, rel_tol=1e-3):
             raise InputError(f"the head learned from features every {known.spacing_s:g} s; these are every {given.spacing_s:g} s")
         return given
@@ -70,7 +71,12 @@ class Data:
     ) -> Clips:
         from hiero.heads.clips import read_clips
 
-        return read_clips(self.features, annotations or self.annotations, self.clock(known), self.groups, _names(only), but)
+        found = read_clips(self.features, annotations or self.annotations, self.clock(known), self.groups, _names(only), but)
+        for doubt in found.doubts[:10]:
+            say(doubt)
+        if found.missing:
+            say(f"{len(found.missing)} videos have no features here: {', '.join(found.missing[:3])} …")
+        return found
 
 
 def _names(path: Path | None) -> Sequence[str] | None:

@@ -53,6 +53,8 @@ def read_array(path: Path | str, width: int | None = None) -> np.ndarray:
 
 def find_features(folder: Path) -> list[Path]:
     """The feature files below a folder, in order; one a video."""
+    if folder.is_file():
+        raise InputError(f"{folder}: is a file; give the folder that holds the feature files")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such file or folder")
     files = sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file())

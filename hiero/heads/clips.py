@@ -19,6 +19,7 @@ from hiero.data.features import features_by_name, read_array
 from hiero.errors import InputError
 from hiero.records import Clock
 
+LOOKED_AT = 50  # clips whose lengths are compared with what the annotations say
 KEPT = 2**30  # bytes of features that are kept in memory
 
 
@@ -44,6 +45,8 @@ class Clips:
     clips: list[Clip]
     clock: Clock
     missing: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    """What seems wrong with names and lengths, in words."""
     _held: dict[int, np.ndarray] = field(default_factory=dict)
     _bytes: int = 0
     _width: int | None = None
@@ -94,19 +97,25 @@ class Clips:
 def read_clips(
     features: Path,
     annotations: Path,
-    clock: Clock,
+    clock: Clock | None = None,
     groups: Path | None = None,
     only: Sequence[str] | None = None,
     but: Collection[str] = (),
 ) -> Clips:
     """Clips of an annotation file, in any of the three layouts, whose videos have features in the folder.
 
-    only: names of videos or clips to take; but: names of clips to leave out.
+    clock: of the features; by default 30 frames a second, 16 to a segment for Ego4D's layouts, and one segment a second for
+    one's own. only: names of videos or clips to take; but: names of clips to leave out.
     """
     files = features_by_name(features)
     joined = {} if groups is None else goalstep.read_groups(groups)
     clips, missing = [], []
-    for name, video, start_s, end_s, truth in _annotated(annotations):
+    annotated, lengths = _annotated(annotations)
+    clock = clock or (Clock(1.0, 1.0) if lengths is not None else Clock(30.0, 16.0))
+    doubts = []
+    if only is not None and (unknown := sorted(set(only) - {text for one in annotated for text in one[:2]})):
+        doubts.append(f"{len(unknown)} names are not in {annotations}: {', '.join(unknown[:3])} …")
+    for name, video, start_s, end_s, truth in annotated:
         if name in but or (only is not None and video not in only and name not in only):
             continue
         own_file = name in files and name != video
@@ -116,12 +125,22 @@ def read_clips(
         elif truth:
             clips.append(Clip(name, tuple(files[member] for member in members), start_s, end_s, truth, own_file))
     if not clips:
-        raise InputError(f"{features}: none of the videos wanted from {annotations} has features here, and steps")
-    return Clips(clips, clock, missing)
+        why = f"{len(missing)} have no features there" if missing else "none is named, has steps and was not taken before"
+        raise InputError(f"{features}: no clip of {annotations} is left ({why})")
+    out = Clips(clips, clock, missing, doubts)
+    for i, clip in enumerate(clips[:LOOKED_AT] if lengths is not None else []):
+        covered_s = len(out.features(i)) * clock.spacing_s
+        if doubt := own.doubt_length(lengths[clip.name], covered_s) if lengths is not None else None:
+            doubts.append(doubt)
+        if late := sum(step.start_s >= covered_s for step in clip.truth):
+            doubts.append(f"{clip.name}: {late} of {len(clip.truth)} steps begin after its features end")
+    return out
 
 
-def _annotated(path: Path) -> list[tuple[str, str, float, float | None, tuple[Truth, ...]]]:
-    """name, video, start_s, end_s and truth of each clip."""
+def _annotated(
+    path: Path,
+) -> tuple[list[tuple[str, str, float, float | None, tuple[Truth, ...]]], dict[str, own.Annotated] | None]:
+    """name, video, start_s, end_s and truth of each clip; and for one's own layout what the annotations say of each video."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -130,9 +149,10 @@ def _annotated(path: Path) -> list[tuple[str, str, float, float | None, tuple[Tr
         raise InputError(f"{path}: not JSON ({error})") from error
     videos = content.get("videos") if isinstance(content, dict) else None
     if not isinstance(videos, list):
-        return [(one.video, one.video, 0.0, None, tuple(one.steps)) for one in own.read_annotations(path)]
+        mine = own.read_annotations(path)
+        return [(one.video, one.video, 0.0, None, tuple(one.steps)) for one in mine], {one.video: one for one in mine}
     if videos and isinstance(videos[0], dict) and "clips" in videos[0]:
         found = goalstep.read_queries(path)
     else:
         found = [(one.video, one) for one in goalstep.read_steps(path)]
-    return [(name, one.video, one.start_s, one.end_s, one.steps) for name, one in found]
+    return [(name, one.video, one.start_s, one.end_s, one.steps) for name, one in found], None

@@ -32,7 +32,23 @@ def score_heads(heads: Sequence[Head], clips: Clips, name: str, words: Words | N
         rows = [_localization(head, clips, num_draws) for head in heads]
         title = "Step localization (ActionFormer)"
     notes = [f"{len(clips)} clips, {sum(len(c.truth) for c in clips.clips)} steps or queries; mean of {len(heads)} seeds."]
-    return Table(title, [mean_row(name, rows)], notes)
+    return Table(title, [mean_row(name, rows)], notes + _doubts(heads, clips))
+
+
+def _doubts(heads: Sequence[Head], clips: Clips) -> list[str]:
+    """What makes a score less than it seems."""
+    out = []
+    configs = [head.config for head in heads if head.config is not None]
+    if len({config.seed for config in configs}) < len(configs):
+        out.append("Some of these heads have the same seed.")
+    if any(config.replace(seed=0) != configs[0].replace(seed=0) for config in configs[1:]):
+        out.append("These heads differ in more than their seed.")
+    if seen := sum(any(clip.name in head.trained_on for head in heads) for clip in clips.clips):
+        out.append(f"{seen} of the {len(clips)} clips were learned from: this is no score on new video.")
+    unknown = {text for text in clips.texts if heads[0].labels and text not in heads[0].labels}
+    if unknown:
+        out.append(f"{len(unknown)} labels were never learned; they count as missed.")
+    return out
 
 
 def _grounding(head: Head, clips: Clips, words: Words, num_draws: int) -> Row:

@@ -83,6 +83,9 @@ class Head:
     network: VSLNet | ActionFormer
     labels: list[str]
     clock: Clock | None = None
+    config: HeadConfig | None = None
+    trained_on: frozenset[str] = frozenset()
+    """Names of the clips that it learned from."""
 
     @property
     def kind(self) -> Kind:
@@ -217,7 +220,7 @@ class HeadTraining(Loop):
         clock = {"fps": self.clips.clock.fps, "stride": self.clips.clock.stride}
         about = {
             "head": self.config.to_dict(), "labels": self.labels, "clock": clock, "steps_done": self.step_number,
-            "validation": self.scores,
+            "validation": self.scores, "clips": [clip.name for clip in self.clips.clips],
         }  # fmt: skip
         write_text(folder / CONFIG, json.dumps(about, indent=1) + "\n")
 
@@ -272,7 +275,7 @@ def load_head(folder: Path, device: str = "cpu") -> Head:
         raise InputError(f"{folder}: not the folder of a head ({Path(error.filename).name} is missing)") from None
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise InputError(f"{folder}: not the folder of a head ({error})") from error
-    return Head(network.to(device).eval(), about.get("labels", []), clock)
+    return Head(network.to(device).eval(), about.get("labels", []), clock, config, frozenset(about.get("clips", [])))
 
 
 @torch.inference_mode()
@@ -336,9 +339,11 @@ def train_head(
         network["num_classes"] = len(labels)
     config = HeadConfig.from_dict({**values, kind: network})
     texts = list(dict.fromkeys([*clips.texts, *(validation.texts if validation is not None else [])]))
-    if words is None:
+    if words is None and kind == "actionformer":
+        words = Words([])
+    elif words is None:
         with display.texts(len(texts)) as progress:
-            words = Words(texts if kind == "vslnet" else [], fabric.device, progress)
+            words = Words(texts, fabric.device, progress)
     training = HeadTraining(
         config, clips, out, fabric, words=words, labels=labels, validation=validation, save_every_s=save_every_s
     )
@@ -348,5 +353,6 @@ def train_head(
     training.prepare(resume)
     with display.steps(training.step_number, training.num_steps):
         training.run(on_report=display.report, say=display.say)
-    display.say(f"{out}: trained; next: hiero head eval {out} --features FEATURES --annotations FILE")
+    best = f" (the best at validation is {out / 'best'})" if validation is not None else ""
+    display.say(f"{out}: trained{best}; next: hiero head eval {out} --features FEATURES --annotations FILE")
     return training

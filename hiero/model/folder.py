@@ -21,6 +21,8 @@ from hiero.files import load_arrays
 if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
 
+ASSETS = Path(__file__).parent.parent / "assets"
+SHIPPED = ("hiero-k400",)
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TEXT_ENCODER = "text_encoder.safetensors"
@@ -63,17 +65,22 @@ def open_folder(name: str | Path, **hub: Any) -> ModelFolder:
     for file in (CONFIG, WEIGHTS):
         if not (folder / file).is_file():
             raise InputError(f"{folder}: not a model folder, {file} is missing; for an authors' .pth run hiero import-checkpoint")
+    extra: Any = None
     try:
         extra = json.loads((folder / CONFIG).read_text())
         config = ModelConfig.from_dict(extra.pop("model"))
     except InputError as error:
         raise InputError(f"{folder / CONFIG}: {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:  # a JSON error is a ValueError
+        if isinstance(extra, dict) and "head" in extra:
+            raise InputError(f"{folder}: is a head, not a model; use it with hiero head eval") from error
         raise InputError(f"{folder / CONFIG}: not a hiero configuration ({error})") from error
     return ModelFolder(folder, config, extra)
 
 
 def find_folder(name: str | Path, **hub: Any) -> Path:
+    if str(name) in SHIPPED:
+        return ASSETS / str(name)
     if Path(name).is_dir():
         return Path(name)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)) or Path(name).parent.is_dir():

@@ -59,10 +59,10 @@ def timeline_figure(case: Case, pieces: bool = True) -> Figure:
     found = {
         "truth": truth,
         "raw, spectral": _matched(cluster(case.features, num, "spectral"), truth),
-        "HiERO, threads": _matched(cluster(case.video.nodes, num, "spectral"), truth),
+        "HiERO, spectral": _matched(cluster(case.video.nodes, num, "spectral"), truth),
     }
     if pieces:
-        found["HiERO, pieces"] = _matched(cluster(case.video.looks, num, "pieces"), truth)
+        found["HiERO"] = _matched(cluster(case.video.looks, num, "pieces"), truth)
     figure, axes = _figure(1, 1, (11, 1.0 + 0.55 * len(found) + 0.17 * len(numbers)))
     panel = axes[0]
     for place, labels in enumerate(found.values()):
@@ -112,7 +112,9 @@ def narration_figure(vectors: np.ndarray, steps: Sequence[int], labels: np.ndarr
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
     """Write .svg or .png as the name says; both without a suffix."""
-    paths = [path] if path.suffix in (".svg", ".png") else [path.with_name(path.name + end) for end in (".svg", ".png")]
+    if path.suffix not in (".svg", ".png", ""):
+        raise InputError(f"{path}: figures are .svg or .png, or both without a suffix")
+    paths = [path] if path.suffix else [path.with_name(path.name + end) for end in (".svg", ".png")]
     for one in paths:
         with replacing(one) as temporary:
             figure.savefig(temporary, format=one.suffix[1:], dpi=150, metadata={"Date": None} if one.suffix == ".svg" else None)
@@ -155,11 +157,12 @@ def _legend(figure: Figure, numbers: dict[str, int], markers: str = "") -> None:
             handles.append(Line2D([], [], color="none", marker=marker, markerfacecolor=colour, markeredgecolor="black"))
         else:
             handles.append(Patch(**_style(number)))
-    texts = [f"{number} {_short(text)}" for text, number in numbers.items()]
+    most = int(6.2 * figure.get_figwidth())  # letters of half a line
+    texts = [f"{number} {_short(text, most)}" for text, number in numbers.items()]
     figure.legend(handles, texts, loc="outside lower center", ncols=2 if len(texts) > 3 else 1, fontsize=7, frameon=False)
 
 
-def _short(text: str, most: int = 70) -> str:
+def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

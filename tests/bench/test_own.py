@@ -121,7 +121,7 @@ def test_procedure_learning(cases):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "expected"), ("{", "not JSON"), ('{"v": {}}', "1 videos cannot be read: v"),
+        ("[]", "expected"), ("{}", "holds no videos"), ("{", "not JSON"), ('{"v": {}}', "1 videos cannot be read: v"),
         ('{"v": {"steps": [{"start_s": 5, "end_s": 1, "text": "x"}]}}', "a step from 5.0 to 1.0 s"),
         ('{"v": {"steps": [{"start_s": 0, "end_s": NaN, "text": "x"}]}}', "a step from"),
         ('{"v": {"steps": [{"start_s": 0, "end_s": 1, "text": " "}]}}', "without a text"),

@@ -155,7 +155,12 @@ def test_the_commands(data, tmp_path):
     run(["eval", tmp_path / "head", tmp_path / "head", *bare, "--device", "cpu", "-o", tmp_path / "r.json"])
     with pytest.raises(InputError, match="learned from features every 1 s"):
         run(["eval", tmp_path / "head", *bare, "--hz", "2", "--device", "cpu"])
-    assert "mean of 2 seeds" in Report.load(tmp_path / "r.json").tables[0].notes[0]
+    notes = Report.load(tmp_path / "r.json").tables[0].notes
+    assert "mean of 2 seeds" in notes[0]
+    assert notes[1:] == [
+        "Some of these heads have the same seed.",
+        "3 of the 6 clips were learned from: this is no score on new video.",
+    ]
     run(["probe", *where, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
     found = Report.load(tmp_path / "p.json")
     assert found.tables[0].rows[0].scores["top-1"] == 100
@@ -228,6 +233,18 @@ def test_every_reading_gives_the_same_numbers(tmp_path):
     first = clips.features(0)
     np.testing.assert_array_equal(first, clips.features(0))
     assert first[0, 1] == 1e5  # beyond what half precision holds
+
+
+def test_doubts_are_said(data):
+    content = json.loads((data / "steps.json").read_text())
+    content["v0"]["duration_s"] = 9999
+    content["v1"]["steps"].append({"start_s": 9000, "end_s": 9001, "text": "boil water"})
+    (data / "steps.json").write_text(json.dumps(content))
+    clips = read_clips(data / "features", data / "steps.json", only=["v0", "v1", "typo"])
+    assert clips.clock == SECONDS  # one's own layout
+    assert [doubt.split(":")[0] for doubt in clips.doubts] == [f"1 names are not in {data / 'steps.json'}", "v0", "v1"]
+    with pytest.raises(InputError, match="no clip of"):
+        read_clips(data / "features", data / "steps.json", only=["typo"])
 
 
 def test_words_are_kept(tmp_path):
