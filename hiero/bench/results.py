@@ -104,6 +104,6 @@ def cell(one: Row, name: str, intervals: bool = True) -> str:
     if value is None or value != value:
         return "–"
     if intervals and name in one.intervals:
-        low, high = one.intervals[name]
+        low, high = (max(0.0, bound) for bound in one.intervals[name])
         return f"{value:.1f} ({low:.1f}-{high:.1f})"
     return f"{value:.1f}" if name in one.intervals else f"{value:.2f}".removesuffix("0")  # the paper's numbers as published

@@ -157,10 +157,8 @@ def test_the_commands(data, tmp_path):
         run(["eval", tmp_path / "head", *bare, "--hz", "2", "--device", "cpu"])
     notes = Report.load(tmp_path / "r.json").tables[0].notes
     assert "mean of 2 seeds" in notes[0]
-    assert notes[1:] == [
-        "Some of these heads have the same seed.",
-        "3 of the 6 clips were learned from: this is no score on new video.",
-    ]
+    assert notes[1] == "Some of these heads have the same seed."
+    assert notes[2].startswith("3 of the 6 clips were learned from")
     run(["probe", *where, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
     found = Report.load(tmp_path / "p.json")
     assert found.tables[0].rows[0].scores["top-1"] == 100
