@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -335,8 +335,3 @@ def _means(by_task: Sequence[Row]) -> list[Row]:
         if mine:
             out.append(Row(name, {key: float(np.mean([scores[key] for scores in mine])) for key in mine[0]}))
     return out
-
-
-def describe() -> list[dict[str, object]]:
-    """The tasks of the appendix's table."""
-    return [asdict(task) for task in TASKS]

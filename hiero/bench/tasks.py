@@ -395,6 +395,3 @@ def _questions(cases: Sequence[Case], kind: str, num: int, seed: int) -> list[Qu
         answer = int(rng.integers(num))
         out.append((text((v, s)), [*wrong[:answer], (v, s), *wrong[answer:]], answer, v))
     return out
-
-
-Progress = Callable[[str], None]
