@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from hiero import Clock, HiERO, embed_features
 from hiero.bench.metrics import grounding_recall
-from hiero.bench.results import Report, Row, cell
+from hiero.bench.results import Report, Row, cell, mean_row
 from hiero.cli.videos import UNLIKELY
 from hiero.data.store import FeatureStore, pack
 from hiero.engine import WEIGHTS, class_names
@@ -168,14 +168,7 @@ def _over_seeds(reports: list[Report], title: str) -> dict[str, Row]:
     for report in reports:
         for line in next(table for table in report.tables if table.title == title).rows:
             rows.setdefault(line.method, []).append(line)
-    return {
-        method: Row(
-            method,
-            {name: float(np.mean([one.scores[name] for one in found])) for name in found[0].scores},
-            {name: tuple(np.mean([one.intervals[name] for one in found], axis=0).tolist()) for name in found[0].scores},  # type: ignore[misc]
-        )
-        for method, found in rows.items()
-    }
+    return {method: mean_row(method, found) for method, found in rows.items()}
 
 
 def compress(features: dict[str, Tensor], num: int) -> dict[str, Tensor]:

@@ -25,11 +25,11 @@ import torch
 
 from benchmarks.captaincook4d import CLOCK, PARTS, split, unpack
 from hiero import HiERO, embed_features
-from hiero.bench.results import Table, as_markdown
+from hiero.bench.results import Row, Table, as_markdown, mean_row
 from hiero.data.store import FeatureStore
 from hiero.heads.actionformer import ActionFormer, ActionFormerConfig, ActionFormerInputs
 from hiero.heads.clips import Clips, read_clips
-from hiero.heads.evaluate import mean_row, probe, score_heads
+from hiero.heads.evaluate import probe, score_heads
 from hiero.heads.train import Objective, Words, load_head, train_head
 from hiero.heads.vslnet import VSLNet, VSLNetConfig, VSLNetInputs
 from hiero.training.step import TrainStep, make_adam
@@ -111,8 +111,6 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
 
 
 def tables(work: Path) -> None:
-    from hiero.bench.results import Row
-
     for head in HEADS:
         for part in PARTS:
             rows = []

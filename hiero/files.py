@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -39,6 +40,16 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+def read_json(path: Path, hint: str = "") -> Any:
+    """What a JSON file holds. hint: said where it is missing."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file{hint}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from error
 
 
 def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:

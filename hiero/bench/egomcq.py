@@ -6,7 +6,6 @@ threads are off. Windows of all questions go through the network together, sorte
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from hiero.data.store import FeatureStore
 from hiero.data.windows import context_window
 from hiero.engine import Engine
 from hiero.errors import InputError
+from hiero.files import read_json
 
 KINDS = {1: "inter", 2: "intra"}
 
@@ -35,8 +35,8 @@ class Question:
 
 def read_questions(path: Path) -> list[Question]:
     """The questions of egomcq.json, as EgoVLP publishes it."""
+    content = read_json(path, "; EgoVLP's page has egomcq.json")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         out = []
         for item in content.values():
             ordered = [item["choices"][str(i)] for i in range(len(item["choices"]))]
@@ -44,9 +44,7 @@ def read_questions(path: Path) -> list[Question]:
             answer = int(item["answer"])
             kind = KINDS[int(item["types"])]
             out.append(Question(item["query"]["clip_text"], choices, answer, kind, choices[answer][0]))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; EgoVLP's page has egomcq.json") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError(f"{path}: not EgoMCQ's questions ({type(error).__name__}: {error})") from error
     if not out:
         raise InputError(f"{path}: holds no questions")

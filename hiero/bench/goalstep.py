@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from hiero.bench.tasks import Case, Truth, Words
 from hiero.data.features import features_by_name, read_array
 from hiero.engine import Engine
 from hiero.errors import InputError
+from hiero.files import read_json
 from hiero.records import Clock
 
 NUM_LABELS = 514
@@ -170,12 +170,7 @@ def segment_means(cases: Sequence[Case], on: str) -> np.ndarray:
 
 
 def _videos(path: Path) -> list[dict[str, Any]]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; Ego4D's download has the annotations of Goal-Step") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not JSON ({error})") from error
+    content = read_json(path, "; Ego4D's download has the annotations of Goal-Step")
     if not isinstance(content, dict) or not isinstance(content.get("videos"), list) or not content["videos"]:
         raise InputError(f"{path}: not an annotation file of Goal-Step; expected a list of videos")
     return content["videos"]

@@ -5,7 +5,6 @@ FILE is JSON: {video: {"task": …, "duration_s": …, "steps": [{"start_s", "en
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from hiero.bench.tasks import Case, Options, Truth, Words, choose, ground, local
 from hiero.data.features import features_by_name, read_array
 from hiero.engine import NO_WORDS, Engine
 from hiero.errors import InputError
+from hiero.files import read_json
 from hiero.records import Clock
 
 TASKS = ("procedure", "grounding", "localization", "choices")
@@ -32,12 +32,7 @@ class Annotated:
 
 def read_annotations(path: Path) -> list[Annotated]:
     """The videos of an annotation file, in order. All that is wrong with it is said at once."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not JSON ({error})") from error
+    content = read_json(path)
     if content == {}:
         raise InputError(f"{path}: holds no videos")
     if not isinstance(content, dict):

@@ -91,6 +91,16 @@ def weighted_means(values: np.ndarray, videos: np.ndarray, names: Sequence[str])
     return scores
 
 
+def mean_row(name: str, rows: Sequence[Row]) -> Row:
+    """Means over seeds of scores and intervals."""
+    scores = {column: float(np.mean([one.scores[column] for one in rows])) for column in rows[0].scores}
+    intervals = {}
+    for column in rows[0].intervals:
+        low, high = np.mean([one.intervals[column] for one in rows], axis=0)
+        intervals[column] = (float(low), float(high))
+    return Row(name, scores, intervals)
+
+
 def as_markdown(table: Table, intervals: bool = True) -> str:
     lines = [f"| | {' | '.join(table.columns)} |", "|---" * (1 + len(table.columns)) + "|"]
     for one in table.rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,17 +18,37 @@ app = App(name="figure", help="Draw the paper's figures from any video with anno
 Out = Annotated[Path, Parameter(alias="-o")]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn, and where to.
+
+    Parameters
+    ----------
+    annotations
+        JSON file with timed steps, as `hiero eval own` takes it.
+    out
+        Where to; .svg or .png, both without a suffix.
+    video
+        Its name in the annotations; by default the name of the file.
+    model
+        The shipped model by its name, a model folder or a hub id.
+    hz
+        Rows a second of the features, where it is not the model's own clock.
+    """
+
+    annotations: Path
+    out: Out
+    video: str | None = None
+    model: str = "hiero-k400"
+    hz: float | None = None
+
+    def case(self, features: Path) -> Case:
+        return _case(features, self.annotations, self.video, self.model, self.hz)
+
+
 @app.command
-def similarity(
-    features: Path,
-    /,
-    *,
-    annotations: Path,
-    out: Out,
-    video: str | None = None,
-    model: str = "hiero-k400",
-    hz: float | None = None,
-) -> None:
+def similarity(features: Path, /, *, drawn: Drawn) -> None:
     """How alike the segments of a video are, in raw features and in HiERO's, with boxes around the true steps.
 
     **Example**: `hiero figure similarity features/tea.npy --annotations steps.json -o tea.svg`
@@ -36,33 +57,14 @@ def similarity(
     ----------
     features
         The feature file of one video.
-    annotations
-        JSON file with timed steps, as `hiero eval own` takes it.
-    out
-        Where to; .svg or .png, both without a suffix.
-    video
-        Its name in the annotations; by default the name of the file.
-    model
-        The shipped model by its name, a model folder or a hub id.
-    hz
-        Rows a second of the features, where it is not the model's own clock.
     """
     from hiero.report.figures import save_figure, similarity_figure
 
-    _say(save_figure(similarity_figure(_case(features, annotations, video, model, hz)), out))
+    _say(save_figure(similarity_figure(drawn.case(features)), drawn.out))
 
 
 @app.command
-def timeline(
-    features: Path,
-    /,
-    *,
-    annotations: Path,
-    out: Out,
-    video: str | None = None,
-    model: str = "hiero-k400",
-    hz: float | None = None,
-) -> None:
+def timeline(features: Path, /, *, drawn: Drawn) -> None:
     """The true steps of a video, those of raw features, and HiERO's, one under the other.
 
     **Example**: `hiero figure timeline features/tea.npy --annotations steps.json -o tea`
@@ -71,20 +73,10 @@ def timeline(
     ----------
     features
         The feature file of one video.
-    annotations
-        JSON file with timed steps, as `hiero eval own` takes it.
-    out
-        Where to; .svg or .png, both without a suffix.
-    video
-        Its name in the annotations; by default the name of the file.
-    model
-        The shipped model by its name, a model folder or a hub id.
-    hz
-        Rows a second of the features, where it is not the model's own clock.
     """
     from hiero.report.figures import save_figure, timeline_figure
 
-    _say(save_figure(timeline_figure(_case(features, annotations, video, model, hz)), out))
+    _say(save_figure(timeline_figure(drawn.case(features)), drawn.out))
 
 
 @app.command

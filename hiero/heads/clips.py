@@ -6,7 +6,6 @@ same layout), Goal-Step's hierarchy, and one's own (`hiero eval own`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from hiero.bench import goalstep, own
 from hiero.bench.tasks import Truth
 from hiero.data.features import features_by_name, read_array
 from hiero.errors import InputError
+from hiero.files import read_json
 from hiero.records import Clock
 
 LOOKED_AT = 50  # clips whose lengths are compared with what the annotations say
@@ -141,12 +141,7 @@ def _annotated(
     path: Path,
 ) -> tuple[list[tuple[str, str, float, float | None, tuple[Truth, ...]]], dict[str, own.Annotated] | None]:
     """name, video, start_s, end_s and truth of each clip; and for one's own layout what the annotations say of each video."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not JSON ({error})") from error
+    content = read_json(path)
     videos = content.get("videos") if isinstance(content, dict) else None
     if not isinstance(videos, list):
         mine = own.read_annotations(path)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hiero.bench.metrics import grounding_recall, interval_iou, match_detections, mean_average_precision
 from hiero.bench.probe import fit_probe
-from hiero.bench.results import Row, Table, row, weighted_means
+from hiero.bench.results import Row, Table, mean_row, row, weighted_means
 from hiero.bench.tasks import RECALLS, THRESHOLDS
 from hiero.errors import InputError
 from hiero.heads.clips import Clips
@@ -66,16 +66,6 @@ def _localization(head: Head, clips: Clips, num_draws: int) -> Row:
         return {**{f"mAP@{t}": float(s) for t, s in zip(THRESHOLDS, scores, strict=True)}, "mean": float(scores.mean())}
 
     return row("", values, len(clips), min(100, num_draws))
-
-
-def mean_row(name: str, rows: Sequence[Row]) -> Row:
-    """Means over seeds of scores and intervals."""
-    scores = {column: float(np.mean([one.scores[column] for one in rows])) for column in rows[0].scores}
-    intervals = {}
-    for column in rows[0].intervals:
-        low, high = np.mean([one.intervals[column] for one in rows], axis=0)
-        intervals[column] = (float(low), float(high))
-    return Row(name, scores, intervals)
 
 
 def probe(train: Clips, test: Clips, name: str, tops: Sequence[int] = (1, 5)) -> Table:
