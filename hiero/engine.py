@@ -34,7 +34,7 @@ from hiero.model.folder import WEIGHTS as NETWORK
 from hiero.records import Answer, Clock, Hierarchy, Match, Step
 from hiero.steps.hierarchy import Method, build_hierarchy
 from hiero.steps.order import align_in_order
-from hiero.steps.pieces import unit
+from hiero.steps.pieces import STILL, similarity_matrix, unit
 from hiero.steps.spans import candidate_spans, rank_spans
 from hiero.steps.words import ClassEvidence, Evidence, OwnEvidence, fit, name_spans, presence, softmax, steady
 from hiero.text.cache import TextCache
@@ -50,7 +50,6 @@ RAW = "clip-vit-b32"
 CLASS_NAMES = {"i3d-k400": "kinetics400", "lite2-imagenet": "imagenet"}
 WEIGHTS = {"i3d-k400": (0.03, 0.15), "lite2-imagenet": (0.15, 0.07)}  # of class names beside cosines, and how near a name must be
 OBJECTS = 0.7  # weight of what objects a video shows, beside the model's nodes, where steps are cut
-STILL = 1e-6  # a node that differs from the mean of its video by less does not differ
 STEADY_S = 5.0  # objects are looked for in stretches of this length
 TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
 CACHE_VERSION = 5
@@ -362,9 +361,7 @@ class Video:
 
     def similarity_matrix(self, size: int = 256) -> np.ndarray:
         """Cosines of the centred nodes with each other, (n, n) with n ≤ size: the picture in which steps are squares."""
-        edges = np.linspace(0, len(self.nodes), min(size, len(self.nodes)) + 1).round().astype(int)
-        x = unit(np.add.reduceat(self.looks, edges[:-1], axis=0), STILL)
-        return x @ x.T
+        return similarity_matrix(self.looks, size)
 
     @cached_property
     def looks(self) -> np.ndarray:
@@ -400,11 +397,14 @@ class Video:
         labels = list(labels) if labels is not None else everyday_phrases()
         if not labels or not self.engine.knows_words:
             return [[(step.label, step.score or 0.0)] if step.label else [] for step in level]
-        index = [max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)) for step in level]
-        spans = np.array(list(zip(index, [*index[1:], len(self.nodes)], strict=True)))
-        share = name_spans(self._fit(labels), spans)
+        share = name_spans(self._fit(labels), self.level_spans(level))
         order = np.argsort(-share, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(share[row, i])) for i in best] for row, best in enumerate(order)]
+
+    def level_spans(self, level: Sequence[Step]) -> np.ndarray:
+        """The nodes [a, b) of each step of a level, (N, 2)."""
+        index = [max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)) for step in level]
+        return np.array(list(zip(index, [*index[1:], len(self.nodes)], strict=True)))
 
     def _fit(self, texts: Sequence[str]) -> np.ndarray:
         """How each node fits each text; of a vocabulary it is kept, since every level asks for it."""

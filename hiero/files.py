@@ -52,6 +52,19 @@ def read_json(path: Path, hint: str = "") -> Any:
         raise InputError(f"{path}: not JSON ({error})") from error
 
 
+def read_lines(path: Path) -> list[str]:
+    """Lines of a text file, each once; empty ones are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file in UTF-8 ({error})") from error
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+
+
 def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
     """Write a safetensors file whole or not at all; a full disk is an OSError like anywhere else."""
     from safetensors import SafetensorError

@@ -38,11 +38,3 @@ def cluster(x: np.ndarray, num: int, algorithm: Algorithm, *, kappa: float = 0.5
     if algorithm == "K-Means (cosine)":
         points = torch.nn.functional.normalize(points, dim=-1)
     return kmeans(points[None], num, random_state=random_state)[0].numpy()
-
-
-def runs(labels: np.ndarray, min_nodes: int = 1) -> np.ndarray:
-    """Runs [a, b) of equal labels (R, 2), those shorter than `min_nodes` left out; if none is that long, all of them."""
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [len(labels)]])
-    found = np.stack([edges[:-1], edges[1:]], axis=1)
-    long = found[found[:, 1] - found[:, 0] >= min_nodes]
-    return long if len(long) else found

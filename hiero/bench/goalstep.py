@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hiero.bench.metrics import top_hits
 from hiero.bench.results import Table, row, weighted_means
 from hiero.bench.tasks import Case, Truth, Words
 from hiero.data.features import features_by_name, read_array
@@ -152,9 +153,7 @@ def classify(
             rows.append((name, probe(segment_means(cases, on))))
     out = []
     for name, scores in rows:
-        better = (scores > scores[np.arange(len(truth)), truth][:, None]).sum(1)
-        hits = np.stack([better < k for k in tops], axis=1).astype(float)
-        out.append(row(name, weighted_means(hits, owner, names), len(cases)))
+        out.append(row(name, weighted_means(top_hits(scores, truth, tops), owner, names), len(cases)))
     return Table(f"Key-step classification, {len(taxonomy)} labels, segments given", out)
 
 

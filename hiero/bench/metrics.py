@@ -122,7 +122,7 @@ def choice_accuracy(similarity: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return (similarity.argmax(1) == answers).astype(float)
 
 
-NUM_THRESHOLDS = 5
+THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5)  # tIoU
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,12 @@ class Detections:
     spans: np.ndarray
     labels: np.ndarray
     scores: np.ndarray
+
+
+def top_hits(scores: np.ndarray, truth: np.ndarray, tops: Sequence[int]) -> np.ndarray:
+    """Whether the true class is among the best k: scores (N, C), truth (N,) → (N, tops) of 0 and 1."""
+    better = (scores > scores[np.arange(len(truth)), truth][:, None]).sum(1)
+    return np.stack([better < k for k in tops], axis=1).astype(float)
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,7 @@ class Matched:
 
 
 def match_detections(
-    truth: Sequence[Detections], predicted: Sequence[Detections], thresholds: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5)
+    truth: Sequence[Detections], predicted: Sequence[Detections], thresholds: Sequence[float] = THRESHOLDS
 ) -> dict[int, Matched]:
     """For each class that occurs in the truth: its predictions over all videos, compared as ActivityNet does.
 
@@ -185,7 +191,7 @@ def mean_average_precision(matched: Mapping[int, Matched], weights: np.ndarray |
     """Mean over the classes that occur, at each threshold."""
     here = [one for one in matched.values() if weights is None or one.truths @ weights > 0]
     if not here:
-        return np.full(next((one.hits.shape[1] for one in matched.values()), NUM_THRESHOLDS), np.nan)
+        return np.full(next((one.hits.shape[1] for one in matched.values()), len(THRESHOLDS)), np.nan)
     return np.mean([average_precision(one, weights) for one in here], axis=0)
 
 

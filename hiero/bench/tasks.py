@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from hiero.bench.clusters import Algorithm, cluster, runs
+from hiero.bench.clusters import Algorithm, cluster
 from hiero.bench.metrics import (
+    THRESHOLDS,
     Detections,
     choice_accuracy,
     grounding_recall,
@@ -26,10 +27,10 @@ from hiero.bench.metrics import (
 from hiero.bench.results import Row, Table, row, weighted_means
 from hiero.engine import Engine, Video
 from hiero.steps.order import align_in_order
-from hiero.steps.spans import LENGTHS_S, rank_spans
-from hiero.steps.words import Evidence, OwnEvidence, fit, mean_over, softmax
+from hiero.steps.pieces import runs
+from hiero.steps.spans import LENGTHS_S, apart, rank_spans
+from hiero.steps.words import Evidence, OwnEvidence, fit, mean_over, name_spans
 
-THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5)
 RECALLS = ("R1@.3", "R5@.3", "R1@.5", "R5@.5")
 PART_S = 60.0  # usual length of a step, for baselines that must choose a number of parts
 RANDOM = np.random.default_rng
@@ -214,7 +215,7 @@ def best_spans(case: Case, way: Way, fits: np.ndarray, options: Options, num: in
         yield from (spans[places] for places, _ in rank_spans(fits, spans, case.video.clock.spacing_s, num=num))
     elif way.candidates == "windows":  # they overlap: take those that do not
         scores = mean_over(fits, spans)
-        yield from (_apart(spans, row, num) for row in scores)
+        yield from (spans[apart(spans, row, num, overlap=0.0)[0]] for row in scores)
     else:
         order = np.argsort(-mean_over(fits, spans), axis=1, kind="stable")[:, :num]
         yield from (spans[places] for places in order)
@@ -244,18 +245,23 @@ def localize(cases: Sequence[Case], taxonomy: Sequence[str], words: Words, optio
             spans = candidates(case, way, options)
             if way.candidates in ("spans", "windows"):  # they overlap, and a video has one label at a time
                 spans = _level(case) if way.candidates == "spans" else runs(fits.argmax(0), options.min_nodes)
-            share = softmax(mean_over(fits, spans).T / 0.05)
+            share = name_spans(fits, spans)
             found.append(Detections(case.seconds(spans), share.argmax(1), share.max(1)))
         else:
-            matched = match_detections(true, found, THRESHOLDS)
-
-            def values(weights: np.ndarray, matched: dict = matched) -> dict[str, float]:  # type: ignore[type-arg]
-                scores = 100 * mean_average_precision(matched, weights)
-                return {**{f"mAP@{t}": float(s) for t, s in zip(THRESHOLDS, scores, strict=True)}, "mean": float(scores.mean())}
-
-            out.append(row(way.name, values, len(cases), min(100, options.num_draws)))
+            out.append(localization_row(way.name, true, found, options.num_draws))
     notes = [f"{len(taxonomy)} labels; the score of a span is its label's share of belief.", *_nameless(cases, options)]
     return Table("Step localization", out, notes)
+
+
+def localization_row(name: str, truth: Sequence[Detections], found: Sequence[Detections], num_draws: int) -> Row:
+    """mAP at each threshold and their mean, in percent."""
+    matched = match_detections(truth, found)
+
+    def values(weights: np.ndarray) -> dict[str, float]:
+        scores = 100 * mean_average_precision(matched, weights)
+        return {**{f"mAP@{t}": float(s) for t, s in zip(THRESHOLDS, scores, strict=True)}, "mean": float(scores.mean())}
+
+    return row(name, values, len(truth), min(100, num_draws))
 
 
 def choose(cases: Sequence[Case], words: Words, options: Options, num_choices: int = 5) -> Table:
@@ -340,10 +346,7 @@ def _inputs(case: Case, on: str) -> np.ndarray:
 
 def _level(case: Case) -> np.ndarray:
     """The finest steps that `hiero steps` finds, as nodes."""
-    level = case.video.steps(labels=[]).levels[-1]
-    clock = case.video.clock
-    starts = [max(0, round((step.start_s - clock.start_s) / clock.spacing_s)) for step in level]
-    return np.array(list(zip(starts, [*starts[1:], len(case.video.nodes)], strict=True)))
+    return case.video.level_spans(case.video.steps(labels=[]).levels[-1])
 
 
 def _nameless(cases: Sequence[Case], options: Options) -> list[str]:
@@ -359,20 +362,14 @@ def _owners(cases: Sequence[Case]) -> np.ndarray:
     return np.repeat(np.arange(len(cases)), [len(case.truth) for case in cases])
 
 
+def recall_hits(predicted: Sequence[np.ndarray], truth: np.ndarray) -> np.ndarray:
+    """Whether each query is found, in the order of RECALLS: (Q, 4) of 0 and 1."""
+    return np.array([grounding_recall([spans], true[None]).flatten() for spans, true in zip(predicted, truth, strict=True)])
+
+
 def _recall_row(name: str, predicted: Sequence[np.ndarray], truth: np.ndarray, owner: np.ndarray, options: Options) -> Row:
-    hits = np.array([grounding_recall([p], t[None]).flatten() for p, t in zip(predicted, truth, strict=True)])
+    hits = recall_hits(predicted, truth)
     return row(name, weighted_means(hits, owner, RECALLS), int(owner.max()) + 1, options.num_draws)
-
-
-def _apart(spans: np.ndarray, scores: np.ndarray, num: int) -> np.ndarray:
-    """The best windows that do not overlap."""
-    kept: list[np.ndarray] = []
-    for at in np.argsort(-scores, kind="stable"):
-        if all(spans[at][1] <= other[0] or other[1] <= spans[at][0] for other in kept):
-            kept.append(spans[at])
-            if len(kept) == num:
-                break
-    return np.array(kept)
 
 
 Question = tuple[str, list[tuple[int, int]], int, int]

@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 
 from hiero.cli.console import progress_bar, say
 from hiero.errors import InputError
+from hiero.files import read_lines
 
 if TYPE_CHECKING:
     from hiero.bench.results import Report, Table
@@ -91,7 +92,7 @@ def own(
         raise InputError(f"-k is at least 1, got {k}")
     annotated = read_annotations(annotations)
     if only is not None:
-        names = lines(only)
+        names = read_lines(only)
         unknown = sorted(set(names) - {one.video for one in annotated})
         annotated = [one for one in annotated if one.video in names]
         if not annotated:
@@ -372,17 +373,10 @@ def _taxonomy(annotated: Sequence[Any], *more: Path | None) -> list[str]:
     labels = taxonomy_of(annotated)
     for file in more:
         if file is not None:
-            labels = sorted({*labels, *(taxonomy_of(read_steps(file)) if file.suffix == ".json" else lines(file))})
+            labels = sorted({*labels, *(taxonomy_of(read_steps(file)) if file.suffix == ".json" else read_lines(file))})
     if len(labels) != NUM_LABELS:
         say(f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds those of training")
     return labels
-
-
-def lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def command_line() -> str:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from hiero.cli.console import say
-from hiero.cli.evaluate import Json, Out, command_line, give, lines
+from hiero.cli.evaluate import Json, Out, command_line, give
 from hiero.cli.models import TrainDisplay
 from hiero.errors import InputError
+from hiero.files import read_lines
 
 if TYPE_CHECKING:
     from hiero.heads.clips import Clips
@@ -80,7 +81,7 @@ class Data:
 
 
 def _names(path: Path | None) -> Sequence[str] | None:
-    return None if path is None else lines(path)
+    return None if path is None else read_lines(path)
 
 
 @app.command

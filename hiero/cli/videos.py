@@ -16,6 +16,7 @@ from cyclopts import Parameter
 
 from hiero.cli.console import downloads, late_bars, say
 from hiero.errors import InputError
+from hiero.files import read_lines
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -254,13 +255,7 @@ def _write_all(video: Video, found: Hierarchy, labels: list[str] | None, out: Pa
 
 def read_labels(path: Path) -> list[str]:
     """Labels of a file, one a line; empty lines and repetitions are left out."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file in UTF-8 ({error})") from error
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    labels = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    labels = read_lines(path)
     if not labels:
         raise InputError(f"{path}: holds no labels; write one a line")
     return labels

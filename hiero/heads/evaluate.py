@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hiero.bench.metrics import grounding_recall, interval_iou, match_detections, mean_average_precision
+from hiero.bench.metrics import interval_iou, top_hits
 from hiero.bench.probe import fit_probe
 from hiero.bench.results import Row, Table, mean_row, row, weighted_means
-from hiero.bench.tasks import RECALLS, THRESHOLDS
+from hiero.bench.tasks import RECALLS, localization_row, recall_hits
 from hiero.errors import InputError
 from hiero.heads.clips import Clips
 from hiero.heads.train import Head, Words, detect, ground
@@ -29,7 +29,7 @@ def score_heads(heads: Sequence[Head], clips: Clips, name: str, words: Words | N
         rows = [_grounding(head, clips, words, num_draws) for head in heads]
         title = "Grounding (VSLNet)"
     else:
-        rows = [_localization(head, clips, num_draws) for head in heads]
+        rows = [localization_row("", *detect(head, clips), num_draws) for head in heads]
         title = "Step localization (ActionFormer)"
     notes = [f"{len(clips)} clips, {sum(len(c.truth) for c in clips.clips)} steps or queries; mean of {len(heads)} seeds."]
     return Table(title, [mean_row(name, rows)], notes + _doubts(heads, clips))
@@ -53,19 +53,9 @@ def _doubts(heads: Sequence[Head], clips: Clips) -> list[str]:
 
 def _grounding(head: Head, clips: Clips, words: Words, num_draws: int) -> Row:
     predicted, truth, owner = ground(head, clips, words)
-    hits = np.array([grounding_recall([p], t[None]).flatten() for p, t in zip(predicted, truth, strict=True)])
+    hits = recall_hits(predicted, truth)
     first = interval_iou(np.array([p[0] for p in predicted]), truth)
     return row("", weighted_means(np.column_stack([hits, first]), owner, [*RECALLS, "mIoU"]), len(clips), num_draws)
-
-
-def _localization(head: Head, clips: Clips, num_draws: int) -> Row:
-    matched = match_detections(*detect(head, clips), THRESHOLDS)
-
-    def values(weights: np.ndarray) -> dict[str, float]:
-        scores = 100 * mean_average_precision(matched, weights)
-        return {**{f"mAP@{t}": float(s) for t, s in zip(THRESHOLDS, scores, strict=True)}, "mean": float(scores.mean())}
-
-    return row("", values, len(clips), min(100, num_draws))
 
 
 def probe(train: Clips, test: Clips, name: str, tops: Sequence[int] = (1, 5)) -> Table:
@@ -78,8 +68,7 @@ def probe(train: Clips, test: Clips, name: str, tops: Sequence[int] = (1, 5)) ->
     scores = fitted(_means(test, known))
     truth = np.array([numbers[clip.truth[j].text] for clip, kept in zip(test.clips, known, strict=True) for j in kept])
     owner = np.repeat(np.arange(len(test)), [len(kept) for kept in known])
-    better = (scores > scores[np.arange(len(truth)), truth][:, None]).sum(1)
-    hits = np.stack([better < k for k in tops], axis=1).astype(float)
+    hits = top_hits(scores, truth, tops)
     left = sum(len(clip.truth) for clip in test.clips) - len(truth)
     notes = [f"{len(truth)} segments, {len(numbers)} labels; {left} segments with labels that were not trained on are left out."]
     return Table(

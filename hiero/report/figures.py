@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from hiero.bench.clusters import cluster, runs
+from hiero.bench.clusters import cluster
 from hiero.bench.tasks import Case
 from hiero.errors import InputError
 from hiero.files import replacing
 from hiero.records import clock_text
-from hiero.steps.pieces import unit
+from hiero.steps.pieces import runs, similarity_matrix
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ def similarity_figure(case: Case) -> Figure:
     end_s = float(case.seconds(np.array(len(case.video.nodes))))
     start_s = case.video.clock.start_s
     for panel, (title, x) in zip(axes, (("raw features", case.features), ("HiERO", case.video.nodes)), strict=True):
-        matrix = _similarity(x)
+        matrix = similarity_matrix(x, MOST_NODES)
         panel.imshow(matrix, cmap="gray", vmin=-0.3, vmax=1, extent=(start_s, end_s, end_s, start_s), interpolation="nearest")
         for step in case.truth:
             colour = COLOURS[(numbers[step.text] - 1) % len(COLOURS)]
@@ -172,12 +172,6 @@ def _minutes(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(6, integer=True))
     axis.set_major_formatter(FuncFormatter(lambda value, _: clock_text(max(0.0, value))))
     axis.set_tick_params(labelsize=7)
-
-
-def _similarity(x: np.ndarray) -> np.ndarray:
-    edges = np.linspace(0, len(x), min(MOST_NODES, len(x)) + 1).round().astype(int)
-    y = unit(np.add.reduceat(x.astype(np.float64), edges[:-1], axis=0), 1e-6)
-    return np.asarray(y @ y.T)
 
 
 def _numbers(case: Case) -> dict[str, int]:

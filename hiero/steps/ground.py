@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hiero.model.spectral import spectral_cut
+from hiero.steps.pieces import runs
 
 
 class Runs(NamedTuple):
@@ -21,20 +22,14 @@ class Runs(NamedTuple):
 
 def find_runs(labels: Tensor, min_nodes: int = 1) -> Runs:
     """Runs of equal labels (T,) in time order, those shorter than `min_nodes` left out; if none is that long, all of them."""
-    edge = torch.ones(len(labels) + 1, dtype=torch.bool, device=labels.device)
-    edge[1:-1] = labels[1:] != labels[:-1]
-    at = edge.nonzero().flatten()
-    start, end = at[:-1], at[1:]
-    keep = end - start >= min_nodes
-    if not keep.any():
-        keep = torch.ones_like(keep)
-    return Runs(start[keep], end[keep], labels[start[keep]])
+    start, end = torch.from_numpy(runs(labels.cpu().numpy(), min_nodes)).to(labels.device).unbind(1)
+    return Runs(start, end, labels[start])
 
 
-def mean_of_runs(nodes: Tensor, runs: Runs) -> Tensor:
+def mean_of_runs(nodes: Tensor, found: Runs) -> Tensor:
     """Mean of the nodes (T, E) in each run, (R, E)."""
     total = F.pad(nodes.double().cumsum(0), (0, 0, 1, 0))
-    return ((total[runs.end] - total[runs.start]) / (runs.end - runs.start)[:, None]).to(nodes.dtype)
+    return ((total[found.end] - total[found.start]) / (found.end - found.start)[:, None]).to(nodes.dtype)
 
 
 def ground(
@@ -46,5 +41,5 @@ def ground(
     background, score = mean of the run · query.
     """
     labels = spectral_cut(nodes, num_threads, kappa=kappa, random_state=random_state)
-    runs = find_runs(labels, min_nodes)
-    return runs, queries @ mean_of_runs(nodes, runs).mT
+    found = find_runs(labels, min_nodes)
+    return found, queries @ mean_of_runs(nodes, found).mT

@@ -10,7 +10,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.records import Clock, Step
-from hiero.steps.pieces import cut_pieces, join_pieces
+from hiero.steps.pieces import cut_pieces, join_pieces, runs
 
 Method = Literal["pieces", "spectral"]
 STEP_S = 60.0  # usual length of a step where nothing is said about their number; CaptainCook4D has one every 65 s
@@ -57,7 +57,7 @@ def build_hierarchy(
         from hiero.model.spectral import spectral_cut
 
         labels = spectral_cut(torch.from_numpy(x), numbers[-1], kappa=kappa, random_state=random_state).numpy()
-        finest = merge_short(x, [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(x)], shortest)
+        finest = merge_short(x, [*runs(labels)[:, 0].tolist(), len(x)], shortest)
         numbers = [max(1, round(number / numbers[-1] * (len(finest) - 1))) for number in numbers]
     numbers = sorted({min(number, len(finest) - 1) for number in numbers}, reverse=True)  # two equal levels are one
     bounds = join_pieces(x, finest, numbers)[::-1]

@@ -17,6 +17,8 @@ import numpy as np
 
 from hiero.errors import InputError
 
+STILL = 1e-6  # a node that differs from the mean of its video by less does not differ
+
 LENGTH_PRIOR = 0.1
 MAX_NODES = 1024  # longer videos are first cut into parts of about this length, so that time grows with the length, not its square
 
@@ -92,6 +94,21 @@ def join_pieces(x: np.ndarray, bounds: list[int], nums: list[int]) -> list[list[
                     prices[j - 1] = price(j)
         out.append(list(bounds))
     return out
+
+
+def runs(labels: np.ndarray, min_nodes: int = 1) -> np.ndarray:
+    """Runs [a, b) of equal labels (R, 2), those shorter than `min_nodes` left out; if none is that long, all of them."""
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [len(labels)]])
+    found = np.stack([edges[:-1], edges[1:]], axis=1)
+    long = found[found[:, 1] - found[:, 0] >= min_nodes]
+    return long if len(long) else found
+
+
+def similarity_matrix(x: np.ndarray, size: int) -> np.ndarray:
+    """Cosines of the centred nodes (T, D) with each other, (n, n) with n ≤ size: the picture in which steps are squares."""
+    edges = np.linspace(0, len(x), min(size, len(x)) + 1).round().astype(int)
+    y = unit(np.add.reduceat(x, edges[:-1], axis=0), STILL)
+    return np.asarray(y @ y.T)
 
 
 def piece_labels(bounds: list[int]) -> np.ndarray:

@@ -42,7 +42,7 @@ def rank_spans(
     small = min(SMALL_S / spacing_s, 0.04 * similarity.shape[1])
     belief = np.exp((similarity - similarity.max(1, keepdims=True)) / temperature)
     scores = sum_over(belief / belief.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + small)
-    return [_apart(spans, row, num) for row in scores]
+    return [apart(spans, row, num) for row in scores]
 
 
 def sum_over(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
@@ -51,14 +51,14 @@ def sum_over(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     return total[:, spans[:, 1]] - total[:, spans[:, 0]]
 
 
-def _apart(spans: np.ndarray, scores: np.ndarray, num: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best spans that do not overlap much: greedy, best first."""
+def apart(spans: np.ndarray, scores: np.ndarray, num: int, overlap: float = OVERLAP) -> tuple[np.ndarray, np.ndarray]:
+    """Places and scores of the best spans whose IoU with each other is at most `overlap`: greedy, best first."""
     left = np.argsort(-scores, kind="stable")
     kept: list[int] = []
     while len(left) and len(kept) < num:
         best = int(left[0])
         kept.append(best)
-        left = left[_overlap(spans[best], spans[left]) <= OVERLAP]
+        left = left[_overlap(spans[best], spans[left]) <= overlap]
     places = np.array(kept)
     return places, scores[places]
 

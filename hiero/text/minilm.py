@@ -46,14 +46,7 @@ class MiniLM:
 
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
         def encode(part: list[str]) -> np.ndarray:
-            tokens = tokenize(self.tokenizer, part)
-            if self.device is None:
-                return np.asarray(self.forward(*tokens))
-            import torch
-
-            with torch.inference_mode():
-                found = self.forward(*(torch.from_numpy(x).to(self.device) for x in tokens))
-            return np.asarray(found.cpu())
+            return self._compute(self.forward, tokenize(self.tokenizer, part))
 
         return encode_by_length(texts, self.size, batch_size, encode)
 
@@ -62,15 +55,19 @@ class MiniLM:
         out: list[np.ndarray] = []
         for start in range(0, len(texts), 64):
             ids, mask = tokenize(self.tokenizer, texts[start : start + 64])
-            if self.device is None:
-                found = self._hidden(ids, mask)
-            else:
-                import torch
-
-                with torch.inference_mode():
-                    found = self._hidden(*(torch.from_numpy(x).to(self.device) for x in (ids, mask))).cpu().numpy()
+            found = self._compute(self._hidden, (ids, mask))
             out += [row[: int(kept.sum())] for row, kept in zip(found, mask, strict=True)]
         return out
+
+    def _compute(self, function: Callable[[Any, Any], Any], tokens: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """A function of ids and mask, on arrays or, after `to`, on tensors of the device."""
+        if self.device is None:
+            return np.asarray(function(*tokens))
+        import torch
+
+        with torch.inference_mode():
+            ids, mask = (torch.from_numpy(x).to(self.device) for x in tokens)
+            return np.asarray(function(ids, mask).cpu())
 
     def forward(self, ids: Any, mask: Any) -> Any:
         """ids and mask (N, L) → (N, size)."""

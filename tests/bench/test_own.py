@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.bench import own, tables
-from hiero.bench.clusters import ALGORITHMS, cluster, runs
+from hiero.bench.clusters import ALGORITHMS, cluster
 from hiero.bench.results import Report, Row, Table, as_markdown, row, weighted_means
 from hiero.bench.tasks import Options, Words, choose, ground, localize, procedure
 from hiero.cli import app
@@ -22,6 +22,7 @@ from hiero.engine import load
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
 from hiero.records import Clock
+from hiero.steps.pieces import runs
 
 STEPS = ["boil the water", "grind the beans", "pour the milk", "stir the cup", "wash the pot", "dry the pot"]
 SIZE = 384
