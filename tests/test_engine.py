@@ -197,9 +197,9 @@ def test_bad_input(home, tmp_path):
     np.save(tmp_path / "nan.npy", broken)
     with pytest.raises(InputError, match="NaN or infinite values in 1 of 300"):
         engine.read(tmp_path / "nan.npy")
-    with pytest.raises(InputError, match="auto, default or clip"):
+    with pytest.raises(InputError, match="backbone is one of auto, default, clip, egovlp"):
         load(backbone="resnet")
-    with pytest.raises(InputError, match="clip works without a graph model"):
+    with pytest.raises(InputError, match="not a model folder"):
         load(tmp_path, backbone="clip")
     with pytest.raises(InputError, match="at least one match"):
         engine.read(save(tmp_path / "UPPER.NPY", scores())).ask("tea", num=0)

@@ -7,7 +7,7 @@ import sys
 from cyclopts import App
 
 import hiero
-from hiero.cli import evaluate, figures, heads, models, tables, videos, weights
+from hiero.cli import evaluate, extract, figures, heads, models, tables, videos, weights
 from hiero.cli.console import say
 from hiero.errors import InputError
 
@@ -22,7 +22,7 @@ for command in (
     videos.steps, videos.ask, videos.label,
     evaluate.app, tables.table, figures.app, heads.app,
     models.train, models.pack, models.embed, models.import_checkpoint,
-    models.bench_app, weights.weights_app,
+    models.bench_app, extract.extract, extract.backbones, weights.weights_app,
 ):  # fmt: skip
     app.command(command)
 

@@ -129,9 +129,9 @@ def pack(
     /,
     *,
     backbone: str | None = None,
-    fps: float = 30.0,
-    stride: float = 16.0,
-    window: float = 16.0,
+    fps: float | None = None,
+    stride: float | None = None,
+    window: float | None = None,
     dtype: Literal["float16", "float32"] = "float16",
     skip_bad: bool = False,
 ) -> None:
@@ -150,11 +150,11 @@ def pack(
     backbone
         Name of the features, kept with the store.
     fps
-        Frames a second of the videos.
+        Frames a second of the videos; by default what `hiero extract` wrote beside the files, else 30.
     stride
-        Frames from one segment to the next.
+        Frames from one segment to the next; likewise, else 16.
     window
-        Frames that a segment's feature was computed from.
+        Frames that a segment's feature was computed from; likewise, else 16.
     dtype
         Precision on disk.
     skip_bad
@@ -164,12 +164,12 @@ def pack(
     from hiero.data.store import pack as pack_features
     from hiero.records import Clock
 
-    clock = Clock(fps, stride)
+    clock = None if fps is None and stride is None else Clock(fps or 30.0, stride or 16.0)
     with progress_bar(f"pack {folder.name}/", len(find_features(folder))) as advance:
         store, problems = pack_features(
             folder, out, backbone=backbone, clock=clock, window=window, precision=dtype, skip_bad=skip_bad, progress=advance
         )
-    hours = sum(video.length for video in store.videos.values()) * clock.spacing_s / 3600
+    hours = sum(video.length for video in store.videos.values()) * store.clock.spacing_s / 3600
     print(f"{out}: {len(store)} videos, {hours:.1f} hours, {store.width}-d, {dtype}")
     if problems:
         say("hiero: left out\n  " + "\n  ".join(problems))

@@ -31,10 +31,10 @@ class Source:
     Parameters
     ----------
     model
-        The shipped model by its name, a model folder, a hub id, or `raw` for features as they are.
+        A shipped model by its name (hiero-k400, hiero-omnivore-b), a model folder, a hub id, or `raw` for features as they are.
     backbone
-        For videos. default: I3D and EfficientNet-Lite2; clip: CLIP, if `hiero weights get clip-vit-b32` was run; auto: clip
-        where it is here, else the default.
+        For videos. default: what the model was made for; clip, egovlp, lavila-l: without a model, if `hiero weights get`
+        brought them; auto: clip where it is here, else the default. See `hiero backbones`.
     hz
         For feature files: rows a second, where it is not the model's own clock.
     stream
@@ -44,7 +44,7 @@ class Source:
     precision
         Of the backbones; auto measures what is faster here.
     batch_size
-        Windows of 2 s that go through the backbones together; by default 1 on a CPU, 16 on a GPU.
+        Windows that go through the backbones together; by default 1 on a CPU, 16 on a GPU.
     threads
         CPU threads; fewer than there are cores when other work runs beside.
     cache
@@ -52,7 +52,7 @@ class Source:
     """
 
     model: str = "hiero-k400"
-    backbone: Literal["auto", "default", "clip"] = "auto"
+    backbone: str = "auto"
     hz: float | None = None
     stream: int = 0
     device: str = "auto"
@@ -81,7 +81,7 @@ class Source:
             precision=self.precision,
             batch_size=self.batch_size,
         )
-        if self.backbone == "auto" and engine.backbones != ("i3d-k400", "lite2-imagenet"):
+        if self.backbone == "auto" and engine.folder is None and engine.backbone.words:
             say(f"backbone: {', '.join(engine.backbones)}, which is here; --backbone default for I3D and the shipped model")
         with warnings.catch_warnings(record=True) as caught, _reading() as reading:
             warnings.simplefilter("always", UserWarning)

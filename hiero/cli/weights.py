@@ -25,7 +25,7 @@ def list_weights() -> None:
         table.add_column(column, justify="right" if column == "MB" else "left")
     for item in weights.REGISTRY.values():
         here = "yes" if weights.find(item.name) else "no"
-        table.add_row(item.name, item.what, item.licence, str(item.megabytes), item.package, here)
+        table.add_row(item.name, item.what, item.licence, str(item.megabytes), item.origin, here)
     Console().print(table)
 
 

@@ -4,20 +4,69 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.files import load_arrays
+from hiero.files import load_arrays, read_json
 from hiero.pickles import read_torch
+from hiero.records import Clock
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 ENRICHED = "level0"  # of all that `hiero embed` writes, what takes the place of the features that it was made from
 SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """What `hiero extract` says beside a feature file, NAME.json: where the rows come from, and when each of them is."""
+
+    backbone: str
+    weights: str
+    """Names the weights by their content."""
+    width: int
+    fps: float
+    stride: float
+    window: float
+    """Frames at `fps` that a row has seen; `num_frames` of them were looked at."""
+    num_frames: int
+    dtype: str
+    num_segments: int
+    duration_s: float
+    source: str
+    sha256: str
+    """Of the video, its first 32 digits."""
+    version: int = 1
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(self.fps, self.stride)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sidecar_of(path: Path) -> Path:
+    """Where the sidecar of a feature file is."""
+    return path.with_suffix(".json")
+
+
+def read_sidecar(path: Path) -> Sidecar | None:
+    """What stands beside a feature file, if it is ours."""
+    file = sidecar_of(path)
+    if not file.is_file():
+        return None
+    try:
+        found = Sidecar(**read_json(file))
+        found.clock  # noqa: B018  (fps and stride must be numbers above 0)
+    except (TypeError, InputError):
+        return None
+    return found
 
 
 def read_features(path: Path | str, width: int | None = None) -> Tensor:

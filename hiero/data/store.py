@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hiero.data.features import find_features, read_features
+from hiero.data.features import Sidecar, find_features, read_features, read_sidecar
 from hiero.errors import InputError
 from hiero.files import replacing
 from hiero.records import Clock
@@ -114,16 +114,21 @@ def pack(
     *,
     backbone: str | None = None,
     clock: Clock | None = None,
-    window: float = 16,
+    window: float | None = None,
     precision: Precision = "float16",
     skip_bad: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[FeatureStore, list[str]]:
     """Pack a folder of one feature file a video; its path without suffix is the video's id. → the store, and what was left out.
 
-    All bad files are found before anything is said; with `skip_bad` the good ones are packed all the same.
+    All bad files are found before anything is said; with `skip_bad` the good ones are packed all the same. What is not given
+    is taken from the sidecars of `hiero extract`, where there are any.
     """
     files = find_features(source)
+    said = _sidecar(files, clock is None)
+    if said is not None:
+        backbone, clock, window = backbone or said.backbone, clock or said.clock, said.window if window is None else window
+    window = 16 if window is None else window
     out.mkdir(parents=True, exist_ok=True)
     width = _usual_width(files)
     problems: list[str] = []
@@ -165,6 +170,25 @@ def pack(
     for old in set(out.glob("features-*.bin")) - {final}:
         old.unlink()
     return FeatureStore(out), problems
+
+
+def _sidecar(files: list[Path], one_clock: bool) -> Sidecar | None:
+    """What the sidecars of feature files agree on. Other backbones, or other clocks where they count, are an error."""
+    found = {file: said for file in files if (said := read_sidecar(file)) is not None}
+    if not found:
+        return None
+    (first, said), *others = found.items()
+    for file, other in others:
+        if (other.backbone, other.weights) != (said.backbone, said.weights):
+            raise InputError(
+                f"{first.name} is from {said.backbone}, {file.name} from {other.backbone} or other weights; pack them apart"
+            )
+        if one_clock and abs(other.clock.spacing_s / said.clock.spacing_s - 1) > 1e-6:
+            raise InputError(
+                f"{first.name} has a row every {said.clock.spacing_s:.4f} s, {file.name} every {other.clock.spacing_s:.4f} s, and "
+                "a store has one clock; extract with --clock seconds, or say which clock to take: --fps and --stride"
+            )
+    return said
 
 
 def _next_row(videos: list[Packed]) -> int:

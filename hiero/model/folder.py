@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
 
 ASSETS = Path(__file__).parent.parent / "assets"
-SHIPPED = ("hiero-k400",)
+SHIPPED = ("hiero-k400", "hiero-omnivore-b")
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TEXT_ENCODER = "text_encoder.safetensors"

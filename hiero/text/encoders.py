@@ -9,6 +9,7 @@ FOLDER       a model folder of hiero with a text_encoder.safetensors, or a trans
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from hiero import weights
 from hiero.config import TextConfig
 from hiero.errors import InputError
 from hiero.files import load_tensors
-from hiero.pickles import read_torch
+from hiero.states import read_state
 from hiero.text.cache import TextCache
 from hiero.text.clip import clip_tokenizer, to_transformers
 from hiero.text.minilm import KEY, MiniLM, encode_by_length, tokenize, word_pieces
@@ -154,6 +155,31 @@ def encode_texts(
     return torch.from_numpy(TextCache(source.key, cache).encode(texts, encode, progress))
 
 
+def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
+    """Unit vectors (n, 256) of texts in the space of a checkpoint's visual tower: EgoVLP's or LaViLa's projected text tower."""
+    encoder, weight, bias = _joint(checkpoint, checkpoint.stat().st_mtime_ns)
+    vectors = encoder.encode(texts)
+    if encoder.kind == "distilbert":
+        vectors = F.relu(vectors)
+    return F.normalize(F.linear(vectors, weight, bias), dim=-1)
+
+
+@functools.lru_cache(1)
+def _joint(checkpoint: Path, _: int) -> tuple[TextEncoder, Tensor, Tensor | None]:
+    """A checkpoint's text tower with its projection (out, in); read again only when the file was replaced."""
+    _check_transformers()
+    state = read_state(checkpoint)
+    tower = _tower_in(state, checkpoint)
+    kind: Kind = "clip" if MARKS["clip"] in tower else "distilbert"
+    try:
+        weight = state["text_projection"].mT if kind == "clip" else state["txt_proj.1.weight"]
+    except KeyError as error:
+        raise InputError(f"{checkpoint}: has a text tower, but no projection {error} into the space of its pictures") from error
+    bias = None if kind == "clip" else state.get("txt_proj.1.bias")
+    encoder = TextEncoder(kind, _build(kind, tower, None, checkpoint), _tokenizer(kind), checkpoint.stem).eval()
+    return encoder, weight.float(), None if bias is None else bias.float()
+
+
 def find_source(name: str, fetch: bool = True) -> Source:
     """Resolve a name, folder or file. Without `fetch` nothing is downloaded; minilm is then only named."""
     if name == "minilm":
@@ -196,11 +222,11 @@ def _load(source: Source) -> TextEncoder:
         heads = (_json(source.files / "config.json").get("text_encoder") or {}).get("heads")
     else:
         state, heads = _tower_state(source.files), None
-    tower = _build(source.kind, state, heads, source.files)
-    tokenizer = (
-        clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz") if source.kind == "clip" else _word_pieces()
-    )
-    return TextEncoder(source.kind, tower, tokenizer, source.name)
+    return TextEncoder(source.kind, _build(source.kind, state, heads, source.files), _tokenizer(source.kind), source.name)
+
+
+def _tokenizer(kind: Kind) -> Any:
+    return clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz") if kind == "clip" else _word_pieces()
 
 
 def _build(kind: Kind, state: dict[str, Tensor], heads: int | None, where: Path) -> nn.Module:
@@ -248,10 +274,10 @@ def _num_layers(state: dict[str, Tensor], prefix: str) -> int:
 
 def _tower_state(path: Path) -> dict[str, Tensor]:
     """The text tower inside a checkpoint, whatever it is nested in: names after the common prefix."""
-    content: Any = load_tensors(path) if path.suffix == ".safetensors" else read_torch(path, ignore_unknown=True)
-    for nest in ("state_dict", "model"):
-        content = content[nest] if isinstance(content, dict) and isinstance(content.get(nest), dict) else content
-    state = {name: value for name, value in content.items() if isinstance(value, Tensor)} if isinstance(content, dict) else {}
+    return _tower_in(read_state(path), path)
+
+
+def _tower_in(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     for mark in MARKS.values():
         for name in state:
             if name == mark or name.endswith("." + mark):

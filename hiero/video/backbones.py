@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hiero import weights
 from hiero.errors import InputError
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-Precision = Literal["auto", "float32", "float16"]
-SHORT_SIDE = 260  # frames are decoded to this, the largest that a network looks at
+Precision = Literal["auto", "float32", "float16", "bfloat16"]
+STRIDE, FPS = 16, 30.0  # of published features: 16 frames of 30 a second
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,46 @@ class Backbone:
     """Class scores; of several frames the mean of their probabilities is taken. Otherwise vectors."""
     fetched: bool = True
     """Fetched by itself; otherwise only when the user has asked for the weights."""
+    short_side: int = 260
+    """Frames are decoded to this many pixels; 260 is the largest that the networks look at which read a video together."""
+    num_frames: int = 0
+    """Frames of a segment that a tower for video looks at, all of its own window; 0: one of the networks that share windows."""
+    words: bool = False
+    """Words can be asked on its features: its checkpoint holds a text tower for the same space."""
+    weights: str = ""
+    """The weights that it takes, where they are named otherwise."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """For `load`."""
+
+    @property
+    def takes_frames(self) -> bool:
+        """Its temporal embeddings are made for a number of frames."""
+        return self.module in ("egovlp", "lavila")
+
+    @property
+    def spacing_s(self) -> float:
+        """Time between the rows of its features, unless one asks for another."""
+        return STRIDE / FPS if self.num_frames else 1.0
+
+    @property
+    def weights_name(self) -> str:
+        return self.weights or self.name
 
     def prepare(self, frames: Tensor) -> Tensor:
         """Frames (N, H, W, 3) uint8 as the network wants them."""
         found: Tensor = import_module(f"hiero.video.{self.module}").prepare(frames)
         return found
 
-    def load(self, folder: Path) -> nn.Module:
-        found: nn.Module = import_module(f"hiero.video.{self.module}").load(folder)
+    def load(self, folder: Path, num_frames: int | None = None) -> nn.Module:
+        frames = {"num_frames": num_frames or self.num_frames} if self.takes_frames else {}
+        found: nn.Module = import_module(f"hiero.video.{self.module}").load(folder, **self.options, **frames)
         return found
+
+    def untrained(self, num_frames: int | None = None) -> nn.Module:
+        """The network in its full size with random weights, which are as fast."""
+        frames = {"num_frames": num_frames or self.num_frames} if self.takes_frames else {}
+        found: nn.Module = import_module(f"hiero.video.{self.module}").untrained(**self.options, **frames)
+        return found.eval()
 
 
 BACKBONES = {
@@ -53,7 +84,27 @@ BACKBONES = {
         Backbone("lite2-imagenet", "objects: 1000 scores of ImageNet classes", 1000, "lite2", per_frame=True, half=False),
         Backbone(
             "clip-vit-b32", "CLIP ViT-B/32: pictures and words in one space", 512, "clip",
-            per_frame=True, half=False, scores=False, fetched=False,
+            per_frame=True, half=False, scores=False, fetched=False, words=True,
+        ),
+        Backbone(
+            "egovlp", "EgoVLP: ViT-B/16 in space and time, projected", 256, "egovlp",
+            per_frame=False, half=False, scores=False, fetched=False, short_side=256, num_frames=16, words=True,
+        ),
+        Backbone(
+            "egovlp-768", "EgoVLP without its projection", 768, "egovlp", per_frame=False, half=False, scores=False, fetched=False,
+            short_side=256, num_frames=16, weights="egovlp", options={"project": False},
+        ),
+        Backbone(
+            "lavila-l", "LaViLa: TimeSformer-L/14, projected", 256, "lavila",
+            per_frame=False, half=False, scores=False, fetched=False, short_side=224, num_frames=4, words=True,
+        ),
+        Backbone(
+            "omnivore-l", "Omnivore: Swin-L for video", 1536, "omnivore",
+            per_frame=False, half=False, scores=False, fetched=False, short_side=256, num_frames=16, options={"size": "L"},
+        ),
+        Backbone(
+            "omnivore-b", "Omnivore: Swin-B for video", 1024, "omnivore",
+            per_frame=False, half=False, scores=False, fetched=False, short_side=256, num_frames=16, options={"size": "B"},
         ),
     )
 }  # fmt: skip
@@ -67,14 +118,26 @@ def find_backbone(name: str) -> Backbone:
 
 def fetch_weights(backbone: Backbone, progress: weights.Progress | None = None) -> Path:
     """The folder of its weights, fetched now if they are not there and come without asking."""
-    if not backbone.fetched and weights.find(backbone.name) is None:
-        raise InputError(f"{backbone.name} is not here; run: hiero weights get {backbone.name}")
-    return weights.get(backbone.name, progress)
+    name = backbone.weights_name
+    if not backbone.fetched and weights.find(name) is None:
+        raise InputError(f"{name} is not here; run: hiero weights get {name}")
+    return weights.get(name, progress)
 
 
-def load_backbone(backbone: Backbone, device: torch.device, precision: torch.dtype) -> nn.Module:
-    """Its network on a device, in half precision where that is wanted and good enough."""
+def backbone_for(made_for: str | None, width: int) -> str | None:
+    """The backbone whose features a model takes, by the name that its configuration gives and their width."""
+    kind = (made_for or "").split("-")[0]
+    found = (b.name for b in BACKBONES.values() if b.width == width and kind in b.name.split("-"))
+    return next(found, None)
+
+
+def load_backbone(
+    backbone: Backbone, device: torch.device, precision: torch.dtype, num_frames: int | None = None, folder: Path | None = None
+) -> nn.Module:
+    """Its network on a device, in half precision where that is wanted and good enough. folder: weights in place of the fetched."""
     import torch
 
-    module = backbone.load(fetch_weights(backbone)).eval()
+    module = backbone.load(folder or fetch_weights(backbone), num_frames).eval()
+    if device.type == "cuda" and backbone.num_frames and precision == torch.float16:
+        precision = torch.bfloat16  # transformers were trained in it or wider; float16 would overflow in some
     return module.to(device, precision if backbone.half or device.type == "cuda" else torch.float32)

@@ -56,11 +56,18 @@ def probe(path: Path | str, stream: int = 0) -> VideoInfo:
         duration = float(video.duration * video.time_base) if video.duration else None
         if duration is None and opened.container.duration:
             duration = opened.container.duration / 1e6
-        rate = video.average_rate or video.guessed_rate
         return VideoInfo(
-            Path(path), duration, float(rate) if rate else None, width, height, video.codec_context.name,
+            Path(path), duration, _frame_rate(video), width, height, video.codec_context.name,
             len(opened.container.streams.video),
         )  # fmt: skip
+
+
+def _frame_rate(video: Any) -> float | None:
+    """Frames a second: the rate that the stream was made at where its average agrees with it, which rounding of durations blurs."""
+    average, base = video.average_rate or video.guessed_rate, video.base_rate
+    if average and base and abs(float(base / average) - 1) < 0.005:
+        return float(base)
+    return float(average) if average else None
 
 
 def read_segments(

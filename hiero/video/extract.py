@@ -1,7 +1,8 @@
 """Features of a video in one pass over it: decode, run the backbones, keep small pictures on the way.
 
-The clock is one row a segment (1 s). A window of two segments is read at once: networks that see motion look at all its frames and
-their outputs are interpolated to the segments; those that see pictures look at the middle frame of each segment.
+One row a segment. The networks that we fetch share a pass of windows of two segments (of 1 s): those that see motion look at all
+its frames and their outputs are interpolated to the segments; those that see pictures look at the middle frame of each segment. A
+tower for video has a pass of its own, where a window is one segment (16 frames at 30 a second), or a few that overlap.
 Decoding runs in a thread of its own. Every minute what is done is saved, so that an interrupted run goes on from there.
 """
 
@@ -11,6 +12,7 @@ import io
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from hiero.errors import InputError
-from hiero.video.backbones import SHORT_SIDE, Backbone, Precision, find_backbone, load_backbone
+from hiero.video.backbones import Backbone, Precision, find_backbone, load_backbone
 from hiero.video.decode import Segment, read_segments
 from hiero.video.extracted import Extract
 
@@ -33,50 +35,99 @@ PICTURE_HEIGHT = 90
 SAVE_EVERY_S = 60.0
 
 
+@dataclass
+class Networks:
+    """Backbones that read a video together, loaded. May be shared by threads that read several videos: one batch runs at a time."""
+
+    backbones: list[Backbone]
+    modules: list[nn.Module]
+    device: torch.device
+    num_frames: int
+    """Frames of a window of `num_segments` segments."""
+    num_segments: int
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def load(
+        cls,
+        names: Sequence[str],
+        device: str | torch.device = "cpu",
+        precision: Precision = "auto",
+        num_frames: int | None = None,
+        folder: Path | None = None,
+    ) -> Networks:
+        """num_frames: that a tower looks at in a segment, where not its own. folder: weights in place of the fetched ones."""
+        chosen = [find_backbone(name) for name in names]
+        if any(backbone.num_frames for backbone in chosen) and len(chosen) > 1:
+            raise InputError(f"{', '.join(names)}: a tower for video reads alone")
+        tower = chosen[0].num_frames > 0
+        if num_frames is not None and (num_frames < 1 or not tower):
+            raise InputError(f"frames of a segment: at least 1, and only of towers for video, got {num_frames} for {names[0]}")
+        device = torch.device(device)
+        kind = choose_precision(device) if precision == "auto" else getattr(torch, precision)
+        modules = [load_backbone(backbone, device, kind, num_frames, folder) for backbone in chosen]
+        frames = (num_frames or chosen[0].num_frames) if tower else NUM_FRAMES
+        return cls(chosen, modules, device, frames, 1 if tower else 2)
+
+    def run(self, batch: list[Segment]) -> list[Tensor]:
+        """Features of a batch of windows by each of the backbones."""
+        with self.turn, torch.inference_mode():
+            return [run_backbone(b, m, batch, self.device) for b, m in zip(self.backbones, self.modules, strict=True)]
+
+
 def extract(
     path: Path | str,
     names: Sequence[str] = ("i3d-k400", "lite2-imagenet"),
     *,
-    spacing_s: float = 1.0,
+    networks: Networks | None = None,
+    spacing_s: float | None = None,
+    overlap: int = 1,
     device: str | torch.device = "cpu",
     precision: Precision = "auto",
     batch_size: int | None = None,
     stream: int = 0,
+    threads: int = 0,
+    pictures: bool = True,
     partial: Path | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Extract:
-    """Features of a video, one row every `spacing_s` seconds, from each of the named backbones.
+    """Features of a video, one row every `spacing_s` seconds, from each of the named backbones (or from `networks`, loaded before).
 
+    overlap: segments that a tower's window spans; the next one begins a segment later. threads: of the decoder, 0 chooses.
     partial: where to keep what is done, to go on from after an interruption; the caller removes it when it has kept the result.
     progress: told the seconds of video that are done. batch_size: windows that go through the networks together (1 on a CPU,
     16 on a GPU).
     """
-    chosen = [find_backbone(name) for name in names]
     if batch_size is not None and batch_size < 1:
         raise InputError(f"the batch size is at least 1, got {batch_size}")
-    device = torch.device(device)
-    kind = choose_precision(device) if precision == "auto" else getattr(torch, precision)
-    modules = [load_backbone(backbone, device, kind) for backbone in chosen]
-    done = _Done.resume(partial, list(names))
-    size = batch_size or (16 if device.type == "cuda" else 1)
+    networks = networks or Networks.load(names, device, precision)
+    chosen, num = networks.backbones, networks.num_segments
+    spacing_s = chosen[0].spacing_s if spacing_s is None else spacing_s
+    done = _Done.resume(partial, [backbone.name for backbone in chosen])
     windows = read_segments(
-        path, spacing_s=2 * spacing_s, num_frames=NUM_FRAMES, short_side=SHORT_SIDE, stream=stream, min_share=0.0
-    )
+        path, spacing_s=num * spacing_s, num_frames=networks.num_frames, short_side=chosen[0].short_side, stream=stream,
+        threads=threads, min_share=0.0,
+    )  # fmt: skip
+    size = batch_size or (16 if networks.device.type == "cuda" else 1)
     saved = time.monotonic()
-    with torch.inference_mode(), _ahead(_batches(windows, done.num_windows, size)) as batches:
+    with _ahead(_batches(_overlapping(windows, overlap), done.num_windows, size)) as batches:
         for batch in batches:
             if not batch:  # done in an earlier run
                 continue
-            for backbone, module in zip(chosen, modules, strict=True):
-                done.rows[backbone.name].append(run_backbone(backbone, module, batch, device))
-            done.look(batch)
+            for backbone, rows in zip(chosen, networks.run(batch), strict=True):
+                done.rows[backbone.name].append(rows)
+            done.count(batch)
+            if pictures:
+                done.look(batch, num)
             progress(done.end_s)
             if partial is not None and time.monotonic() - saved > SAVE_EVERY_S:
                 with suppress(OSError):  # a full disk must not end what it only protects
                     done.save(partial)
                 saved = time.monotonic()
-    num = max(1, round(done.end_s / spacing_s))
-    features = {b.name: _rows_per_segment(torch.cat(done.rows[b.name]), num, b.per_frame).numpy() for b in chosen}
+    rows_there = max(1, round(done.end_s / spacing_s))
+    features = {
+        b.name: _rows_per_segment(torch.cat(done.rows[b.name]), rows_there, num == 1 or b.per_frame).numpy() for b in chosen
+    }
     return Extract(features, done.end_s, spacing_s, done.picture_times, done.pictures)
 
 
@@ -88,10 +139,11 @@ def run_backbone(backbone: Backbone, module: nn.Module, batch: list[Segment], de
         frames = torch.from_numpy(np.concatenate([s.frames[at] for s in batch]))
         found = module(backbone.prepare(frames.to(device)).to(dtype)).float().cpu().unflatten(0, (-1, LOOKS))
         return found.softmax(2).mean(1).clamp_min(1e-8).log() if backbone.scores else found.mean(1)
-    clips = torch.stack([backbone.prepare(torch.from_numpy(s.frames).to(device)) for s in batch])
-    found = module(clips.to(dtype)).float().cpu()
+    frames = torch.from_numpy(np.concatenate([s.frames for s in batch])).to(device)
+    clips = backbone.prepare(frames).to(dtype).unflatten(0, (len(batch), -1))
+    found = module(clips).float().cpu()
     if dtype == torch.float16 and not torch.isfinite(found).all():  # beyond what half precision holds
-        found = module.float()(clips).float().cpu()
+        found = module.float()(clips.float()).float().cpu()
     return found
 
 
@@ -153,19 +205,21 @@ class _Done:
         rows["windows"] = np.array([[self.num_windows, self.every]])
         Extract(rows, self.end_s, 1.0, self.picture_times, self.pictures).save(partial)
 
-    def look(self, batch: list[Segment]) -> None:
-        """Count a batch, and keep some pictures of it: never more than MAX_PICTURES, evenly spread."""
+    def count(self, batch: list[Segment]) -> None:
+        self.num_windows = batch[-1].index + 1
+        self.end_s = batch[-1].end_s
+
+    def look(self, batch: list[Segment], num_segments: int) -> None:
+        """Keep some pictures of a batch: never more than MAX_PICTURES, evenly spread."""
         for window in batch:
-            for half in (0, 1):
-                at = (2 * half + 1) * NUM_FRAMES // 4
-                if (2 * window.index + half) % self.every == 0 and window.times_s[at] <= window.end_s:
+            for part in range(num_segments):
+                at = (2 * part + 1) * len(window.times_s) // (2 * num_segments)
+                if (num_segments * window.index + part) % self.every == 0 and window.times_s[at] <= window.end_s:
                     self.picture_times.append(window.times_s[at])
                     self.pictures.append(small_picture(window.frames[at]))
             if len(self.pictures) > MAX_PICTURES:
                 self.every *= 2
                 self.picture_times, self.pictures = self.picture_times[::2], self.pictures[::2]
-        self.num_windows = batch[-1].index + 1
-        self.end_s = batch[-1].end_s
 
 
 def small_picture(frame: np.ndarray) -> bytes:
@@ -177,6 +231,30 @@ def small_picture(frame: np.ndarray) -> bytes:
     out = io.BytesIO()
     image.save(out, "JPEG", quality=70)
     return out.getvalue()
+
+
+def _overlapping(segments: Iterator[Segment], num: int) -> Iterator[Segment]:
+    """Windows of `num` segments that begin one segment after the other. At the end they step back, as far as the video reaches."""
+    if num < 1:
+        raise InputError(f"a window spans at least 1 segment, got {num}")
+    if num == 1:
+        yield from segments
+        return
+    held: deque[Segment] = deque(maxlen=num)
+    index = 0
+
+    def window(end_s: float) -> Segment:
+        frames, times = np.concatenate([s.frames for s in held]), tuple(time for s in held for time in s.times_s)
+        return Segment(index, times, frames, end_s)
+
+    for segment in segments:
+        held.append(segment)
+        if len(held) == num:
+            yield window(held[0].end_s)
+            index += 1
+    for segment in list(held)[1 if index else 0 :]:
+        yield window(segment.end_s)
+        index += 1
 
 
 def _batches(windows: Iterator[Segment], skip: int, size: int) -> Iterator[list[Segment]]:
@@ -196,7 +274,7 @@ def _batches(windows: Iterator[Segment], skip: int, size: int) -> Iterator[list[
 class _ahead:  # noqa: N801
     """Iterate in a thread, a few items ahead. Leaving the block, even by an error, ends the thread; its errors come out here."""
 
-    def __init__(self, source: Iterator[Any], num: int = 4) -> None:
+    def __init__(self, source: Iterator[Any], num: int = 2) -> None:
         self.source = source
         self.items: queue.Queue[Any] = queue.Queue(num)
         self.stop = threading.Event()

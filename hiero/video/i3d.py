@@ -194,6 +194,11 @@ def prepare(frames: Tensor) -> Tensor:
     return middle_square(frames, SIZE) / 127.5 - 1
 
 
+def untrained() -> I3D:
+    """With random weights."""
+    return I3D()
+
+
 def load(folder: Path) -> I3D:
     checkpoint = folder / FILE
     model = I3D()

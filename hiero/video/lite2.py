@@ -102,6 +102,11 @@ def convert(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
+def untrained() -> EfficientNetLite2:
+    """With random weights."""
+    return EfficientNetLite2()
+
+
 def load(folder: Path) -> EfficientNetLite2:
     checkpoint = folder / FILE
     state = read_torch(checkpoint)

@@ -37,7 +37,7 @@ class Brightness(nn.Module):
 def known(monkeypatch):
     """Two backbones: `motion` sees whole windows, `picture` single frames."""
     made = Brightness()
-    networks = SimpleNamespace(load=lambda _: made, prepare=lambda frames: frames.permute(0, 3, 1, 2).float())
+    networks = SimpleNamespace(load=lambda *_: made, prepare=lambda frames: frames.permute(0, 3, 1, 2).float())
     monkeypatch.setitem(sys.modules, "hiero.video.brightness", networks)
     motion = Backbone("motion", "", 2, "brightness", per_frame=False, half=False)
     picture = Backbone("picture", "", 2, "brightness", per_frame=True, half=False, scores=False)

@@ -1,0 +1,326 @@
+"""Features of many videos: one file each, with a sidecar that says where its rows come from and when they are.
+
+    OUT/NAME.safetensors    (or .pt)  the rows
+    OUT/NAME.json           the sidecar, written last: a video without it is not done
+
+What is done is kept: a video is read again only when its content, the weights or the settings have changed. What was begun goes
+on. A video that cannot be read is reported and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hiero.cache import content_key
+from hiero.data.features import Sidecar, read_array, read_sidecar, sidecar_of
+from hiero.devices import choose_device
+from hiero.errors import InputError
+from hiero.files import replacing, save_arrays, write_text
+from hiero.records import Clock
+from hiero.states import find_checkpoint
+from hiero.video.backbones import FPS, STRIDE, Backbone, Precision, fetch_weights, find_backbone
+
+if TYPE_CHECKING:
+    from hiero.video.extract import Networks
+
+VIDEOS = (
+    ".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".gif",
+)  # fmt: skip
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How videos become feature files.
+
+    clock: `seconds`, a row every `spacing_s`; `frames`, every 16 frames of each video's own rate.
+    """
+
+    backbone: str
+    out: Path
+    clock: Literal["seconds", "frames"] = "seconds"
+    spacing_s: float | None = None
+    window: int | None = None
+    num_frames: int | None = None
+    format: Literal["safetensors", "pt"] = "safetensors"
+    dtype: Literal["float16", "float32"] = "float16"
+    weights: Path | None = None
+    device: str = "auto"
+    precision: Precision = "auto"
+    batch_size: int | None = None
+    stream: int = 0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        tower = self.about.num_frames > 0
+        if self.spacing_s is not None and not 0 < self.spacing_s < float("inf"):
+            raise InputError(f"--spacing is a positive number of seconds, got {self.spacing_s}")
+        if self.clock == "frames" and (self.spacing_s is not None or not tower):
+            raise InputError("--clock frames is for towers for video, which step by 16 frames; --spacing goes with --clock seconds")
+        if self.window is not None and (not tower or self.window < STRIDE or self.window % STRIDE):
+            raise InputError(f"--window is a multiple of {STRIDE} frames, for towers for video; got {self.window}")
+
+    @property
+    def about(self) -> Backbone:
+        return find_backbone(self.backbone)
+
+    @property
+    def overlap(self) -> int:
+        """Segments that a window spans."""
+        return (self.window or STRIDE) // STRIDE
+
+    @property
+    def takes_frames(self) -> int | None:
+        """Frames of a segment that a tower looks at."""
+        return self.num_frames or self.about.num_frames or None
+
+    @cached_property
+    def weights_key(self) -> str:
+        """Names the weights by their content."""
+        folder = self.weights or fetch_weights(self.about)
+        files = [find_checkpoint(folder)] if self.about.num_frames or folder.is_file() else sorted(folder.iterdir())
+        keys = "".join(content_key(file) for file in files if file.is_file() and not file.name.startswith("."))
+        return hashlib.sha256(keys.encode()).hexdigest()[:16]
+
+    @cached_property
+    def key(self) -> str:
+        """Names all that the rows depend on, but for the video."""
+        about = [
+            self.backbone,
+            self.weights_key,
+            self.clock,
+            self.spacing_s,
+            self.overlap,
+            self.takes_frames,
+            self.dtype,
+            self.stream,
+        ]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+
+    def file(self, name: str) -> Path:
+        return self.out / f"{name}.{self.format}"
+
+    def rate(self, path: Path) -> Clock:
+        """When the rows of a video are."""
+        if self.clock == "frames":
+            from hiero.video.decode import probe
+
+            fps = probe(path, self.stream).fps
+            if fps is None:
+                raise InputError(f"{path}: does not say its frame rate; use --clock seconds")
+            return Clock(fps, STRIDE)
+        if self.spacing_s is None and self.about.num_frames:
+            return Clock(FPS, STRIDE)
+        return Clock(1.0, self.spacing_s or self.about.spacing_s)
+
+    def networks(self) -> Networks:
+        from hiero.video.extract import Networks
+
+        device = choose_device(self.device)
+        return Networks.load([self.backbone], device, self.precision, self.num_frames, self.weights)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a video. kept: it was done before."""
+
+    name: str
+    status: Literal["done", "kept", "failed"]
+    message: str = ""
+    num_segments: int = 0
+    duration_s: float = 0.0
+    spent_s: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Following:
+    """How a display follows: a video begins, moves on in seconds, and ends."""
+
+    begin: Callable[[str, float | None], None] = lambda *_: None
+    advance: Callable[[str, float], None] = lambda *_: None
+    end: Callable[[Outcome], None] = lambda _: None
+    say: Callable[[str], None] = lambda _: None
+
+
+def find_videos(paths: Iterable[Path]) -> dict[str, Path]:
+    """Videos by name: files by theirs, those in folders by their path inside. Two of one name are an error."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix.lower() in VIDEOS and file.is_file())
+            if not files:
+                raise InputError(f"{path}: no videos in this folder (looked for {', '.join(VIDEOS)})")
+            named = {file.relative_to(path).with_suffix("").as_posix(): file for file in files}
+            if len(named) < len(files):
+                raise InputError(f"{path}: two videos differ only in their suffix; keep one, or give them one by one")
+        else:
+            named = {path.stem: path}
+        for name, file in named.items():
+            if found.setdefault(name, file).resolve() != file.resolve():
+                raise InputError(f"{found[name]} and {file} would both be written to {name}; rename one, or run them apart")
+    if not found:
+        raise InputError("give at least one video or folder of videos")
+    return found
+
+
+def is_done(plan: Plan, name: str, sha256: str) -> Sidecar | None:
+    """The sidecar of a video that needs no reading: same content, weights and settings, and its file is whole."""
+    file = plan.file(name)
+    said = read_sidecar(file)
+    if said is None or not file.is_file() or said.sha256 != sha256 or said.weights != plan.key:
+        return None
+    try:
+        return said if len(read_array(file, said.width)) == said.num_segments else None
+    except InputError:
+        return None
+
+
+def extract_one(
+    plan: Plan, networks: Callable[[], Networks], name: str, path: Path, advance: Callable[[float], None] = lambda _: None
+) -> Outcome:
+    """One video, to its file. What is wrong with it is in the outcome; a full disk, which ends everything, is raised."""
+    begin = time.monotonic()
+    try:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+        sha256 = content_key(path)
+        if (said := is_done(plan, name, sha256)) is not None:
+            return Outcome(name, "kept", "", said.num_segments, said.duration_s)
+        clock = plan.rate(path)
+        rows, duration_s = _read(plan, networks(), name, path, clock, sha256, advance)
+        num_frames = plan.takes_frames or 0
+        window = plan.overlap * STRIDE if plan.about.num_frames else 2.0
+        said = Sidecar(
+            plan.backbone, plan.key, rows.shape[1], clock.fps, clock.stride, window, num_frames, str(rows.dtype), len(rows),
+            duration_s, path.name, sha256,
+        )  # fmt: skip
+        file = plan.file(name)
+        sidecar_of(file).unlink(missing_ok=True)  # from here on until the end the video is not done
+        _write(file, rows)
+        write_text(sidecar_of(file), json.dumps(said.to_dict(), indent=1) + "\n")
+        _partial(plan, name, sha256).unlink(missing_ok=True)
+    except InputError as error:
+        return Outcome(name, "failed", str(error), spent_s=time.monotonic() - begin)
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        return Outcome(name, "failed", f"{path}: {error.strerror or error}", spent_s=time.monotonic() - begin)
+    return Outcome(name, "done", "", len(rows), duration_s, time.monotonic() - begin)
+
+
+def _read(
+    plan: Plan, networks: Networks, name: str, path: Path, clock: Clock, sha256: str, advance: Callable[[float], None]
+) -> tuple[np.ndarray, float]:
+    from hiero.video.extract import extract
+
+    partial = _partial(plan, name, sha256)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    found = extract(
+        path, networks=networks, spacing_s=clock.spacing_s, overlap=plan.overlap, batch_size=plan.batch_size, stream=plan.stream,
+        threads=plan.threads, pictures=False, partial=partial, progress=advance,
+    )  # fmt: skip
+    rows = found.features[plan.backbone]
+    if not np.isfinite(rows).all():
+        raise InputError(f"{path}: {plan.backbone} gives values that are not finite; try --precision float32")
+    if np.abs(rows).max() > np.finfo(plan.dtype).max:
+        raise InputError(f"{path}: values up to {np.abs(rows).max():.3g} do not fit {plan.dtype}; use --dtype float32")
+    return rows.astype(plan.dtype), found.duration_s
+
+
+def _partial(plan: Plan, name: str, sha256: str) -> Path:
+    """What is done of a video so far; of another content or other settings it is another file."""
+    file = plan.file(name)
+    return file.parent / f".{file.stem}-{plan.key[:8]}{sha256[:8]}.partial"
+
+
+def _write(file: Path, rows: np.ndarray) -> None:
+    if file.suffix != ".pt":
+        save_arrays(file, {"features": rows})
+        return
+    import torch
+
+    with replacing(file) as temporary:
+        torch.save(torch.from_numpy(rows), temporary)
+
+
+def extract_all(videos: dict[str, Path], plan: Plan, jobs: int = 1, following: Following | None = None) -> list[Outcome]:
+    """All videos on this machine, `jobs` at a time: they decode side by side and take turns on the networks."""
+    following = following or Following()
+    plan.weights_key  # noqa: B018  (what is missing is said before anything is read)
+    stop, lock = threading.Event(), threading.Lock()
+    loaded: list[Networks] = []
+
+    def networks() -> Networks:
+        with lock:
+            if not loaded:
+                loaded.append(plan.networks())
+        return loaded[0]
+
+    def run(name: str, path: Path) -> Outcome:
+        def advance(done_s: float) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            following.advance(name, done_s)
+
+        following.begin(name, length_of(path, plan.stream))
+        outcome = extract_one(plan, networks, name, path, advance)
+        following.end(outcome)
+        return outcome
+
+    with _said(following.say), ThreadPoolExecutor(jobs) as pool:
+        waiting = iter(videos.items())
+        running: set[Future[Outcome]] = set()
+        outcomes: list[Outcome] = []
+        try:
+            while True:
+                while len(running) < jobs and (item := next(waiting, None)) is not None:
+                    running.add(pool.submit(run, *item))
+                if not running:
+                    break
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                outcomes += [future.result() for future in ended]
+        except BaseException:
+            stop.set()
+            raise
+    order = {name: i for i, name in enumerate(videos)}
+    return sorted(outcomes, key=lambda outcome: order[outcome.name])
+
+
+def length_of(path: Path, stream: int = 0) -> float | None:
+    """Seconds that a video says it has; None where it cannot be told."""
+    from hiero.video.decode import probe
+
+    try:
+        return probe(path, stream).duration_s
+    except (InputError, OSError):
+        return None
+
+
+@contextmanager
+def _said(say: Callable[[str], None]) -> Iterator[None]:
+    """What decoders warn of, a broken tail, as lines at the end."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        say(str(warning.message))

@@ -1,0 +1,59 @@
+"""EgoVLP's visual tower and its words: ViT-B/16 with divided space-time attention, and a projection into 256 dimensions.
+
+The release's file (egovlp.pth) holds `state_dict` with `module.video_model.…`, `module.vid_proj.0.…`, `module.text_model.…`
+(DistilBERT) and `module.txt_proj.1.…`. It was trained on 4 frames; for more, the release fills the temporal embeddings up with
+zeros.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from hiero.states import find_checkpoint, load_strictly, part_of, read_state
+from hiero.video.frames import middle_square, normalise
+from hiero.video.spacetime import Filling, SpaceTimeTransformer, build
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SIZE = 224
+
+
+class EgoVLP(nn.Module):
+    """Windows (B, F, 3, 224, 224), normalised → (B, 256), or (B, 768) without the projection."""
+
+    def __init__(self, video_model: SpaceTimeTransformer, size: int | None) -> None:
+        super().__init__()
+        self.video_model = video_model
+        self.vid_proj = nn.Sequential(nn.Linear(video_model.norm.weight.shape[0], size)) if size else None
+
+    def forward(self, frames: Tensor) -> Tensor:
+        x: Tensor = self.video_model(frames)
+        return x if self.vid_proj is None else self.vid_proj(x)
+
+
+def untrained(*, num_frames: int = 16, project: bool = True) -> EgoVLP:
+    """Of the release's size, with random weights."""
+    return EgoVLP(SpaceTimeTransformer(768, 12, 16, 196, num_frames), 256 if project else None)
+
+
+def load(folder: Path, *, num_frames: int | None = None, project: bool = True, filling: Filling = "zeros") -> EgoVLP:
+    path = find_checkpoint(folder)
+    held = read_state(path)
+
+    def make() -> tuple[EgoVLP, dict[str, Tensor]]:
+        tower, state = build(part_of(held, "video_model."), num_frames, filling)
+        state = {f"video_model.{name}": value for name, value in state.items()}
+        if not project:
+            return EgoVLP(tower, None), state
+        state |= {name: value for name, value in held.items() if name.startswith("vid_proj.")}
+        with torch.device("meta"):
+            return EgoVLP(tower, len(held["vid_proj.0.weight"])), state
+
+    return load_strictly(make, path, "EgoVLP's visual tower")
+
+
+def prepare(frames: Tensor) -> Tensor:
+    """(N, H, W, 3) uint8, decoded to a short side of 256 → (N, 3, 224, 224): the middle square, scaled, normalised."""
+    return normalise(middle_square(frames, SIZE, antialias=False) / 255, MEAN, DEVIATION)

@@ -1,0 +1,187 @@
+"""A vision transformer with divided space-time attention, as Frozen in Time made it: the visual tower of EgoVLP and of LaViLa.
+
+Each block looks first along time (a patch sees itself in all frames), then along space (a patch sees its frame); the class token
+sees everything. Unlike the TimeSformer, what space adds is added to the block's input, not to what time gave:
+
+    y = x + space(norm₁(x + time(norm₃(x)))),   x' = y + MLP(norm₂(y))
+
+Names of parameters are those of the releases, so their weights load as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hiero.errors import InputError
+
+Filling = Literal["zeros", "interpolate", "interpolate-corners"]
+HEAD = 64  # width of an attention head, in both releases
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """CLIP's approximation. May write over its input where no gradient needs it."""
+    if (kernels := own_kernels(x)) is not None:
+        return kernels.quick_gelu_(x)
+    return x * torch.sigmoid(1.702 * x)
+
+
+def own_kernels(x: Tensor) -> Any:
+    """The module with our own CUDA kernels, where they can be used."""
+    if not x.is_cuda:
+        return None
+    try:
+        from hiero.video import kernels
+    except ImportError:  # no Triton here
+        return None
+    return kernels if kernels.usable(x) else None
+
+
+def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    """x + y, and its LayerNorm."""
+    if (kernels := own_kernels(x)) is not None:
+        return kernels.add_norm(x, y, norm)
+    x = x if y is None else x + y
+    return x, norm(x)
+
+
+class DividedAttention(nn.Module):
+    """Attention of (B, 1 + F·N, D) along time or along space; the class token is seen by all and sees all."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = width // HEAD
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, num_frames: int, along: Literal["time", "space"]) -> Tensor:
+        num, length, _ = x.shape
+        qkv = self.qkv(x)
+        if (kernels := own_kernels(qkv)) is not None:
+            out = kernels.divided_attention(qkv, num_frames, self.heads, along == "time")
+            out[:, :1] = self._first(qkv.view(num, length, 3, self.heads, HEAD)).transpose(1, 2).flatten(2)
+            return self.proj(out)
+        qkv = qkv.view(num, length, 3, self.heads, HEAD)
+        patches = qkv[:, 1:].unflatten(1, (num_frames, -1))  # (B, F, N, 3, H, d)
+        if along == "time":
+            patches = patches.transpose(1, 2)  # (B, groups, members, 3, H, d)
+        groups = patches.shape[1]
+        shared = qkv[:, None, :1, 1:].expand(-1, groups, -1, -1, -1, -1)
+        k, v = torch.cat([shared, patches[:, :, :, 1:]], 2).flatten(0, 1).permute(2, 0, 3, 1, 4)
+        q = patches[:, :, :, 0].flatten(0, 1).transpose(1, 2)
+        rest = _attend(q, k, v).transpose(1, 2).unflatten(0, (num, groups))  # (B, groups, members, H, d)
+        if along == "time":
+            rest = rest.transpose(1, 2)
+        return self.proj(torch.cat([self._first(qkv).transpose(1, 2), rest.flatten(1, 2)], 1).flatten(2))
+
+    def _first(self, qkv: Tensor) -> Tensor:
+        """The class token's row: (B, H, 1, d)."""
+        return _attend(*(part.transpose(1, 2) for part in (qkv[:, :1, 0], qkv[:, :, 1], qkv[:, :, 2])))
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+class MLP(nn.Module):
+    def __init__(self, width: int, hidden: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.activation(self.fc1(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, activation: Callable[[Tensor], Tensor], gated: bool = False) -> None:
+        super().__init__()
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width, eps=1e-6) for _ in range(3))
+        self.attn, self.timeattn = DividedAttention(width), DividedAttention(width)
+        self.mlp = MLP(width, 4 * width, activation)
+        self.alpha_timeattn = nn.Parameter(torch.zeros(())) if gated else None
+
+    def forward(self, x: Tensor, num_frames: int) -> Tensor:
+        time = self.timeattn(add_norm(x, None, self.norm3)[1], num_frames, "time")
+        if self.alpha_timeattn is not None:
+            time = torch.tanh(self.alpha_timeattn) * time
+        x, y = add_norm(x, self.attn(add_norm(x, time, self.norm1)[1], num_frames, "space"), self.norm2)
+        return x + self.mlp(y)
+
+
+class PatchEmbed(nn.Module):
+    def __init__(self, width: int, patch: int, bias: bool) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, width, patch, patch, bias=bias)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """(B, F, 3, S, S) → (B, F, N, D). Patches do not overlap, so the convolution is a product, and faster as one."""
+        size = self.proj.kernel_size[0]
+        rows, columns = frames.shape[-2] // size, frames.shape[-1] // size
+        x = frames[..., : rows * size, : columns * size].unflatten(-1, (columns, size)).unflatten(-3, (rows, size))
+        x = x.permute(0, 1, 3, 5, 2, 4, 6).flatten(4).flatten(2, 3)  # (B, F, N, 3·p·p)
+        return F.linear(x, self.proj.weight.flatten(1), self.proj.bias)
+
+
+class SpaceTimeTransformer(nn.Module):
+    """Windows (B, F, 3, S, S), normalised → the class token (B, D).
+
+    clip: LayerNorm before the blocks, QuickGELU and no bias in the patches, as in towers that began as CLIP's.
+    """
+
+    def __init__(
+        self, width: int, depth: int, patch: int, num_patches: int, num_frames: int, clip: bool = False, gated: bool = False
+    ) -> None:
+        super().__init__()
+        self.patch_embed = PatchEmbed(width, patch, bias=not clip)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + num_patches, width))
+        self.temporal_embed = nn.Parameter(torch.zeros(1, num_frames, width))
+        self.ln_pre = nn.LayerNorm(width) if clip else None
+        self.blocks = nn.ModuleList(Block(width, quick_gelu if clip else F.gelu, gated) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        num_frames = frames.shape[1]
+        if num_frames > self.temporal_embed.shape[1]:
+            raise InputError(f"the tower was made for {self.temporal_embed.shape[1]} frames, the window has {num_frames}")
+        x = self.patch_embed(frames)
+        if x.shape[2] != self.pos_embed.shape[1] - 1:
+            raise InputError(
+                f"the tower sees {self.pos_embed.shape[1] - 1} patches, frames of {frames.shape[-1]} pixels have {x.shape[2]}"
+            )
+        x = x + self.pos_embed[:, None, 1:] + self.temporal_embed[:, :num_frames, None]
+        x = torch.cat([(self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1), x.flatten(1, 2)], 1)
+        if self.ln_pre is not None:
+            x = self.ln_pre(x)
+        for block in self.blocks:
+            x = block(x, num_frames)
+        return self.norm(x[:, 0])
+
+
+def build(state: dict[str, Tensor], num_frames: int | None, filling: Filling) -> tuple[SpaceTimeTransformer, dict[str, Tensor]]:
+    """A tower of the sizes that its released state has, for `num_frames`, and the state to load into it."""
+    width, _, patch, _ = state["patch_embed.proj.weight"].shape
+    depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))
+    state = dict(state)
+    state["temporal_embed"] = fill_frames(state["temporal_embed"], num_frames or state["temporal_embed"].shape[1], filling)
+    clip, gated = "ln_pre.weight" in state, "blocks.0.alpha_timeattn" in state
+    num_patches, num_frames = state["pos_embed"].shape[1] - 1, state["temporal_embed"].shape[1]
+    with torch.device("meta"):
+        tower = SpaceTimeTransformer(width, depth, patch, num_patches, num_frames, clip, gated)
+    return tower, state
+
+
+def fill_frames(embedding: Tensor, num_frames: int, filling: Filling) -> Tensor:
+    """Temporal embeddings (1, F, D) for another number of frames: the first of them, or filled up as the release does."""
+    held = embedding.shape[1]
+    if num_frames <= held:
+        return embedding[:, :num_frames].clone()
+    if filling == "zeros":
+        return F.pad(embedding, (0, 0, 0, num_frames - held))
+    size = (num_frames, embedding.shape[2])
+    return F.interpolate(embedding[None], size, mode="bilinear", align_corners=filling == "interpolate-corners")[0]
