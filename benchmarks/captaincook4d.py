@@ -151,7 +151,7 @@ def own(work: Path, models: Path, kinds: list[str], device: str) -> None:
 
 def _reports(work: Path, models: Path, kind: str, part: str, device: str) -> list[Report]:
     out: list[Report] = []
-    for folder in sorted(models.glob(f"{kind}-*")):
+    for folder in sorted(models.glob(f"{kind}-[0-9]*")):
         file = work / "reports" / f"{folder.name}-{part}.json"
         command = [
             "eval", "own", "--features", str(work / "own" / kind), "--annotations", str(work / "own" / "annotations.json"),

@@ -36,7 +36,7 @@ from hiero.states import find_checkpoint
 from hiero.steps.hierarchy import Method, build_hierarchy
 from hiero.steps.order import align_in_order
 from hiero.steps.pieces import STILL, similarity_matrix, unit
-from hiero.steps.spans import candidate_spans, rank_spans
+from hiero.steps.spans import candidate_spans, rank_spans, sum_over
 from hiero.steps.words import ClassEvidence, Evidence, OwnEvidence, fit, name_spans, presence, softmax, steady
 from hiero.text.cache import TextCache
 from hiero.text.minilm import SIZE, encode_minilm
@@ -54,6 +54,7 @@ OBJECTS = 0.7  # weight of what objects a video shows, beside the model's nodes,
 STEADY_S = 5.0  # objects are looked for in stretches of this length
 TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
 CACHE_VERSION = 5
+TOLD = 1.0  # weight of class names beside the model's own space, where steps of many videos are compared
 NO_WORDS = (
     "raw features know no words; use a trained model (--model), or a backbone with words: --backbone clip, egovlp or lavila-l"
 )
@@ -170,13 +171,28 @@ class Engine:
         return self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock, False, Reading())
 
     def _read_features(self, path: Path, clock: Clock | None, cache: bool, reading: Reading) -> Video:
-        if self.backbones == (RAW,):  # clip is for videos; features come with the model that they are for
+        said = read_sidecar(path)
+        if self.backbones == (RAW,) and (said is None or said.backbone != RAW):  # features come with the model that they are for
             return load(backbone="default", device=self.device).read(path, clock=clock, cache=cache, reading=reading)
         config = None if self.folder is None else self.folder.config
-        features = self._features(path, None if config is None else config.input_size, cache)
-        if clock is None and (said := read_sidecar(path)) is not None:
-            clock = said.clock
+        if said is not None:
+            self._check_origin(path, said.backbone)
+            clock = clock or said.clock
+        width = self.backbone.width if self.backbone.num_frames and config is None else None
+        features = self._features(path, width if config is None else config.input_size, cache)
         return self._from_features(path, features, clock, cache, reading)
+
+    def _check_origin(self, path: Path, made_by: str) -> None:
+        """Features of one backbone mean nothing to another, even where they are as wide."""
+        wanted = self.backbone.name
+        if self.folder is not None:
+            wanted = backbone_for(self.folder.config.backbone, self.folder.config.input_size) or made_by
+        elif not self.backbone.words and not self.backbone.num_frames:
+            return  # raw features as they are
+        if made_by != wanted:
+            raise InputError(
+                f"{path}: its features are of {made_by}, {self.name} takes those of {wanted}; see --model and --backbone"
+            )
 
     def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None, cache: bool, reading: Reading) -> Video:
         config = None if self.folder is None else self.folder.config
@@ -324,6 +340,11 @@ class Engine:
             )
         return vectors, self.folder.embed_text(vectors)
 
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Texts (n, D) as `Video.embed_spans` has stretches of video."""
+        vectors, own = self.encode(texts)
+        return np.concatenate([own, vectors], axis=1).astype(np.float32) if self.uses_minilm else own.astype(np.float32)
+
     def _joint_words(self, texts: list[str]) -> np.ndarray:
         """Texts in the space of the pictures, by the backbone's own text tower."""
         if self.backbones == (RAW,):
@@ -434,6 +455,23 @@ class Video:
         alone = self.engine.folder is None or not self.extract.features
         return 1.0 if alone else min(1.0, self.duration_s / TRUSTED_S)
 
+    def embed_spans(self, spans: np.ndarray) -> np.ndarray:
+        """Vectors (N, D) of stretches of nodes [a, b), that `Engine.embed_queries` and each other can be compared with by cosine.
+
+        The model's nodes, and beside them, where texts come from the sentence encoder, what the names of the classes say that
+        classifiers see: Σ p_c (name_c − mean of names).
+        """
+        own = self.nodes - self.nodes.mean(0) if self.engine.folder is None and self.engine.backbones == (RAW,) else self.nodes
+        parts = [_unit_means(own, spans)]
+        if self.engine.uses_minilm:
+            told = np.zeros((len(spans), SIZE))
+            for name, scores in self.extract.features.items():
+                if name in CLASS_NAMES:
+                    names = encode_minilm(class_names(CLASS_NAMES[name])).astype(np.float32)
+                    told += _means(softmax(scores.astype(np.float32)) @ (names - names.mean(0)), spans)
+            parts.append(TOLD * told)
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
     def likely_labels(
         self, level: Sequence[Step], labels: Sequence[str] | None = None, num: int = 5
     ) -> list[list[tuple[str, float]]]:
@@ -462,6 +500,16 @@ class Video:
         begin_s = self.clock.start_s + start * self.clock.spacing_s
         end_s = self.duration_s if end == len(self.nodes) else self.clock.start_s + end * self.clock.spacing_s
         return Match(begin_s, max(end_s, begin_s), float(score))
+
+
+def _means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Mean of (T, D) over each span [a, b)."""
+    return sum_over(rows.T, spans).T / (spans[:, 1] - spans[:, 0])[:, None]
+
+
+def _unit_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    found = _means(rows, spans)
+    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
 
 
 def _read_nodes(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import tempfile
@@ -14,6 +13,15 @@ from typing import Any
 from hiero.errors import InputError
 
 
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+UMASK = _umask()  # asked once: it can only be read by setting it, which threads would see
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside `path`; renamed to it when the block ends well, removed when it does not."""
@@ -23,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes private files
+        temporary.chmod(0o666 & ~UMASK)  # mkstemp makes private files
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -67,14 +75,9 @@ def read_lines(path: Path) -> list[str]:
 
 def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
     """Write a safetensors file whole or not at all; a full disk is an OSError like anywhere else."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    with replacing(path) as temporary:
-        try:
-            save_file({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, temporary, metadata)
-        except SafetensorError as error:
-            raise OSError(errno.EIO, f"could not be written ({error})", str(path)) from error
+    write_bytes(path, save({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, metadata))
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
@@ -90,14 +93,9 @@ def load_tensors(path: Path) -> dict[str, Any]:
 
 def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """`save_tensors` for numpy arrays, without torch."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    with replacing(path) as temporary:
-        try:
-            save_file({name: value.copy(order="C") for name, value in arrays.items()}, temporary)
-        except SafetensorError as error:
-            raise OSError(errno.EIO, f"could not be written ({error})", str(path)) from error
+    write_bytes(path, save({name: value.copy(order="C") for name, value in arrays.items()}))
 
 
 def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
@@ -114,9 +112,3 @@ def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
         return {name: value.float().numpy() for name, value in read("pt").items()}
     except SafetensorError as error:
         raise InputError(f"{path}: damaged or cut short ({error})") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

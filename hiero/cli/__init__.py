@@ -7,7 +7,7 @@ import sys
 from cyclopts import App
 
 import hiero
-from hiero.cli import evaluate, extract, figures, heads, models, tables, videos, weights
+from hiero.cli import corpus, evaluate, extract, figures, heads, models, serve, tables, videos, weights
 from hiero.cli.console import say
 from hiero.errors import InputError
 
@@ -20,6 +20,7 @@ app = App(
 )
 for command in (
     videos.steps, videos.ask, videos.label,
+    corpus.index, corpus.search, corpus.app, serve.serve,
     evaluate.app, tables.table, figures.app, heads.app,
     models.train, models.pack, models.embed, models.import_checkpoint,
     models.bench_app, extract.extract, extract.backbones, weights.weights_app,
@@ -30,7 +31,7 @@ for command in (
 def main() -> None:
     """Run the command line; a user's mistake is one clear line and exit code 2, an interruption 130."""
     try:
-        app()
+        app(extract.with_address(sys.argv[1:]))
     except InputError as error:
         say(f"hiero: {error}")
         sys.exit(2)

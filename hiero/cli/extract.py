@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ def extract(
 
     `hiero extract ego4d/full_scale/ -o features/ --backbone omnivore-l --window 32 --format pt -j 4`
 
-    `hiero extract ego4d/full_scale/ -o features/ --backbone lavila-l --ray --address auto --workers 8`
+    `hiero extract ego4d/full_scale/ -o features/ --backbone lavila-l --workers 8 --ray auto`
 
     Parameters
     ----------
@@ -75,9 +76,9 @@ def extract(
     jobs
         Videos at a time; more than one pays on a GPU, where decoding is the limit.
     ray
-        Run on a Ray cluster: a local one, or that of `--address`.
+        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there (`auto` on one of its machines).
     address
-        The cluster's address, or `auto` on one of its machines; means `--ray`.
+        The same as the address after `--ray`.
     workers
         Processes of the cluster that hold the network; by default one a GPU, or one for two CPUs.
     device
@@ -123,6 +124,15 @@ def extract(
     _report(outcomes, out, json_)
     if any(outcome.status == "failed" for outcome in outcomes):
         sys.exit(1)
+
+
+def with_address(tokens: list[str]) -> list[str]:
+    """`--ray ADDRESS` as `--ray --address ADDRESS`: what follows --ray is an address if it looks like one and is no file."""
+    for place, token in enumerate(tokens[:-1]):
+        after = tokens[place + 1]
+        if token == "--ray" and re.fullmatch(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+", after) and not Path(after).exists():
+            return [*tokens[: place + 1], "--address", *tokens[place + 1 :]]
+    return tokens
 
 
 def _report(outcomes: list[Any], out: Path, as_json: bool) -> None:

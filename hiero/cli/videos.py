@@ -19,7 +19,7 @@ from hiero.errors import InputError
 from hiero.files import read_lines
 
 if TYPE_CHECKING:
-    from hiero.engine import Video
+    from hiero.engine import Engine, Video
     from hiero.records import Answer, Hierarchy, Step
 
 
@@ -61,10 +61,9 @@ class Source:
     threads: int | None = None
     cache: bool = True
 
-    def read(self, path: Path) -> Video:
-        """Read with bars on standard error; a broken tail is said, and what could be read is used."""
+    def engine(self) -> Engine:
+        """The engine that these options name."""
         from hiero.engine import load
-        from hiero.records import Clock
 
         if self.threads is not None:
             if self.threads < 1:
@@ -74,15 +73,22 @@ class Source:
             torch.set_num_threads(self.threads)
         if self.hz is not None and not self.hz > 0:
             raise InputError(f"--hz must be positive, got {self.hz}")
-        engine = load(
+        found = load(
             self.model,
             backbone=self.backbone,
             device=self.device,
             precision=self.precision,
             batch_size=self.batch_size,
         )
-        if self.backbone == "auto" and engine.folder is None and engine.backbone.words:
-            say(f"backbone: {', '.join(engine.backbones)}, which is here; --backbone default for I3D and the shipped model")
+        if self.backbone == "auto" and found.folder is None and found.backbone.words:
+            say(f"backbone: {', '.join(found.backbones)}, which is here; --backbone default for I3D and the shipped model")
+        return found
+
+    def read(self, path: Path, engine: Engine | None = None) -> Video:
+        """Read with bars on standard error; a broken tail is said, and what could be read is used."""
+        from hiero.records import Clock
+
+        engine = engine or self.engine()
         with warnings.catch_warnings(record=True) as caught, _reading() as reading:
             warnings.simplefilter("always", UserWarning)
             clock = None if self.hz is None else Clock(self.hz, 1.0)

@@ -7,18 +7,24 @@ to others, which find what was written of them. A result is a file that appears 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hiero.data.collection import Following, Outcome, Plan, extract_one, length_of
 from hiero.errors import InputError
+from hiero.video.backbones import fetch_weights
 
 TRIES = 3
 POLL_S = 0.5
+PLACED_S = 120.0
 
 
 class Worker:
@@ -27,16 +33,25 @@ class Worker:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.plan = Plan(**{**settings, "out": Path(settings["out"]), "weights": settings["weights"] and Path(settings["weights"])})
         self.moments: dict[str, float] = {}
+        self.lock = threading.Lock()
+        self.loaded: list[Any] = []
 
-    @cached_property
     def networks(self) -> Any:
-        return self.plan.networks()
+        """Loaded once, however many videos are in hand."""
+        with self.lock:
+            if not self.loaded:
+                if self.plan.threads:
+                    import torch
+
+                    torch.set_num_threads(self.plan.threads)
+                self.loaded.append(self.plan.networks())
+        return self.loaded[0]
 
     def extract(self, name: str, path: str) -> dict[str, Any]:
         def advance(done_s: float) -> None:
             self.moments[name] = done_s
 
-        outcome = extract_one(self.plan, lambda: self.networks, name, Path(path), advance)
+        outcome = extract_one(self.plan, self.networks, name, Path(path), advance)
         self.moments.pop(name, None)
         return outcome.to_dict()
 
@@ -50,25 +65,56 @@ class Worker:
 
 @dataclass
 class _Crew:
-    """Actors and what each has in hand."""
+    """Actors and what each has in hand. One that was not placed yet gets nothing."""
 
-    make: Any
+    ray: Any
+    make: Callable[[], Any]
     places: int
-    actors: list[Any]
+    actors: list[Any] = field(default_factory=list)
+    ready: set[int] = field(default_factory=set)
+    pings: dict[Any, Any] = field(default_factory=dict)
     hands: dict[Any, tuple[str, Any]] = field(default_factory=dict)
     """future → (video, actor)"""
+    alone: set[str] = field(default_factory=set)
+    """Videos of lost workers that had several: each goes alone, to see which it was."""
 
-    def free(self) -> Any | None:
-        """An actor with a free place, the least busy first."""
-        busy = [sum(1 for _, other in self.hands.values() if other is actor) for actor in self.actors]
-        least = min(range(len(busy)), key=busy.__getitem__)
-        return self.actors[least] if busy[least] < self.places else None
+    def hire(self) -> None:
+        actor = self.make()
+        self.actors.append(actor)
+        self.pings[actor.process.remote()] = actor
+
+    def look(self) -> None:
+        """Who is there now."""
+        answered, _ = self.ray.wait(list(self.pings), num_returns=len(self.pings), timeout=0) if self.pings else ([], [])
+        for ping in answered:
+            actor = self.pings.pop(ping)
+            try:
+                self.ray.get(ping)
+                self.ready.add(id(actor))
+            except self.ray.exceptions.RayError:
+                self.replace(actor)
+
+    def free(self, name: str) -> Any | None:
+        """An actor for a video, the least busy first."""
+        held = {id(actor): [n for n, other in self.hands.values() if other is actor] for actor in self.actors}
+        able = [
+            actor
+            for actor in self.actors
+            if id(actor) in self.ready
+            and len(held[id(actor)]) < (1 if name in self.alone else self.places)
+            and not self.alone.intersection(held[id(actor)])
+        ]
+        return min(able, key=lambda actor: len(held[id(actor)]), default=None)
 
     def replace(self, actor: Any) -> list[str]:
         """A new actor in place of a lost one; → the videos that it had."""
         lost = [name for name, other in self.hands.values() if other is actor]
         self.hands = {future: (name, other) for future, (name, other) in self.hands.items() if other is not actor}
-        self.actors[self.actors.index(actor)] = self.make()
+        self.actors.remove(actor)
+        self.ready.discard(id(actor))
+        with suppress(Exception):
+            self.ray.kill(actor)  # it may only have been out of reach: two must not write the same
+        self.hire()
         return lost
 
 
@@ -91,7 +137,7 @@ def extract_on_cluster(
     except ImportError:
         raise InputError("--ray needs Ray; run: pip install 'hiero[ray]'") from None
     following = following or Following()
-    plan.weights_key  # noqa: B018  (what is missing is said before anything is started)
+    plan.prepare()
     _check_address(address)
     try:
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
@@ -116,29 +162,58 @@ def _check_address(address: str | None) -> None:
 def _run(ray: Any, videos: dict[str, Path], plan: Plan, workers: int | None, jobs: int, following: Following) -> list[Outcome]:
     there = ray.cluster_resources()
     gpus = int(there.get("GPU", 0)) if plan.device in ("auto", "cuda") else 0
-    num = workers or gpus or max(1, int(there.get("CPU", 1)) // 2)
-    num = min(num, len(videos))
-    needs = {"num_gpus": min(1.0, gpus / num)} if gpus else {"num_cpus": max(0.01, there.get("CPU", 1) / num / 2)}
+    cpus = max(1, int(there.get("CPU", 1)))
+    num = min(workers or gpus or max(1, cpus // 2), len(videos), 64 * gpus if gpus else cpus)
+    needs = {"num_gpus": 1 / math.ceil(num / gpus)} if gpus else {"num_cpus": 1}  # so that they fit, GPU by GPU
+    folder = plan.weights or (fetch_weights(plan.about) if plan.about.num_frames else None)
     settings = plan.to_dict() | {
-        "out": str(plan.out.resolve()), "weights": plan.weights and str(plan.weights.resolve()),
+        "out": str(plan.out.resolve()), "weights": None if folder is None else str(folder.resolve()),
         "device": "cuda" if gpus else "cpu",
     }  # fmt: skip
     kind = ray.remote(Worker).options(max_concurrency=jobs + 2, **needs)
-    crew = _Crew(lambda: kind.remote(settings), jobs, [kind.remote(settings) for _ in range(num)])
-    waiting, tries = list(reversed(videos)), dict.fromkeys(videos, 0)
+    crew = _Crew(ray, lambda: kind.remote(settings), jobs)
+    for _ in range(num):
+        crew.hire()
+    waiting, tries = list(videos), dict.fromkeys(videos, 0)
     outcomes: dict[str, Outcome] = {}
+    begun, seen = set(), time.monotonic()
 
     def finish(outcome: Outcome) -> None:
         outcomes[outcome.name] = outcome
+        crew.alone.discard(outcome.name)
         following.end(outcome)
 
+    def lost(actor: Any) -> None:
+        """A worker is gone: its videos go to others; one that was alone with it has lost a try."""
+        names = crew.replace(actor)
+        for name in names:
+            tries[name] += len(names) == 1
+            crew.alone.add(name)
+            if tries[name] < TRIES:
+                following.say(f"a worker was lost; {name} goes to another")
+                waiting.insert(0, name)
+            else:
+                finish(Outcome(name, "failed", f"{videos[name]}: {TRIES} workers were lost over it (out of memory?)"))
+
     while len(outcomes) < len(videos):
-        while waiting and (actor := crew.free()) is not None:
-            name = waiting.pop()
-            if not tries[name]:
+        crew.look()
+        for name in list(waiting):
+            if (actor := crew.free(name)) is None:
+                continue
+            waiting.remove(name)
+            if name not in begun:
+                begun.add(name)
                 following.begin(name, length_of(videos[name], plan.stream))
-            tries[name] += 1
             crew.hands[actor.extract.remote(name, str(videos[name]))] = (name, actor)
+        if crew.ready:
+            seen = time.monotonic()
+        elif time.monotonic() - seen > PLACED_S:
+            raise InputError(
+                f"no worker could be placed in {PLACED_S:.0f} s; the cluster is busy, or has no {' '.join(needs)} free"
+            )
+        if not crew.hands:
+            time.sleep(POLL_S)
+            continue
         ended, _ = ray.wait(list(crew.hands), timeout=POLL_S)
         for future in ended:
             if future not in crew.hands:  # of an actor that was replaced meanwhile
@@ -146,15 +221,10 @@ def _run(ray: Any, videos: dict[str, Path], plan: Plan, workers: int | None, job
             name, actor = crew.hands[future]
             try:
                 found = Outcome(**ray.get(future))
-            except ray.exceptions.RayActorError:
-                for lost in crew.replace(actor):
-                    if tries[lost] < TRIES:
-                        following.say(f"a worker was lost; {lost} goes to another (attempt {tries[lost] + 1} of {TRIES})")
-                        waiting.append(lost)
-                    else:
-                        finish(Outcome(lost, "failed", f"{videos[lost]}: {TRIES} workers were lost over it (out of memory?)"))
-            except ray.exceptions.RayTaskError as error:
+            except ray.exceptions.RayTaskError as error:  # of the command, or of a disk: it would be the same for all
                 raise error.as_instanceof_cause() from None
+            except ray.exceptions.RayError:
+                lost(actor)
             else:
                 del crew.hands[future]
                 finish(found)

@@ -1,7 +1,7 @@
 """Features of many videos: one file each, with a sidecar that says where its rows come from and when they are.
 
-    OUT/NAME.safetensors    (or .pt)  the rows
-    OUT/NAME.json           the sidecar, written last: a video without it is not done
+    OUT/NAME.safetensors         (or .pt)  the rows
+    OUT/NAME.safetensors.json    the sidecar, written last: a video without it is not done
 
 What is done is kept: a video is read again only when its content, the weights or the settings have changed. What was begun goes
 on. A video that cannot be read is reported and does not stop the others.
@@ -10,7 +10,9 @@ on. A video that cannot be read is reported and does not stop the others.
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
+import io
 import json
 import threading
 import time
@@ -26,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hiero.cache import content_key
-from hiero.data.features import Sidecar, read_array, read_sidecar, sidecar_of
+from hiero.data.features import SUFFIXES, Sidecar, read_array, read_sidecar, sidecar_of
 from hiero.devices import choose_device
 from hiero.errors import InputError
-from hiero.files import replacing, save_arrays, write_text
+from hiero.files import save_arrays, write_bytes, write_text
 from hiero.records import Clock
 from hiero.states import find_checkpoint
 from hiero.video.backbones import FPS, STRIDE, Backbone, Precision, fetch_weights, find_backbone
@@ -73,6 +75,10 @@ class Plan:
             raise InputError("--clock frames is for towers for video, which step by 16 frames; --spacing goes with --clock seconds")
         if self.window is not None and (not tower or self.window < STRIDE or self.window % STRIDE):
             raise InputError(f"--window is a multiple of {STRIDE} frames, for towers for video; got {self.window}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputError(f"--batch-size is at least 1, got {self.batch_size}")
+        if self.weights is not None and not tower:
+            raise InputError(f"--weights is for towers for video; {self.backbone} takes what hiero weights get brings")
 
     @property
     def about(self) -> Backbone:
@@ -99,16 +105,8 @@ class Plan:
     @cached_property
     def key(self) -> str:
         """Names all that the rows depend on, but for the video."""
-        about = [
-            self.backbone,
-            self.weights_key,
-            self.clock,
-            self.spacing_s,
-            self.overlap,
-            self.takes_frames,
-            self.dtype,
-            self.stream,
-        ]
+        clock = [self.clock, self.spacing_s, self.overlap, self.takes_frames]
+        about = [self.backbone, self.weights_key, *clock, self.dtype, self.precision, self.stream]
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
     def file(self, name: str) -> Path:
@@ -131,7 +129,15 @@ class Plan:
         from hiero.video.extract import Networks
 
         device = choose_device(self.device)
-        return Networks.load([self.backbone], device, self.precision, self.num_frames, self.weights)
+        return Networks.load([self.backbone], device, self.precision, self.num_frames, self.weights, self.overlap)
+
+    def prepare(self) -> None:
+        """What is wrong with the command is said before any video is touched."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.out}: cannot be made a folder ({error.strerror})") from error
+        self.weights_key  # noqa: B018
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -164,22 +170,33 @@ class Following:
 
 def find_videos(paths: Iterable[Path]) -> dict[str, Path]:
     """Videos by name: files by theirs, those in folders by their path inside. Two of one name are an error."""
+    return _by_name(paths, VIDEOS, "videos")
+
+
+def find_files(paths: Iterable[Path]) -> dict[str, Path]:
+    """Videos and feature files by name, as `find_videos`."""
+    return _by_name(paths, (*VIDEOS, *SUFFIXES), "videos or feature files")
+
+
+def _by_name(paths: Iterable[Path], suffixes: tuple[str, ...], what: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in paths:
         if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix.lower() in VIDEOS and file.is_file())
+            files = sorted(
+                file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.name[0] != "." and file.is_file()
+            )
             if not files:
-                raise InputError(f"{path}: no videos in this folder (looked for {', '.join(VIDEOS)})")
+                raise InputError(f"{path}: no {what} in this folder (looked for {', '.join(suffixes)})")
             named = {file.relative_to(path).with_suffix("").as_posix(): file for file in files}
             if len(named) < len(files):
-                raise InputError(f"{path}: two videos differ only in their suffix; keep one, or give them one by one")
+                raise InputError(f"{path}: two files differ only in their suffix; keep one, or give them one by one")
         else:
             named = {path.stem: path}
         for name, file in named.items():
             if found.setdefault(name, file).resolve() != file.resolve():
-                raise InputError(f"{found[name]} and {file} would both be written to {name}; rename one, or run them apart")
+                raise InputError(f"{found[name]} and {file} would both be named {name}; rename one, or run them apart")
     if not found:
-        raise InputError("give at least one video or folder of videos")
+        raise InputError(f"give at least one file or folder of {what}")
     return found
 
 
@@ -187,7 +204,7 @@ def is_done(plan: Plan, name: str, sha256: str) -> Sidecar | None:
     """The sidecar of a video that needs no reading: same content, weights and settings, and its file is whole."""
     file = plan.file(name)
     said = read_sidecar(file)
-    if said is None or not file.is_file() or said.sha256 != sha256 or said.weights != plan.key:
+    if said is None or not file.is_file() or said.sha256 != sha256 or said.settings != plan.key:
         return None
     try:
         return said if len(read_array(file, said.width)) == said.num_segments else None
@@ -206,26 +223,49 @@ def extract_one(
         sha256 = content_key(path)
         if (said := is_done(plan, name, sha256)) is not None:
             return Outcome(name, "kept", "", said.num_segments, said.duration_s)
+        if plan.file(name).exists() and not sidecar_of(plan.file(name)).exists():
+            raise InputError(f"{plan.file(name)}: is there, and hiero extract did not write it; remove it, or choose another -o")
         clock = plan.rate(path)
-        rows, duration_s = _read(plan, networks(), name, path, clock, sha256, advance)
-        num_frames = plan.takes_frames or 0
-        window = plan.overlap * STRIDE if plan.about.num_frames else 2.0
-        said = Sidecar(
-            plan.backbone, plan.key, rows.shape[1], clock.fps, clock.stride, window, num_frames, str(rows.dtype), len(rows),
-            duration_s, path.name, sha256,
-        )  # fmt: skip
-        file = plan.file(name)
-        sidecar_of(file).unlink(missing_ok=True)  # from here on until the end the video is not done
-        _write(file, rows)
-        write_text(sidecar_of(file), json.dumps(said.to_dict(), indent=1) + "\n")
-        _partial(plan, name, sha256).unlink(missing_ok=True)
-    except InputError as error:
-        return Outcome(name, "failed", str(error), spent_s=time.monotonic() - begin)
-    except OSError as error:
-        if error.errno in FULL:
+    except (InputError, OSError) as error:
+        return Outcome(name, "failed", _reason(path, error), spent_s=time.monotonic() - begin)
+    loaded = networks()  # what is wrong with them is not the video's fault
+    try:
+        rows, duration_s = _read(plan, loaded, name, path, clock, sha256, advance)
+        _write(plan, name, path, clock, rows, duration_s, sha256)
+    except Exception as error:  # whatever it is, the other videos go on
+        if isinstance(error, OSError) and error.errno in FULL:
             raise
-        return Outcome(name, "failed", f"{path}: {error.strerror or error}", spent_s=time.monotonic() - begin)
+        return Outcome(name, "failed", _reason(path, error), spent_s=time.monotonic() - begin)
     return Outcome(name, "done", "", len(rows), duration_s, time.monotonic() - begin)
+
+
+def _reason(path: Path, error: Exception) -> str:
+    if isinstance(error, InputError):
+        return str(error) if str(path) in str(error) else f"{path}: {error}"
+    if isinstance(error, OSError):
+        return f"{error.filename or path}: {error.strerror or error}"
+    return f"{path}: {type(error).__name__}: {error}"
+
+
+def _write(plan: Plan, name: str, path: Path, clock: Clock, rows: np.ndarray, duration_s: float, sha256: str) -> None:
+    """The rows, then the sidecar; then what was kept for an interruption is not needed any more."""
+    file = plan.file(name)
+    window = (plan.overlap if plan.about.num_frames else 2) * clock.stride
+    said = Sidecar(
+        plan.backbone, plan.weights_key, plan.key, rows.shape[1], clock.fps, clock.stride, window, plan.takes_frames or 0,
+        str(rows.dtype), len(rows), duration_s, path.name, sha256,
+    )  # fmt: skip
+    if file.suffix == ".pt":
+        import torch
+
+        content = io.BytesIO()
+        torch.save(torch.from_numpy(rows), content)
+        write_bytes(file, content.getvalue())
+    else:
+        save_arrays(file, {"features": rows})
+    write_text(sidecar_of(file), json.dumps(said.to_dict(), indent=1) + "\n")
+    for old in file.parent.glob(f".{glob.escape(file.stem)}-*.partial"):
+        old.unlink(missing_ok=True)
 
 
 def _read(
@@ -241,6 +281,7 @@ def _read(
     )  # fmt: skip
     rows = found.features[plan.backbone]
     if not np.isfinite(rows).all():
+        partial.unlink(missing_ok=True)  # it holds such rows too
         raise InputError(f"{path}: {plan.backbone} gives values that are not finite; try --precision float32")
     if np.abs(rows).max() > np.finfo(plan.dtype).max:
         raise InputError(f"{path}: values up to {np.abs(rows).max():.3g} do not fit {plan.dtype}; use --dtype float32")
@@ -253,20 +294,11 @@ def _partial(plan: Plan, name: str, sha256: str) -> Path:
     return file.parent / f".{file.stem}-{plan.key[:8]}{sha256[:8]}.partial"
 
 
-def _write(file: Path, rows: np.ndarray) -> None:
-    if file.suffix != ".pt":
-        save_arrays(file, {"features": rows})
-        return
-    import torch
-
-    with replacing(file) as temporary:
-        torch.save(torch.from_numpy(rows), temporary)
-
-
 def extract_all(videos: dict[str, Path], plan: Plan, jobs: int = 1, following: Following | None = None) -> list[Outcome]:
     """All videos on this machine, `jobs` at a time: they decode side by side and take turns on the networks."""
     following = following or Following()
-    plan.weights_key  # noqa: B018  (what is missing is said before anything is read)
+    plan.prepare()
+    choose_device(plan.device)
     stop, lock = threading.Event(), threading.Lock()
     loaded: list[Networks] = []
 

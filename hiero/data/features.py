@@ -24,11 +24,13 @@ SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What `hiero extract` says beside a feature file, NAME.json: where the rows come from, and when each of them is."""
+    """What `hiero extract` says beside a feature file, in FILE.json: where the rows come from, and when each of them is."""
 
     backbone: str
     weights: str
     """Names the weights by their content."""
+    settings: str
+    """Names all that the rows depend on, but for the video."""
     width: int
     fps: float
     stride: float
@@ -53,7 +55,7 @@ class Sidecar:
 
 def sidecar_of(path: Path) -> Path:
     """Where the sidecar of a feature file is."""
-    return path.with_suffix(".json")
+    return path.with_name(path.name + ".json")
 
 
 def read_sidecar(path: Path) -> Sidecar | None:

@@ -138,6 +138,4 @@ def load_backbone(
     import torch
 
     module = backbone.load(folder or fetch_weights(backbone), num_frames).eval()
-    if device.type == "cuda" and backbone.num_frames and precision == torch.float16:
-        precision = torch.bfloat16  # transformers were trained in it or wider; float16 would overflow in some
     return module.to(device, precision if backbone.half or device.type == "cuda" else torch.float32)

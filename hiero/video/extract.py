@@ -55,8 +55,12 @@ class Networks:
         precision: Precision = "auto",
         num_frames: int | None = None,
         folder: Path | None = None,
+        overlap: int = 1,
     ) -> Networks:
-        """num_frames: that a tower looks at in a segment, where not its own. folder: weights in place of the fetched ones."""
+        """num_frames: that a tower looks at in a segment, where not its own; overlap: segments of its windows.
+
+        folder: weights in place of the fetched ones.
+        """
         chosen = [find_backbone(name) for name in names]
         if any(backbone.num_frames for backbone in chosen) and len(chosen) > 1:
             raise InputError(f"{', '.join(names)}: a tower for video reads alone")
@@ -64,9 +68,11 @@ class Networks:
         if num_frames is not None and (num_frames < 1 or not tower):
             raise InputError(f"frames of a segment: at least 1, and only of towers for video, got {num_frames} for {names[0]}")
         device = torch.device(device)
-        kind = choose_precision(device) if precision == "auto" else getattr(torch, precision)
-        modules = [load_backbone(backbone, device, kind, num_frames, folder) for backbone in chosen]
         frames = (num_frames or chosen[0].num_frames) if tower else NUM_FRAMES
+        if tower and device.type != "cuda" and precision in ("float16", "bfloat16"):
+            raise InputError(f"towers run in float32 on {device.type}; leave --precision out")
+        kind = choose_precision(device, tower) if precision == "auto" else getattr(torch, precision)
+        modules = [load_backbone(backbone, device, kind, overlap * frames if tower else None, folder) for backbone in chosen]
         return cls(chosen, modules, device, frames, 1 if tower else 2)
 
     def run(self, batch: list[Segment]) -> list[Tensor]:
@@ -112,7 +118,8 @@ def extract(
     saved = time.monotonic()
     with _ahead(_batches(_overlapping(windows, overlap), done.num_windows, size)) as batches:
         for batch in batches:
-            if not batch:  # done in an earlier run
+            if batch[-1].index < done.num_windows:  # done in an earlier run
+                progress(batch[-1].end_s)
                 continue
             for backbone, rows in zip(chosen, networks.run(batch), strict=True):
                 done.rows[backbone.name].append(rows)
@@ -157,11 +164,14 @@ def _rows_per_segment(rows: Tensor, num: int, per_frame: bool) -> Tensor:
     return torch.lerp(rows[low], rows[(low + 1).clamp_max(len(rows) - 1)], (place - low)[:, None])
 
 
-def choose_precision(device: torch.device) -> torch.dtype:
-    """Half precision on GPUs, and on CPUs that are clearly faster with it: measured, because neither name nor flag says so."""
+def choose_precision(device: torch.device, tower: bool = False) -> torch.dtype:
+    """Half precision on GPUs, and on CPUs that are clearly faster with it: measured, because neither name nor flag says so.
+
+    Towers take bfloat16 on a GPU, which does not overflow, and float32 elsewhere.
+    """
     if device.type == "cuda":
-        return torch.float16
-    if device.type != "cpu":
+        return torch.bfloat16 if tower else torch.float16
+    if tower or device.type != "cpu":
         return torch.float32
     spent = {}
     for dtype in (torch.float32, torch.float16):
@@ -261,7 +271,7 @@ def _batches(windows: Iterator[Segment], skip: int, size: int) -> Iterator[list[
     batch: list[Segment] = []
     for window in windows:
         if window.index < skip:
-            yield []
+            yield [window]
             continue
         batch.append(window)
         if len(batch) == size:

@@ -258,7 +258,7 @@ def load(folder: Path, size: Literal["B", "L"] | None = None) -> Omnivore:
     state = part_of(read_state(path), "trunk.")
     state = {name: value for name, value in state.items() if not name.startswith(UNUSED) and not name.endswith(DERIVED)}
     trunk = load_strictly(lambda: (build(state), state), path, "Omnivore's trunk for video")
-    if size is not None and len(trunk.norm.weight) > 8 * SIZES[size][0]:
+    if size is not None and len(trunk.norm.weight) != 8 * SIZES[size][0]:
         raise InputError(f"{path}: its features are {len(trunk.norm.weight)} wide, those of Swin-{size} {8 * SIZES[size][0]}")
     return trunk
 

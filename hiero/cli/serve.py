@@ -1,0 +1,109 @@
+"""hiero serve: the page and its API."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from hiero.cli.console import say
+from hiero.cli.videos import DEFAULTS, Source
+from hiero.errors import InputError
+
+
+def serve(
+    *what: str,
+    host: str = "127.0.0.1",
+    port: Annotated[int, Parameter(alias="-p")] = 8400,
+    compare: Annotated[list[str] | None, Parameter(negative="")] = None,
+    truth: Path | None = None,
+    token: str | None = None,
+    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
+    upload: Path | None = None,
+    upload_limit: int = 2000,
+    open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
+    source: Source = DEFAULTS,
+) -> None:
+    """Open a page where videos can be browsed by their steps and searched in words.
+
+    Only this machine can reach it, unless you choose another `--host`; then a token is needed, which is printed with the address.
+
+    **Examples**
+
+    `hiero serve kitchen.mp4`
+
+    `hiero serve corpus/ --open`
+
+    `hiero serve videos/ --compare models/mine --truth steps.json`
+
+    Parameters
+    ----------
+    what
+        Videos, feature files, folders of them, or a corpus made by `hiero index`.
+    host
+        Where to listen; 0.0.0.0 for all networks.
+    port
+        Its number; 0 takes a free one.
+    compare
+        Another model whose steps are shown as extra rows; may be repeated.
+    truth
+        Annotations as `hiero eval own` takes them; shown as an extra row.
+    token
+        What others must know; made up where the server is not for this machine alone.
+    allow_host
+        A name that this server may be reached by, such as its name in your network; may be repeated.
+    upload
+        A folder for videos that are uploaded through the page; without it there are no uploads.
+    upload_limit
+        Megabytes of an upload at most.
+    open_
+        Open the page in a browser.
+    """
+    try:
+        import uvicorn
+
+        from hiero.serve.app import Uploads, create_app
+    except ImportError as error:
+        raise InputError(f"the server needs {error.name}; run: pip install 'hiero[serve]'") from None
+    from dataclasses import replace
+
+    from hiero.serve.guard import is_loopback, new_token
+    from hiero.serve.library import open_library
+
+    if not what and upload is None:
+        raise InputError("say what to show: hiero serve VIDEO…, a folder, or a corpus")
+    engines = {name: replace(source, model=name).engine() for name in dict.fromkeys([_model(what, source), *(compare or [])])}
+    library = open_library(list(what), engines, truth, say)
+    library.cache = source.cache
+    if upload is not None:
+        upload.mkdir(parents=True, exist_ok=True)
+    if not is_loopback(host):
+        token = token or new_token()
+    names = {"localhost", "127.0.0.1", "::1", host.lower(), *(name.lower() for name in allow_host or [])}
+    app = create_app(library, hosts=names, token=token, uploads=Uploads(upload, upload_limit * 2**20))
+    listener = uvicorn.Config(
+        app, host, port, log_level="warning", access_log=False, timeout_keep_alive=20, limit_concurrency=512,
+        h11_max_incomplete_event_size=65536, server_header=False,
+    )  # fmt: skip
+    server = uvicorn.Server(listener)
+    socket = listener.bind_socket()
+    shown = "localhost" if host in ("0.0.0.0", "::") else host
+    address = f"http://{shown}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    print(f"{len(library.entries)} videos: {address}", flush=True)
+    if open_:
+        webbrowser.open(address)
+    server.run(sockets=[socket])
+
+
+def _model(what: tuple[str, ...], source: Source) -> str:
+    """The model that a corpus was made with, where none is named."""
+    from hiero.corpus.index import Corpus
+
+    for item in what:
+        if source.model == DEFAULTS.model and (Path(item) / "steps.lance").is_dir():
+            models = {about.model for about in Corpus(item).videos()}
+            if len(models) == 1:
+                return models.pop()
+    return source.model

@@ -1,0 +1,1 @@
+"""A collection of videos as one searchable table of steps."""

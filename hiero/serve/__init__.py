@@ -1,0 +1,1 @@
+"""A server and a page to look at videos: browse steps, search in words, edit, export."""

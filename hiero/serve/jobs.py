@@ -1,0 +1,145 @@
+"""Long work with progress: one at a time, in order, in a thread; watched by any number of clients."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hiero.engine import Reading
+from hiero.errors import InputError
+
+MAX_WAITING = 64
+KEPT = 200  # jobs that ended
+
+
+class Cancelled(Exception):  # noqa: N818
+    pass
+
+
+@dataclass
+class Job:
+    id: str
+    video: str
+    state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
+    done_s: float = 0.0
+    duration_s: float | None = None
+    message: str = ""
+    version: int = 0
+    cancel: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("done", "failed", "cancelled")
+
+    def update(self, **changes: Any) -> None:
+        with self.changed:
+            for name, value in changes.items():
+                setattr(self, name, value)
+            self.version += 1
+            self.changed.notify_all()
+
+    def wait(self, version: int, timeout_s: float) -> int:
+        """Until something is newer than `version`, or time is over."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.version > version, timeout_s)
+            return self.version
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id, "video": self.video, "state": self.state, "done_s": round(self.done_s, 1),
+            "duration_s": self.duration_s, "message": self.message,
+        }  # fmt: skip
+
+
+class Jobs:
+    """Runs `work(video, reading)` for each job."""
+
+    def __init__(self, work: Callable[[str, Reading], None]) -> None:
+        self.work = work
+        self.jobs: dict[str, Job] = {}
+        self.waiting: queue.Queue[Job | None] = queue.Queue()
+        self.numbers = itertools.count(1)
+        self.lock = threading.Lock()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def start(self, video: str) -> Job:
+        """A job for a video; the one that is under way for it already, if there is one."""
+        with self.lock:
+            for job in self.jobs.values():
+                if job.video == video and not job.ended:
+                    return job
+            if sum(not job.ended for job in self.jobs.values()) >= MAX_WAITING:
+                raise InputError("too many jobs are waiting; try again later")
+            ended = [job.id for job in self.jobs.values() if job.ended]
+            for id in ended[:-KEPT]:
+                del self.jobs[id]
+            job = Job(str(next(self.numbers)), video)
+            self.jobs[job.id] = job
+        self.waiting.put(job)
+        return job
+
+    def find(self, id: str) -> Job:
+        try:
+            return self.jobs[id]
+        except KeyError:
+            raise LookupError(f"no job {id}") from None
+
+    def cancel(self, id: str) -> Job:
+        job = self.find(id)
+        job.cancel = True
+        if job.state == "waiting":
+            job.update(state="cancelled")
+        return job
+
+    def close(self) -> None:
+        for job in list(self.jobs.values()):
+            job.cancel = True
+        self.waiting.put(None)
+
+    def _run(self) -> None:
+        while (job := self.waiting.get()) is not None:
+            if job.cancel:
+                continue
+            job.update(state="running")
+            last = [0.0]
+
+            def advance(done_s: float, job: Job = job, last: list[float] = last) -> None:
+                if job.cancel:
+                    raise Cancelled
+                if time.monotonic() - last[0] > 0.2:
+                    last[0] = time.monotonic()
+                    job.update(done_s=done_s)
+
+            def begin(_: str, duration_s: float | None, job: Job = job) -> None:
+                job.update(duration_s=duration_s)
+
+            reading = Reading(begin=begin, advance=advance)
+            try:
+                self.work(job.video, reading)
+                job.update(state="done", done_s=job.duration_s or job.done_s)
+            except Cancelled:
+                job.update(state="cancelled")
+            except (InputError, LookupError) as error:
+                job.update(state="failed", message=str(error))
+            except Exception:  # the client gets no trace, the server's terminal does
+                traceback.print_exc()
+                job.update(state="failed", message="an internal error; the server's log has it")
+
+
+def events(job: Job, beat_s: float = 10.0) -> Iterator[dict[str, Any] | None]:
+    """The job now and after every change, until it has ended; None as a sign of life when nothing happens."""
+    version = -1
+    while True:
+        before, version = version, job.version
+        yield job.to_dict() if version > before else None
+        if job.ended and job.version == version:
+            return
+        job.wait(version, beat_s)
