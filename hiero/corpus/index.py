@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ class Corpus:
         """Put small files together, forget old versions, and index the vectors where there are many."""
         if not self._held:
             return
-        self.table.optimize()
+        self.table.optimize(cleanup_older_than=timedelta(hours=1))  # who began to read before that has ended
         if self.table.count_rows() >= INDEXED_FROM and not self.table.list_indices():
             from lancedb.index import IvfRq
 

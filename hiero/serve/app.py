@@ -109,7 +109,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def _add_videos(app: FastAPI, library: Library, jobs: Jobs) -> None:
     def about(entry: Entry) -> dict[str, Any]:
         return {
-            "id": entry.id, "name": entry.name, "is_video": entry.is_video, "playable": entry.film is not None,
+            "id": entry.id, "name": entry.name, "pictures": entry.is_video, "playable": entry.film is not None,
             "read": library.is_read(entry), "edited": library.edits_file(entry).is_file(),
             "truth": bool(library.truth_of(entry)),
         }  # fmt: skip
@@ -135,9 +135,7 @@ def _add_videos(app: FastAPI, library: Library, jobs: Jobs) -> None:
     async def video(id: str) -> dict[str, Any]:
         """One video, and how long it is."""
         entry = library.find(id)
-        duration_s = library.read(entry).duration_s if library.is_read(entry) else None
-        if duration_s is None and entry.is_video:
-            duration_s = await _apart(lambda: length_of(entry.path))
+        duration_s = await _apart(lambda: length_of(entry.path)) if entry.is_video else None
         return {**about(entry), "duration_s": duration_s}
 
     @app.get("/api/videos/{id}/steps", responses=ERRORS)
@@ -247,7 +245,7 @@ def _add_search(app: FastAPI, library: Library) -> None:
 
     def shown(hit: Hit) -> dict[str, Any]:
         entry = library.by_name(hit.video)
-        return {**hit.to_dict(), "id": None if entry is None else entry.id}
+        return {**hit.to_dict(), "id": None if entry is None else entry.id, "pictures": entry is not None and entry.is_video}
 
     @app.get("/api/search", responses=ERRORS)
     async def search(q: Text, n: Num = 20, level: Annotated[int | None, Query(ge=0, le=16)] = None) -> list[dict[str, Any]]:

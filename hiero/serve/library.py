@@ -35,6 +35,8 @@ class Entry:
     id: str
     name: str
     path: Path
+    indexed: bool = False
+    """In the corpus: what was computed is kept, so it opens at once."""
 
     @property
     def is_video(self) -> bool:
@@ -66,11 +68,11 @@ class Library:
     def main(self) -> str:
         return next(iter(self.engines))
 
-    def add(self, paths: Iterable[Path], name: str | None = None) -> list[Entry]:
+    def add(self, paths: Iterable[Path], name: str | None = None, indexed: bool = False) -> list[Entry]:
         out = []
         for path in paths:
             path = path.resolve()
-            entry = Entry(hashlib.sha256(str(path).encode()).hexdigest()[:12], name or path.stem, path)
+            entry = Entry(hashlib.sha256(str(path).encode()).hexdigest()[:12], name or path.stem, path, indexed)
             with self._lock:
                 out.append(self.entries.setdefault(entry.id, entry))
         return out
@@ -85,7 +87,7 @@ class Library:
         return next((entry for entry in self.entries.values() if entry.name == name), None)
 
     def is_read(self, entry: Entry) -> bool:
-        return (entry.id, self.main) in self._read
+        return entry.indexed or (entry.id, self.main) in self._read
 
     def read(self, entry: Entry, model: str | None = None, reading: Reading | None = None) -> Video:
         """A video, read once: others that want it wait for the first."""
@@ -207,7 +209,7 @@ def open_library(
             library.corpus = Corpus(item)
             for about in library.corpus.videos():
                 if Path(about.path).is_file():
-                    library.add([Path(about.path)], about.video)
+                    library.add([Path(about.path)], about.video, indexed=True)
                 else:
                     say(f"{about.video}: {about.path} is gone; it can be searched but not opened")
         elif path.is_dir():

@@ -52,7 +52,7 @@ function showList() {
   $("list").hidden = false;
   state.video = null;
   $("videos").replaceChildren(...state.videos.map(video => card(
-    `#v=${video.id}`, video.read ? pictureOf(video.id, 1) : null, video.name,
+    `#v=${video.id}`, video.read && video.pictures ? pictureOf(video.id, 1) : null, video.name,
     [video.read ? "read" : "not read yet", video.edited ? "edited" : "", video.playable ? "" : "features only"].filter(Boolean).join(" · "))));
 }
 
@@ -67,7 +67,7 @@ async function showResults(q, view) {
 
 const hitCard = q => hit => card(
   hit.id ? `#${new URLSearchParams({ v: hit.id, t: hit.start_s.toFixed(1), ...(q ? { q } : {}) })}` : "#",
-  hit.id ? pictureOf(hit.id, (hit.start_s + hit.end_s) / 2) : null, hit.label || `step ${hit.step}`,
+  hit.pictures ? pictureOf(hit.id, (hit.start_s + hit.end_s) / 2) : null, hit.label || `step ${hit.step}`,
   `${hit.video} · ${clock(hit.start_s)} – ${clock(hit.end_s)} · ${hit.score.toFixed(2)}`);
 
 async function showVideo(id, { q, t }, view) {
@@ -88,7 +88,7 @@ async function showVideo(id, { q, t }, view) {
     $("answers-title").hidden = $("same-title").hidden = true;
     matrix.picture = null; delete $("matrix").dataset.ready;
   }
-  if (!video.read && video.is_video && fresh) { waiting(); return; }
+  if (!video.read && video.pictures && fresh) { waiting(); return; }
   if (fresh || !state.steps) await loadSteps(view);
   if (view !== state.shown) return;
   if (t && Math.abs(now() - t) > 1) seek(t, false);
@@ -146,7 +146,7 @@ async function loadSteps(view) {
 
 function show(steps) {
   state.steps = steps;
-  timeline.show(steps, { video: state.video.id, pictures: state.video.playable });
+  timeline.show(steps, { video: state.video.id, pictures: state.video.pictures });
   timeline.at(now());
   const fine = steps.levels.at(-1).steps, level = steps.levels.length - 1, threads = new Map();
   for (const step of fine) threads.set(step.thread, [...(threads.get(step.thread) ?? []), step]);

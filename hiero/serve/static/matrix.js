@@ -24,7 +24,7 @@ export class Matrix {
     if (!first || !still()) return;
     const num = Math.ceil(first.cells / TILE);
     this.canvas.width = this.canvas.height = first.cells;
-    const context = this.canvas.getContext("2d");
+    const context = this.canvas.getContext("2d", { willReadFrequently: true });
     for (let row = 0; row < num; row++) {
       for (let column = 0; column <= row; column++) {
         const part = row + column === 0 ? first : await tile(video, zoom, row, column);
@@ -49,7 +49,7 @@ export class Matrix {
   at(time) {
     this.time = time;
     if (!this.picture) return;
-    const context = this.canvas.getContext("2d"), place = Math.round(this.canvas.width * time / this.length);
+    const context = this.canvas.getContext("2d", { willReadFrequently: true }), place = Math.round(this.canvas.width * time / this.length);
     context.putImageData(this.picture, 0, 0);
     context.fillStyle = "#ff5a4d";
     context.fillRect(place, 0, Math.max(1, this.canvas.width / 300), this.canvas.width);

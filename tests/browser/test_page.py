@@ -1,0 +1,287 @@
+"""Every interaction of the page, in a real browser, on generated videos."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+PICTURES = os.environ.get("HIERO_PICTURES")  # a folder for screenshots
+
+
+def open_video(page, server, name="tea", more=""):
+    page.goto(f"{server.url}#v={server.library.by_name(name).id}{more}")
+    page.wait_for_selector("#timeline .row button")
+    page.wait_for_selector("#matrix[data-ready]")
+    return page
+
+
+@pytest.fixture
+def tea(page, server):
+    return open_video(page, server)
+
+
+def time_of(page):
+    return page.evaluate("document.getElementById('player').currentTime")
+
+
+def rows(page):
+    return page.locator("#timeline .row:not(.extra)")
+
+
+def until(page, expression, seconds=15):
+    """Wait for an expression to hold. Playwright's own way evaluates strings in the page, which its policy forbids."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(30)
+
+
+def wait_time(page, low, high):
+    until(page, f"(t => t >= {low} && t <= {high})(document.getElementById('player').currentTime)")
+
+
+def picture(page, name):
+    if PICTURES:
+        page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=True)
+
+
+def test_a_new_video_is_read_with_a_bar(page, server):
+    page.goto(server.url)
+    page.click("#videos a:has-text('new')")
+    page.wait_for_selector("#reading:has-text('not read yet')")
+    page.click("#read")
+    page.wait_for_selector("#timeline .row button")
+    assert page.locator("#reading").is_hidden()
+    server.library.corpus.remove(["new"])
+
+
+def test_the_timeline(tea):
+    """Nested rows are levels, colours are threads; hover shows a picture and the label, click seeks."""
+    assert rows(tea).count() == 3
+    counts = [rows(tea).nth(i).locator("button").count() for i in range(3)]
+    assert counts == sorted(counts)
+    button = rows(tea).nth(2).locator("button").nth(1)
+    button.hover()
+    tip = tea.locator("#tip")
+    assert tip.is_visible()
+    assert tip.locator("img").count() == 1
+    label = button.text_content()
+    assert label in tip.text_content()
+    button.click()
+    start = float(re.search(r"t=([\d.]+)", tea.url)[1])
+    wait_time(tea, start - 0.2, start + 0.3)
+    assert "chosen" in button.get_attribute("class")
+    widths = [rows(tea).nth(0).locator("button").nth(i).bounding_box()["width"] for i in range(counts[0])]
+    assert sum(widths) == pytest.approx(rows(tea).nth(0).bounding_box()["width"], abs=3)
+    picture(tea, "page-video")
+
+
+def test_keys(tea):
+    """Arrows move by step, up and down between levels; / searches; a step is always reachable by Tab."""
+    rows(tea).nth(2).locator("button").nth(0).focus()
+    tea.keyboard.press("ArrowRight")
+    assert rows(tea).nth(2).locator("button").nth(1).get_attribute("class") == "chosen"
+    assert tea.evaluate("document.activeElement.classList.contains('chosen')")
+    wait_time(tea, 0.5, 29)
+    tea.keyboard.press("ArrowUp")
+    assert rows(tea).nth(1).locator("button.chosen").count() == 1
+    tea.keyboard.press("ArrowDown")
+    assert rows(tea).nth(2).locator("button.chosen").count() == 1
+    tea.keyboard.press("End")
+    assert "chosen" in (rows(tea).nth(2).locator("button").last.get_attribute("class") or "")
+    tea.keyboard.press("ArrowRight")  # nothing beyond
+    assert "chosen" in (rows(tea).nth(2).locator("button").last.get_attribute("class") or "")
+    assert tea.locator("#timeline .row:not(.extra) button[tabindex='0']").count() == 1
+    tea.keyboard.press("/")
+    assert tea.evaluate("document.activeElement.id") == "query"
+
+
+def test_the_slider_cuts_again(tea):
+    for k in (3, 7):
+        tea.locator("#k").fill(str(k))
+        until(tea, f"document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === {k}")
+        assert tea.locator("#k-now").text_content() == str(k)
+
+
+def test_search_in_a_video(tea):
+    tea.fill("#query", "pour the tea")
+    tea.uncheck("#everywhere")
+    tea.keyboard.press("Enter")
+    tea.wait_for_selector("#answers li")
+    assert tea.locator("#timeline .hits i").count() == tea.locator("#answers li").count()
+    assert "q=pour+the+tea" in tea.url
+    tea.click("#answers li:nth-child(1) button")
+    assert tea.locator("#answers button[aria-pressed=true]").count() == 1
+    tea.fill("#query", "")
+    tea.keyboard.press("Enter")
+    until(tea, "document.querySelectorAll('#timeline .hits i').length === 0")
+
+
+def test_the_matrix_is_linked(tea):
+    box = tea.locator("#matrix").bounding_box()
+    tea.locator("#matrix").click(position={"x": box["width"] * 0.5, "y": 20})
+    wait_time(tea, 14, 16)
+    cursor = tea.evaluate("parseFloat(document.querySelector('.cursor').style.left)")
+    assert cursor == pytest.approx(50, abs=4)
+    size = tea.evaluate("document.getElementById('matrix').width")
+    assert size > 40
+    tea.locator("#matrix").focus()
+    tea.keyboard.press("ArrowRight")
+    wait_time(tea, 15, 17)
+
+
+def test_all_moments_of_a_thread(tea):
+    tea.locator("#k").fill("5")
+    until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 5")
+    twice = tea.locator("#threads button:has-text('2 ×')")
+    assert twice.count() == 1  # the first scene comes back
+    twice.click()
+    assert rows(tea).nth(2).locator("button.dim").count() == 3
+    tea.evaluate("document.getElementById('player').currentTime = 5.7")
+    wait_time(tea, 17.5, 20)  # on to the second moment
+    tea.evaluate("document.getElementById('player').currentTime = 23.7")
+    until(tea, "document.getElementById('player').paused")
+    assert tea.locator("#threads button[aria-pressed=true]").count() == 0
+
+
+def test_other_models_and_the_truth_are_extra_rows(tea):
+    names = tea.locator(".row-name").all_text_contents()
+    assert names == ["Annotated", "model"]
+    assert tea.locator(".row.extra").first.locator("button").count() == 5
+    tea.locator(".row.extra").first.locator("button").nth(2).click()
+    wait_time(tea, 11.8, 12.5)
+
+
+def test_editing(tea, server, world):
+    """Rename, split, merge, move a boundary, undo: each is saved beside the video, and exported."""
+    tea.locator("#k").fill("4")
+    until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 4")
+    file = world.root / "tea.mp4.hiero.json"
+    fine = rows(tea).nth(2).locator("button")
+
+    def saved():
+        return json.loads(file.read_text())["levels"][2]["steps"]
+
+    fine.nth(1).click()
+    tea.once("dialog", lambda dialog: dialog.accept("boil <b>water</b>"))
+    tea.click("#rename")
+    tea.wait_for_selector("#saved:has-text('Saved')")
+    assert fine.nth(1).text_content() == "boil <b>water</b>"
+    assert saved()[1]["label"] == "boil <b>water</b>"
+    begin, end = saved()[1]["start_s"], saved()[1]["end_s"]
+    tea.evaluate(f"document.getElementById('player').currentTime = {(begin + end) / 2}")
+    wait_time(tea, begin + 0.5, end - 0.5)
+    tea.click("#split")
+    until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 5")
+    assert len(saved()) == 5
+    tea.click("#merge")
+    until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 4")
+    tea.click("#later")
+    tea.wait_for_timeout(300)
+    assert saved()[1]["start_s"] == pytest.approx(begin + 1, abs=0.01)
+    assert saved()[0]["end_s"] == saved()[1]["start_s"]
+    tea.click("#undo")
+    tea.wait_for_timeout(300)
+    assert saved()[1]["start_s"] == pytest.approx(begin, abs=0.01)
+    with tea.expect_download() as download:
+        tea.select_option("#export", "srt")
+    assert "boil <b>water</b>" in Path(download.value.path()).read_text()
+    tea.reload()
+    tea.wait_for_selector("#timeline .row button")
+    assert fine.nth(1).text_content() == "boil <b>water</b>"  # it is still there
+    tea.click("#revert")
+    tea.wait_for_selector("#saved:has-text('forgotten')")
+    assert not file.exists()
+
+
+def test_an_edit_that_is_impossible_says_why(tea):
+    rows(tea).nth(2).locator("button").first.click()
+    tea.click("#earlier")
+    tea.wait_for_selector("#error:has-text('begins with the video')")
+    rows(tea).nth(2).locator("button").last.click()
+    tea.click("#merge")
+    tea.wait_for_selector("#error:has-text('no step after it')")
+
+
+def test_search_across_videos_and_the_same_step_elsewhere(page, server):
+    page.goto(server.url)
+    page.wait_for_selector("#videos li")
+    assert page.locator("#videos li").count() == 3
+    page.fill("#query", "wash a cup")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#hits li")
+    assert "in all videos" in page.locator("#results-title").text_content()
+    picture(page, "page-search")
+    page.click("#hits li:nth-child(1) a")
+    page.wait_for_selector("#timeline .row button")
+    page.wait_for_selector("#answers li")  # the same words, in this video
+    rows(page).nth(2).locator("button").nth(1).click()
+    page.wait_for_selector("#same li")
+    page.click("#same li:nth-child(1) a")
+    page.wait_for_selector("#timeline .row button")
+    page.click("#home")
+    page.wait_for_selector("#videos li")
+
+
+def test_deep_links(page, server):
+    open_video(page, server, more="&t=12.5&q=tea")
+    wait_time(page, 12.3, 12.8)
+    page.wait_for_selector("#answers li")
+    assert page.input_value("#query") == "tea"
+
+
+def test_dark_light_and_a_phone(page, server):
+    open_video(page, server)
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    page.reload()
+    page.wait_for_selector("#timeline .row button")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before  # remembered
+    picture(page, "page-dark")
+    page.set_viewport_size({"width": 375, "height": 740})
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 376
+    assert page.locator("#timeline").bounding_box()["width"] > 320
+    picture(page, "page-phone")
+
+
+def test_errors_are_shown(page, server):
+    page.goto(f"{server.url}")
+    page.wait_for_selector("#videos li")
+    failed = {"status": 400, "content_type": "application/json", "body": '{"error": "no such luck"}'}
+    page.route("**/api/search?*", lambda route: route.fulfill(**failed))
+    page.fill("#query", "x")
+    with page.expect_response("**/api/search?*"):
+        page.keyboard.press("Enter")
+    page.wait_for_selector("#error:has-text('no such luck')")
+    assert [text for text in page.problems if "400" not in text] == []
+    page.problems.clear()  # the browser's own line about the answer
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_accessibility(page, server, theme):
+    """axe-core's rules on the list, on the results and on a video."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    page.emulate_media(color_scheme=theme)
+
+    def violations():
+        found = axe.run(page).response["violations"]
+        return [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in found]
+
+    page.goto(server.url)
+    page.wait_for_selector("#videos li")
+    assert violations() == []
+    page.fill("#query", "wash a cup")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#hits li")
+    assert violations() == []
+    open_video(page, server, more="&q=tea")
+    page.wait_for_selector("#answers li")
+    assert violations() == []

@@ -1,0 +1,91 @@
+"""A small world to serve: two short videos read by a small random EgoVLP, their corpus, a second model, and a truth."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from hiero import weights
+from hiero.config import ModelConfig
+from hiero.corpus.index import Corpus, add_video
+from hiero.engine import load
+from hiero.errors import InputError
+from hiero.model.hiero import HiERO
+from hiero.records import Clock
+from hiero.serve.library import open_library
+from hiero.video.spacetime import SpaceTimeTransformer
+from tests.video.conftest import write_video
+from tests.video.test_towers import randomise
+
+transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero[text]'")
+pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero[serve]'")
+pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'hiero[serve]'")
+
+
+def checkpoint(path):
+    """egovlp.pth in its release's layout, small."""
+    torch.manual_seed(0)
+    text = transformers.DistilBertModel(transformers.DistilBertConfig(dim=64, hidden_dim=128, n_layers=1, n_heads=1))
+    state = {f"module.video_model.{name}": value for name, value in randomise(SpaceTimeTransformer(64, 1, 16, 196, 4)).items()}
+    state |= {f"module.text_model.{name}": value for name, value in text.state_dict().items()}
+    state |= {"module.vid_proj.0.weight": torch.randn(256, 64), "module.vid_proj.0.bias": torch.zeros(256)}
+    state |= {"module.txt_proj.1.weight": torch.randn(256, 64), "module.txt_proj.1.bias": torch.randn(256)}
+    torch.save({"state_dict": state}, path)
+    return path
+
+
+def film(path, order, seconds=6):
+    """A video of scenes, each a colour with a square that wanders; scenes of one number look alike."""
+    rng = np.random.default_rng(1)
+    scenes = [rng.integers(30, 220, 3) for _ in range(8)]
+    pictures = []
+    for scene in order:
+        for i in range(10 * seconds):
+            picture = np.full((120, 160, 3), scenes[scene], dtype=np.uint8)
+            left = 10 + (i * 2) % 110
+            picture[40:80, left : left + 30] = 255 - scenes[scene]
+            pictures.append(picture)
+    return write_video(path, [0] * len(pictures), pictures=pictures, fps=10, options={"crf": "28", "g": "10"})
+
+
+@pytest.fixture(scope="package")
+def world(tmp_path_factory):
+    root = tmp_path_factory.mktemp("world")
+    try:
+        minilm = weights.get("minilm")  # carries the words of DistilBERT
+    except InputError as error:
+        pytest.skip(f"weights cannot be fetched here: {error}")
+    patch = pytest.MonkeyPatch()
+    (root / "home" / "weights").mkdir(parents=True)
+    (root / "home" / "weights" / "minilm").symlink_to(minilm)
+    patch.setenv("HIERO_HOME", str(root / "home"))
+    weights.get("egovlp", source=checkpoint(root / "egovlp.pth"))
+    config = ModelConfig(
+        input_size=256, hidden_size=32, embedding_size=16, text_size=384, gate_size=8, num_layers=1, backbone="egovlp",
+        clock=Clock(30, 16),
+    )  # fmt: skip
+    HiERO(config).save_pretrained(root / "model")
+    films = [film(root / "tea.mp4", [0, 1, 2, 0, 3]), film(root / "bike.mp4", [4, 1, 5, 3])]
+    film(root / "new.mp4", [6, 7], 3)
+    engine = load(backbone="egovlp", device="cpu")
+    corpus = Corpus(str(root / "corpus"), create=True)
+    for path in films:
+        add_video(corpus, engine, path, engine.read, labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"])
+    steps = [{"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])]
+    (root / "truth.json").write_text(json.dumps({"tea": {"steps": steps}}))
+    yield SimpleNamespace(root=root, engine=engine, corpus=corpus, films=films)
+    patch.undo()
+
+
+@pytest.fixture
+def library(world):
+    engines = {"raw": world.engine, "model": load(world.root / "model", device="cpu")}
+    library = open_library([str(world.root / "corpus")], engines, world.root / "truth.json")
+    library.add([world.root / "new.mp4"])
+    yield library
+    for entry in library.entries.values():
+        library.forget_edits(entry)
