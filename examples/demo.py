@@ -1,4 +1,4 @@
-"""The main job, on a session whose truth is known: train on narrated sessions, then `hiero steps` and `hiero ask` on a new one.
+"""The main job, on sessions whose truth is known: train on narrated ones, then `hiero steps`, `hiero ask` and a page on new ones.
 
     python -m examples.demo [OUT] [VIDEO]
 
@@ -8,7 +8,9 @@ The sessions come from hiero/data/simulate.py: steps share places, and half of t
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -44,6 +46,55 @@ def learn(world: World, out: Path) -> Path:
         out / "store", narrations, out / "model", settings=SETTINGS, device="cpu", validation_share=0.0, display=TrainDisplay()
     )
     return out / "model"
+
+
+def film(session: Session, path: Path, rate: int = 4) -> None:
+    """A picture of what is done, at each moment: a colour for the step, its name and that of the action. For the page."""
+    try:
+        import av
+        from PIL import Image, ImageDraw
+    except ImportError:  # without the extra for video the page shows features only
+        return
+    spoken = sorted(session.narrations, key=lambda narration: narration.time_s)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=rate)
+        stream.width, stream.height, stream.pix_fmt, stream.options = 480, 270, "yuv420p", {"g": str(rate), "crf": "30"}
+        for i in range(len(session.steps) * rate):
+            step, now_s = int(session.steps[i // rate]), i / rate
+            colour = (60, 64, 70) if step < 0 else tuple(int(c) for c in np.random.default_rng(step).integers(40, 170, 3))
+            image = Image.new("RGB", (480, 270), colour)
+            draw = ImageDraw.Draw(image)
+            left = 30 + round(14 * now_s) % 380
+            draw.rectangle((left, 150, left + 46, 196), fill=tuple(min(255, c + 70) for c in colour))
+            draw.text((24, 24), session.step_texts.get(step, "a pause"), fill="white", font_size=26)
+            last = [narration.text for narration in spoken if narration.time_s <= now_s][-1:]
+            draw.text((24, 70), last[0] if last else "", fill="white", font_size=16)
+            for packet in stream.encode(av.VideoFrame.from_image(image)):
+                out.mux(packet)
+        for packet in stream.encode():
+            out.mux(packet)
+
+
+def collect(console: Console, world: World, model: Path, out: Path) -> None:
+    """Three new sessions as a corpus, with pictures of what is done and the truth, for the page."""
+    folder = out / "sessions"
+    truth = {}
+    for seed in (1000, 1001, 1002):
+        session = world.session(seed)
+        name = f"session-{seed}"
+        save_tensors(folder / f"{name}.safetensors", {"features": session.features})
+        if not (folder / f"{name}.mp4").is_file():
+            film(session, folder / f"{name}.mp4")
+        truth[name] = {"steps": [{"start_s": s.start_s, "end_s": s.end_s, "text": s.text} for s in session.runs()]}
+    write_text(out / "truth.json", json.dumps(truth))
+    shutil.rmtree(out / "corpus", ignore_errors=True)  # of another training
+    files = [str(folder / f"session-{seed}.safetensors") for seed in (1000, 1001, 1002)]
+    run(
+        console, "index", *files, "--to", str(out / "corpus"), "--model", str(model), "--labels", str(out / "labels.txt"),
+        "-k", "3,10",
+    )  # fmt: skip
+    question = next(iter(world.step_texts.values()))
+    run(console, "search", str(out / "corpus"), question, "-n", "3")
 
 
 def judge(labels: np.ndarray, steps: Tensor) -> tuple[float, float]:
@@ -105,6 +156,7 @@ def main(out: Path, video: Path | None = None) -> None:
     for question in questions:
         moments = ", ".join(clock_text(time_s) for time_s in narrated(session, question))
         console.print(f'the truth: "{question}" is narrated at {moments}', highlight=False)
+    collect(console, world, model, out)
     if video is not None:
         run(console, "steps", str(video), "-o", str(out / re.sub(r"\W+", "-", video.stem)))
     console.print(
@@ -112,6 +164,12 @@ def main(out: Path, video: Path | None = None) -> None:
     )
     console.print(
         f"The report: {out / 'report' / 'report.html'} (open it in a browser). Your own: make demo VIDEO=my.mp4", highlight=False
+    )
+    command = f"hiero serve {out / 'corpus'} --truth {out / 'truth.json'} --labels {out / 'labels.txt'} --open"
+    console.print(
+        f"The page, with all of it to play, search and edit:\n\n  .venv/bin/{command}",
+        highlight=False,
+        soft_wrap=True,
     )
 
 

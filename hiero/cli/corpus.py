@@ -151,18 +151,15 @@ def search(
 
 def query_engine(corpus: Corpus, source: Source) -> Engine:
     """The engine whose words fit a corpus: the model that it was made with, by its name or place."""
+    from dataclasses import replace
+
+    from hiero.corpus.index import model_of
+
     made = {about.model_key: about.model for about in corpus.videos()}
     if not made:
         raise InputError(f"{corpus.uri}: is empty; add videos: hiero index VIDEO… --to {corpus.uri}")
-    engine = source.engine()
-    if engine.key not in made and source.model == "hiero-k400":
-        name = next(iter(made.values()))
-        from dataclasses import replace
-
-        try:
-            engine = replace(source, model=name).engine()
-        except InputError as error:
-            raise InputError(f"{corpus.uri} was made with {name}; say where that model is: --model FOLDER") from error
+    name = model_of(corpus)
+    engine = (replace(source, model=name) if source.model == DEFAULTS.model and name is not None else source).engine()
     if engine.key not in made:
         raise InputError(f"{corpus.uri} was made with {', '.join(made.values())}; say where that model is: --model FOLDER")
     return engine

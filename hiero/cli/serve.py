@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from hiero.cli.console import say
-from hiero.cli.videos import DEFAULTS, Source
+from hiero.cli.videos import DEFAULTS, Source, read_labels
 from hiero.errors import InputError
+
+if TYPE_CHECKING:
+    from hiero.engine import Engine
 
 
 def serve(
@@ -19,6 +22,7 @@ def serve(
     port: Annotated[int, Parameter(alias="-p")] = 8400,
     compare: Annotated[list[str] | None, Parameter(negative="")] = None,
     truth: Path | None = None,
+    labels: Path | None = None,
     token: str | None = None,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
     upload: Path | None = None,
@@ -50,6 +54,8 @@ def serve(
         Another model whose steps are shown as extra rows; may be repeated.
     truth
         Annotations as `hiero eval own` takes them; shown as an extra row.
+    labels
+        A file with one label a line for the steps, instead of the bundled everyday phrases.
     token
         What others must know; made up where the server is not for this machine alone.
     allow_host
@@ -74,9 +80,13 @@ def serve(
 
     if not what and upload is None:
         raise InputError("say what to show: hiero serve VIDEO…, a folder, or a corpus")
-    engines = {name: replace(source, model=name).engine() for name in dict.fromkeys([_model(what, source), *(compare or [])])}
+    engines: dict[str, Engine] = {}
+    for name in [_model(what, source), *(compare or [])]:
+        engine = replace(source, model=name).engine()
+        engines.setdefault(engine.name if engine.name not in engines else name, engine)
     library = open_library(list(what), engines, truth, say)
     library.cache = source.cache
+    library.labels = None if labels is None else read_labels(labels)
     if upload is not None:
         upload.mkdir(parents=True, exist_ok=True)
     if not is_loopback(host):
@@ -87,23 +97,27 @@ def serve(
         app, host, port, log_level="warning", access_log=False, timeout_keep_alive=20, limit_concurrency=512,
         h11_max_incomplete_event_size=65536, server_header=False,
     )  # fmt: skip
-    server = uvicorn.Server(listener)
     socket = listener.bind_socket()
     shown = "localhost" if host in ("0.0.0.0", "::") else host
     address = f"http://{shown}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
-    print(f"{len(library.entries)} videos: {address}", flush=True)
-    if open_:
-        webbrowser.open(address)
-    server.run(sockets=[socket])
+
+    class Server(uvicorn.Server):
+        """Says where it is once it answers."""
+
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            print(f"{len(library.entries)} videos: {address}", flush=True)
+            if open_:
+                webbrowser.open(address)
+
+    Server(listener).run(sockets=[socket])
 
 
 def _model(what: tuple[str, ...], source: Source) -> str:
     """The model that a corpus was made with, where none is named."""
-    from hiero.corpus.index import Corpus
+    from hiero.corpus.index import Corpus, model_of
 
     for item in what:
-        if source.model == DEFAULTS.model and (Path(item) / "steps.lance").is_dir():
-            models = {about.model for about in Corpus(item).videos()}
-            if len(models) == 1:
-                return models.pop()
+        if source.model == DEFAULTS.model and source.backbone == DEFAULTS.backbone and (Path(item) / "steps.lance").is_dir():
+            return model_of(Corpus(item)) or source.model
     return source.model

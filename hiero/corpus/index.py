@@ -21,6 +21,7 @@ import numpy as np
 from hiero.cache import content_key
 from hiero.engine import Engine, Video
 from hiero.errors import InputError
+from hiero.model.folder import SHIPPED
 from hiero.records import Hierarchy, Step
 
 TABLE = "steps"
@@ -44,6 +45,8 @@ class About:
     duration_s: float
     levels: tuple[int, ...]
     indexed_at: float = 0.0
+    model_at: str = ""
+    """Where the model was; a shipped one is found by its name."""
 
     @classmethod
     def read(cls, text: str) -> About:
@@ -112,7 +115,7 @@ class Corpus:
         """Put a video in, in place of what is there of it: in one commit."""
         about = About(
             name, str(video.path.resolve()), sha256, video.engine.name, video.engine.key, video.duration_s,
-            tuple(len(level) for level in steps.levels), time.time(),
+            tuple(len(level) for level in steps.levels), time.time(), _place(video.engine),
         )  # fmt: skip
         rows = self._rows(video, steps, about)
         self._check_model(video.engine)
@@ -308,6 +311,20 @@ def add_video(
     corpus._check_model(engine)
     video = read(path)
     return corpus.add(video, video.steps(numbers, labels=labels), name, sha256), True
+
+
+def _place(engine: Engine) -> str:
+    return "" if engine.folder is None or engine.name in SHIPPED else str(engine.folder.path.resolve())
+
+
+def model_of(corpus: Corpus) -> str | None:
+    """The model that a corpus was made with, as `hiero.load` takes it; None where it is not to be found."""
+    for about in corpus.videos():
+        if about.model in (*SHIPPED, "raw"):
+            return about.model
+        if Path(about.model_at).is_dir() and about.model_at:
+            return about.model_at
+    return None
 
 
 def _replace(table: Any, rows: Any, name: str) -> None:

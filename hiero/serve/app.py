@@ -60,7 +60,7 @@ def create_app(
 
     app = FastAPI(title="hiero", version=hiero.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     _add_errors(app)
-    _add_videos(app, library, jobs)
+    _add_videos(app, library, uploads)
     _add_edits(app, library)
     _add_search(app, library)
     _add_jobs(app, library, jobs, uploads)
@@ -106,7 +106,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _add_videos(app: FastAPI, library: Library, jobs: Jobs) -> None:
+def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
     def about(entry: Entry) -> dict[str, Any]:
         return {
             "id": entry.id, "name": entry.name, "pictures": entry.is_video, "playable": entry.film is not None,
@@ -114,16 +114,17 @@ def _add_videos(app: FastAPI, library: Library, jobs: Jobs) -> None:
             "truth": bool(library.truth_of(entry)),
         }  # fmt: skip
 
-    def steps_of(entry: Entry, k: str | None, model: str | None, labels: list[str] | None = None) -> Hierarchy:
+    def steps_of(entry: Entry, k: str | None, model: str | None) -> Hierarchy:
+        video = library.read(entry, model)
         numbers = None if k is None else [int(part) for part in k.split(",")]
-        return library.read(entry, model).steps(numbers, labels=labels)
+        return video.steps(numbers, labels=library.labels if video.engine.knows_words else None)
 
     @app.get("/api/server")
     async def server() -> dict[str, Any]:
         """What this server is: version, models, whether there is a corpus."""
         return {
             "version": hiero.__version__, "models": list(library.engines), "corpus": library.corpus is not None,
-            "words": library.engines[library.main].knows_words, "exports": list(FORMATS),
+            "words": library.engines[library.main].knows_words, "exports": list(FORMATS), "uploads": uploads.folder is not None,
         }  # fmt: skip
 
     @app.get("/api/videos")

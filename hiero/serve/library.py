@@ -59,6 +59,8 @@ class Library:
     entries: dict[str, Entry] = field(default_factory=dict)
     corpus: Corpus | None = None
     truth: dict[str, Any] = field(default_factory=dict)
+    labels: list[str] | None = None
+    """For steps; None: the everyday phrases."""
     cache: bool = True
     _read: OrderedDict[tuple[str, str], Video] = field(default_factory=OrderedDict)
     _turns: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class Library:
         """Put a video into the corpus, where there is one that may be written to."""
         video = self.read(entry, reading=reading)
         if self.corpus is not None:
-            add_video(self.corpus, self.engines[self.main], entry.path, lambda _: video, name=entry.name)
+            add_video(self.corpus, self.engines[self.main], entry.path, lambda _: video, labels=self.labels, name=entry.name)
 
     # Edits
 

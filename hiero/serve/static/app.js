@@ -50,6 +50,7 @@ function card(href, picture, title, small) {
 function showList() {
   document.title = "hiero";
   $("list").hidden = false;
+  $("upload").hidden = !state.server.uploads;
   state.video = null;
   $("videos").replaceChildren(...state.videos.map(video => card(
     `#v=${video.id}`, video.read && video.pictures ? pictureOf(video.id, 1) : null, video.name,
@@ -273,6 +274,24 @@ $("revert").onclick = () => guarded(async () => {
   $("saved").textContent = "Edits forgotten.";
 });
 $("export").onchange = event => { if (event.target.value) location.assign(`api/videos/${state.video.id}/export/${event.target.value}`); event.target.value = ""; };
+
+// Uploads
+
+$("file").onchange = event => {
+  const file = event.target.files[0];
+  if (!file) return;
+  const request = new XMLHttpRequest();  // fetch does not tell how much was sent
+  request.open("POST", `api/upload?name=${encodeURIComponent(file.name)}`);
+  request.upload.onprogress = ({ loaded, total }) => { $("sent").hidden = false; $("sent").value = loaded / total; };
+  request.onloadend = () => {
+    $("sent").hidden = true; event.target.value = "";
+    let body = {};
+    try { body = JSON.parse(request.responseText); } catch { /* an empty answer */ }
+    if (request.status === 201) location.hash = `v=${body.id}`;
+    else guarded(() => { throw new Error(body.error || "the upload did not arrive"); });
+  };
+  request.send(file);
+};
 
 // Events
 

@@ -1,0 +1,151 @@
+"""`hiero serve` as its users start it, and clients that behave badly."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from hiero.cli import app
+from hiero.errors import InputError
+
+
+def start(*arguments):
+    command = [sys.executable, "-m", "hiero", "serve", *map(str, arguments), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    line = process.stdout.readline()
+    found = re.search(r"http://\S+", line)
+    assert found, line + process.stderr.read()
+    return process, found[0]
+
+
+def get(url, **headers):
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+        return answer.status, answer.read()
+
+
+@pytest.fixture(scope="module")
+def served(world):
+    process, url = start(world.root / "corpus", "--backbone", "egovlp", "--device", "cpu")
+    yield url
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) in (0, 130, -2)
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_the_command_opens_a_page(served):
+    status, page = get(served)
+    assert status == 200
+    assert b"<title>hiero</title>" in page
+    assert {video["name"] for video in json.loads(get(served + "api/videos")[1])} == {"tea", "bike"}
+    for name in ("app.js", "timeline.js", "matrix.js", "edit.js", "api.js", "style.css", "icon.svg"):
+        assert get(served + name)[0] == 200
+    assert "paths" in json.loads(get(served + "openapi.json")[1])
+
+
+def test_64_clients_at_once(served):
+    id = json.loads(get(served + "api/videos")[1])[0]["id"]
+    get(f"{served}api/videos/{id}/steps")
+    answers = []
+
+    def client(i):
+        path = [f"steps?k={2 + i % 5}", "similarity/0/0/0", "ask?q=tea", "file"][i % 4]
+        answers.append(get(f"{served}api/videos/{id}/{path}")[0])
+
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == [200] * 64
+
+
+def test_clients_that_go_away_or_dawdle(served):
+    """Ten that disconnect in the middle of a film, ten that send half a request and wait: the others are served."""
+    host, port = re.search(r"//([^:/]+):(\d+)", served).groups()
+    id = json.loads(get(served + "api/videos")[1])[0]["id"]
+    for _ in range(10):
+        with socket.create_connection((host, int(port))) as gone:
+            gone.sendall(f"GET /api/videos/{id}/file HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            gone.recv(100)
+    slow = [socket.create_connection((host, int(port))) for _ in range(10)]
+    for one in slow:
+        one.sendall(f"PUT /api/videos/{id}/edits HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n{{".encode())
+    begin = time.monotonic()
+    assert get(served + "api/videos")[0] == 200
+    assert time.monotonic() - begin < 5
+    for one in slow:
+        one.close()
+    with socket.create_connection((host, int(port))) as odd:
+        odd.sendall(b"NONSENSE\r\n\r\n")
+        assert b"400" in odd.recv(200)
+    with socket.create_connection((host, int(port))) as large:
+        large.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: " + b"b" * 200_000)
+        large.settimeout(10)
+        answer = large.recv(200)
+        assert answer == b"" or b" 4" in answer
+    assert get(served + "api/videos")[0] == 200
+
+
+def test_a_body_that_never_ends_is_let_go(library, monkeypatch):
+    """The guard waits so long for a body, and no longer."""
+    import anyio
+
+    from hiero.serve import guard
+    from hiero.serve.app import create_app
+
+    monkeypatch.setattr(guard, "BODY_TIMEOUT_S", 0.1)
+    sent = []
+
+    async def run():
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"100")]
+        scope = {
+            "type": "http", "method": "PUT", "path": "/api/videos/x/edits", "raw_path": b"/api/videos/x/edits", "query_string": b"",
+            "headers": headers, "http_version": "1.1", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
+            "root_path": "", "asgi": {"version": "3.0"},
+        }  # fmt: skip
+
+        async def receive():
+            await anyio.sleep(60)
+
+        async def send(message):
+            sent.append(message)
+
+        with anyio.fail_after(10):
+            await create_app(library)(scope, receive, send)
+
+    anyio.run(run)
+    assert not any(message.get("status") == 200 for message in sent)
+
+
+def test_other_networks_need_the_token(world):
+    process, url = start(world.films[0], "--backbone", "egovlp", "--device", "cpu", "--host", "0.0.0.0")
+    try:
+        bare, token = url.split("?token=")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            get(bare + "api/videos")
+        assert get(bare + "api/videos", Authorization=f"Bearer {token}")[0] == 200
+        assert get(url)[0] == 200
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_nothing_to_show():
+    with pytest.raises(InputError, match="say what to show"):
+        app(["serve"], result_action="return_value")
+    with pytest.raises(InputError, match="no such file, folder or corpus"):
+        app(["serve", "nowhere", "--model", "raw"], result_action="return_value")
