@@ -1,6 +1,7 @@
 """Words on real pictures: short clips joined with cuts, and whether captions find their clip.
 
     python -m benchmarks.clips ../shared/clips
+    python -m benchmarks.clips ../shared/clips --apart     the clips as four videos of a corpus: which one do captions find?
 
 What each part of the evidence finds alone, and all together as `hiero ask` has it. Few clips, so this is a check, not a score.
 """
@@ -64,10 +65,29 @@ def find_clips(folder: Path) -> list[Path]:
     return [next(path for path in files if name in path.name) for name in CAPTIONS]
 
 
+def apart(folder: Path) -> None:
+    """Captions against the vectors of whole clips, as `hiero search` compares them: the model's part, that of class names, both."""
+    engine = load(backbone="default")
+    videos = [engine.read(clip) for clip in find_clips(folder)]
+    vectors = np.concatenate([video.embed_spans(np.array([[0, len(video.nodes)]])) for video in videos])
+    captions = [caption for group in CAPTIONS.values() for caption in group]
+    which = np.repeat(np.arange(len(CAPTIONS)), [len(group) for group in CAPTIONS.values()])
+    queries = engine.embed_queries(captions)
+    own = videos[0].nodes.shape[1]
+    for name, part in (("model", slice(0, own)), ("class names", slice(own, None)), ("both", slice(None))):
+        x = vectors[:, part] / np.linalg.norm(vectors[:, part], axis=1, keepdims=True)
+        right = (queries[:, part] @ x.T).argmax(1) == which
+        print(f"{name}: {right.sum()} of {len(right)} captions find their clip first; chance {len(right) / len(videos):.0f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--apart", action="store_true")
     args = parser.parse_args()
+    if args.apart:
+        apart(args.folder)
+        return
     with tempfile.TemporaryDirectory() as folder:
         joined = Path(folder) / "joined.mp4"
         ends = join_clips(find_clips(args.folder), joined)

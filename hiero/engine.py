@@ -462,7 +462,7 @@ class Video:
         classifiers see: Σ p_c (name_c − mean of names).
         """
         own = self.nodes - self.nodes.mean(0) if self.engine.folder is None and self.engine.backbones == (RAW,) else self.nodes
-        parts = [_unit_means(own, spans)]
+        parts = [self._trust * _unit_means(own, spans)]
         if self.engine.uses_minilm:
             told = np.zeros((len(spans), SIZE))
             for name, scores in self.extract.features.items():

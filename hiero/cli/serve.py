@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket as socketlib
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,14 +93,16 @@ def serve(
         upload.mkdir(parents=True, exist_ok=True)
     if not is_loopback(host):
         token = token or new_token()
+    if token is not None and not re.fullmatch(r"[\w.~-]+", token):
+        raise InputError("--token takes letters, digits and . _ ~ -")
     names = {"localhost", "127.0.0.1", "::1", host.lower(), *(name.lower() for name in allow_host or [])}
     app = create_app(library, hosts=names, token=token, uploads=Uploads(upload, upload_limit * 2**20))
     listener = uvicorn.Config(
         app, host, port, log_level="warning", access_log=False, timeout_keep_alive=20, limit_concurrency=512,
-        h11_max_incomplete_event_size=65536, server_header=False,
+        h11_max_incomplete_event_size=65536, timeout_graceful_shutdown=5, server_header=False,
     )  # fmt: skip
     socket = listener.bind_socket()
-    shown = "localhost" if host in ("0.0.0.0", "::") else host
+    shown = own_address() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
 
     class Server(uvicorn.Server):
@@ -110,7 +114,21 @@ def serve(
             if open_:
                 webbrowser.open(address)
 
+        async def shutdown(self, sockets: Any = None) -> None:
+            app.close()  # before it waits for those who watch a job
+            await super().shutdown(sockets)
+
     Server(listener).run(sockets=[socket])
+
+
+def own_address() -> str:
+    """This machine's address in its network, for others to use."""
+    with socketlib.socket(socketlib.AF_INET, socketlib.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only asks which way it would go
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "localhost"
 
 
 def _model(what: tuple[str, ...], source: Source) -> str:

@@ -125,7 +125,9 @@ class Corpus:
         return about
 
     def remove(self, names: Sequence[str]) -> None:
-        known = {about.video for about in self.videos()}
+        if not names:
+            raise InputError("say which videos to remove: hiero corpus remove CORPUS VIDEO…")
+        known = set(self.table.search().select(["video"]).limit(100_000_000).to_arrow()["video"].to_pylist())
         if missing := [name for name in names if name not in known]:
             raise InputError(f"{self.uri}: holds no {', '.join(missing)}")
         self._commit(lambda table: table.delete(f"video IN ({', '.join(map(_quoted, names))})"))

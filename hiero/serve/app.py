@@ -8,7 +8,6 @@ import os
 import re
 import traceback
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -26,11 +25,13 @@ from hiero.errors import InputError
 from hiero.records import Hierarchy
 from hiero.report.exports import FORMATS
 from hiero.serve.guard import Guard
-from hiero.serve.jobs import Jobs, events
-from hiero.serve.library import Entry, Library, similarity_tile
+from hiero.serve.jobs import Jobs, events, without_paths
+from hiero.serve.library import Entry, Library, NotReadError, NotThereError, similarity_tile
 
 STATIC = Path(__file__).parent / "static"
 MAX_LABELS = 2000
+MAX_WATCHERS = 32
+ENDED = object()
 Result = TypeVar("Result")
 Text = Annotated[str, Query(min_length=1, max_length=500)]
 Num = Annotated[int, Query(ge=1, le=200)]
@@ -53,19 +54,14 @@ def create_app(
     uploads = uploads or Uploads()
     jobs = Jobs(lambda id, reading: library.index(library.find(id), reading))
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        jobs.close()
-
-    app = FastAPI(title="hiero", version=hiero.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
     _add_errors(app)
     _add_videos(app, library, uploads)
     _add_edits(app, library)
     _add_search(app, library)
     _add_jobs(app, library, jobs, uploads)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
-    return Guard(app, hosts or {"localhost", "127.0.0.1", "::1"}, token, uploads.limit)
+    return Guard(app, hosts or {"localhost", "127.0.0.1", "::1"}, token, uploads.limit, jobs.close)
 
 
 async def _apart(work: Callable[[], Result]) -> Result:
@@ -83,11 +79,15 @@ def _limiter() -> Any:
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def bad(_: Request, error: InputError) -> JSONResponse:
-        return JSONResponse({"error": _without_paths(str(error))}, 400)
+        return JSONResponse({"error": without_paths(str(error))}, 400)
 
-    @app.exception_handler(LookupError)
-    async def missing(_: Request, error: LookupError) -> JSONResponse:
-        return JSONResponse({"error": str(error.args[0]) if error.args else "not found"}, 404)
+    @app.exception_handler(NotThereError)
+    async def missing(_: Request, error: NotThereError) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, 404)
+
+    @app.exception_handler(NotReadError)
+    async def unread(_: Request, error: NotReadError) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, 409)
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> JSONResponse:
@@ -95,14 +95,9 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse({"error": "an internal error; the server's log has it"}, 500)
 
 
-def _without_paths(text: str) -> str:
-    """Folders of the server are not the client's business; names of files are."""
-    return re.sub(r"(?:/[^\s/:'\"]+)+/", "", text)
-
-
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": what, "content": {"application/json": {"schema": {"type": "object"}}}}
-    for code, what in ((400, "not possible"), (404, "not there"))
+    for code, what in ((400, "not possible"), (404, "not there"), (409, "not read yet"))
 }
 
 
@@ -115,7 +110,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
         }  # fmt: skip
 
     def steps_of(entry: Entry, k: str | None, model: str | None) -> Hierarchy:
-        video = library.read(entry, model)
+        video = library.opened(entry, model)
         numbers = None if k is None else [int(part) for part in k.split(",")]
         return video.steps(numbers, labels=library.labels if video.engine.knows_words else None)
 
@@ -149,7 +144,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
     async def ask(id: str, q: Text, n: Num = 5) -> dict[str, Any]:
         """Where a text happens in a video."""
         entry = library.find(id)
-        return (await _apart(lambda: library.read(entry).ask(q, num=n)[0])).to_dict()
+        return (await _apart(lambda: library.opened(entry).ask(q, num=n)[0])).to_dict()
 
     @app.post("/api/videos/{id}/label", responses=ERRORS)
     async def label(id: str, labels: Annotated[list[str], Body(embed=True)], k: Numbers = None) -> list[dict[str, Any]]:
@@ -158,7 +153,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
         if not 0 < len(labels) <= MAX_LABELS:
             raise InputError(f"between 1 and {MAX_LABELS} labels")
         numbers = None if k is None else [int(part) for part in k.split(",")]
-        found = await _apart(lambda: library.read(entry).label([text[:500] for text in labels], numbers=numbers))
+        found = await _apart(lambda: library.opened(entry).label([text[:500] for text in labels], numbers=numbers))
         return [step.to_dict() for step in found]
 
     @app.get("/api/videos/{id}/truth", responses=ERRORS)
@@ -172,7 +167,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
         entry = library.find(id)
 
         def make() -> tuple[Any, Video]:
-            video = library.read(entry)
+            video = library.opened(entry)
             return similarity_tile(video, zoom, row, column), video
 
         tile, video = await _apart(make)
@@ -184,9 +179,9 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
     async def picture(id: str, t: Seconds) -> Response:
         """A small picture of a moment."""
         entry = library.find(id)
-        found = await _apart(lambda: library.read(entry).extract.picture_at(t))
+        found = await _apart(lambda: library.opened(entry).extract.picture_at(t))
         if found is None:
-            raise LookupError("this video has no pictures")
+            raise NotThereError("this video has no pictures")
         return Response(found, media_type="image/jpeg")
 
     @app.get("/api/videos/{id}/file", responses=ERRORS, response_class=FileResponse)
@@ -194,7 +189,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
         """The video itself; parts of it by range requests."""
         film = library.find(id).film
         if film is None:
-            raise LookupError("there is no video beside these features")
+            raise NotThereError("there is no video beside these features")
         return FileResponse(film)
 
     @app.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
@@ -202,7 +197,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
         """The steps as a file for other tools, as `hiero steps --export`; edited ones where there are edits."""
         entry = library.find(id)
         if format not in FORMATS:
-            raise LookupError(f"no export {format}; there are {', '.join(FORMATS)}")
+            raise NotThereError(f"no export {format}; there are {', '.join(FORMATS)}")
         name, make = FORMATS[format]
 
         def content() -> str | bytes:
@@ -222,7 +217,7 @@ def _add_edits(app: FastAPI, library: Library) -> None:
         entry = library.find(id)
         found = await _apart(lambda: library.edited(entry))
         if found is None:
-            raise LookupError("nothing was edited")
+            raise NotThereError("nothing was edited")
         return {**found.to_dict(), "video": entry.name}
 
     @app.put("/api/videos/{id}/edits", responses=ERRORS)
@@ -241,7 +236,7 @@ def _add_edits(app: FastAPI, library: Library) -> None:
 def _add_search(app: FastAPI, library: Library) -> None:
     def corpus() -> Any:
         if library.corpus is None:
-            raise LookupError("this server has no corpus; start it with one: hiero serve CORPUS")
+            raise NotThereError("this server has no corpus; start it with one: hiero serve CORPUS")
         return library.corpus
 
     def shown(hit: Hit) -> dict[str, Any]:
@@ -260,14 +255,16 @@ def _add_search(app: FastAPI, library: Library) -> None:
         return [shown(hit) for hit in await _apart(find)]
 
     @app.get("/api/search/like", responses=ERRORS)
-    async def like(video: Text, t: Seconds, n: Num = 20) -> dict[str, Any]:
-        """The same step elsewhere: steps of other videos that are like a moment of this one."""
+    async def like(video: Text, t: Seconds, n: Num = 20, level: Annotated[int | None, Query(ge=0, le=16)] = None) -> dict[str, Any]:
+        """The same step elsewhere: steps of other videos that are like a moment of this one; of a level, or of the finest."""
         held = corpus()
-        step, hits = await _apart(lambda: held.like(video, t, n))
+        step, hits = await _apart(lambda: held.like(video, t, n, level))
         return {"step": shown(step), "hits": [shown(hit) for hit in hits]}
 
 
 def _add_jobs(app: FastAPI, library: Library, jobs: Jobs, uploads: Uploads) -> None:
+    watching = anyio.CapacityLimiter(MAX_WATCHERS)  # threads of their own: those of files and questions stay free
+
     @app.post("/api/videos/{id}/read", status_code=202, responses=ERRORS)
     async def read(id: str) -> dict[str, Any]:
         """Read a video in the background, and put it into the corpus if there is one."""
@@ -289,18 +286,17 @@ def _add_jobs(app: FastAPI, library: Library, jobs: Jobs, uploads: Uploads) -> N
         return jobs.cancel(id).to_dict()
 
     @app.get("/api/jobs/{id}/events", responses=ERRORS, response_class=StreamingResponse)
-    async def watch(id: str) -> StreamingResponse:
+    async def watch(id: str) -> Response:
         """Progress as server-sent events, until the job ends."""
         source = events(jobs.find(id))
+        if watching.available_tokens < 1:
+            return JSONResponse({"error": "too many are watching; ask /api/jobs instead"}, 503)
+
+        def more() -> Any:
+            return next(source, ENDED)
 
         async def lines() -> AsyncIterator[str]:
-            while True:
-                try:
-                    item = await anyio.to_thread.run_sync(lambda: next(source, StopIteration), abandon_on_cancel=True)
-                except StopIteration:
-                    return
-                if item is StopIteration:
-                    return
+            while (item := await anyio.to_thread.run_sync(more, abandon_on_cancel=True, limiter=watching)) is not ENDED:
                 yield ": still here\n\n" if item is None else f"data: {json.dumps(item)}\n\n"
 
         return StreamingResponse(lines(), media_type="text/event-stream")
@@ -309,7 +305,7 @@ def _add_jobs(app: FastAPI, library: Library, jobs: Jobs, uploads: Uploads) -> N
     async def upload(request: Request, name: Annotated[str, Query(min_length=1, max_length=200)]) -> dict[str, Any]:
         """A new video, as the body of the request. Off unless the server was started with --upload."""
         if uploads.folder is None:
-            raise LookupError("uploads are off; start the server with --upload FOLDER")
+            raise NotThereError("uploads are off; start the server with --upload FOLDER")
         clean = re.sub(r"[^\w.() -]", "_", Path(name).name).strip(". ")
         if Path(clean).suffix.lower() not in VIDEOS:
             raise InputError(f"{clean or name}: not a kind of video ({', '.join(VIDEOS)})")
@@ -328,7 +324,7 @@ def _add_jobs(app: FastAPI, library: Library, jobs: Jobs, uploads: Uploads) -> N
             raise InputError(f"{clean}: there is a video of that name already") from None
         finally:
             part.unlink(missing_ok=True)
-        (entry,) = library.add([target])
+        entry = library.add(target)
         return {"id": entry.id, "name": entry.name}
 
 

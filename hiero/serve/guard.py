@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import secrets
+from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-COOKIE = "hiero"
 MAX_BODY = 4 * 2**20
 BODY_TIMEOUT_S = 30.0
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -37,8 +38,14 @@ def new_token() -> str:
 class Guard:
     """ASGI middleware. hosts: names that this server answers to (DNS rebinding uses another); token: None on loopback."""
 
-    def __init__(self, app: Any, hosts: set[str], token: str | None = None, upload_limit: int = 0) -> None:
-        self.app, self.hosts, self.token, self.upload_limit = app, hosts, token, upload_limit
+    def __init__(
+        self, app: Any, hosts: set[str], token: str | None = None, upload_limit: int = 0, close: Callable[[], None] = lambda: None
+    ) -> None:
+        self.app, self.hosts, self.token, self.upload_limit, self.close = app, hosts, token, upload_limit, close
+
+    def _answers_to(self, host: str) -> bool:
+        """A name may be made to point here by another site; an address cannot, so strangers with the token may use any."""
+        return host in self.hosts or (self.token is not None and _is_address(host))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -48,14 +55,18 @@ class Guard:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         host = _hostname(headers.get("host", ""))
-        if host not in self.hosts:
+        if not self._answers_to(host):
             await _refuse(send, 421, "this server does not answer to that name; start it with --allow-host NAME")
             return
-        if scope["method"] not in SAFE and not self._own(headers):
+        foreign = headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/")
+        if foreign or (scope["method"] not in SAFE and not self._own(headers)):
             await _refuse(send, 403, "this request comes from another site")
             return
         if self.token is not None and not self._knows_token(scope, headers):
             await _refuse(send, 401, "this server wants its token: open the address that it printed")
+            return
+        if self.token is not None and "token=" in scope["query_string"].decode("latin-1") and scope["path"] == "/":
+            await self._welcome(scope, send)
             return
         uploads = scope["path"] == "/api/upload"
         limit = self.upload_limit if uploads else MAX_BODY
@@ -69,18 +80,30 @@ class Guard:
         """A browser says where a request comes from; other programs do not, and carry no cookie that could be abused."""
         origin = headers.get("origin")
         if origin is not None:
-            return urlsplit(origin).netloc == headers.get("host") and _hostname(urlsplit(origin).netloc) in self.hosts
+            return urlsplit(origin).netloc == headers.get("host")  # whose name was looked at before
         return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
     def _knows_token(self, scope: Any, headers: dict[str, str]) -> bool:
         given = [headers.get("authorization", "").removeprefix("Bearer ").strip()]
         given += parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(_cookie(scope))
             given += [cookie.value] if cookie is not None else []
         except CookieError:
             pass
         return any(hmac.compare_digest(one.encode(), (self.token or "").encode()) for one in given)
+
+    async def _welcome(self, scope: Any, send: Any) -> None:
+        """From the address into a cookie: the page's own requests have it then, and the address can be sent to others."""
+        cookie = f"{_cookie(scope)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+        headers = [
+            (b"location", b"/"),
+            (b"set-cookie", cookie.encode()),
+            (b"content-length", b"0"),
+            (b"cache-control", b"no-store"),
+        ]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
 
     def _dressed(self, scope: Any, send: Any) -> Any:
         async def dressed(message: Any) -> None:
@@ -89,9 +112,7 @@ class Guard:
                 extra = dict(HEADERS)
                 if scope["path"].startswith("/api/"):
                     extra["cache-control"] = "no-store"
-                if self.token is not None:  # from the address into a cookie: the page's own requests have it then
-                    extra["set-cookie"] = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-                more = [(n.encode(), v.encode()) for n, v in extra.items() if n.encode() not in named or n == "set-cookie"]
+                more = [(n.encode(), v.encode()) for n, v in extra.items() if n.encode() not in named]
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
@@ -123,6 +144,19 @@ async def _refuse(send: Any, status: int, why: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _cookie(scope: Any) -> str:
+    """Cookies do not tell ports apart, so their names do."""
+    return f"hiero-{(scope.get('server') or ('', 0))[1]}"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _hostname(netloc: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import re
 import threading
 import time
 import traceback
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from hiero.engine import Reading
 from hiero.errors import InputError
+from hiero.serve.library import NotThereError
 
 MAX_WAITING = 64
 KEPT = 200  # jobs that ended
@@ -90,7 +92,7 @@ class Jobs:
         try:
             return self.jobs[id]
         except KeyError:
-            raise LookupError(f"no job {id}") from None
+            raise NotThereError(f"no job {id}") from None
 
     def cancel(self, id: str) -> Job:
         job = self.find(id)
@@ -100,8 +102,11 @@ class Jobs:
         return job
 
     def close(self) -> None:
+        """End all: what runs stops at its next step, and whoever watches is told."""
         for job in list(self.jobs.values()):
             job.cancel = True
+            if not job.ended:
+                job.update(state="cancelled", message="the server stops")
         self.waiting.put(None)
 
     def _run(self) -> None:
@@ -127,11 +132,16 @@ class Jobs:
                 job.update(state="done", done_s=job.duration_s or job.done_s)
             except Cancelled:
                 job.update(state="cancelled")
-            except (InputError, LookupError) as error:
-                job.update(state="failed", message=str(error))
+            except InputError as error:
+                job.update(state="failed", message=without_paths(str(error)))
             except Exception:  # the client gets no trace, the server's terminal does
                 traceback.print_exc()
                 job.update(state="failed", message="an internal error; the server's log has it")
+
+
+def without_paths(text: str) -> str:
+    """Folders of the server are not the client's business; names of files are."""
+    return re.sub(r"(?:(?<=^)|(?<=[\s'\"(]))/(?:[^/:\n]+/)+", "", text)
 
 
 def events(job: Job, beat_s: float = 10.0) -> Iterator[dict[str, Any] | None]:

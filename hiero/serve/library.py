@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,20 @@ from hiero.engine import Engine, Reading, Video
 from hiero.errors import InputError
 from hiero.files import read_json, write_text
 from hiero.records import Hierarchy, Step
+from hiero.steps.hierarchy import link
 from hiero.steps.pieces import STILL, unit
 
 MAX_READ = 16  # videos in memory
 TILE = 128  # cells of a tile of the similarity matrix
 EDITS = ".hiero.json"  # beside a video
+
+
+class NotThereError(Exception):
+    """What a client asked for does not exist."""
+
+
+class NotReadError(Exception):
+    """A video must be read first, which takes its time."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,7 @@ class Library:
     """For steps; None: the everyday phrases."""
     cache: bool = True
     _read: OrderedDict[tuple[str, str], Video] = field(default_factory=OrderedDict)
+    _done: set[str] = field(default_factory=set)
     _turns: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -70,32 +81,40 @@ class Library:
     def main(self) -> str:
         return next(iter(self.engines))
 
-    def add(self, paths: Iterable[Path], name: str | None = None, indexed: bool = False) -> list[Entry]:
-        out = []
-        for path in paths:
-            path = path.resolve()
-            entry = Entry(hashlib.sha256(str(path).encode()).hexdigest()[:12], name or path.stem, path, indexed)
-            with self._lock:
-                out.append(self.entries.setdefault(entry.id, entry))
-        return out
+    def add(self, path: Path, name: str | None = None, indexed: bool = False) -> Entry:
+        """Show a file, under its own name; a name that another file has gets a number."""
+        path = path.resolve()
+        id = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+        with self._lock:
+            taken = {entry.name for entry in self.entries.values() if entry.id != id}
+            wanted = name or path.stem
+            free = next(n for n in itertools.chain([wanted], (f"{wanted} ({i})" for i in itertools.count(2))) if n not in taken)
+            return self.entries.setdefault(id, Entry(id, free, path, indexed))
 
     def find(self, id: str) -> Entry:
         try:
             return self.entries[id]
         except KeyError:
-            raise LookupError(f"no video {id}") from None
+            raise NotThereError(f"no video {id}") from None
 
     def by_name(self, name: str) -> Entry | None:
         return next((entry for entry in self.entries.values() if entry.name == name), None)
 
     def is_read(self, entry: Entry) -> bool:
-        return entry.indexed or (entry.id, self.main) in self._read
+        """Whether it opens at once: it was read, now or before, or is a file of features."""
+        return entry.indexed or entry.id in self._done or not entry.is_video
+
+    def opened(self, entry: Entry, model: str | None = None) -> Video:
+        """A video that opens at once; one that does not is read by a job, not by whoever looks."""
+        if not self.is_read(entry):
+            raise NotReadError(f"{entry.name} was not read yet; POST /api/videos/{entry.id}/read first")
+        return self.read(entry, model)
 
     def read(self, entry: Entry, model: str | None = None, reading: Reading | None = None) -> Video:
         """A video, read once: others that want it wait for the first."""
         model = model or self.main
         if model not in self.engines:
-            raise LookupError(f"no model {model}; there are {', '.join(self.engines)}")
+            raise NotThereError(f"no model {model}; there are {', '.join(self.engines)}")
         key = (entry.id, model)
         with self._lock:
             turn = self._turns.setdefault(key, threading.Lock())
@@ -107,12 +126,15 @@ class Library:
             video = self.engines[model].read(entry.path, cache=self.cache, reading=reading)
             with self._lock:
                 self._read[key] = video
+                self._done.add(entry.id)
                 while len(self._read) > MAX_READ:
                     self._read.popitem(last=False)
             return video
 
     def index(self, entry: Entry, reading: Reading | None = None) -> None:
         """Put a video into the corpus, where there is one that may be written to."""
+        if self.corpus is not None and any(a.video == entry.name and a.path != str(entry.path) for a in self.corpus.videos()):
+            raise InputError(f"{entry.name}: the corpus has another video of that name; rename the file")
         video = self.read(entry, reading=reading)
         if self.corpus is not None:
             add_video(self.corpus, self.engines[self.main], entry.path, lambda _: video, labels=self.labels, name=entry.name)
@@ -128,7 +150,7 @@ class Library:
 
     def save_edits(self, entry: Entry, document: Any) -> Hierarchy:
         """Keep a hierarchy that a person has changed, beside the video; it must cover the video and be nested."""
-        found = parse_hierarchy(document, self.read(entry).duration_s)
+        found = parse_hierarchy(document, self.opened(entry).duration_s)
         write_text(self.edits_file(entry), json.dumps(found.to_dict(), ensure_ascii=False, indent=1) + "\n")
         return found
 
@@ -145,7 +167,7 @@ def parse_hierarchy(document: Any, duration_s: float | None) -> Hierarchy:
     try:
         length = float(document["duration_s"])
         levels = [tuple(_parse_step(row) for row in level["steps"]) for level in document["levels"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"not a hierarchy of steps ({type(error).__name__}: {error})") from error
     if not levels or not all(levels) or not np.isfinite(length) or len(levels) > 16 or sum(map(len, levels)) > 100_000:
         raise InputError("a hierarchy has between 1 and 16 levels, each with steps")
@@ -167,13 +189,16 @@ def parse_hierarchy(document: Any, duration_s: float | None) -> Hierarchy:
             holder = holders.get(step.parent or "")
             if holder is None or step.start_s < holder.start_s - 0.05 or step.end_s > holder.end_s + 0.05:
                 raise InputError(f"step {step.id} must lie inside its parent")
-    return Hierarchy(str(document.get("video", "")), str(document.get("model", "")), length, tuple(levels))
+    linked = link([[replace(step, parent=None, children=()) for step in level] for level in levels])
+    return Hierarchy(str(document.get("video", "")), str(document.get("model", "")), length, tuple(map(tuple, linked)))
 
 
 def _parse_step(row: Any) -> Step:
-    label, score = row.get("label"), row.get("score")
+    label, score, parent = row.get("label"), row.get("score"), row.get("parent")
+    if not (parent is None or isinstance(parent, str)) or not np.isfinite(float(score or 0)):
+        raise ValueError("a parent is an id, a score a number")
     return Step(
-        str(row["id"])[:64], float(row["start_s"]), float(row["end_s"]), int(row.get("thread", 0)), row.get("parent"),
+        str(row["id"])[:64], float(row["start_s"]), float(row["end_s"]), int(row.get("thread", 0)), parent,
         tuple(map(str, row.get("children", ()))), bool(row.get("background", False)), None if label is None else str(label)[:500],
         None if score is None else float(score),
     )  # fmt: skip
@@ -185,7 +210,7 @@ def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarra
         raise InputError("zoom is between 0 and 12")
     num = min(len(video.nodes), TILE << zoom)
     if not (0 <= row * TILE < num and 0 <= column * TILE < num):
-        raise LookupError(f"no tile {row}, {column} at zoom {zoom}")
+        raise NotThereError(f"no tile {row}, {column} at zoom {zoom}")
     edges = np.linspace(0, len(video.nodes), num + 1).round().astype(int)
     x = unit(video.looks, STILL)
 
@@ -203,28 +228,42 @@ def open_library(
 ) -> Library:
     """A library of videos, feature files, folders of them, or one corpus."""
     library = Library(engines)
-    for item in what:
+    for item in sorted(what, key=lambda item: not is_corpus(item)):  # its names come first
         path = Path(item)
-        if "://" in item or (path / "steps.lance").is_dir():
-            if library.corpus is not None:
-                raise InputError(f"{item}: one corpus at a time")
-            library.corpus = Corpus(item)
-            for about in library.corpus.videos():
-                if Path(about.path).is_file():
-                    library.add([Path(about.path)], about.video, indexed=True)
-                else:
-                    say(f"{about.video}: {about.path} is gone; it can be searched but not opened")
+        if is_corpus(item):
+            _add_corpus(library, item, say)
         elif path.is_dir():
-            files = sorted(f for f in path.rglob("*") if f.suffix.lower() in (*VIDEOS, *SUFFIXES) and f.is_file())
-            films = {f.with_suffix("") for f in files if f.suffix.lower() in VIDEOS}
-            found = [f for f in files if f.suffix.lower() in VIDEOS or f.with_suffix("") not in films]
-            if not found:
+            files = sorted(
+                f for f in path.rglob("*") if f.suffix.lower() in (*VIDEOS, *SUFFIXES) and f.name[0] != "." and f.is_file()
+            )
+            films = {file.with_suffix("") for file in files if file.suffix.lower() in VIDEOS}
+            shown = [file for file in files if file.suffix.lower() in VIDEOS or file.with_suffix("") not in films]
+            if not shown:
                 raise InputError(f"{path}: no videos and no feature files in this folder")
-            library.add(found)
+            for file in shown:
+                library.add(file, file.relative_to(path).with_suffix("").as_posix())
         elif path.is_file():
-            library.add([path])
+            library.add(path)
         else:
             raise InputError(f"{item}: no such file, folder or corpus")
     if truth is not None:
         library.truth = read_json(truth)
     return library
+
+
+def is_corpus(item: str) -> bool:
+    return "://" in item or (Path(item) / "steps.lance").is_dir()
+
+
+def _add_corpus(library: Library, item: str, say: Callable[[str], None]) -> None:
+    if library.corpus is not None:
+        raise InputError(f"{item}: one corpus at a time")
+    library.corpus = Corpus(item)
+    videos = library.corpus.videos()
+    if videos and library.engines[library.main].key not in {about.model_key for about in videos}:
+        raise InputError(f"{item} was made with {videos[0].model}; say where that model is: --model FOLDER")
+    for about in videos:
+        if Path(about.path).is_file():
+            library.add(Path(about.path), about.video, indexed=True)
+        else:
+            say(f"{about.video}: {about.path} is gone; it can be searched but not opened")

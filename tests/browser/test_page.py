@@ -168,12 +168,14 @@ def test_editing(tea, server, world):
     def saved():
         return json.loads(file.read_text())["levels"][2]["steps"]
 
+    assert tea.locator("#k").is_enabled()
     fine.nth(1).click()
     tea.once("dialog", lambda dialog: dialog.accept("boil <b>water</b>"))
     tea.click("#rename")
     tea.wait_for_selector("#saved:has-text('Saved')")
     assert fine.nth(1).text_content() == "boil <b>water</b>"
     assert saved()[1]["label"] == "boil <b>water</b>"
+    assert tea.locator("#k").is_disabled()  # or the slider would throw the edits away
     begin, end = saved()[1]["start_s"], saved()[1]["end_s"]
     tea.evaluate(f"document.getElementById('player').currentTime = {(begin + end) / 2}")
     wait_time(tea, begin + 0.5, end - 0.5)
@@ -183,6 +185,10 @@ def test_editing(tea, server, world):
     tea.click("#merge")
     until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 4")
     tea.click("#later")
+    tea.click("#later")  # at once: each begins with what the other saved
+    tea.wait_for_timeout(500)
+    assert saved()[1]["start_s"] == pytest.approx(begin + 2, abs=0.01)
+    tea.click("#undo")
     tea.wait_for_timeout(300)
     assert saved()[1]["start_s"] == pytest.approx(begin + 1, abs=0.01)
     assert saved()[0]["end_s"] == saved()[1]["start_s"]
@@ -227,6 +233,51 @@ def test_search_across_videos_and_the_same_step_elsewhere(page, server):
     page.wait_for_selector("#timeline .row button")
     page.click("#home")
     page.wait_for_selector("#videos li")
+
+
+def test_a_search_stays_where_the_player_is(tea):
+    rows(tea).nth(2).locator("button").nth(1).click()
+    tea.evaluate("document.getElementById('player').currentTime = 20")
+    wait_time(tea, 19.9, 20.1)
+    tea.uncheck("#everywhere")
+    tea.fill("#query", "tea")
+    tea.keyboard.press("Enter")
+    tea.wait_for_selector("#answers li")
+    wait_time(tea, 19.9, 20.1)
+
+
+def test_leaving_a_video_stops_it(tea):
+    tea.evaluate("document.getElementById('player').play()")
+    tea.click("#home")
+    tea.wait_for_selector("#videos li")
+    assert tea.evaluate("document.getElementById('player').paused")
+
+
+def test_space_and_the_skip_link(tea):
+    rows(tea).nth(2).locator("button").nth(1).click()
+    tea.keyboard.press("Space")
+    until(tea, "!document.getElementById('player').paused")
+    tea.keyboard.press("Space")
+    until(tea, "document.getElementById('player').paused")
+    tea.evaluate("document.getElementById('skip').click()")
+    assert tea.locator("#one").is_visible()
+    assert tea.evaluate("document.activeElement.id") == "main"
+    assert tea.locator(".row.extra button[tabindex='0']").count() == 2  # one stop a row
+
+
+def test_a_coarse_step_is_split_with_what_it_holds(page, server):
+    """Near a boundary of a finer level all levels are cut there: they stay nested."""
+    page.goto(server.url)
+    page.wait_for_selector("#videos li")
+    found = page.evaluate("""async () => {
+        const { split } = await import("./edit.js");
+        const step = (id, start_s, end_s, parent) => ({ id, start_s, end_s, parent, thread: 0, children: [] });
+        const steps = { duration_s: 10, levels: [{ steps: [step("0.0", 0, 10, null)] }, { steps: [step("1.0", 0, 10, "0.0")] },
+          { steps: [step("2.0", 0, 5.1, "1.0"), step("2.1", 5.1, 10, "1.0")] }] };
+        return split(steps, "0.0", 5.0).levels.map(({ steps }) => steps.map(s => [s.start_s, s.end_s, s.parent]));
+    }""")
+    assert [[row[:2] for row in level] for level in found] == [[[0, 5.1], [5.1, 10]]] * 3
+    assert found[2][1][2] != "1.0"
 
 
 def test_deep_links(page, server):

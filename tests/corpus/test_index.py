@@ -107,6 +107,8 @@ def test_removing_and_checking(corpus, tmp_path):
     corpus.remove(["it's"])
     assert [about.video for about in corpus.videos()] == ["a", "b"]
     assert len(corpus) < before
+    with pytest.raises(InputError, match="say which videos"):
+        corpus.remove([])
     with pytest.raises(InputError, match="holds no c"):
         corpus.remove(["c"])
     assert corpus.check() == []
@@ -119,6 +121,8 @@ def test_removing_and_checking(corpus, tmp_path):
     assert any("b.npy has changed" in line for line in problems)
     corpus.table.delete("video = 'a' AND level = -1")
     assert any("steps without their video" in line for line in corpus.check())
+    corpus.remove(["a"])  # as it says
+    assert not any(line.startswith("a:") for line in corpus.check())
 
 
 def test_two_writers_at_a_time(tmp_path):

@@ -85,7 +85,7 @@ def world(tmp_path_factory):
 def library(world):
     engines = {"raw": world.engine, "model": load(world.root / "model", device="cpu")}
     library = open_library([str(world.root / "corpus")], engines, world.root / "truth.json")
-    library.add([world.root / "new.mp4"])
+    library.add(world.root / "new.mp4")
     yield library
     for entry in library.entries.values():
         library.forget_edits(entry)

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,7 @@ from hiero.errors import InputError
 from hiero.serve.app import Uploads, create_app
 from hiero.serve.guard import MAX_BODY, is_loopback
 from hiero.serve.jobs import Jobs, events
-from hiero.serve.library import TILE, open_library, parse_hierarchy, similarity_tile
+from hiero.serve.library import TILE, NotThereError, open_library, parse_hierarchy, similarity_tile
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -95,7 +96,7 @@ def test_tiles_are_the_matrix(world):
         num = -(-cells // TILE)
         rows = [np.concatenate([similarity_tile(video, zoom, r, c) for c in range(num)], 1) for r in range(num)]
         np.testing.assert_allclose(np.concatenate(rows).astype(float), expected, atol=1.01)
-    with pytest.raises(LookupError):
+    with pytest.raises(NotThereError):
         similarity_tile(video, 0, 1, 0)
 
 
@@ -133,6 +134,13 @@ def test_edits_that_make_no_sense_are_refused(client, tea):
     refused(lambda levels: levels[1]["steps"][0].update(parent="9.9"), "inside its parent")
     refused(lambda levels: levels[1]["steps"][0].pop("end_s"), "not a hierarchy")
     refused(lambda levels: levels.clear(), "between 1 and 16 levels")
+    refused(lambda levels: levels[1]["steps"][0].update(parent=["x"]), "not a hierarchy")
+    refused(lambda levels: levels[1]["steps"][0].update(score="nan"), "not a hierarchy")
+    odd = json.dumps(good).replace('"thread": 0', '"thread": 1e999', 1)
+    assert client.put(f"/api/videos/{tea}/edits", content=odd, headers={"content-type": "application/json"}).status_code in (
+        400,
+        422,
+    )
     assert client.get(f"/api/videos/{tea}/edits").status_code == 404
     with pytest.raises(InputError, match="is 30"):
         parse_hierarchy({**good, "duration_s": 99.0}, 30.0)
@@ -152,12 +160,42 @@ def test_a_new_video_is_read_with_progress(client, library):
     assert client.get("/api/jobs/99").status_code == 404
 
 
+def test_only_a_job_reads_a_video(client, library):
+    """Whoever looks at a video that was not read is told so, at once; it is not read by ten clients at a time."""
+    new = library.by_name("new").id
+    for path in ("steps", "ask?q=tea", "picture?t=1", "similarity/0/0/0", "export/csv"):
+        assert client.get(f"/api/videos/{new}/{path}").status_code == 409
+    assert client.post(f"/api/videos/{new}/label", json={"labels": ["a"]}).status_code == 409
+
+
+def test_two_files_of_one_name(world, library, tmp_path):
+    """A second tea.mp4 does not take the place of the first in the corpus."""
+    import shutil
+
+    (tmp_path / "other").mkdir()
+    shutil.copyfile(world.root / "new.mp4", tmp_path / "other" / "tea.mp4")
+    entry = library.add(tmp_path / "other" / "tea.mp4")
+    assert entry.name == "tea (2)"
+    assert library.by_name("tea").path == world.films[0].resolve()
+    library.entries[entry.id] = replace(entry, name="tea")
+    with pytest.raises(InputError, match="another video of that name"):
+        library.index(library.entries[entry.id])
+    assert library.corpus.find("tea").path == str(world.films[0].resolve())
+
+
+def test_a_corpus_of_another_model(world):
+    from hiero.engine import load
+
+    with pytest.raises(InputError, match="was made with raw; say where that model is"):
+        open_library([str(world.root / "corpus")], {"model": load(world.root / "model", device="cpu")})
+
+
 def test_jobs_wait_fail_and_are_cancelled():
     gate, begun = threading.Event(), threading.Event()
 
     def work(video, reading):
         if video == "bad":
-            raise InputError("it is bad")
+            raise InputError("/a folder/of ours/bad.mp4: it is bad")
         if video == "worse":
             raise ZeroDivisionError
         begun.set()
@@ -174,7 +212,7 @@ def test_jobs_wait_fail_and_are_cancelled():
     jobs.cancel(first.id)
     assert [item["state"] for item in events(second) if item][-1] == "cancelled"
     assert [item["state"] for item in events(first) if item][-1] == "cancelled"
-    assert [item for item in events(jobs.start("bad")) if item][-1]["message"] == "it is bad"
+    assert [item for item in events(jobs.start("bad")) if item][-1]["message"] == "bad.mp4: it is bad"
     assert "internal error" in [item for item in events(jobs.start("worse")) if item][-1]["message"]
     jobs.close()
 
@@ -193,6 +231,7 @@ def test_other_names_and_other_sites(client, tea):
     ):
         assert client.delete(f"/api/videos/{tea}/edits", headers=headers).status_code == 403
     assert client.delete(f"/api/videos/{tea}/edits", headers={"Origin": "http://localhost"}).status_code == 200
+    assert client.get("/api/videos", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
     found = client.get("/api/videos").headers
     assert found["x-content-type-options"] == "nosniff"
     assert "default-src 'self'" in found["content-security-policy"]
@@ -207,10 +246,11 @@ def test_a_token_for_strangers(library):
         assert client.get("/api/videos", headers={"Authorization": "Bearer wrong"}).status_code == 401
         assert client.get("/api/videos", headers={"Authorization": "Bearer secret"}).status_code == 200
     with TestClient(app, base_url="http://box.local") as client:
-        page = client.get("/?token=secret")
-        assert page.status_code == 200
+        page = client.get("/?token=secret", follow_redirects=False)
+        assert (page.status_code, page.headers["location"]) == (303, "/")  # the address in the browser is free of it
         assert "HttpOnly" in page.headers["set-cookie"]
         assert "SameSite=Strict" in page.headers["set-cookie"]
+        assert client.get("/").status_code == 200
         assert client.get("/api/videos").status_code == 200  # by the cookie
     assert is_loopback("127.0.0.1")
     assert not is_loopback("0.0.0.0")
@@ -249,7 +289,7 @@ def test_errors_show_no_insides(library, tea, monkeypatch, capfd):
     def broken(*_, **__):
         raise ZeroDivisionError("a secret in /root/somewhere")
 
-    monkeypatch.setattr(type(library), "read", broken)
+    monkeypatch.setattr(type(library), "opened", broken)
     with TestClient(create_app(library), base_url="http://localhost", raise_server_exceptions=False) as client:
         answer = client.get(f"/api/videos/{tea}/steps")
     assert answer.status_code == 500

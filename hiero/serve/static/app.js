@@ -5,7 +5,7 @@ import { Timeline } from "./timeline.js";
 import * as edit from "./edit.js";
 
 const player = $("player");
-const state = { server: null, videos: [], video: null, steps: null, history: [], shown: 0, playing: null };
+const state = { server: null, videos: [], video: null, steps: null, history: [], shown: 0, playing: null, moment: 0, events: null, k: null, saving: Promise.resolve() };
 const timeline = new Timeline($("timeline"), { onSeek: seek, onChoose: choose });
 const matrix = new Matrix($("matrix"), seek);
 
@@ -33,10 +33,15 @@ async function route() {
     $("query").value = q ?? "";
     $("everywhere").checked = Boolean(all) || !v;
     for (const id of ["list", "results", "one"]) $(id).hidden = true;
+    if (v !== state.video?.id) { state.events?.close(); state.events = null; }
+    if (!v || all) player.pause();
     if (q && (all || !v) && state.server.corpus) await showResults(q, view);
     else if (v) await showVideo(v, { q, t: Number(t) || 0 }, view);
     else if (state.videos.length === 1 && !state.server.corpus) go({ v: state.videos[0].id }, true), await route();
-    else showList();
+    else {
+      showList();
+      if (q) throw new Error("Open a video to search in it. To search in all of them, put them into a corpus: hiero index VIDEO… --to CORPUS");
+    }
   });
 }
 
@@ -89,10 +94,11 @@ async function showVideo(id, { q, t }, view) {
     $("answers-title").hidden = $("same-title").hidden = true;
     matrix.picture = null; delete $("matrix").dataset.ready;
   }
-  if (!video.read && video.pictures && fresh) { waiting(); return; }
+  if (!video.read) { if (fresh) waiting(); return; }
   if (fresh || !state.steps) await loadSteps(view);
   if (view !== state.shown) return;
-  if (t && Math.abs(now() - t) > 1) seek(t, false);
+  if (t && (fresh || t !== state.moment)) seek(t, false);
+  state.moment = t;
   if (q) await answer(q, view); else { timeline.mark([]); $("answers").replaceChildren(); $("answers-title").hidden = true; }
 }
 
@@ -109,8 +115,10 @@ async function read() {
     const job = await send("POST", `videos/${state.video.id}/read`);
     $("read").hidden = true; $("stop").hidden = false; $("progress").hidden = false;
     $("stop").onclick = () => guarded(() => send("DELETE", `jobs/${job.id}`));
-    const events = new EventSource(`api/jobs/${job.id}/events`);
+    const id = state.video.id, events = new EventSource(`api/jobs/${job.id}/events`);
+    state.events = events;
     events.onmessage = event => {
+      if (state.video?.id !== id) { events.close(); return; }
       const { state: word, done_s, duration_s, message } = JSON.parse(event.data);
       $("progress").max = duration_s || 1;
       if (duration_s) $("progress").value = done_s; else $("progress").removeAttribute("value");
@@ -118,7 +126,7 @@ async function read() {
       if (word === "done") { events.close(); $("reading").hidden = true; state.video = null; route(); }
       if (word === "failed" || word === "cancelled") { events.close(); waiting(); $("reading-text").textContent = message || "Stopped; what was read is kept."; }
     };
-    events.onerror = () => events.close();
+    events.onerror = () => { events.close(); if (state.video?.id === id) { waiting(); $("reading-text").textContent = "The connection was lost; reading may go on. Try again."; } };
   });
 }
 
@@ -141,6 +149,8 @@ async function loadSteps(view) {
   slider.max = Math.max(2, Math.min(200, Math.floor(steps.duration_s / 2)));
   slider.value = $("k-now").value = steps.levels.at(-1).steps.length;
   $("revert").hidden = !edited;
+  state.k = null;
+  slideable(!edited);
   if (state.server.exports && $("export").length === 1) $("export").append(...state.server.exports.map(name => element("option", { value: name, textContent: name })));
   matrix.show(id, steps.duration_s, () => state.video?.id === id);
 }
@@ -163,6 +173,12 @@ function show(steps) {
   }));
 }
 
+// Edited steps are a person's own: they are not cut again until they are forgotten.
+function slideable(yes) {
+  $("k").disabled = !yes;
+  $("k").title = yes ? "" : "These steps were edited; forget the edits to cut again";
+}
+
 async function recut() {
   const k = Number($("k").value);
   $("k-now").value = k;
@@ -171,7 +187,8 @@ async function recut() {
   await guarded(async () => {
     const steps = await get(`videos/${state.video.id}/steps?k=${numbers.join(",")}`);
     if (view !== state.shown || Number($("k").value) !== k) return;
-    state.history = []; $("undo").disabled = true;
+    if (state.video.edited) return;
+    state.history = []; $("undo").disabled = true; state.k = numbers.join(",");
     show(steps);
   });
 }
@@ -179,12 +196,18 @@ async function recut() {
 function playThread(button, members, thread, level) {
   const pressed = button.getAttribute("aria-pressed") === "true";
   for (const other of $("threads").querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
-  state.playing = pressed ? null : { members, place: 0 };
-  timeline.thread(pressed ? null : thread, level);
-  if (pressed) { player.pause(); return; }
-  button.setAttribute("aria-pressed", "true");
+  if (pressed) { stopThread(); player.pause(); return; }
   seek(members[0].start_s);
+  state.playing = { members, place: 0 };
+  timeline.thread(thread, level);
+  button.setAttribute("aria-pressed", "true");
   player.play?.().catch(() => {});
+}
+
+function stopThread() {
+  state.playing = null;
+  timeline.thread(null);
+  for (const button of $("threads").querySelectorAll("button")) button.setAttribute("aria-pressed", "false");
 }
 
 function choose(step) {
@@ -196,7 +219,7 @@ function choose(step) {
 async function sameElsewhere(step) {
   const view = state.shown, middle = (step.start_s + step.end_s) / 2;
   try {
-    const { hits } = await get(`search/like?video=${encodeURIComponent(state.video.name)}&t=${middle.toFixed(1)}&n=8`);
+    const { hits } = await get(`search/like?video=${encodeURIComponent(state.video.name)}&t=${middle.toFixed(1)}&n=8&level=${timeline.byId.get(step.id).number}`);
     if (view !== state.shown || timeline.chosen !== step.id) return;
     $("same-title").hidden = !hits.length;
     $("same").replaceChildren(...hits.map(hitCard("")));
@@ -208,6 +231,8 @@ async function sameElsewhere(step) {
 const now = () => state.video?.playable ? player.currentTime : Number($("still").dataset.time || 0);
 
 function seek(time, remember = true) {
+  if (state.playing) stopThread();
+  state.moment = Number(time.toFixed(1));
   if (state.video?.playable) player.currentTime = time;
   else { $("still").dataset.time = time; moved(time); }
   if (remember) go({ t: time.toFixed(1) }, true);
@@ -219,7 +244,7 @@ function moved(time) {
   if (playing && !player.paused && time >= playing.members[playing.place].end_s - 0.05) {
     playing.place++;
     if (playing.place < playing.members.length) player.currentTime = playing.members[playing.place].start_s;
-    else { player.pause(); state.playing = null; timeline.thread(null); for (const button of $("threads").querySelectorAll("button")) button.setAttribute("aria-pressed", "false"); }
+    else { player.pause(); stopThread(); }
   }
 }
 
@@ -240,19 +265,24 @@ async function answer(q, view) {
 
 // Edits
 
-async function change(work) {
-  await guarded(async () => {
+// One after the other: each begins with what the one before it has saved.
+function change(work) {
+  state.saving = state.saving.then(() => guarded(async () => {
     if (!timeline.chosen) throw new Error("choose a step on the timeline first");
-    const next = work(state.steps, timeline.chosen);
-    state.history.push(state.steps);
-    await save(next);
-  });
+    const before = state.steps;
+    await save(work(before, timeline.chosen), () => state.history.push(before));
+  }));
+  return state.saving;
 }
 
-async function save(steps) {
-  await send("PUT", `videos/${state.video.id}/edits`, steps);
-  state.video.edited = true;
+async function save(steps, saved) {
+  const { video } = state;
+  await send("PUT", `videos/${video.id}/edits`, steps);
+  video.edited = true;
+  if (state.video !== video) return;  // another one is open by now
+  saved();
   $("revert").hidden = false; $("undo").disabled = !state.history.length;
+  slideable(false);
   show(steps);
   $("saved").textContent = "Saved beside the video.";
 }
@@ -266,14 +296,17 @@ $("split").onclick = () => change((steps, id) => edit.split(steps, id, now()));
 $("merge").onclick = () => change((steps, id) => edit.merge(steps, id));
 $("earlier").onclick = () => change((steps, id) => edit.move(steps, id, -1));
 $("later").onclick = () => change((steps, id) => edit.move(steps, id, 1));
-$("undo").onclick = () => guarded(async () => { const before = state.history.pop(); if (before) await save(before); });
+$("undo").onclick = () => { state.saving = state.saving.then(() => guarded(async () => {
+  const before = state.history.at(-1);
+  if (before) await save(before, () => state.history.pop());
+})); };
 $("revert").onclick = () => guarded(async () => {
   await send("DELETE", `videos/${state.video.id}/edits`);
   state.video.edited = false; state.history = []; $("undo").disabled = true;
   await loadSteps(state.shown);
   $("saved").textContent = "Edits forgotten.";
 });
-$("export").onchange = event => { if (event.target.value) location.assign(`api/videos/${state.video.id}/export/${event.target.value}`); event.target.value = ""; };
+$("export").onchange = event => { if (event.target.value) location.assign(`api/videos/${state.video.id}/export/${event.target.value}${state.k ? `?k=${state.k}` : ""}`); event.target.value = ""; };
 
 // Uploads
 
@@ -299,6 +332,7 @@ let slider = 0;
 $("k").oninput = () => { $("k-now").value = $("k").value; clearTimeout(slider); slider = setTimeout(recut, 120); };
 $("read").onclick = read;
 $("search").onsubmit = event => { event.preventDefault(); go({ q: $("query").value.trim() || null, all: $("everywhere").checked && state.server.corpus ? "1" : null }); };
+$("skip").onclick = event => { event.preventDefault(); $("main").focus(); };
 $("home").onclick = event => { event.preventDefault(); location.hash = ""; };
 $("theme").onclick = () => {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -312,8 +346,8 @@ player.addEventListener("loadedmetadata", () => { const { t } = address(); if (N
 document.addEventListener("keydown", event => {
   if (event.target.closest("input, select, textarea, video")) return;
   if (event.key === "/") { event.preventDefault(); $("query").focus(); }
-  else if (event.key === " " && !event.target.closest("button, a") && state.video?.playable) { event.preventDefault(); player.paused ? player.play() : player.pause(); }
-  else if (["ArrowLeft", "ArrowRight"].includes(event.key) && state.steps && !$("one").hidden && !event.target.closest("#timeline, #matrix")) timeline.key(event);
+  else if (event.key === " " && (event.target.closest("#timeline") || !event.target.closest("button, a")) && state.video?.playable) { event.preventDefault(); player.paused ? player.play() : player.pause(); }
+  else if (["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(event.key) && event.target === document.body && state.steps && !$("one").hidden) timeline.key(event);
 });
 addEventListener("hashchange", route);
 route();

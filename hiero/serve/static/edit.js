@@ -37,12 +37,12 @@ function cut(steps, level, id, time) {
   if (!(step.start_s + 0.2 < time && time < step.end_s - 0.2)) throw new Error("move to a moment inside the step first");
   const inside = steps.levels[level + 1]?.steps.filter(other => other.parent === id) ?? [];
   const crossed = inside.find(other => other.start_s + 0.2 < time && time < other.end_s - 0.2);
-  if (crossed) cut(steps, level + 1, crossed.id, time);
-  const edge = crossed ? time : inside.length ? inside.reduce((best, other) => Math.abs(other.start_s - time) < Math.abs(best - time) ? other.start_s : best, inside[0].end_s) : time;
+  const edge = crossed ? cut(steps, level + 1, crossed.id, time) : inside.length ? inside.reduce((best, other) => Math.abs(other.start_s - time) < Math.abs(best - time) ? other.start_s : best, inside[0].end_s) : time;
   const second = { ...step, id: newId(steps, level), start_s: edge, children: [] };
   step.end_s = edge;
   row.splice(place + 1, 0, second);
   link(steps);
+  return edge;  // as fine a level has it: all levels are cut at the same moment
 }
 
 export function merge(steps, id) {

@@ -53,11 +53,18 @@ export class Timeline {
   extraRow(name, spans) {
     this.root.append(element("div", { className: "row-name", textContent: name }));
     const row = element("div", { className: "row extra", role: "group", "aria-label": name });
-    for (const step of spans) {
+    spans.forEach((step, place) => {
       const button = this.span(step, step.label || step.text || `step ${step.id ?? ""}`);
+      button.tabIndex = place ? -1 : 0;
       button.addEventListener("click", () => this.onSeek(step.start_s));
       row.append(button);
-    }
+    });
+    row.addEventListener("keydown", event => {  // within the row; one stop for Tab
+      const next = { ArrowRight: event.target.nextElementSibling, ArrowLeft: event.target.previousElementSibling }[event.key];
+      if (!["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown"].includes(event.key)) return;
+      event.preventDefault(); event.stopPropagation();
+      if (next) { event.target.tabIndex = -1; next.tabIndex = 0; next.focus(); }
+    });
     this.root.append(row);
   }
 
@@ -92,7 +99,7 @@ export class Timeline {
     let next = null;
     if (event.key === "ArrowRight") next = level(here.number)[here.place + 1];
     else if (event.key === "ArrowLeft") next = level(here.number)[here.place - 1];
-    else if (event.key === "ArrowUp" && here.step.parent) next = this.byId.get(here.step.parent).step;
+    else if (event.key === "ArrowUp") next = this.byId.get(here.step.parent)?.step;
     else if (event.key === "ArrowDown") next = level(here.number + 1)?.find(step => step.parent === here.step.id);
     else if (event.key === "Home") next = level(here.number)[0];
     else if (event.key === "End") next = level(here.number).at(-1);
