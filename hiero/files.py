@@ -35,6 +35,9 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        error.filename = str(path) if error.filename in (None, name) else error.filename  # the name that the user knows
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
