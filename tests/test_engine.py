@@ -15,12 +15,13 @@ import torch
 
 import hiero
 from benchmarks.clips import find_clips, join_clips
-from hiero import engine as module
 from hiero import weights
 from hiero.cache import content_key
 from hiero.config import ModelConfig
-from hiero.engine import everyday_phrases, load
+from hiero.engine import class_names, everyday_phrases, load
+from hiero.engine import reader as module
 from hiero.errors import InputError
+from hiero.model.folder import ASSETS
 from hiero.model.hiero import HiERO
 from hiero.report.page import write_report
 from hiero.video.extracted import Extract
@@ -50,7 +51,7 @@ def home(tmp_path, monkeypatch):
 def scores(seconds=300, seed=0):
     """Class scores of a video with five activities."""
     rng = np.random.default_rng(seed)
-    names = module.class_names("kinetics400")
+    names = class_names("kinetics400")
     out = rng.normal(0, 1, (seconds, 400)).astype(np.float32)
     for i, name in enumerate(["washing dishes", "peeling potatoes", "frying vegetables", "washing dishes", "making tea"]):
         part = slice(i * seconds // 5, (i + 1) * seconds // 5)
@@ -72,7 +73,7 @@ def features(tmp_path):
 
 
 def test_the_shipped_model_is_small_and_whole():
-    folder = module.ASSETS / "hiero-k400"
+    folder = ASSETS / "hiero-k400"
     assert sum(file.stat().st_size for file in folder.iterdir()) < 12e6
     assert (folder / "README.md").read_text().startswith("# hiero-k400")
     model = load().model

@@ -34,7 +34,8 @@ def engine(tmp_path, monkeypatch):
     torch.manual_seed(0)
     config = ModelConfig(input_size=WIDTH, hidden_size=16, embedding_size=8, text_size=384, gate_size=8, num_layers=2)
     HiERO(config).save_pretrained(tmp_path / "model")
-    monkeypatch.setattr("hiero.engine.encode_minilm", letters)
+    for module in ("reader", "asked"):
+        monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", letters)
     return load(tmp_path / "model", device="cpu")
 
 

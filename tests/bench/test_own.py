@@ -41,7 +41,8 @@ def model(tmp_path, monkeypatch):
     """A network without a graph whose both heads do nothing: what a node shows is what a text says."""
     import torch
 
-    monkeypatch.setattr("hiero.engine.encode_minilm", words)
+    for module in ("reader", "asked"):
+        monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", words)
     config = ModelConfig(
         input_size=SIZE, hidden_size=SIZE, embedding_size=SIZE, text_size=SIZE, depth=0, dropout=0.0, clock=Clock(1.0, 1.0)
     )
@@ -188,7 +189,8 @@ def test_raw_features_have_no_words_and_no_rows_of_hiero(data):
 
 
 def test_a_shallow_model_has_its_deepest_level(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("hiero.engine.encode_minilm", words)
+    for module in ("reader", "asked"):
+        monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", words)
     config = ModelConfig(input_size=SIZE, hidden_size=16, embedding_size=8, text_size=SIZE, gate_size=8, depth=1, radius_s=2.5)
     HiERO(config).save_pretrained(tmp_path / "shallow")
     engine = load(tmp_path / "shallow", device="cpu")
