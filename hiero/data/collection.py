@@ -1,7 +1,7 @@
 """Features of many videos: one file each, with a sidecar that says where its rows come from and when they are.
 
     OUT/NAME.safetensors         (or .pt)  the rows
-    OUT/NAME.safetensors.json    the sidecar, written last: a video without it is not done
+    OUT/NAME.safetensors.json    the sidecar, which names these rows: a video without it, or with other rows, is not done
 
 What is done is kept: a video is read again only when its content, the weights or the settings have changed. What was begun goes
 on. A video that cannot be read is reported and does not stop the others.
@@ -31,7 +31,7 @@ from hiero.cache import content_key
 from hiero.data.features import SUFFIXES, Sidecar, read_array, read_sidecar, sidecar_of
 from hiero.devices import choose_device
 from hiero.errors import InputError
-from hiero.files import save_arrays, write_bytes, write_text
+from hiero.files import replacing, write_text
 from hiero.records import Clock
 from hiero.states import find_checkpoint
 from hiero.video.backbones import FPS, STRIDE, Backbone, Precision, fetch_weights, find_backbone
@@ -207,7 +207,7 @@ def is_done(plan: Plan, name: str, sha256: str) -> Sidecar | None:
     if said is None or not file.is_file() or said.sha256 != sha256 or said.settings != plan.key:
         return None
     try:
-        return said if len(read_array(file, said.width)) == said.num_segments else None
+        return said if _digest(read_array(file, said.width)) == said.rows else None
     except InputError:
         return None
 
@@ -248,24 +248,37 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def _write(plan: Plan, name: str, path: Path, clock: Clock, rows: np.ndarray, duration_s: float, sha256: str) -> None:
-    """The rows, then the sidecar; then what was kept for an interruption is not needed any more."""
+    """Rows and sidecar, one right after the other; then what was kept for an interruption is not needed any more.
+
+    The rows are on the disk, under another name, before the sidecar is: what does not fit leaves everything as it was.
+    """
     file = plan.file(name)
     window = (plan.overlap if plan.about.num_frames else 2) * clock.stride
     said = Sidecar(
         plan.backbone, plan.weights_key, plan.key, rows.shape[1], clock.fps, clock.stride, window, plan.takes_frames or 0,
-        str(rows.dtype), len(rows), duration_s, path.name, sha256,
+        str(rows.dtype), len(rows), duration_s, path.name, sha256, _digest(rows),
     )  # fmt: skip
-    if file.suffix == ".pt":
-        import torch
-
-        content = io.BytesIO()
-        torch.save(torch.from_numpy(rows), content)
-        write_bytes(file, content.getvalue())
-    else:
-        save_arrays(file, {"features": rows})
-    write_text(sidecar_of(file), json.dumps(said.to_dict(), indent=1) + "\n")
+    with replacing(file) as temporary:
+        temporary.write_bytes(_content(rows, plan.format))
+        write_text(sidecar_of(file), json.dumps(said.to_dict(), indent=1) + "\n")
     for old in file.parent.glob(f".{glob.escape(file.stem)}-*.partial"):
         old.unlink(missing_ok=True)
+
+
+def _content(rows: np.ndarray, format: str) -> bytes:
+    if format == "pt":
+        import torch
+
+        out = io.BytesIO()
+        torch.save(torch.from_numpy(rows), out)
+        return out.getvalue()
+    from safetensors.numpy import save
+
+    return save({"features": rows})
+
+
+def _digest(rows: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype=np.float32).tobytes()).hexdigest()[:16]
 
 
 def _read(

@@ -43,6 +43,8 @@ class Sidecar:
     source: str
     sha256: str
     """Of the video, its first 32 digits."""
+    rows: str
+    """Names the rows by their content: a sidecar is of this file, or of none."""
     version: int = 1
 
     @property

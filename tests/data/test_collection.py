@@ -17,7 +17,7 @@ import torch
 
 from hiero import weights as registry
 from hiero.cli import app
-from hiero.data import cluster, collection
+from hiero.data import cluster
 from hiero.data.collection import Following, Plan, extract_all, find_videos
 from hiero.data.features import read_array, read_sidecar
 from hiero.data.store import pack
@@ -168,10 +168,28 @@ def test_a_full_disk_ends_everything(tmp_path, home, weights, videos, monkeypatc
     def full(*_):
         raise OSError(28, "No space left on device", "v0.safetensors")
 
-    monkeypatch.setattr(collection, "save_arrays", full)
-    with pytest.raises(OSError, match="No space left"):
-        extract_all(videos, plan_for(tmp_path, weights))
-    assert not list((tmp_path / "out").glob("*.json"))
+    plan = plan_for(tmp_path, weights)
+    extract_all(videos, plan)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space left"):
+            extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before  # all is as it was
+    assert [o.status for o in extract_all(videos, plan)] == ["kept"] * 3
+
+
+def test_stopped_between_the_two_files(tmp_path, home, weights, videos):
+    """A new sidecar beside old rows, which a kill at the worst moment leaves: neither setting takes them for its own."""
+    half, whole = plan_for(tmp_path, weights), plan_for(tmp_path, weights, spacing_s=16 / 30 + 1e-9)
+    file = half.file("v0")
+    extract_all({"v0": videos["v0"]}, whole)
+    rows = file.read_bytes()
+    write_video(videos["v0"], [90] * 64, fps=30)
+    extract_all({"v0": videos["v0"]}, half)
+    file.write_bytes(rows)
+    assert [o.status for o in extract_all({"v0": videos["v0"]}, half)] == ["done"]
+    assert file.read_bytes() != rows
 
 
 class Middle(torch.nn.Module):
