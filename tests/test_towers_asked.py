@@ -17,9 +17,10 @@ from hiero.records import Clock
 from hiero.text.encoders import encode_joint
 from hiero.video.spacetime import SpaceTimeTransformer
 from tests.video.conftest import write_video
+from tests.video.released import egovlp_with_words
 from tests.video.test_towers import randomise
 
-transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero[text]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero[text]'")
 
 
 def tower(width, clip=False):
@@ -41,14 +42,7 @@ def new_home(tmp_path, monkeypatch, name):
 def checkpoint(tmp_path, monkeypatch):
     """egovlp.pth as released, small: visual tower, DistilBERT, both projections."""
     new_home(tmp_path, monkeypatch, "minilm")  # carries the words of DistilBERT
-    torch.manual_seed(0)
-    text = transformers.DistilBertModel(transformers.DistilBertConfig(dim=64, hidden_dim=128, n_layers=1, n_heads=1)).eval()
-    state = {f"module.video_model.{name}": value for name, value in tower(64).items()}
-    state |= {f"module.text_model.{name}": value for name, value in text.state_dict().items()}
-    state |= {"module.vid_proj.0.weight": torch.randn(256, 64), "module.vid_proj.0.bias": torch.zeros(256)}
-    state |= {"module.txt_proj.1.weight": torch.randn(256, 64), "module.txt_proj.1.bias": torch.randn(256)}
-    torch.save({"state_dict": state}, tmp_path / "egovlp.pth")
-    return tmp_path / "egovlp.pth", state, text
+    return egovlp_with_words(tmp_path / "egovlp.pth")
 
 
 @pytest.fixture

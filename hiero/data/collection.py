@@ -182,9 +182,7 @@ def _by_name(paths: Iterable[Path], suffixes: tuple[str, ...], what: str) -> dic
     found: dict[str, Path] = {}
     for path in paths:
         if path.is_dir():
-            files = sorted(
-                file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.name[0] != "." and file.is_file()
-            )
+            files = files_in(path, suffixes)
             if not files:
                 raise InputError(f"{path}: no {what} in this folder (looked for {', '.join(suffixes)})")
             named = {file.relative_to(path).with_suffix("").as_posix(): file for file in files}
@@ -198,6 +196,11 @@ def _by_name(paths: Iterable[Path], suffixes: tuple[str, ...], what: str) -> dic
     if not found:
         raise InputError(f"give at least one file or folder of {what}")
     return found
+
+
+def files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """Files of some kinds below a folder, in order; hidden ones are left out."""
+    return sorted(f for f in folder.rglob("*") if f.suffix.lower() in suffixes and f.name[0] != "." and f.is_file())
 
 
 def is_done(plan: Plan, name: str, sha256: str) -> Sidecar | None:

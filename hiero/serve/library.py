@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hiero.corpus.index import Corpus, add_video
-from hiero.data.collection import VIDEOS
+from hiero.data.collection import VIDEOS, files_in
 from hiero.data.features import SUFFIXES
 from hiero.engine import Engine, Reading, Video
 from hiero.errors import InputError
@@ -233,9 +233,7 @@ def open_library(
         if is_corpus(item):
             _add_corpus(library, item, say)
         elif path.is_dir():
-            files = sorted(
-                f for f in path.rglob("*") if f.suffix.lower() in (*VIDEOS, *SUFFIXES) and f.name[0] != "." and f.is_file()
-            )
+            files = files_in(path, (*VIDEOS, *SUFFIXES))
             films = {file.with_suffix("") for file in files if file.suffix.lower() in VIDEOS}
             shown = [file for file in files if file.suffix.lower() in VIDEOS or file.with_suffix("") not in films]
             if not shown:

@@ -26,12 +26,8 @@ def measure_speed(name: str, device: str) -> float:
     if backbone.module == "clip":
         raise InputError(f"{name}: comes as the user brings it, so there is no size to measure")
     place = torch.device(device)
-    kind = choose_precision(place)
-    if backbone.num_frames:
-        kind = torch.bfloat16 if place.type == "cuda" else torch.float32
-    elif not backbone.half and place.type != "cuda":
-        kind = torch.float32
-    module = backbone.untrained().to(place, kind)
+    kind = choose_precision(place, tower=backbone.num_frames > 0)
+    module = backbone.untrained().to(place, kind if backbone.half or place.type == "cuda" else torch.float32)
     frames, length_s = (backbone.num_frames, backbone.spacing_s) if backbone.num_frames else (NUM_FRAMES, 2 * backbone.spacing_s)
     side = backbone.short_side
     rng = np.random.default_rng(0)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from hiero import weights
 from hiero.config import ModelConfig
@@ -17,25 +16,12 @@ from hiero.errors import InputError
 from hiero.model.hiero import HiERO
 from hiero.records import Clock
 from hiero.serve.library import open_library
-from hiero.video.spacetime import SpaceTimeTransformer
 from tests.video.conftest import write_video
-from tests.video.test_towers import randomise
+from tests.video.released import egovlp_with_words
 
-transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero[text]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero[text]'")
 pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero[serve]'")
 pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'hiero[serve]'")
-
-
-def checkpoint(path):
-    """egovlp.pth in its release's layout, small."""
-    torch.manual_seed(0)
-    text = transformers.DistilBertModel(transformers.DistilBertConfig(dim=64, hidden_dim=128, n_layers=1, n_heads=1))
-    state = {f"module.video_model.{name}": value for name, value in randomise(SpaceTimeTransformer(64, 1, 16, 196, 4)).items()}
-    state |= {f"module.text_model.{name}": value for name, value in text.state_dict().items()}
-    state |= {"module.vid_proj.0.weight": torch.randn(256, 64), "module.vid_proj.0.bias": torch.zeros(256)}
-    state |= {"module.txt_proj.1.weight": torch.randn(256, 64), "module.txt_proj.1.bias": torch.randn(256)}
-    torch.save({"state_dict": state}, path)
-    return path
 
 
 def film(path, order, seconds=6):
@@ -63,7 +49,7 @@ def world(tmp_path_factory):
     (root / "home" / "weights").mkdir(parents=True)
     (root / "home" / "weights" / "minilm").symlink_to(minilm)
     patch.setenv("HIERO_HOME", str(root / "home"))
-    weights.get("egovlp", source=checkpoint(root / "egovlp.pth"))
+    weights.get("egovlp", source=egovlp_with_words(root / "egovlp.pth")[0])
     config = ModelConfig(
         input_size=256, hidden_size=32, embedding_size=16, text_size=384, gate_size=8, num_layers=1, backbone="egovlp",
         clock=Clock(30, 16),
