@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from hiero.cli.console import progress_bar, say
-from hiero.cli.videos import DEFAULTS, Source, _numbers, read_labels
+from hiero.cli.videos import DEFAULTS, Source, parse_numbers, read_labels
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ def index(
     from hiero.data.collection import find_files
 
     files = find_files(videos)
-    numbers, words = _numbers(k), read_labels(labels) if labels is not None else None
+    numbers, words = parse_numbers(k), read_labels(labels) if labels is not None else None
     engine = source.engine()
     corpus = Corpus(to, create=True)
+    corpus.check_model(engine)  # before anything is read
     added, kept, failed = 0, 0, []
     with progress_bar("index", len(files)) as advance:
         for name, path in files.items():
@@ -77,8 +78,6 @@ def index(
                 )
                 added, kept = added + now, kept + (not now)
             except InputError as error:
-                if "in the space of" in str(error):
-                    raise
                 failed.append(str(error))
             advance(name)
     corpus.tidy()
@@ -155,13 +154,11 @@ def query_engine(corpus: Corpus, source: Source) -> Engine:
 
     from hiero.corpus.index import model_of
 
-    made = {about.model_key: about.model for about in corpus.videos()}
-    if not made:
+    if not corpus.videos():
         raise InputError(f"{corpus.uri}: is empty; add videos: hiero index VIDEO… --to {corpus.uri}")
     name = model_of(corpus)
     engine = (replace(source, model=name) if source.model == DEFAULTS.model and name is not None else source).engine()
-    if engine.key not in made:
-        raise InputError(f"{corpus.uri} was made with {', '.join(made.values())}; say where that model is: --model FOLDER")
+    corpus.check_words(engine)
     return engine
 
 

@@ -134,8 +134,9 @@ def own_address() -> str:
 def _model(what: tuple[str, ...], source: Source) -> str:
     """The model that a corpus was made with, where none is named."""
     from hiero.corpus.index import Corpus, model_of
+    from hiero.serve.library import is_corpus
 
     for item in what:
-        if source.model == DEFAULTS.model and source.backbone == DEFAULTS.backbone and (Path(item) / "steps.lance").is_dir():
+        if source.model == DEFAULTS.model and source.backbone == DEFAULTS.backbone and is_corpus(item):
             return model_of(Corpus(item)) or source.model
     return source.model

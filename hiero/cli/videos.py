@@ -149,7 +149,7 @@ def steps(
     wanted = _formats(export or [], list(FORMATS))
     if wanted and out is None:
         raise InputError("--export needs a folder to write to: -o OUT/")
-    numbers = _numbers(k)
+    numbers = parse_numbers(k)
     words = read_labels(labels) if labels is not None else None
     read = source.read(video)
     found = read.steps(numbers, method=method, labels=words)
@@ -231,7 +231,7 @@ def label(
         Print one JSON document instead of a table.
     """
     words = read_labels(labels)
-    found = source.read(video).label(words, numbers=_numbers(k))
+    found = source.read(video).label(words, numbers=parse_numbers(k))
     if json_:
         rows = [{name: step.to_dict()[name] for name in ("start_s", "end_s", "label", "score")} for step in found]
         _print_json({"version": 1, "video": str(video), "steps": rows})
@@ -267,7 +267,7 @@ def read_labels(path: Path) -> list[str]:
     return labels
 
 
-def _numbers(text: str | None) -> list[int] | None:
+def parse_numbers(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:

@@ -66,7 +66,6 @@ class Hit:
     thread: int
     label: str | None
     score: float
-    path: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
@@ -118,7 +117,7 @@ class Corpus:
             tuple(len(level) for level in steps.levels), time.time(), _place(video.engine),
         )  # fmt: skip
         rows = self._rows(video, steps, about)
-        self._check_model(video.engine)
+        self.check_model(video.engine)
         if not self._held:
             self._make_table(rows.schema)
         self._commit(lambda table: _replace(table, rows, name))
@@ -191,13 +190,20 @@ class Corpus:
         }  # fmt: skip
         return pa.table(columns)
 
-    def _check_model(self, engine: Engine) -> None:
+    def check_model(self, engine: Engine) -> None:
+        """Only one model's steps can be compared with each other."""
         others = {about.model for about in self.videos() if about.model_key != engine.key}
         if others:
             raise InputError(
                 f"{self.uri}: its steps are in the space of {', '.join(sorted(others))}, {engine.name} has another; "
                 "use that model (--model), or another corpus"
             )
+
+    def check_words(self, engine: Engine) -> None:
+        """A question must be put in the words of the model that made the steps."""
+        made = {about.model_key: about.model for about in self.videos()}
+        if made and engine.key not in made:
+            raise InputError(f"{self.uri} was made with {', '.join(made.values())}; say where that model is: --model FOLDER")
 
     # Reading
 
@@ -214,20 +220,11 @@ class Corpus:
                 return about
         raise InputError(f"{self.uri}: holds no video {name}; see: hiero corpus list {self.uri}")
 
-    def has(self, name: str, sha256: str, model_key: str) -> bool:
-        """Whether a video with this content is in, made by this model."""
-        return any((a.video, a.sha256, a.model_key) == (name, sha256, model_key) for a in self.videos())
-
     def steps(self, name: str, level: int | None = None) -> list[Hit]:
         """The steps of a video in time order."""
         where = f"video = {_quoted(name)} AND level " + (f"> {WHOLE}" if level is None else f"= {level}")
         rows = self.table.search().where(where).select(COLUMNS).limit(10_000_000).to_list()
         return sorted((_hit(row, 1.0) for row in rows), key=lambda hit: (hit.level, hit.start_s))
-
-    def picture(self, name: str, level: int, step: str) -> bytes | None:
-        where = f"video = {_quoted(name)} AND level = {level} AND step = {_quoted(step)}"
-        rows = self.table.search().where(where).select(["picture"]).limit(1).to_list()
-        return rows[0]["picture"] if rows else None
 
     def search(
         self,
@@ -308,9 +305,9 @@ def add_video(
         raise InputError(f"{path}: no such file")
     name = name or path.stem
     sha256 = content_key(path)
-    if not again and corpus.has(name, sha256, engine.key):
-        return corpus.find(name), False
-    corpus._check_model(engine)
+    for about in corpus.videos() if not again else ():
+        if (about.video, about.sha256, about.model_key) == (name, sha256, engine.key):
+            return about, False
     video = read(path)
     return corpus.add(video, video.steps(numbers, labels=labels), name, sha256), True
 

@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hiero.data.collection import Following, Outcome, Plan, extract_one, length_of
+from hiero.data.collection import Following, LoadedOnce, Outcome, Plan, extract_one, length_of
 from hiero.errors import InputError
 from hiero.video.backbones import fetch_weights
 
@@ -33,19 +32,11 @@ class Worker:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.plan = Plan(**{**settings, "out": Path(settings["out"]), "weights": settings["weights"] and Path(settings["weights"])})
         self.moments: dict[str, float] = {}
-        self.lock = threading.Lock()
-        self.loaded: list[Any] = []
+        self.networks = LoadedOnce(self.plan)
+        if self.plan.threads:
+            import torch
 
-    def networks(self) -> Any:
-        """Loaded once, however many videos are in hand."""
-        with self.lock:
-            if not self.loaded:
-                if self.plan.threads:
-                    import torch
-
-                    torch.set_num_threads(self.plan.threads)
-                self.loaded.append(self.plan.networks())
-        return self.loaded[0]
+            torch.set_num_threads(self.plan.threads)
 
     def extract(self, name: str, path: str) -> dict[str, Any]:
         def advance(done_s: float) -> None:

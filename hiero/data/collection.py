@@ -90,7 +90,7 @@ class Plan:
         return (self.window or STRIDE) // STRIDE
 
     @property
-    def takes_frames(self) -> int | None:
+    def frames(self) -> int | None:
         """Frames of a segment that a tower looks at."""
         return self.num_frames or self.about.num_frames or None
 
@@ -105,7 +105,7 @@ class Plan:
     @cached_property
     def key(self) -> str:
         """Names all that the rows depend on, but for the video."""
-        clock = [self.clock, self.spacing_s, self.overlap, self.takes_frames]
+        clock = [self.clock, self.spacing_s, self.overlap, self.frames]
         about = [self.backbone, self.weights_key, *clock, self.dtype, self.precision, self.stream]
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
@@ -141,6 +141,20 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+class LoadedOnce:
+    """A plan's networks, loaded by the first thread that needs them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.lock = plan, threading.Lock()
+        self.loaded: Networks | None = None
+
+    def __call__(self) -> Networks:
+        with self.lock:
+            if self.loaded is None:
+                self.loaded = self.plan.networks()
+            return self.loaded
 
 
 @dataclass(frozen=True)
@@ -258,7 +272,7 @@ def _write(plan: Plan, name: str, path: Path, clock: Clock, rows: np.ndarray, du
     file = plan.file(name)
     window = (plan.overlap if plan.about.num_frames else 2) * clock.stride
     said = Sidecar(
-        plan.backbone, plan.weights_key, plan.key, rows.shape[1], clock.fps, clock.stride, window, plan.takes_frames or 0,
+        plan.backbone, plan.weights_key, plan.key, rows.shape[1], clock.fps, clock.stride, window, plan.frames or 0,
         str(rows.dtype), len(rows), duration_s, path.name, sha256, _digest(rows),
     )  # fmt: skip
     with replacing(file) as temporary:
@@ -315,14 +329,7 @@ def extract_all(videos: dict[str, Path], plan: Plan, jobs: int = 1, following: F
     following = following or Following()
     plan.prepare()
     choose_device(plan.device)
-    stop, lock = threading.Event(), threading.Lock()
-    loaded: list[Networks] = []
-
-    def networks() -> Networks:
-        with lock:
-            if not loaded:
-                loaded.append(plan.networks())
-        return loaded[0]
+    stop, networks = threading.Event(), LoadedOnce(plan)
 
     def run(name: str, path: Path) -> Outcome:
         def advance(done_s: float) -> None:

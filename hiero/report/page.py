@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hiero.engine import Video
 from hiero.files import write_text
 from hiero.records import Hierarchy
+from hiero.steps.pieces import in_grey
 
 TEMPLATE = Path(__file__).parent / "report.html"
 MAX_PICTURES = 400  # of the finest level; more would make the page too heavy to send
@@ -42,8 +41,7 @@ def _content(video: Video, steps: Hierarchy, labels: Sequence[str] | None) -> di
             rows.append(row)
         levels.append(rows)
     matrix = video.similarity_matrix()
-    grey = np.clip(255 * (matrix + 0.2) / 1.2, 0, 255).astype(np.uint8)
     return {
         "name": Path(steps.video).name, "model": steps.model, "duration_s": steps.duration_s, "levels": levels,
-        "matrix": {"size": len(matrix), "values": base64.b64encode(grey.tobytes()).decode()},
+        "matrix": {"size": len(matrix), "values": base64.b64encode(in_grey(matrix).tobytes()).decode()},
     }  # fmt: skip

@@ -26,7 +26,7 @@ from hiero.records import Hierarchy
 from hiero.report.exports import FORMATS
 from hiero.serve.guard import Guard
 from hiero.serve.jobs import Jobs, events, without_paths
-from hiero.serve.library import Entry, Library, NotReadError, NotThereError, similarity_tile
+from hiero.serve.library import Entry, Library, NotReadError, NotThereError, num_cells, similarity_tile
 
 STATIC = Path(__file__).parent / "static"
 MAX_LABELS = 2000
@@ -62,6 +62,10 @@ def create_app(
     _add_jobs(app, library, jobs, uploads)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return Guard(app, hosts or {"localhost", "127.0.0.1", "::1"}, token, uploads.limit, jobs.close)
+
+
+def _numbers(k: str | None) -> list[int] | None:
+    return None if k is None else [int(part) for part in k.split(",")]
 
 
 async def _apart(work: Callable[[], Result]) -> Result:
@@ -111,8 +115,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
 
     def steps_of(entry: Entry, k: str | None, model: str | None) -> Hierarchy:
         video = library.opened(entry, model)
-        numbers = None if k is None else [int(part) for part in k.split(",")]
-        return video.steps(numbers, labels=library.labels if video.engine.knows_words else None)
+        return video.steps(_numbers(k), labels=library.labels if video.engine.knows_words else None)
 
     @app.get("/api/server")
     async def server() -> dict[str, Any]:
@@ -136,7 +139,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
 
     @app.get("/api/videos/{id}/steps", responses=ERRORS)
     async def steps(id: str, k: Numbers = None, model: str | None = None) -> dict[str, Any]:
-        """The steps of a video: a hierarchy, coarse to fine. It is read now if it was not."""
+        """The steps of a video: a hierarchy, coarse to fine."""
         entry = library.find(id)
         return {**(await _apart(lambda: steps_of(entry, k, model))).to_dict(), "video": entry.name}
 
@@ -152,8 +155,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
         entry = library.find(id)
         if not 0 < len(labels) <= MAX_LABELS:
             raise InputError(f"between 1 and {MAX_LABELS} labels")
-        numbers = None if k is None else [int(part) for part in k.split(",")]
-        found = await _apart(lambda: library.opened(entry).label([text[:500] for text in labels], numbers=numbers))
+        found = await _apart(lambda: library.opened(entry).label([text[:500] for text in labels], numbers=_numbers(k)))
         return [step.to_dict() for step in found]
 
     @app.get("/api/videos/{id}/truth", responses=ERRORS)
@@ -171,8 +173,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
             return similarity_tile(video, zoom, row, column), video
 
         tile, video = await _apart(make)
-        cells = min(len(video.nodes), 128 << zoom)
-        headers = {"X-Rows": str(tile.shape[0]), "X-Columns": str(tile.shape[1]), "X-Cells": str(cells)}
+        headers = {"X-Rows": str(tile.shape[0]), "X-Columns": str(tile.shape[1]), "X-Cells": str(num_cells(video, zoom))}
         return Response(tile.tobytes(), media_type="application/octet-stream", headers=headers)
 
     @app.get("/api/videos/{id}/picture", responses=ERRORS, response_class=Response)

@@ -23,7 +23,7 @@ from hiero.errors import InputError
 from hiero.files import read_json, write_text
 from hiero.records import Hierarchy, Step
 from hiero.steps.hierarchy import link
-from hiero.steps.pieces import STILL, unit
+from hiero.steps.pieces import STILL, in_grey, unit
 
 MAX_READ = 16  # videos in memory
 TILE = 128  # cells of a tile of the similarity matrix
@@ -208,7 +208,7 @@ def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarra
     """A tile (≤ 128, ≤ 128) of the similarity matrix in grey; at zoom z the whole matrix has 128 · 2ᶻ cells, or one a node."""
     if not 0 <= zoom <= 12:
         raise InputError("zoom is between 0 and 12")
-    num = min(len(video.nodes), TILE << zoom)
+    num = num_cells(video, zoom)
     if not (0 <= row * TILE < num and 0 <= column * TILE < num):
         raise NotThereError(f"no tile {row}, {column} at zoom {zoom}")
     edges = np.linspace(0, len(video.nodes), num + 1).round().astype(int)
@@ -216,11 +216,15 @@ def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarra
 
     def means(part: int) -> np.ndarray:
         bounds = edges[part * TILE : part * TILE + TILE + 1]
-        total = np.add.reduceat(x, bounds[:-1], axis=0)[:, :] if bounds[-1] == len(x) else np.add.reduceat(x, bounds, axis=0)[:-1]
+        total = np.add.reduceat(x[: bounds[-1]], bounds[:-1], axis=0)
         return total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
 
-    matrix = means(row) @ means(column).T
-    return np.clip(255 * (matrix + 0.2) / 1.2, 0, 255).astype(np.uint8)
+    return in_grey(means(row) @ means(column).T)
+
+
+def num_cells(video: Video, zoom: int) -> int:
+    """Rows of the whole similarity matrix at a zoom."""
+    return min(len(video.nodes), TILE << zoom)
 
 
 def open_library(
@@ -257,10 +261,8 @@ def _add_corpus(library: Library, item: str, say: Callable[[str], None]) -> None
     if library.corpus is not None:
         raise InputError(f"{item}: one corpus at a time")
     library.corpus = Corpus(item)
-    videos = library.corpus.videos()
-    if videos and library.engines[library.main].key not in {about.model_key for about in videos}:
-        raise InputError(f"{item} was made with {videos[0].model}; say where that model is: --model FOLDER")
-    for about in videos:
+    library.corpus.check_words(library.engines[library.main])
+    for about in library.corpus.videos():
         if Path(about.path).is_file():
             library.add(Path(about.path), about.video, indexed=True)
         else:

@@ -111,6 +111,11 @@ def similarity_matrix(x: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(y @ y.T)
 
 
+def in_grey(similarity: np.ndarray) -> np.ndarray:
+    """Cosines as bytes for a picture: alike is bright."""
+    return np.clip(255 * (similarity + 0.2) / 1.2, 0, 255).astype(np.uint8)
+
+
 def piece_labels(bounds: list[int]) -> np.ndarray:
     """Number of the piece that each node is in."""
     return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))

@@ -47,11 +47,6 @@ class Backbone:
     """For `load`."""
 
     @property
-    def takes_frames(self) -> bool:
-        """Its temporal embeddings are made for a number of frames."""
-        return self.module in ("egovlp", "lavila")
-
-    @property
     def spacing_s(self) -> float:
         """Time between the rows of its features, unless one asks for another."""
         return STRIDE / FPS if self.num_frames else 1.0
@@ -66,15 +61,18 @@ class Backbone:
         return found
 
     def load(self, folder: Path, num_frames: int | None = None) -> nn.Module:
-        frames = {"num_frames": num_frames or self.num_frames} if self.takes_frames else {}
-        found: nn.Module = import_module(f"hiero.video.{self.module}").load(folder, **self.options, **frames)
+        found: nn.Module = import_module(f"hiero.video.{self.module}").load(folder, **self._options(num_frames))
         return found
 
     def untrained(self, num_frames: int | None = None) -> nn.Module:
         """The network in its full size with random weights, which are as fast."""
-        frames = {"num_frames": num_frames or self.num_frames} if self.takes_frames else {}
-        found: nn.Module = import_module(f"hiero.video.{self.module}").untrained(**self.options, **frames)
+        found: nn.Module = import_module(f"hiero.video.{self.module}").untrained(**self._options(num_frames))
         return found.eval()
+
+    def _options(self, num_frames: int | None) -> dict[str, Any]:
+        """For `load`; temporal embeddings are made for a number of frames."""
+        embedded = self.module in ("egovlp", "lavila")
+        return self.options | ({"num_frames": num_frames or self.num_frames} if embedded else {})
 
 
 BACKBONES = {

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from hiero.states import find_checkpoint, load_strictly, part_of, read_state
-from hiero.video.frames import middle_square, normalise
+from hiero.video.frames import IMAGENET, middle_square, normalise
 from hiero.video.spacetime import Filling, SpaceTimeTransformer, build
 
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN, DEVIATION = IMAGENET
 SIZE = 224
 
 

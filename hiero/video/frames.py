@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional as F
 
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its pixels in [0, 1]
+
 
 def middle_square(frames: Tensor, size: int, share: float = 1.0, antialias: bool = True) -> Tensor:
     """The square in the middle, `share` of the shorter side, scaled: (N, H, W, 3) uint8 → (N, 3, size, size) in [0, 255]."""

@@ -19,11 +19,11 @@ from torch.nn import functional as F
 
 from hiero.errors import InputError
 from hiero.states import find_checkpoint, load_strictly, part_of, read_state
-from hiero.video.frames import middle_square, normalise
+from hiero.video.frames import IMAGENET, middle_square, normalise
 from hiero.video.spacetime import MLP, add_norm, own_kernels
 
 HEAD = 32  # width of an attention head, in all sizes
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN, DEVIATION = IMAGENET
 SIZE, SHORT_SIDE = 224, 256
 Shape = tuple[int, int, int]
 SIZES: dict[str, tuple[int, tuple[int, ...], Shape]] = {

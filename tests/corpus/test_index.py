@@ -168,7 +168,7 @@ def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
 def test_another_model_has_another_space(corpus, engine, tmp_path):
     other = SimpleNamespace(key="other", name="other")
     with pytest.raises(InputError, match="in the space of raw, other has another"):
-        corpus._check_model(other)
+        corpus.check_model(other)
     with pytest.raises(InputError, match="its vectors have 32 numbers, the query 5"):
         corpus.search(np.ones(5))
 
