@@ -90,6 +90,12 @@ def test_egovlp_answers_without_a_graph(checkpoint, video, tmp_path):
     assert rows.shape == (9, 256)
 
 
+def test_each_backbone_has_a_space_of_its_own():
+    """EgoVLP's and LaViLa's vectors are as wide and mean different things: what one made is not taken for the other's."""
+    keys = [load(backbone=name).key for name in ("egovlp", "lavila-l", "clip")] + [load("raw").key]
+    assert len(set(keys)) == 4
+
+
 def test_without_the_projection_there_are_no_words(checkpoint, video):
     weights.get("egovlp", source=checkpoint[0])
     engine = load(backbone="egovlp-768")

@@ -121,8 +121,8 @@ class Engine:
     @cached_property
     def key(self) -> str:
         """Names configuration and weights, so that what one model made is not taken for another's."""
-        if self.folder is None:
-            return "raw"
+        if self.folder is None:  # any features as they are, or those of one backbone, which has a space of its own
+            return f"raw-{self.backbone.name}" if self.backbone.words or self.backbone.num_frames else "raw"
         about = json.dumps(self.folder.config.to_dict(), sort_keys=True) + content_key(self.folder.path / NETWORK)
         return hashlib.sha256(about.encode()).hexdigest()[:16]
 
