@@ -1,4 +1,4 @@
-"""What context, threads and L_ft each add, on simulated activity (hiero/data/simulate.py), over several worlds and seeds.
+"""What context, threads and L_ft each add, on simulated activity (hiero/data/simulation.py), over several worlds and seeds.
 
     python -m benchmarks.ablation [--seeds 3] [--only "interleaved"]
 
@@ -22,12 +22,12 @@ from torch.nn import functional as F
 
 from hiero import HiERO, embed_features, spectral_cut
 from hiero.config import LossConfig, ModelConfig, TrainConfig
-from hiero.data.narrated import NarratedWindows
+from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import read_narrations
-from hiero.data.simulate import Session, World, WorldConfig, bag_of_words, write_sessions
-from hiero.data.store import pack
+from hiero.data.simulation import Session, World, WorldConfig, bag_of_words, write_sessions
+from hiero.data.stores import pack
 from hiero.training.loop import make_fabric
-from hiero.training.train import Training
+from hiero.training.training import Training
 
 VARIANTS: dict[str, tuple[dict, dict] | None] = {
     "raw features": None,

@@ -23,11 +23,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.video import make_video
-from hiero.video.backbones import BACKBONES, STRIDE, find_backbone
+from hiero.extraction.extractor import LoadedBackbones, extract_features
 from hiero.video.decode import probe, read_segments
-from hiero.video.extract import Networks, extract
+from hiero.video.registry import STRIDE, backbones, find_backbone
 
-TOWERS = [name for name, backbone in BACKBONES.items() if backbone.num_frames and name != "egovlp-768"]
+TOWERS = [name for name, backbone in backbones().items() if backbone.num_frames and name != "egovlp-768"]
 
 
 def _seconds(run, device: str, least_s: float = 1.0) -> float:
@@ -116,11 +116,11 @@ def extraction(names: list[str], device: str, numbers: list[int], seconds: float
         for jobs in numbers:
             cells = [_through(lambda path: [0 for _ in read_segments(path, spacing_s=16 / 30)], list(videos.values())[:jobs], jobs)]
             for name in names:
-                networks = Networks([find_backbone(name)], [], torch.device(device), find_backbone(name).num_frames, 1)
+                networks = LoadedBackbones([find_backbone(name)], [], torch.device(device), find_backbone(name).num_frames, 1)
                 kind = torch.bfloat16 if device == "cuda" else torch.float32
                 networks.modules = [find_backbone(name).untrained().to(device, kind)]
-                extract(made, networks=networks, pictures=False)  # warms up
-                run = functools.partial(extract, networks=networks, pictures=False)
+                extract_features(made, networks=networks, pictures=False)  # warms up
+                run = functools.partial(extract_features, networks=networks, pictures=False)
                 cells.append(_through(run, list(videos.values())[:jobs], jobs))
             print(f"| {jobs} | " + " | ".join(f"{length_s * jobs / spent:.1f}" for spent in cells) + " |", flush=True)
 

@@ -33,18 +33,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hiero import Clock, HiERO, embed_features
-from hiero.bench.metrics import grounding_recall
-from hiero.bench.results import Report, Row, cell, mean_row
-from hiero.cli.videos import UNLIKELY
-from hiero.data.store import FeatureStore, pack
-from hiero.engine import WEIGHTS, class_names
-from hiero.files import load_tensors, save_tensors
-from hiero.steps.ground import ground
-from hiero.steps.order import align_in_order
-from hiero.steps.spans import candidate_spans, rank_spans
-from hiero.steps.words import ClassEvidence, OwnEvidence, fit, presence_statistics
+from hiero.cli.videos import PRESENCE_THRESHOLD
+from hiero.data.stores import FeatureStore, pack
+from hiero.engine import CLASS_EVIDENCE_WEIGHTS, class_names
+from hiero.evaluation.metrics import grounding_recall
+from hiero.evaluation.results import Report, Row, format_cell, mean_row
+from hiero.steps.grounding import candidate_spans, ground_by_threads, rank_spans
+from hiero.steps.ordering import align_in_order
+from hiero.steps.similarity import ClassEvidence, NodeEvidence, presence_statistics, text_similarity
+from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts
-from hiero.training.run import train_from_files
+from hiero.training.from_files import train_from_files
 
 CLOCK = Clock(1.0, 1.0)
 KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components", "omnivore-b": "Omnivore-B, 1024-d"}
@@ -145,7 +144,7 @@ def own(work: Path, models: Path, kinds: list[str], device: str) -> None:
             print("|---" * (1 + len(PARTS) * len(columns)) + "|")
             for method in rows[PARTS[0]]:
                 lines = [rows[part][method] for part in PARTS]
-                cells = [cell(line, name, intervals=name == columns[0]) for line in lines for name in columns]
+                cells = [format_cell(line, name, intervals=name == columns[0]) for line in lines for name in columns]
                 print(f"| {method} | {' | '.join(cells)} |", flush=True)
 
 
@@ -296,9 +295,9 @@ def score_model(
         texts = [step["text"] for step in annotations[name]["steps"]]
         with torch.no_grad():
             queries = model.embed_text(encode_texts(texts, cache=work / "text").float().to(device)).cpu()
-        runs, scores = ground(nodes, queries, num_threads=NUM_THREADS, kappa=KAPPA, min_nodes=MIN_NODES)
-        spans = torch.stack([runs.start, runs.end], 1).numpy() * CLOCK.spacing_s
-        predicted["threads"] += [spans[order[:5]] for order in scores.argsort(1, descending=True).numpy()]
+        settings = {"num_threads": NUM_THREADS, "kappa": KAPPA, "min_nodes": MIN_NODES}
+        runs, scores = ground_by_threads(nodes.numpy(), queries.numpy(), **settings)
+        predicted["threads"] += [runs[order[:5]] * CLOCK.spacing_s for order in np.argsort(-scores, axis=1)]
         spans = candidate_spans(nodes.numpy(), CLOCK.spacing_s)
         ranked = rank_spans((queries @ nodes.mT).numpy(), spans, CLOCK.spacing_s)
         predicted["spans"] += [spans[places] * CLOCK.spacing_s for places, _ in ranked]
@@ -410,11 +409,11 @@ def words(work: Path, model_folder: Path, development: Path) -> None:
                 queries = torch.stack([vectors[text] for text in texts])
                 with torch.no_grad():
                     own = model.embed_text(queries).numpy()
-                seen = ClassEvidence(scores.softmax(1).numpy(), names, *WEIGHTS["i3d-k400"])
-                parts = {"model": [OwnEvidence(nodes, 1.0)], "class names": [seen], "both": [OwnEvidence(nodes, 1.0), seen]}
+                seen = ClassEvidence(scores.softmax(1).numpy(), names, *CLASS_EVIDENCE_WEIGHTS["i3d-k400"])
+                parts = {"model": [NodeEvidence(nodes, 1.0)], "class names": [seen], "both": [NodeEvidence(nodes, 1.0), seen]}
                 spans = candidate_spans(nodes, CLOCK.spacing_s)
                 for way, evidence in parts.items():
-                    similarity = fit(evidence, queries.numpy(), own)
+                    similarity = text_similarity(evidence, queries.numpy(), own)
                     ranked = rank_spans(similarity, spans, CLOCK.spacing_s)
                     found[name][way] += [spans[places].astype(float) for places, _ in ranked[: len(steps)]]
                 order = np.argsort([step["start_s"] for step in steps], kind="stable")
@@ -435,7 +434,7 @@ def words(work: Path, model_folder: Path, development: Path) -> None:
         print(f"| {way} | " + " | ".join(f"{v:.1f}" for row in cells for v in row) + " |")
     said, truth = fitted.predict_proba(np.array(x))[:, 1], np.array(y)
     print(f"in the video or not, test: AUC {roc_auc_score(truth, said):.3f}; said → true share (of queries)")
-    for low, high in (*((i / 5, (i + 1) / 5) for i in range(5)), (0.0, UNLIKELY)):
+    for low, high in (*((i / 5, (i + 1) / 5) for i in range(5)), (0.0, PRESENCE_THRESHOLD)):
         here = (said >= low) & (said < high)
         if here.any():
             print(f"  {low:.1f}-{high:.1f} → {truth[here].mean():.2f} ({here.sum()})")

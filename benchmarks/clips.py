@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from hiero.engine import CLASS_NAMES, load
-from hiero.steps.spans import rank_spans
-from hiero.steps.words import OwnEvidence, fit
+from hiero.steps.grounding import rank_spans
+from hiero.steps.similarity import NodeEvidence, text_similarity
 
 CAPTIONS = {
     "frying": [
@@ -65,7 +65,7 @@ def find_clips(folder: Path) -> list[Path]:
     return [next(path for path in files if name in path.name) for name in CAPTIONS]
 
 
-def apart(folder: Path) -> None:
+def across_clips(folder: Path) -> None:
     """Captions against the vectors of whole clips, as `hiero search` compares them: the model's part, that of class names, both."""
     engine = load(backbone="default")
     videos = [engine.read(clip) for clip in find_clips(folder)]
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--apart", action="store_true")
     args = parser.parse_args()
     if args.apart:
-        apart(args.folder)
+        across_clips(args.folder)
         return
     with tempfile.TemporaryDirectory() as folder:
         joined = Path(folder) / "joined.mp4"
@@ -97,12 +97,12 @@ def main() -> None:
     captions = [caption for group in CAPTIONS.values() for caption in group]
     which = np.repeat(np.arange(len(CAPTIONS)), [len(group) for group in CAPTIONS.values()])
     texts = video.engine.encode(captions)
-    parts = {"model": [OwnEvidence(video.nodes, 1.0)]}
+    parts = {"model": [NodeEvidence(video.nodes, 1.0)]}
     parts |= {name: [part] for name, part in zip(CLASS_NAMES, video.evidence[1:], strict=True)}
     parts["all"] = video.evidence
     print(f"| | {' | '.join(CAPTIONS)} | all captions |\n" + "|---" * (len(CAPTIONS) + 2) + "|")
     for name, evidence in parts.items():
-        ranked = rank_spans(fit(evidence, *texts), video.spans, video.clock.spacing_s)
+        ranked = rank_spans(text_similarity(evidence, *texts), video.spans, video.clock.spacing_s)
         middle = np.array([video.spans[places[0]].mean() for places, _ in ranked])
         right = np.searchsorted(ends, middle, side="right") - 1 == which
         cells = [f"{right[which == i].sum()} of {(which == i).sum()}" for i in range(len(CAPTIONS))]

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from hiero.corpus.index import TABLE, Corpus
+from hiero.corpus.corpus import TABLE, Corpus
 
 WIDTH, KINDS, NOISE, BATCH = 640, 5000, 0.6, 50_000
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hiero.bench.egomcq import embed_clips, read_questions
 from hiero.config import ModelConfig
-from hiero.data.store import FeatureStore, pack
+from hiero.data.stores import FeatureStore, pack
 from hiero.data.windows import context_window
 from hiero.engine import load
+from hiero.evaluation.egomcq import embed_clips, read_questions
 from hiero.model.hiero import HiERO
-from hiero.records import Clock
+from hiero.types import Clock
 
 CLOCK = Clock(30.0, 16.0)
 WIDTH = 256  # EgoVLP's

@@ -25,12 +25,14 @@ import torch
 
 from benchmarks.captaincook4d import CLOCK, PARTS, split, unpack
 from hiero import HiERO, embed_features
-from hiero.bench.results import Row, Table, as_markdown, mean_row
-from hiero.data.store import FeatureStore
+from hiero.data.stores import FeatureStore
+from hiero.evaluation.results import Row, Table, as_markdown, mean_row
 from hiero.heads.actionformer import ActionFormer, ActionFormerConfig, ActionFormerInputs
 from hiero.heads.clips import Clips, read_clips
-from hiero.heads.evaluate import probe, score_heads
-from hiero.heads.train import Objective, Words, load_head, train_head
+from hiero.heads.head import load_head
+from hiero.heads.scoring import evaluate_probe, score_heads
+from hiero.heads.token_embeddings import TokenEmbeddings
+from hiero.heads.training import HeadObjective, train_head
 from hiero.heads.vslnet import VSLNet, VSLNetConfig, VSLNetInputs
 from hiero.training.step import TrainStep, make_adam
 
@@ -62,9 +64,9 @@ def read(work: Path, kind: str, part: str) -> Clips:
     return read_clips(work / "heads" / kind, file, CLOCK, only=split(annotations, list(store), "test")[part])
 
 
-def all_words(work: Path, device: str = "cpu") -> Words:
+def all_words(work: Path, device: str = "cpu") -> TokenEmbeddings:
     annotations = json.loads((work / "annotations.json").read_text())
-    return Words([step["text"] for about in annotations.values() for step in about["steps"]], device)
+    return TokenEmbeddings([step["text"] for about in annotations.values() for step in about["steps"]], device)
 
 
 def one(work: Path, head: str, kind: str, seed: int, device: str, settings: list[str]) -> None:
@@ -105,8 +107,8 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": threads})
         print(done.stdout.strip() or f"{job} failed:\n{done.stderr[-2000:]}", flush=True)
 
-    with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(run, jobs))
+    with ThreadPoolExecutor(args.jobs) as mean_pool:
+        list(mean_pool.map(run, jobs))
     tables(work)
 
 
@@ -122,7 +124,7 @@ def tables(work: Path) -> None:
                     rows.append(mean_row(f"{title} ({len(seeds)} seeds)", seeds))
             if rows:
                 print("\n" + as_markdown(Table(f"{head}, {part}", rows)))
-    rows = [probe(read(work, kind, "train"), read(work, kind, PARTS[0]), title).rows[0] for kind, title in KINDS.items()]
+    rows = [evaluate_probe(read(work, kind, "train"), read(work, kind, PARTS[0]), title).rows[0] for kind, title in KINDS.items()]
     print("\n" + as_markdown(Table(f"linear probe, {PARTS[0]}", rows)))
 
 
@@ -142,7 +144,7 @@ def speed(device: str, seconds: float = 20.0) -> None:
         ("VSLNet, 32 queries", VSLNet(VSLNetConfig(1536)), words),
         ("ActionFormer, 2 × 2304 segments", ActionFormer(ActionFormerConfig(1536, 514)), clips),
     ):
-        objective = Objective(network, half).to(device).train()
+        objective = HeadObjective(network, half).to(device).train()
         step = TrainStep(objective, make_adam(objective, 1e-4, 0.05, "adamw"))
         batch = type(batch)(*(part.to(device) for part in batch))
         for _ in range(3):

@@ -14,10 +14,10 @@ import time
 import torch
 
 from hiero.config import LossConfig, ModelConfig
-from hiero.data.narrated import StepInputs
+from hiero.data.narrated_windows import TrainingBatch
 from hiero.model.hiero import HiERO, Losses
 from hiero.model.unet import cut_threads
-from hiero.training.fast import CapturedStep
+from hiero.training.captured_step import CapturedStep
 from hiero.training.step import Objective, TrainStep, make_adam, parameter_groups
 from tests.oracle import losses as oracle_losses
 from tests.oracle.edgelist import EdgeListHiERO
@@ -26,11 +26,13 @@ SPACING_S = 16 / 30
 TARGET_MS = {8: 5.0, 64: 2.5}  # per 8 windows on an H200
 
 
-def make_inputs(batch: int, device: str, num_nodes: int = 562, num_texts: int = 110, width: int = 256, seed: int = 0) -> StepInputs:
+def make_inputs(
+    batch: int, device: str, num_nodes: int = 562, num_texts: int = 110, width: int = 256, seed: int = 0
+) -> TrainingBatch:
     """Random windows of 300 s with their narrations' vectors."""
     generator = torch.Generator(device).manual_seed(seed)
     times = (torch.arange(num_nodes, device=device) + 0.5) * SPACING_S
-    return StepInputs(
+    return TrainingBatch(
         features=torch.randn(batch, num_nodes, width, device=device, generator=generator),
         mask=torch.ones(batch, num_nodes, dtype=torch.bool, device=device),
         times=times.expand(batch, -1).contiguous(),
@@ -43,7 +45,7 @@ def make_inputs(batch: int, device: str, num_nodes: int = 562, num_texts: int = 
 class EdgeListObjective(Objective):
     """The same objective with the network and the losses on edge lists and dense masks; the cut is ours in both."""
 
-    def forward(self, x: StepInputs, tokens=None):  # type: ignore[no-untyped-def]
+    def forward(self, x: TrainingBatch, tokens=None):  # type: ignore[no-untyped-def]
         batch, length = x.mask.shape
         video = torch.arange(batch, device=x.features.device).repeat_interleave(length)
 
@@ -76,7 +78,7 @@ def plain_adam(model: HiERO) -> torch.optim.Adam:
     return torch.optim.Adam(parameter_groups(model, 1e-5), lr=1e-5)
 
 
-def timed(step, inputs: StepInputs, repeats: int, device: str) -> float:  # type: ignore[no-untyped-def]
+def timed(step, inputs: TrainingBatch, repeats: int, device: str) -> float:  # type: ignore[no-untyped-def]
     """Median milliseconds of a step."""
     seconds = []
     for i in range(repeats + 1):

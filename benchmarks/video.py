@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from hiero import weights
 from hiero.errors import InputError
-from hiero.video import extract as reading
+from hiero.extraction import extractor as reading
+from hiero.extraction.extractor import NUM_FRAMES, choose_precision, extract_features, run_backbone
+from hiero.storage import weights
 from hiero.video import i3d
-from hiero.video.backbones import find_backbone
 from hiero.video.decode import probe, read_segments
-from hiero.video.extract import NUM_FRAMES, choose_precision, extract, run_backbone
-from hiero.video.frames import middle_square
+from hiero.video.frames import centre_crop
+from hiero.video.registry import find_backbone
 
 SETTINGS = ((32, 224), (24, 192), (20, 192), (16, 224), (16, 208), (24, 160), (16, 192), (12, 224), (16, 176), (16, 160), (8, 224))
 
@@ -78,7 +78,7 @@ def parts(video: Path, device: str) -> None:
                     run_backbone(backbone, network, batch, torch.device(device))
             spent = time.perf_counter() - begin
     begin = time.perf_counter()
-    extract(video, device=device)
+    extract_features(video, device=device)
     together = time.perf_counter() - begin
     info = probe(video)
     print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s, {device}, {kind}; seconds of video a second:")
@@ -107,7 +107,7 @@ def compare(videos: list[Path]) -> None:
         at = [int((i + 0.5) * 64 / num) for i in range(num)]
         rows, spent = [], 0.0
         for frames in windows:
-            x = (middle_square(torch.from_numpy(frames)[at], size)[None] / 127.5 - 1).to(kind)
+            x = (centre_crop(torch.from_numpy(frames)[at], size)[None] / 127.5 - 1).to(kind)
             begin = time.perf_counter()
             rows.append(model(x)[0].float())
             spent += time.perf_counter() - begin

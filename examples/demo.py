@@ -2,8 +2,8 @@
 
     python -m examples.demo [OUT] [VIDEO]
 
-The sessions come from hiero/data/simulate.py: steps share places, and half of the actions look the same in every step. With VIDEO,
-`hiero steps` is run on a video of your own too, with the shipped model. About a minute on 2 cores.
+The sessions come from hiero/data/simulation.py: steps share places, and half of the actions look the same in every step.
+With VIDEO, `hiero steps` is run on a video of your own too, with the shipped model. About a minute on 2 cores.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import numpy as np
 from rich.console import Console
 from torch import Tensor
 
-from hiero.bench.metrics import procedure_scores
 from hiero.cli import app
-from hiero.cli.models import TrainDisplay
-from hiero.data.simulate import Session, World, WorldConfig, write_sessions
-from hiero.data.store import pack
+from hiero.cli.display import TrainDisplay
+from hiero.data.simulation import Session, World, WorldConfig, write_sessions
+from hiero.data.stores import pack
 from hiero.engine import load
-from hiero.files import save_tensors, write_text
-from hiero.records import clock_text
-from hiero.training.run import train_from_files
+from hiero.evaluation.metrics import procedure_scores
+from hiero.storage.files import save_tensors, write_text
+from hiero.training.from_files import train_from_files
+from hiero.types import format_time
 
 WORLD = WorldConfig(interleave=0.0, num_places=3, noise=2.0)
 SETTINGS = [
@@ -154,7 +154,7 @@ def main(out: Path, video: Path | None = None) -> None:
     questions = [texts[0], texts[len(texts) // 2]]
     run(console, "ask", str(file), *questions, "--model", str(model), "-n", "2")
     for question in questions:
-        moments = ", ".join(clock_text(time_s) for time_s in narrated(session, question))
+        moments = ", ".join(format_time(time_s) for time_s in narrated(session, question))
         console.print(f'the truth: "{question}" is narrated at {moments}', highlight=False)
     collect(console, world, model, out)
     if video is not None:

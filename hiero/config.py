@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from hiero.errors import InputError
-from hiero.records import Clock
+from hiero.types import Clock
 
 
-class Record:
+class Config:
     """JSON in and out for the dataclasses below. An unknown key is an error, not a silent loss."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
@@ -56,7 +56,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Behaviour(Record):
+class Behaviour(Config):
     """Named differences between the authors' release and the paper's intent. True means: as the release does it."""
 
     mixed_threads: bool = False
@@ -76,7 +76,7 @@ class Behaviour(Record):
 
 
 @dataclass(frozen=True)
-class ModelConfig(Record):
+class ModelConfig(Config):
     """The network. Defaults are the paper's."""
 
     input_size: int
@@ -136,7 +136,7 @@ class ModelConfig(Record):
 
 
 @dataclass(frozen=True)
-class LossConfig(Record):
+class LossConfig(Config):
     """The two losses. Defaults are the paper's best row (appendix: α = 1, β = all)."""
 
     alpha: float = 1.0
@@ -162,7 +162,7 @@ class LossConfig(Record):
 
 
 @dataclass(frozen=True)
-class TextConfig(Record):
+class TextConfig(Config):
     """The text encoder and how it takes part in training."""
 
     encoder: str = "minilm"
@@ -179,16 +179,13 @@ class TextConfig(Record):
         _one_of(self, "mode", ("frozen", "lora", "full"))
 
 
-@dataclass(frozen=True)
-class TrainConfig(Record):
-    """A training run. Defaults are the paper's (Sec. 4 and appendix B)."""
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Config):
+    """How a network is trained, whichever it is. Defaults are the paper's (Sec. 4 and appendix B)."""
 
-    model: ModelConfig
-    losses: LossConfig = field(default_factory=LossConfig)
-    text: TextConfig = field(default_factory=TextConfig)
     epochs: int = 15
     batch_size: int = 8
-    """Windows in a step, over all processes together."""
+    """Examples in a step, over all processes together."""
     accumulate: int = 1
     """Steps whose gradients are added before the weights change; negatives come from within one of them."""
     lr: float = 1e-5
@@ -202,21 +199,9 @@ class TrainConfig(Record):
     """Of matrices; vectors have none."""
     clip: float = 1.0
     """Largest norm of the gradient."""
-    noise: float = 0.0
-    """Noise added to the inputs in training, in deviations of each channel (with model.standardise) or in their own units."""
-    jitter: float = 0.0
-    """Each channel of each video is stretched by exp(jitter · N(0, 1)): another classifier is surer of other things."""
-    text_noise: float = 0.0
-    """Length of a random vector added to each narration's unit vector, so that words near to it mean the same."""
-    window_s: float = 300.0
-    """Length of the windows that videos are cut into."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: bfloat16 on GPUs that have it, else float32."""
     seed: int = 0
-
-    _nested: ClassVar[dict[str, Any]] = {
-        "model": ModelConfig.from_dict, "losses": LossConfig.from_dict, "text": TextConfig.from_dict,
-    }  # fmt: skip
 
     def __post_init__(self) -> None:
         _one_of(self, "precision", ("auto", "float32", "bfloat16"))
@@ -226,9 +211,35 @@ class TrainConfig(Record):
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2³¹, got {self.seed}")
-        for name in ("lr", "clip", "window_s"):
+        for name in ("lr", "clip"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class TrainConfig(RunConfig):
+    """A training run of HiERO."""
+
+    model: ModelConfig
+    losses: LossConfig = field(default_factory=LossConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    noise: float = 0.0
+    """Noise added to the inputs in training, in deviations of each channel (with model.standardise) or in their own units."""
+    jitter: float = 0.0
+    """Each channel of each video is stretched by exp(jitter · N(0, 1)): another classifier is surer of other things."""
+    text_noise: float = 0.0
+    """Length of a random vector added to each narration's unit vector, so that words near to it mean the same."""
+    window_s: float = 300.0
+    """Length of the windows that videos are cut into."""
+
+    _nested: ClassVar[dict[str, Any]] = {
+        "model": ModelConfig.from_dict, "losses": LossConfig.from_dict, "text": TextConfig.from_dict,
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.window_s > 0:
+            raise InputError(f"window_s must be positive, got {self.window_s}")
 
 
 def _one_of(record: Any, name: str, choices: tuple[str, ...]) -> None:

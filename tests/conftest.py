@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from hiero.model.released import Released, read_released
+from tests.films import write_video
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -54,3 +55,9 @@ def released() -> Released:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Writes a video into the test's folder."""
+    return lambda name, *arguments, **options: write_video(tmp_path / name, *arguments, **options)

@@ -24,8 +24,10 @@ def test_import_is_light():
 
 def test_public_names():
     assert hiero.__all__ == [
-        "Behaviour", "Clock", "Engine", "HiERO", "InputError", "LossConfig", "ModelConfig", "Video", "collate", "embed_features",
-        "load", "read_features", "read_released", "spectral_cut",
+        "Answer", "Backbone", "Batch", "Behaviour", "Clock", "Corpus", "Embedder", "Engine", "Exporter", "HiERO", "Hierarchy",
+        "Hit", "IndexedVideo", "InputError", "Level", "LossConfig", "Losses", "Match", "ModelConfig", "Narration", "ProgressEvent",
+        "Released", "Step", "TextConfig", "TrainConfig", "Video", "VideoFeatures", "Window", "collate", "embed_features", "load",
+        "read_features", "read_released", "spectral_cut",
     ]  # fmt: skip
     for name in hiero.__all__:
         assert getattr(hiero, name).__doc__
@@ -42,7 +44,7 @@ for name in ("huggingface_hub", "safetensors", "sklearn", "cyclopts", "rich", "t
 import torch
 from hiero.config import LossConfig, ModelConfig
 from hiero.model.hiero import HiERO
-import hiero.model.released, hiero.model.embed, hiero.training.fast
+import hiero.model.released, hiero.model.embed, hiero.training.captured_step
 model = HiERO(ModelConfig(input_size=4, hidden_size=8, embedding_size=4, text_size=4))
 levels = model.train()(torch.randn(2, 40, 4))
 model.losses(levels, torch.randn(2, 3, 4), torch.rand(2, 3) * 20, torch.ones(2, 3, dtype=torch.bool), LossConfig()).total.backward()

@@ -7,8 +7,8 @@ import sys
 from cyclopts import App
 
 import hiero
-from hiero.cli import corpus, evaluate, extract, figures, heads, models, serve, tables, videos, weights
-from hiero.cli.console import say
+from hiero.cli import corpus, evaluation, extraction, figures, heads, models, serve, speed, tables, videos, weights
+from hiero.cli.console import log
 from hiero.errors import InputError
 
 app = App(
@@ -21,9 +21,9 @@ app = App(
 for command in (
     videos.steps, videos.ask, videos.label,
     corpus.index, corpus.search, corpus.app, serve.serve,
-    evaluate.app, tables.table, figures.app, heads.app,
+    evaluation.app, tables.table, figures.app, heads.app,
     models.train, models.pack, models.embed, models.import_checkpoint,
-    models.bench_app, extract.extract, extract.backbones, weights.weights_app,
+    speed.bench_app, extraction.extract, extraction.backbones, weights.weights_app,
 ):  # fmt: skip
     app.command(command)
 
@@ -31,13 +31,13 @@ for command in (
 def main() -> None:
     """Run the command line; a user's mistake is one clear line and exit code 2, an interruption 130."""
     try:
-        app(extract.with_address(sys.argv[1:]))
+        app(extraction.with_address(sys.argv[1:]))
     except InputError as error:
-        say(f"hiero: {error}")
+        log(f"hiero: {error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        say("hiero: interrupted; what was finished is kept, run the same command again to go on (train: with --resume)")
+        log("hiero: interrupted; what was finished is kept, run the same command again to go on (train: with --resume)")
         sys.exit(130)
     except OSError as error:
-        say(f"hiero: {error.filename or ''}: {error.strerror or error}; nothing half-written was left behind")
+        log(f"hiero: {error.filename or ''}: {error.strerror or error}; nothing half-written was left behind")
         sys.exit(1)

@@ -10,25 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from hiero.cli.console import progress_bar, say
-from hiero.cli.videos import DEFAULTS, Source, parse_numbers, read_labels
+from hiero.cli.console import log, progress_bar
+from hiero.cli.options import DEFAULTS, Flag, Json, StepCounts, VideoOptions, parse_step_counts, read_labels
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
-    from hiero.corpus.index import Corpus, Hit
+    from hiero.corpus.corpus import Corpus, Hit
     from hiero.engine import Engine
 
 app = App(name="corpus", help="What is in a corpus of videos: list, remove, check.")
-Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
 def index(
     *videos: Path,
     to: str,
-    k: Annotated[str | None, Parameter(alias="-k")] = None,
+    k: StepCounts = None,
     labels: Path | None = None,
-    again: Annotated[bool, Parameter(negative="")] = False,
-    source: Source = DEFAULTS,
+    again: Flag = False,
+    source: VideoOptions = DEFAULTS,
 ) -> None:
     """Add videos, or feature files of them, to a corpus: their steps of all levels, to be searched together.
 
@@ -54,11 +53,11 @@ def index(
     again
         Also those that are in unchanged.
     """
-    from hiero.corpus.index import Corpus, add_video
-    from hiero.data.collection import find_files
+    from hiero.corpus.corpus import Corpus, add_video
+    from hiero.extraction.collection import find_files
 
     files = find_files(videos)
-    numbers, words = parse_numbers(k), read_labels(labels) if labels is not None else None
+    counts, vocabulary = parse_step_counts(k), read_labels(labels) if labels is not None else None
     engine = source.engine()
     corpus = Corpus(to, create=True)
     corpus.check_model(engine)  # before anything is read
@@ -71,8 +70,8 @@ def index(
                     engine,
                     path,
                     lambda file: source.read(file, engine),
-                    numbers=numbers,
-                    labels=words,
+                    num_steps=counts,
+                    labels=vocabulary,
                     name=name,
                     again=again,
                 )
@@ -82,7 +81,7 @@ def index(
             advance(name)
     corpus.tidy()
     for line in failed:
-        say(f"failed: {line}")
+        log(f"failed: {line}")
     print(f"{to}: {added} added, {kept} unchanged, {len(failed)} failed; {len(corpus.videos())} videos, {len(corpus)} steps")
     if failed:
         sys.exit(1)
@@ -97,9 +96,9 @@ def search(
     video: Annotated[list[str] | None, Parameter(negative="")] = None,
     level: int | None = None,
     num: Annotated[int, Parameter(alias="-n")] = 20,
-    exact: Annotated[bool, Parameter(negative="")] = False,
+    exact: Flag = False,
     json_: Json = False,
-    source: Source = DEFAULTS,
+    source: VideoOptions = DEFAULTS,
 ) -> None:
     """Find steps in all videos of a corpus: by words, or those that are like a moment of one of them.
 
@@ -128,7 +127,7 @@ def search(
     json_
         Print one JSON document instead of a table.
     """
-    from hiero.corpus.index import Corpus
+    from hiero.corpus.corpus import Corpus
 
     if (query is None) == (like is None):
         raise InputError('say what to look for, in words or by a moment: hiero search CORPUS "cut the onion", or --like VIDEO@m:ss')
@@ -148,15 +147,15 @@ def search(
         _show(hits)
 
 
-def query_engine(corpus: Corpus, source: Source) -> Engine:
+def query_engine(corpus: Corpus, source: VideoOptions) -> Engine:
     """The engine whose words fit a corpus: the model that it was made with, by its name or place."""
     from dataclasses import replace
 
-    from hiero.corpus.index import model_of
+    from hiero.corpus.corpus import corpus_model
 
     if not corpus.videos():
         raise InputError(f"{corpus.uri}: is empty; add videos: hiero index VIDEO… --to {corpus.uri}")
-    name = model_of(corpus)
+    name = corpus_model(corpus)
     engine = (replace(source, model=name) if source.model == DEFAULTS.model and name is not None else source).engine()
     corpus.check_words(engine)
     return engine
@@ -180,8 +179,8 @@ def list_videos(corpus: str, /, *, json_: Json = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from hiero.corpus.index import Corpus
-    from hiero.records import clock_text
+    from hiero.corpus.corpus import Corpus
+    from hiero.types import format_time
 
     videos = Corpus(corpus).videos()
     if json_:
@@ -191,7 +190,7 @@ def list_videos(corpus: str, /, *, json_: Json = False) -> None:
     for column in ("video", "length", "steps", "model", "file"):
         table.add_column(column, justify="right" if column == "length" else "left")
     for about in videos:
-        table.add_row(about.video, clock_text(about.duration_s), ", ".join(map(str, about.levels)), about.model, about.path)
+        table.add_row(about.video, format_time(about.duration_s), ", ".join(map(str, about.levels)), about.model, about.path)
     Console(highlight=False, markup=False).print(table)
 
 
@@ -201,7 +200,7 @@ def remove(corpus: str, /, *videos: str) -> None:
 
     **Example**: `hiero corpus remove corpus/ kitchen`
     """
-    from hiero.corpus.index import Corpus
+    from hiero.corpus.corpus import Corpus
 
     opened = Corpus(corpus)
     opened.remove(list(videos))
@@ -214,12 +213,12 @@ def check(corpus: str, /) -> None:
 
     **Example**: `hiero corpus check corpus/`
     """
-    from hiero.corpus.index import Corpus
+    from hiero.corpus.corpus import Corpus
 
     opened = Corpus(corpus)
     problems = opened.check()
     for line in problems:
-        say(line)
+        log(line)
     print(f"{corpus}: {len(opened.videos())} videos, {len(opened)} steps, {len(problems)} problems")
     if problems:
         sys.exit(1)
@@ -230,11 +229,11 @@ def _show(hits: list[Hit]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from hiero.records import clock_text
+    from hiero.types import format_time
 
     table = Table(box=None, pad_edge=False)
     for column, justify in (("video", "left"), ("from", "right"), ("to", "right"), ("step", "left"), ("score", "right")):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for hit in hits:
-        table.add_row(Text(hit.video), clock_text(hit.start_s), clock_text(hit.end_s), Text(hit.label or ""), f"{hit.score:.2f}")
+        table.add_row(Text(hit.video), format_time(hit.start_s), format_time(hit.end_s), Text(hit.label or ""), f"{hit.score:.2f}")
     Console(highlight=False).print(table)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import App, Parameter
 
-from hiero.cli.console import say
+from hiero.cli.console import log
+from hiero.cli.options import Out, clock_of
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
-    from hiero.bench.tasks import Case
+    from hiero.evaluation.cases import Case
 
 app = App(name="figure", help="Draw the paper's figures from any video with annotated steps: SVG, PNG, or both.")
-Out = Annotated[Path, Parameter(alias="-o")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Drawn:
+class FigureOptions:
     """What is drawn, and where to.
 
     Parameters
@@ -44,11 +44,11 @@ class Drawn:
     hz: float | None = None
 
     def case(self, features: Path) -> Case:
-        return _case(features, self.annotations, self.video, self.model, self.hz)
+        return _read_case(features, self.annotations, self.video, self.model, self.hz)
 
 
 @app.command
-def similarity(features: Path, /, *, drawn: Drawn) -> None:
+def similarity(features: Path, /, *, drawn: FigureOptions) -> None:
     """How alike the segments of a video are, in raw features and in HiERO's, with boxes around the true steps.
 
     **Example**: `hiero figure similarity features/tea.npy --annotations steps.json -o tea.svg`
@@ -60,11 +60,11 @@ def similarity(features: Path, /, *, drawn: Drawn) -> None:
     """
     from hiero.report.figures import save_figure, similarity_figure
 
-    _say(save_figure(similarity_figure(drawn.case(features)), drawn.out))
+    _log_written(save_figure(similarity_figure(drawn.case(features)), drawn.out))
 
 
 @app.command
-def timeline(features: Path, /, *, drawn: Drawn) -> None:
+def timeline(features: Path, /, *, drawn: FigureOptions) -> None:
     """The true steps of a video, those of raw features, and HiERO's, one under the other.
 
     **Example**: `hiero figure timeline features/tea.npy --annotations steps.json -o tea`
@@ -76,7 +76,7 @@ def timeline(features: Path, /, *, drawn: Drawn) -> None:
     """
     from hiero.report.figures import save_figure, timeline_figure
 
-    _say(save_figure(timeline_figure(drawn.case(features)), drawn.out))
+    _log_written(save_figure(timeline_figure(drawn.case(features)), drawn.out))
 
 
 @app.command
@@ -119,9 +119,9 @@ def narrations(
     """
     import numpy as np
 
-    from hiero.bench.own import read_annotations
     from hiero.data.narrations import read_narrations
     from hiero.engine import load
+    from hiero.evaluation.own_videos import read_annotations
     from hiero.report.figures import narration_figure, save_figure
 
     engine = load(model, backbone="default")
@@ -131,7 +131,7 @@ def narrations(
         raise InputError(f"{video}: not in {texts if not told else annotations}")
     steps = [(step.start_s, step.end_s, step.text) for step in known[0].steps]
     if features is not None:
-        found = _case(features, annotations, video, model, hz).video.label([text for _, _, text in steps])
+        found = _read_case(features, annotations, video, model, hz).video.label([text for _, _, text in steps])
         steps = [(step.start_s, step.end_s, step.label or "") for step in found]
     names = list(dict.fromkeys(text for _, _, text in steps))
     inside = [(one.text, names.index(text)) for one in told for a, b, text in steps if a <= one.time_s < b]
@@ -139,31 +139,20 @@ def narrations(
         raise InputError(f"{video}: none of its {len(told)} narrations falls into a step")
     words = engine.encode([text for text, _ in inside])[1]
     figure = narration_figure(words, [step for _, step in inside], np.asarray(engine.encode(names)[1]), names, seed)
-    _say(save_figure(figure, out))
+    _log_written(save_figure(figure, out))
 
 
-def _case(features: Path, annotations: Path, video: str | None, model: str, hz: float | None) -> Case:
-    from hiero.bench.own import doubt_length, read_annotations
-    from hiero.bench.tasks import Case
-    from hiero.data.features import read_array
+def _read_case(features: Path, annotations: Path, video: str | None, model: str, hz: float | None) -> Case:
     from hiero.engine import load
-    from hiero.records import Clock
+    from hiero.evaluation.own_videos import read_case
 
-    if not features.is_file():
-        raise InputError(f"{features}: no such file")
-    name = video or features.stem
-    known = {one.video: one for one in read_annotations(annotations)}
-    if name not in known:
-        raise InputError(f"{annotations}: has no video {name}; say which with --video ({', '.join(sorted(known)[:3])} …)")
-    if hz is not None and not hz > 0:
-        raise InputError(f"--hz must be positive, got {hz}")
-    engine = load(model, backbone="default")
-    read = engine.read(features, clock=None if hz is None else Clock(hz, 1.0))
-    if doubt := doubt_length(known[name], read.duration_s):
-        say(doubt)
-    return Case(read, read_array(features), list(known[name].steps), known[name].task)
+    clock = clock_of(hz)
+    case, doubt = read_case(load(model, backbone="default"), features, annotations, video, clock)
+    if doubt:
+        log(doubt)
+    return case
 
 
-def _say(paths: list[Path]) -> None:
+def _log_written(paths: list[Path]) -> None:
     for path in paths:
-        say(f"{path}: written")
+        log(f"{path}: written")

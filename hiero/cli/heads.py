@@ -6,26 +6,27 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import App, Parameter
 
-from hiero.cli.console import say
-from hiero.cli.evaluate import Json, Out, command_line, give
-from hiero.cli.models import TrainDisplay
+from hiero.cli.console import log
+from hiero.cli.display import TrainDisplay
+from hiero.cli.evaluation import command_line, output_report
+from hiero.cli.options import Json, OptionalOut, Out, Settings
 from hiero.errors import InputError
-from hiero.files import read_lines
+from hiero.storage.files import read_lines
 
 if TYPE_CHECKING:
     from hiero.heads.clips import Clips
-    from hiero.records import Clock
+    from hiero.types import Clock
 
 app = App(name="head", help="Supervised heads on any features: VSLNet (grounding), ActionFormer (localization), a linear probe.")
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Data:
+class ClipOptions:
     """Features, annotations and the clock.
 
     Parameters
@@ -53,7 +54,7 @@ class Data:
 
     def clock(self, known: Clock | None = None) -> Clock | None:
         """The clock that was given, else the one that a head learned with; None leaves it to the layout."""
-        from hiero.records import Clock
+        from hiero.types import Clock
 
         if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
             raise InputError("--fps, --stride and --hz are positive")
@@ -74,9 +75,9 @@ class Data:
 
         found = read_clips(self.features, annotations or self.annotations, self.clock(known), self.groups, _names(only), but)
         for doubt in found.doubts[:10]:
-            say(doubt)
+            log(doubt)
         if found.missing:
-            say(f"{len(found.missing)} videos have no features here: {', '.join(found.missing[:3])} …")
+            log(f"{len(found.missing)} videos have no features here: {', '.join(found.missing[:3])} …")
         return found
 
 
@@ -89,13 +90,13 @@ def train(
     kind: Literal["vslnet", "actionformer"],
     /,
     *,
-    data: Data,
-    out: Annotated[Path, Parameter(alias="-o")],
+    data: ClipOptions,
+    out: Out,
     validation: Path | None = None,
     validation_only: Path | None = None,
     only: Path | None = None,
     preset: str | None = None,
-    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    set_: Settings = None,
     resume: bool = False,
     device: str = "auto",
     save_every_s: float = 300.0,
@@ -133,7 +134,7 @@ def train(
     save_every_s
         Seconds between two saves.
     """
-    from hiero.heads.train import train_head
+    from hiero.heads.training import train_head
 
     clips = data.read(only=only)
     check = None
@@ -146,14 +147,14 @@ def train(
 
 
 @app.command(name="eval")
-def evaluate(
+def evaluate_heads(
     *heads: Path,
-    data: Data,
+    data: ClipOptions,
     only: Path | None = None,
     name: str = "",
     device: str = "auto",
     json_: Json = False,
-    out: Out = None,
+    out: OptionalOut = None,
 ) -> None:
     """Score heads: R1 and R5 at IoU 0.3 and 0.5 as Ego4D counts, or mAP at tIoU 0.1 to 0.5. Several are seeds, and are averaged.
 
@@ -174,10 +175,10 @@ def evaluate(
     out
         Also write the report to this JSON file.
     """
-    from hiero.bench.results import Report
     from hiero.devices import choose_device
-    from hiero.heads.evaluate import score_heads
-    from hiero.heads.train import load_head
+    from hiero.evaluation.results import Report
+    from hiero.heads.head import load_head
+    from hiero.heads.scoring import score_heads
 
     if not heads:
         raise InputError("name the folder of a head: hiero head eval HEAD --features FOLDER --annotations FILE")
@@ -185,19 +186,19 @@ def evaluate(
     clips = data.read(only=only, known=loaded[0].clock)
     table = score_heads(loaded, clips, name or heads[0].name)
     settings = {"heads": [str(head) for head in heads], "clips": len(clips)}
-    give(Report("head", command_line(), [table], settings, clips.missing), json_, out)
+    output_report(Report("head", command_line(), [table], settings, clips.missing), json_, out)
 
 
 @app.command
 def probe(
     *,
-    data: Data,
+    data: ClipOptions,
     train: Path | None = None,
     train_only: Path | None = None,
     only: Path | None = None,
     name: str = "linear probe",
     json_: Json = False,
-    out: Out = None,
+    out: OptionalOut = None,
 ) -> None:
     """Key-step classification with known segments: how well can labels be told apart by a plane? Top-1 and top-5.
 
@@ -218,11 +219,13 @@ def probe(
     out
         Also write the report to this JSON file.
     """
-    from hiero.bench.results import Report
-    from hiero.heads.evaluate import probe as fit
+    from hiero.evaluation.results import Report
+    from hiero.heads.scoring import evaluate_probe
 
     if train is None and train_only is None:
         raise InputError("say what to learn from: --train FILE, or --train-only LIST and --only LIST")
     known = data.read(train, train_only)
     clips = data.read(only=only, but={clip.name for clip in known.clips})
-    give(Report("probe", command_line(), [fit(known, clips, name)], {"clips": len(clips)}, clips.missing), json_, out)
+    output_report(
+        Report("probe", command_line(), [evaluate_probe(known, clips, name)], {"clips": len(clips)}, clips.missing), json_, out
+    )

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import App, Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 import hiero
-from hiero.cli.console import progress_bar, say
+from hiero.cli.console import log, progress_bar
+from hiero.cli.display import TrainDisplay
+from hiero.cli.options import Out, Settings
 from hiero.devices import choose_device
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
-    from hiero.records import Clock
-    from hiero.training.loop import Report
+    from hiero.types import Clock
 
 
 def import_checkpoint(file: Path, out: Path, /) -> None:
@@ -49,7 +46,7 @@ def embed(
     /,
     *,
     model: Path,
-    out: Annotated[Path, Parameter(alias="-o")],
+    out: Out,
     fps: float | None = None,
     stride: float | None = None,
     start_s: float = 0.0,
@@ -119,7 +116,7 @@ def embed(
             advance(file.name)
     print(f"{out}: {len(files) - len(failures)} of {len(files)} files")
     if failures:
-        say("hiero: these could not be used; the others are done\n  " + "\n  ".join(failures))
+        log("hiero: these could not be used; the others are done\n  " + "\n  ".join(failures))
         sys.exit(1)
 
 
@@ -161,8 +158,8 @@ def pack(
         Pack the good files when some are bad, instead of refusing.
     """
     from hiero.data.features import find_features
-    from hiero.data.store import pack as pack_features
-    from hiero.records import Clock
+    from hiero.data.stores import pack as pack_features
+    from hiero.types import Clock
 
     clock = None if fps is None and stride is None else Clock(fps or 30.0, stride or 16.0)
     with progress_bar(f"pack {folder.name}/", len(find_features(folder))) as advance:
@@ -172,7 +169,7 @@ def pack(
     hours = sum(video.length for video in store.videos.values()) * store.clock.spacing_s / 3600
     print(f"{out}: {len(store)} videos, {hours:.1f} hours, {store.width}-d, {dtype}")
     if problems:
-        say("hiero: left out\n  " + "\n  ".join(problems))
+        log("hiero: left out\n  " + "\n  ".join(problems))
         sys.exit(1)
 
 
@@ -181,9 +178,9 @@ def train(
     narrations: Path,
     /,
     *,
-    out: Annotated[Path, Parameter(alias="-o")],
+    out: Out,
     preset: str = "k400-minilm",
-    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    set_: Settings = None,
     validation: Path | None = None,
     validation_share: float = 0.1,
     skip: Path | None = None,
@@ -236,7 +233,7 @@ def train(
     device
         auto, cpu, cuda, cuda:1 …
     """
-    from hiero.training.run import train_from_files
+    from hiero.training.from_files import train_from_files
 
     train_from_files(
         store, narrations, out, preset=preset, settings=set_ or [], validation=validation, validation_share=validation_share,
@@ -246,103 +243,13 @@ def train(
     )  # fmt: skip
 
 
-bench_app = App(name="bench", help="How fast it is here.")
-
-
-@bench_app.command(name="train")
-def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: str = "auto") -> None:
-    """Measure training on synthetic data of a given size, and project the time of a whole run.
-
-    The data is made on the device and the step is the real one (captured on a GPU), with its schedule and random order.
-
-    **Example**: `hiero bench train --scale egoclip`
-
-    Parameters
-    ----------
-    scale
-        egoclip: 35,100 windows of 562 nodes, 256-d, 3.8 M narrations, 768-d, 15 epochs at batch 8. small: for a laptop.
-    seconds
-        How long to train.
-    device
-        auto, cpu, cuda …
-    """
-    import torch
-
-    from hiero.training.throughput import SCALES, measure
-
-    if scale not in SCALES:
-        raise InputError(f"--scale is one of {', '.join(SCALES)}, got {scale}")
-    kind = choose_device(device)
-    size = SCALES[scale]
-    found = measure(size, torch.device(kind), seconds=seconds, say=say)
-    print(f"{found.device}, torch {torch.__version__}, {'captured' if found.captured else 'plain'} steps")
-    print(f"  data      {size.num_windows} windows of {size.num_nodes} nodes, {size.width}-d; {size.num_narrations} narrations")
-    print(
-        f"  speed     {found.steps_per_s:.1f} steps/s of {size.batch_size} windows ({found.steps} steps in {found.seconds:.1f} s)"
-    )
-    print(f"  set-up    {found.ready_s:.0f} s once (compiling, recording)")
-    whole = found.projected_s + found.ready_s
-    print(f"  whole run {size.num_steps} steps: {found.projected_s / 60:.2f} min, with set-up {whole / 60:.2f} min")
-    if found.memory:
-        print(f"  memory    {found.memory / 2**30:.1f} GiB")
-    share = found.flops * found.steps_per_s / found.peak_flops
-    print(
-        f"  limit     {found.flops / 1e9:.0f} GFLOP a step; {100 * share:.1f} % of the {found.peak_flops / 1e12:.2f} TFLOP/s "
-        "of a large matrix product in the same run"
-    )
-    if found.busy is not None:
-        num = sum(calls for _, calls, _ in found.kernels)
-        spent = sum(ms for _, _, ms in found.kernels)
-        rest = f"one runs {100 * found.busy:.0f} % of the time"
-        print(f"  bound by  {num:.0f} kernels a step of {1e3 * spent / num:.1f} µs on average; {rest}")
-        for name, calls, ms in found.kernels[:12]:
-            print(f"            {ms:6.3f} ms  {calls:5.1f} × {name[:90]}")
-
-
-class TrainDisplay:
-    """What a training run shows: lines that stay, and a bar with losses, speed and time left."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.console = Console(stderr=True, highlight=False)
-        self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), TextColumn("{task.fields[now]}"),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True), console=self.console,
-        )  # fmt: skip
-        self.task: Any = None
-
-    def say(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True, markup=False)
-
-    @contextmanager
-    def steps(self, done: int, total: int) -> Iterator[None]:
-        self.task = self.progress.add_task("train", total=total, completed=done, now="")
-        with self.progress:
-            yield
-
-    @contextmanager
-    def texts(self, total: int) -> Iterator[Any]:
-        task = self.progress.add_task("texts", total=total, now="")
-        with self.progress:
-            yield lambda num: self.progress.advance(task, num)
-        self.progress.remove_task(task)
-
-    def report(self, report: Report) -> None:
-        names = {"alignment": "L_vna", "threads": "L_ft"}
-        losses = " ".join(f"{names.get(name, name)} {value:.3f}" for name, value in report.losses.items())
-        now = f"epoch {report.epoch} {losses} {report.windows_per_s:.0f} windows/s"
-        self.progress.update(self.task, completed=report.step, now=now)
-
-
 def _embed_file(
     model: HiERO, source: Path, target: Path, clock: Clock, levels: list[int] | None, threads: bool | None, stamp: dict[str, Any],
     skip_done: bool = False,
 ) -> None:  # fmt: skip
     from hiero.data.features import read_features
-    from hiero.files import save_tensors
     from hiero.model.embed import embed_features
+    from hiero.storage.files import save_tensors
 
     stat = source.stat()
     mark = json.dumps({**stamp, "source": [source.name, stat.st_size, stat.st_mtime_ns]}, sort_keys=True)
@@ -395,7 +302,7 @@ def _load_model(path: Path, device: str) -> HiERO:
 
 
 def _clock(model: HiERO, fps: float | None, stride: float | None, start_s: float) -> Clock:
-    from hiero.records import Clock
+    from hiero.types import Clock
 
     trained = model.config.clock
     return Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import socket as socketlib
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from hiero.cli.console import say
-from hiero.cli.videos import DEFAULTS, Source, read_labels
+from hiero.cli.console import log
+from hiero.cli.options import DEFAULTS, VideoOptions, read_labels
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def serve(
     upload: Path | None = None,
     upload_limit: int = 2000,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
-    source: Source = DEFAULTS,
+    source: VideoOptions = DEFAULTS,
 ) -> None:
     """Open a page where videos can be browsed by their steps and searched in words.
 
@@ -70,14 +69,9 @@ def serve(
         Open the page in a browser.
     """
     try:
-        import uvicorn
-
-        from hiero.serve.app import Uploads, create_app
+        from hiero.serve.server import ServerOptions, run_server
     except ImportError as error:
-        raise InputError(f"the server needs {error.name}; run: pip install 'hiero[serve]'") from None
-    from dataclasses import replace
-
-    from hiero.serve.guard import is_loopback, new_token
+        raise InputError(f"the server needs {error.name}; run: pip install 'hiero-video[serve]'") from None
     from hiero.serve.library import open_library
 
     if not what and upload is None:
@@ -86,57 +80,25 @@ def serve(
     for name in [_model(what, source), *(compare or [])]:
         engine = replace(source, model=name).engine()
         engines.setdefault(engine.name if engine.name not in engines else name, engine)
-    library = open_library(list(what), engines, truth, say)
+    library = open_library(list(what), engines, truth, log)
     library.cache = source.cache
     library.labels = None if labels is None else read_labels(labels)
-    if upload is not None:
-        upload.mkdir(parents=True, exist_ok=True)
-    if not is_loopback(host):
-        token = token or new_token()
-    if token is not None and not re.fullmatch(r"[\w.~-]+", token):
-        raise InputError("--token takes letters, digits and . _ ~ -")
-    names = {"localhost", "127.0.0.1", "::1", host.lower(), *(name.lower() for name in allow_host or [])}
-    app = create_app(library, hosts=names, token=token, uploads=Uploads(upload, upload_limit * 2**20))
-    listener = uvicorn.Config(
-        app, host, port, log_level="warning", access_log=False, timeout_keep_alive=20, limit_concurrency=512,
-        h11_max_incomplete_event_size=65536, timeout_graceful_shutdown=5, server_header=False,
-    )  # fmt: skip
-    socket = listener.bind_socket()
-    shown = own_address() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
 
-    class Server(uvicorn.Server):
-        """Says where it is once it answers."""
+    def announce(address: str) -> None:
+        print(f"{len(library.entries)} videos: {address}", flush=True)
+        if open_:
+            webbrowser.open(address)
 
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            print(f"{len(library.entries)} videos: {address}", flush=True)
-            if open_:
-                webbrowser.open(address)
-
-        async def shutdown(self, sockets: Any = None) -> None:
-            app.close()  # before it waits for those who watch a job
-            await super().shutdown(sockets)
-
-    Server(listener).run(sockets=[socket])
+    options = ServerOptions(host, port, token, tuple(allow_host or ()), upload, upload_limit)
+    run_server(library, options, announce)
 
 
-def own_address() -> str:
-    """This machine's address in its network, for others to use."""
-    with socketlib.socket(socketlib.AF_INET, socketlib.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: it only asks which way it would go
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "localhost"
-
-
-def _model(what: tuple[str, ...], source: Source) -> str:
+def _model(what: tuple[str, ...], source: VideoOptions) -> str:
     """The model that a corpus was made with, where none is named."""
-    from hiero.corpus.index import Corpus, model_of
+    from hiero.corpus.corpus import Corpus, corpus_model
     from hiero.serve.library import is_corpus
 
     for item in what:
         if source.model == DEFAULTS.model and source.backbone == DEFAULTS.backbone and is_corpus(item):
-            return model_of(Corpus(item)) or source.model
+            return corpus_model(Corpus(item)) or source.model
     return source.model

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from hiero.cli.console import say
-from hiero.cli.evaluate import Json, show
+from hiero.cli.console import log
+from hiero.cli.evaluation import print_table
+from hiero.cli.options import Flag, Json
 
 
 def table(
@@ -20,7 +18,7 @@ def table(
     data: Path = Path("data"),
     models: Path = Path("models"),
     runs: Path = Path("runs"),
-    markdown: Annotated[bool, Parameter(negative="")] = False,
+    markdown: Flag = False,
     json_: Json = False,
 ) -> None:
     """A table of the paper, ours beside the published numbers; what it needs is run once and kept.
@@ -49,14 +47,14 @@ def table(
     """
     from dataclasses import asdict
 
-    from hiero.bench.results import as_markdown
-    from hiero.bench.tables import definitions, make_table, table_names
+    from hiero.evaluation.paper_tables import definitions, make_table, table_names
+    from hiero.evaluation.results import as_markdown
 
     if not name:
         for one in table_names():
             print(f"{one:25} {definitions()['tables'][one]['title']}")
         return
-    found = make_table(name, data, models, runs, say)
+    found = make_table(name, data, models, runs, log)
     if json_:
         sys.stdout.write(json.dumps({"version": 1, **asdict(found)}, ensure_ascii=False) + "\n")
     elif markdown:
@@ -64,10 +62,10 @@ def table(
         for command in found.commands:
             print(f"\n`{command}`")
     else:
-        show(found.table)
+        print_table(found.table)
         for command in found.commands:
             print(f"  {command}")
     if found.wanted:
-        say("\nNot here, so only published numbers are shown for the rows that need it:")
+        log("\nNot here, so only published numbers are shown for the rows that need it:")
         for line in found.wanted:
-            say(f"  {line}")
+            log(f"  {line}")

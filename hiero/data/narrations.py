@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.records import Narration
+from hiero.types import Narration
 
 EXAMPLES = 3  # of bad lines kept for the report
 

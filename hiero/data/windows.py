@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hiero.records import Clock, Window
+from hiero.types import Clock, Window
 
 
 def cut_windows(num_segments: int, clock: Clock, window_s: float = 300.0) -> list[Window]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.config import Record
+from hiero.config import Config
 from hiero.heads.layers import MaskedConv, Normalise, Standardise, at_least_single
 from hiero.heads.nms import soft_nms
 
@@ -23,7 +23,7 @@ FAR = 1e6
 
 
 @dataclass(frozen=True)
-class ActionFormerConfig(Record):
+class ActionFormerConfig(Config):
     input_size: int
     num_classes: int
     hidden_size: int = 256
@@ -122,7 +122,7 @@ class DropPath(nn.Module):
         return x * keep / (1 - self.share)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Local attention and a feed-forward layer, normalised before, added after; with a stride the rest is pooled."""
 
     def __init__(self, config: ActionFormerConfig, stride: int) -> None:
@@ -144,7 +144,7 @@ class Block(nn.Module):
         return (x + self.drops[1](self.feed(self.after(x)))) * seen[:, None], seen
 
 
-class Head(nn.Module):
+class ConvHead(nn.Module):
     """Three convolutions, shared by all levels."""
 
     def __init__(self, width: int, outputs: int, bias: float = 0.0) -> None:
@@ -168,11 +168,11 @@ class ActionFormer(nn.Module):
         self.standardise = Standardise(config.input_size)
         self.embed = nn.ModuleList([MaskedConv(config.input_size, width, bias=False), MaskedConv(width, width, bias=False)])
         self.norms = nn.ModuleList(Normalise(width) for _ in range(2))
-        self.stem = nn.ModuleList(Block(config, 1) for _ in range(config.num_stem))
-        self.branch = nn.ModuleList(Block(config, 2) for _ in range(config.num_levels - 1))
+        self.stem = nn.ModuleList(TransformerBlock(config, 1) for _ in range(config.num_stem))
+        self.branch = nn.ModuleList(TransformerBlock(config, 2) for _ in range(config.num_levels - 1))
         self.outs = nn.ModuleList(Normalise(width) for _ in range(config.num_levels))
-        self.classes = Head(width, config.num_classes, bias=-float(np.log(99)))  # one moment in a hundred is a positive
-        self.regression = Head(width, 2)
+        self.classes = ConvHead(width, config.num_classes, bias=-float(np.log(99)))  # one moment in a hundred is a positive
+        self.regression = ConvHead(width, 2)
         self.scales = nn.Parameter(torch.ones(config.num_levels))
         self.usual: Tensor
         self.register_buffer("usual", torch.tensor(100.0))  # number of positives of a batch, a moving mean

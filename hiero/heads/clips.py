@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.bench import goalstep, own
-from hiero.bench.tasks import Truth
-from hiero.data.features import features_by_name, read_array
+from hiero.data.features import features_by_name, read_feature_array
 from hiero.errors import InputError
-from hiero.files import read_json
-from hiero.records import Clock
+from hiero.evaluation import goalstep, own_videos
+from hiero.evaluation.annotations import AnnotatedVideo
+from hiero.storage.files import read_json
+from hiero.types import AnnotatedStep, Clock
 
 LOOKED_AT = 50  # clips whose lengths are compared with what the annotations say
 KEPT = 2**30  # bytes of features that are kept in memory
@@ -34,7 +34,7 @@ class Clip:
     members: tuple[Path, ...]
     start_s: float
     end_s: float | None
-    truth: tuple[Truth, ...]
+    truth: tuple[AnnotatedStep, ...]
     own_file: bool = False
 
 
@@ -63,7 +63,7 @@ class Clips:
         if index in self._held:
             return self._held[index].astype(np.float32)
         clip = self.clips[index]
-        whole = np.concatenate([read_array(file, self._width) for file in clip.members])
+        whole = np.concatenate([read_feature_array(file, self._width) for file in clip.members])
         self._width = whole.shape[1]
         if not clip.own_file:
             start = min(len(whole) - 1, max(0, self.clock.index(clip.start_s)))
@@ -130,7 +130,7 @@ def read_clips(
     out = Clips(clips, clock, missing, doubts)
     for i, clip in enumerate(clips[:LOOKED_AT] if lengths is not None else []):
         covered_s = len(out.features(i)) * clock.spacing_s
-        if doubt := own.doubt_length(lengths[clip.name], covered_s) if lengths is not None else None:
+        if doubt := own_videos.doubt_length(lengths[clip.name], covered_s) if lengths is not None else None:
             doubts.append(doubt)
         if late := sum(step.start_s >= covered_s for step in clip.truth):
             doubts.append(f"{clip.name}: {late} of {len(clip.truth)} steps begin after its features end")
@@ -139,12 +139,12 @@ def read_clips(
 
 def _annotated(
     path: Path,
-) -> tuple[list[tuple[str, str, float, float | None, tuple[Truth, ...]]], dict[str, own.Annotated] | None]:
+) -> tuple[list[tuple[str, str, float, float | None, tuple[AnnotatedStep, ...]]], dict[str, AnnotatedVideo] | None]:
     """name, video, start_s, end_s and truth of each clip; and for one's own layout what the annotations say of each video."""
     content = read_json(path)
     videos = content.get("videos") if isinstance(content, dict) else None
     if not isinstance(videos, list):
-        mine = own.read_annotations(path)
+        mine = own_videos.read_annotations(path)
         return [(one.video, one.video, 0.0, None, tuple(one.steps)) for one in mine], {one.video: one for one in mine}
     if videos and isinstance(videos[0], dict) and "clips" in videos[0]:
         found = goalstep.read_queries(path)

@@ -75,3 +75,11 @@ def pad_batch(rows: list[np.ndarray], multiple: int = 1) -> tuple[Tensor, Tensor
         out[i, : len(row)] = torch.from_numpy(np.ascontiguousarray(row, dtype=np.float32))
         mask[i, : len(row)] = True
     return out, mask
+
+
+def mean_pool(x: np.ndarray, most: int) -> np.ndarray:
+    """Features (T, D) as means over at most `most` equal parts."""
+    if len(x) <= most:
+        return x
+    edges = np.linspace(0, len(x), most + 1).round().astype(int)
+    return np.asarray(np.add.reduceat(x, edges[:-1], axis=0) / np.diff(edges)[:, None])

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.config import Record
+from hiero.config import Config
 from hiero.heads.layers import Standardise
 
 NEVER = -1e9
 
 
 @dataclass(frozen=True)
-class VSLNetConfig(Record):
+class VSLNetConfig(Config):
     input_size: int
     text_size: int = 384
     hidden_size: int = 128

@@ -7,10 +7,10 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from hiero.data.batch import node_times
+from hiero.data.batches import node_times
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
-from hiero.records import Clock
+from hiero.types import Clock
 
 
 @torch.inference_mode()

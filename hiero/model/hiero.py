@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import LossConfig, ModelConfig
-from hiero.data.batch import check_batch, uniform_spacing
-from hiero.model.checkpoint import Checkpoint
+from hiero.data.batches import check_batch, uniform_spacing
 from hiero.model.losses import alignment_loss, gather_reachable, thread_loss
+from hiero.model.pretrained import PretrainedMixin
 from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder
 
 
@@ -50,7 +50,7 @@ class Peers(Protocol):
         """What this process's mean over `count` things weighs in the mean over all processes, times their number."""
 
 
-class HiERO(nn.Module, Checkpoint):
+class HiERO(nn.Module, PretrainedMixin):
     """A hierarchy-aware encoder of video segments (ICCV 2025).
 
     >>> model = HiERO(ModelConfig(input_size=256))

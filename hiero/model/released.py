@@ -15,12 +15,12 @@ from torch import Tensor
 
 from hiero.config import Behaviour, LossConfig, ModelConfig
 from hiero.errors import InputError
-from hiero.files import save_tensors
-from hiero.model.checkpoint import write_checkpoint
-from hiero.model.folder import TEXT_ENCODER
 from hiero.model.hiero import HiERO
-from hiero.pickles import Opaque, read_torch
-from hiero.records import Clock
+from hiero.model.model_folder import TEXT_ENCODER_FILE
+from hiero.model.pretrained import write_model_folder
+from hiero.storage.files import save_tensors
+from hiero.storage.pickles import Opaque, read_torch
+from hiero.types import Clock
 
 OMEGACONF = frozenset(
     {f"omegaconf.{name}" for name in ("dictconfig.DictConfig", "listconfig.ListConfig", "base.ContainerMetadata", "base.Metadata")}
@@ -59,16 +59,16 @@ class Released:
     def save(self, folder: Path) -> None:
         """As a model folder; the original configuration is kept in config.json under `source`."""
         if self.text_encoder:
-            save_tensors(folder / TEXT_ENCODER, self.text_encoder)
+            save_tensors(folder / TEXT_ENCODER_FILE, self.text_encoder)
         else:
-            (folder / TEXT_ENCODER).unlink(missing_ok=True)  # of an earlier import into the same folder
+            (folder / TEXT_ENCODER_FILE).unlink(missing_ok=True)  # of an earlier import into the same folder
         task = self.source.get("task", {})
         extra = {
             "losses": self.losses.to_dict(),
-            "text_encoder": {"name": task.get("text_encoder"), "file": TEXT_ENCODER if self.text_encoder else None},
+            "text_encoder": {"name": task.get("text_encoder"), "file": TEXT_ENCODER_FILE if self.text_encoder else None},
             "source": self.source,
         }
-        write_checkpoint(folder, self.config, self.state, extra)
+        write_model_folder(folder, self.config, self.state, extra)
 
 
 def read_released(path: Path | str) -> Released:

@@ -21,57 +21,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.model import cutkernel
-from hiero.model.eigen import krylov_eigenvectors, leading_eigenvectors
-from hiero.model.kmeans import kmeans
+from hiero.kernels.eigen import top_eigenvectors
+from hiero.kernels.kmeans import kmeans
+from hiero.kernels.normalised_cut import Form, log_similarity, normalise_similarity
 
-Form = Literal["sklearn", "training"]
-Method = Literal["auto", "exact", "landmarks"]
+CutMethod = Literal["auto", "exact", "landmarks"]
 
-DECOMPOSE_UP_TO = 512  # nodes; above, a few eigenvectors are cheaper to find than all
 NUM_LANDMARKS = 2048
-NUM_STRIPES = 12  # that a large similarity matrix is computed in
-UNDERFLOW = 80.0  # exp(−80) is still a normal number in single precision
-NUM_RESTARTS, NUM_ITERATIONS = 8, 10  # of K-Means inside the network
 CHUNK = 2**24  # entries of a similarity block held at once on the landmark path
-
-
-def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = None) -> Tensor:
-    """log S (B, N, N) = (cos − 1)/κ, −∞ for masked nodes and, in sklearn's form, on the diagonal.
-
-    A zero vector has cosine 0 with everything.
-    """
-    x = F.normalize(x, dim=-1)
-    num = x.shape[1]
-    step = _stripe(num)
-    s = x.new_empty(len(x), num, num)
-    for i in range(0, num, step):  # S is symmetric: compute each stripe from its diagonal on, mirror the rest
-        stripe = (x[:, i : i + step] @ x[:, i:].mT).sub_(1).div_(kappa)
-        s[:, i : i + step, i:] = stripe
-        s[:, i + step :, i : i + step] = stripe[..., step:].mT
-    if form == "sklearn":
-        s.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-    if mask is not None:
-        s.masked_fill_(~(mask[:, :, None] & mask[:, None, :]), -torch.inf)
-    return s
-
-
-def _stripe(num: int) -> int:
-    """Rows of a large matrix that are worked on at once."""
-    return num if num <= DECOMPOSE_UP_TO else -(-num // NUM_STRIPES)
-
-
-def normalise(log_s: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
-    """M = D^−½ S D^−½ (in place of log S) and the log of the degrees (B, N)."""
-    if 2 / kappa < UNDERFLOW:
-        s = log_s.exp_()
-        degree = s.sum(-1)
-        root = torch.where(degree > 0, degree.rsqrt(), 0)  # a node without any neighbour
-        return s.mul_(root[..., :, None]).mul_(root[..., None, :]), torch.where(degree > 0, degree.log(), 0)
-    # At small κ degrees underflow; their logs do not.
-    log_degree = torch.cat([rows.logsumexp(-1) for rows in log_s.split(_stripe(log_s.shape[1]), dim=1)], dim=1)
-    log_degree = torch.where(log_degree.isfinite(), log_degree, 0)  # a node without any neighbour
-    return log_s.sub_(log_degree[..., :, None] / 2).sub_(log_degree[..., None, :] / 2).exp_(), log_degree
 
 
 def embed_exactly(
@@ -84,15 +41,10 @@ def embed_exactly(
 
 def _solve(x: Tensor, num: int, kappa: float, mask: Tensor | None, form: Form, random_state: int) -> tuple[Tensor, Tensor, Tensor]:
     """Eigenvalues, eigenvectors as they are, and the log of the degrees."""
-    m, log_degree = normalise(log_similarity(x, kappa, form, mask), kappa)
+    m, log_degree = normalise_similarity(log_similarity(x, kappa, form, mask), kappa)
     if mask is not None:
         m.diagonal(dim1=1, dim2=2).masked_fill_(~mask, -2)  # below every true eigenvalue, so that padding comes last
-    if m.shape[-1] <= max(DECOMPOSE_UP_TO, 8 * num):
-        values, vectors = leading_eigenvectors(m, num)
-    else:
-        found = [krylov_eigenvectors(video, num, random_state) for video in m]
-        values, vectors = torch.stack([f[0] for f in found]), torch.stack([f[1] for f in found])
-    return values, vectors, log_degree
+    return *top_eigenvectors(m, num, random_state), log_degree
 
 
 def _walk_form(vectors: Tensor, log_degree: Tensor) -> Tensor:
@@ -133,7 +85,7 @@ def spectral_cut(
     mask: Tensor | None = None,
     form: Form = "sklearn",
     random_state: int = 0,
-    method: Method = "auto",
+    method: CutMethod = "auto",
     memory_budget: int = 2**30,
     max_threads: int = 20,
 ) -> Tensor:
@@ -160,22 +112,6 @@ def spectral_cut(
     return labels[0] if single else labels
 
 
-def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) -> Tensor:
-    """The same cut inside the network: a few samples a video, x (B, S, D) → (B, S); one kernel where there is one for it."""
-    if cutkernel.is_available(x, num_threads):
-        return cutkernel.cut(x, num_threads, kappa, random_state, NUM_RESTARTS, NUM_ITERATIONS)[0]
-    _, vectors = embed_exactly(x, num_threads, kappa, form="training")
-    looking = not (x.is_cuda or torch.compiler.is_compiling())  # whether to see if K-Means has settled
-    return kmeans(
-        vectors,
-        num_threads,
-        random_state=random_state,
-        num_restarts=NUM_RESTARTS,
-        num_iterations=NUM_ITERATIONS,
-        early_stop=looking,
-    )
-
-
 def _check(x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None, form: str, method: str, single: bool) -> None:
     if mask is not None and single:
         raise InputError("mask goes with a batch (B, N, D); for one video (N, D) drop its nodes instead")
@@ -191,8 +127,10 @@ def _check(x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None,
         raise InputError("num_threads='auto' takes one video at a time, since each gets its own number")
     if not 0 < kappa < float("inf"):
         raise InputError(f"kappa must be positive, got {kappa}")
-    if form not in get_args(Form) or method not in get_args(Method):
-        raise InputError(f"form must be one of {get_args(Form)} and method one of {get_args(Method)}, got {form!r} and {method!r}")
+    if form not in get_args(Form) or method not in get_args(CutMethod):
+        raise InputError(
+            f"form must be one of {get_args(Form)} and method one of {get_args(CutMethod)}, got {form!r} and {method!r}"
+        )
 
 
 def choose_num_threads(values: Tensor) -> int:

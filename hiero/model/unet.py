@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from hiero.config import ModelConfig
-from hiero.model.pyramid import nearest_sample, pool, resample, upsample, upsample_by_time
-from hiero.model.spectral import cut_samples, spectral_cut
-from hiero.model.tdgc import Neighbours, Stage, timed_neighbours, uniform_neighbours
+from hiero.kernels.normalised_cut import cut_samples
+from hiero.model.neighbours import Neighbours, timed_neighbours, uniform_neighbours
+from hiero.model.pooling import nearest_sample, pool, resample, upsample, upsample_by_time
+from hiero.model.spectral import spectral_cut
+from hiero.model.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -10,27 +10,55 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from hiero.errors import InputError
-from hiero.files import write_bytes
-from hiero.records import Hierarchy, Step, clock_text
+from hiero.plugins import load_plugin, registered
+from hiero.storage.files import write_bytes
+from hiero.types import Hierarchy, Step, format_time
 
+GROUP = "hiero.exporters"
 FRAME_RATE = 25  # of edit lists, which count frames
-NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero[export]'"
+NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 SHORTEST_CHAPTER_S = 10.0  # YouTube ignores lists with shorter ones
 
 
+@dataclass(frozen=True)
+class Exporter:
+    """A format, registered as an entry point of `hiero.exporters`.
+
+    Attributes:
+        file_name: Of what is written.
+        convert: A hierarchy to the content of the file.
+    """
+
+    file_name: str
+    convert: Callable[[Hierarchy], str | bytes]
+
+
+def exporter_names() -> list[str]:
+    """Names that `find_exporter` takes: ours and those of other packages."""
+    return list(registered(GROUP))
+
+
+def find_exporter(name: str) -> Exporter:
+    """A format by its name. Raises InputError where there is none."""
+    if name not in registered(GROUP):
+        raise InputError(f"no export {name}; known are {', '.join(exporter_names())}")
+    exporter: Exporter = load_plugin(GROUP, name)
+    return exporter
+
+
 def write_export(name: str, steps: Hierarchy, folder: Path) -> Path:
-    """Write a format of FORMATS into a folder, under its usual file name."""
-    if name not in FORMATS:
-        raise InputError(f"no export {name}; known are {', '.join(FORMATS)}")
-    file, make = FORMATS[name]
-    content = make(steps)
-    write_bytes(folder / file, content if isinstance(content, bytes) else content.encode("utf-8"))
-    return folder / file
+    """Write a format into a folder, under its usual file name; returns the file."""
+    exporter = find_exporter(name)
+    content = exporter.convert(steps)
+    file = folder / exporter.file_name
+    write_bytes(file, content if isinstance(content, bytes) else content.encode("utf-8"))
+    return file
 
 
 def chapters(steps: Hierarchy) -> tuple[Step, ...]:
@@ -77,7 +105,7 @@ def to_youtube(steps: Hierarchy) -> str:
     for i, step in enumerate(chapters(steps)):
         start_s = 0.0 if i == 0 else step.start_s
         if start_s - last >= SHORTEST_CHAPTER_S and (i == 0 or steps.duration_s - start_s >= SHORTEST_CHAPTER_S):
-            lines.append(f"{clock_text(start_s)} {title(step)}")
+            lines.append(f"{format_time(start_s)} {title(step)}")
             last = start_s
     return "\n".join(lines) + "\n"
 
@@ -275,20 +303,18 @@ def to_coco(steps: Hierarchy) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-FORMATS: dict[str, tuple[str, Callable[[Hierarchy], str | bytes]]] = {
-    "vtt": ("chapters.vtt", to_vtt),
-    "srt": ("steps.srt", to_srt),
-    "ffmetadata": ("chapters.ffmeta", to_ffmetadata),
-    "youtube": ("chapters.txt", to_youtube),
-    "otio": ("steps.otio", to_otio),
-    "edl": ("steps.edl", to_edl),
-    "elan": ("steps.eaf", to_elan),
-    "csv": ("steps.csv", to_csv),
-    "parquet": ("steps.parquet", to_parquet),
-    "activitynet": ("activitynet.json", to_activitynet),
-    "labelstudio": ("labelstudio.json", to_labelstudio),
-    "coco": ("coco.json", to_coco),
-}
+VTT = Exporter("chapters.vtt", to_vtt)
+SRT = Exporter("steps.srt", to_srt)
+FFMETADATA = Exporter("chapters.ffmeta", to_ffmetadata)
+YOUTUBE = Exporter("chapters.txt", to_youtube)
+OTIO = Exporter("steps.otio", to_otio)
+EDL = Exporter("steps.edl", to_edl)
+ELAN = Exporter("steps.eaf", to_elan)
+CSV = Exporter("steps.csv", to_csv)
+PARQUET = Exporter("steps.parquet", to_parquet)
+ACTIVITYNET = Exporter("activitynet.json", to_activitynet)
+LABELSTUDIO = Exporter("labelstudio.json", to_labelstudio)
+COCO = Exporter("coco.json", to_coco)
 
 
 def _ms(time_s: float) -> int:

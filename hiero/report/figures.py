@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from hiero.bench.clusters import cluster
-from hiero.bench.tasks import Case
 from hiero.errors import InputError
-from hiero.files import replacing
-from hiero.records import clock_text
-from hiero.steps.pieces import runs, similarity_matrix
+from hiero.evaluation.cases import Case
+from hiero.steps.clustering import cluster
+from hiero.steps.segmentation import label_runs, similarity_matrix
+from hiero.storage.files import atomic_path
+from hiero.types import format_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def similarity_figure(case: Case) -> Figure:
     """Fig. 2: how alike the segments of a video are, in raw features and in HiERO's; boxes are the true steps."""
     numbers = _numbers(case)
     figure, axes = _figure(1, 2, (11, 6.2))
-    end_s = float(case.seconds(np.array(len(case.video.nodes))))
+    end_s = float(case.to_seconds(np.array(len(case.video.nodes))))
     start_s = case.video.clock.start_s
     for panel, (title, x) in zip(axes, (("raw features", case.features), ("HiERO", case.video.nodes)), strict=True):
         matrix = similarity_matrix(x, MOST_NODES)
@@ -62,13 +62,13 @@ def timeline_figure(case: Case, pieces: bool = True) -> Figure:
         "HiERO, spectral": _matched(cluster(case.video.nodes, num, "spectral"), truth),
     }
     if pieces:
-        found["HiERO"] = _matched(cluster(case.video.looks, num, "pieces"), truth)
+        found["HiERO"] = _matched(cluster(case.video.segmentation_features, num, "pieces"), truth)
     figure, axes = _figure(1, 1, (11, 1.0 + 0.55 * len(found) + 0.17 * len(numbers)))
     panel = axes[0]
     for place, labels in enumerate(found.values()):
-        for a, b in runs(labels):
+        for a, b in label_runs(labels):
             number = int(labels[a])
-            start_s, end_s = case.seconds(np.array([a, b])).tolist()
+            start_s, end_s = case.to_seconds(np.array([a, b])).tolist()
             style = {"facecolor": "white", "edgecolor": "#999999"} if number == 0 else _style(number)
             panel.add_patch(_rectangle(start_s, place + 0.1, end_s - start_s, 0.8, linewidth=0.4, **style))
             if number and end_s - start_s > 0.02 * case.video.duration_s:
@@ -90,7 +90,7 @@ def narration_figure(vectors: np.ndarray, steps: Sequence[int], labels: np.ndarr
     try:
         from sklearn.manifold import TSNE  # type: ignore[import-untyped]
     except ImportError:
-        raise InputError("t-SNE needs scikit-learn; run: pip install 'hiero[figures]'") from None
+        raise InputError("t-SNE needs scikit-learn; run: pip install 'hiero-video[figures]'") from None
     if len(vectors) < 3:
         raise InputError(f"t-SNE needs a few narrations inside steps, found {len(vectors)}")
     points = np.concatenate([vectors, labels])
@@ -116,7 +116,7 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
         raise InputError(f"{path}: figures are .svg or .png, or both without a suffix")
     paths = [path] if path.suffix else [path.with_name(path.name + end) for end in (".svg", ".png")]
     for one in paths:
-        with replacing(one) as temporary:
+        with atomic_path(one) as temporary:
             figure.savefig(temporary, format=one.suffix[1:], dpi=150, metadata={"Date": None} if one.suffix == ".svg" else None)
     return paths
 
@@ -126,7 +126,7 @@ def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure,
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError("figures need matplotlib; run: pip install 'hiero[figures]'") from None
+        raise InputError("figures need matplotlib; run: pip install 'hiero-video[figures]'") from None
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -170,7 +170,7 @@ def _minutes(axis: Any) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: clock_text(max(0.0, value))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_time(max(0.0, value))))
     axis.set_tick_params(labelsize=7)
 
 

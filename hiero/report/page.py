@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hiero.engine import Video
-from hiero.files import write_text
-from hiero.records import Hierarchy
-from hiero.steps.pieces import in_grey
+from hiero.report.exports import write_export
+from hiero.steps.segmentation import to_grey
+from hiero.storage.files import write_bytes, write_text
+from hiero.types import Hierarchy
 
 TEMPLATE = Path(__file__).parent / "report.html"
 MAX_PICTURES = 400  # of the finest level; more would make the page too heavy to send
@@ -36,12 +37,35 @@ def _content(video: Video, steps: Hierarchy, labels: Sequence[str] | None) -> di
         for step, likely in zip(level, words, strict=True):
             row = {**step.to_dict(), "words": [[label, round(score, 3)] for label, score in likely]}
             if number == len(steps.levels) - 1 and len(level) <= MAX_PICTURES:
-                picture = video.extract.picture_at((step.start_s + step.end_s) / 2)
+                picture = video.source.thumbnail_at((step.start_s + step.end_s) / 2)
                 row["picture"] = None if picture is None else base64.b64encode(picture).decode()
             rows.append(row)
         levels.append(rows)
     matrix = video.similarity_matrix()
     return {
         "name": Path(steps.video).name, "model": steps.model, "duration_s": steps.duration_s, "levels": levels,
-        "matrix": {"size": len(matrix), "values": base64.b64encode(in_grey(matrix).tobytes()).decode()},
+        "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
     }  # fmt: skip
+
+
+def write_results(video: Video, steps: Hierarchy, labels: Sequence[str] | None, folder: Path, formats: Sequence[str] = ()) -> None:
+    """All files of `hiero steps -o FOLDER`: steps.json, report.html, exports, and a thumbnail of each step.
+
+    Args:
+        video: That was read.
+        steps: Its hierarchy.
+        labels: Those that the steps were named with, if not the default ones.
+        folder: Where to write; thumbnails of an earlier run that are not of these steps are removed.
+        formats: Names of exporters.
+    """
+    write_text(folder / "steps.json", json.dumps(steps.to_dict(), indent=1) + "\n")
+    write_report(folder / "report.html", video, steps, labels)
+    for name in formats:
+        write_export(name, steps, folder)
+    ids = {step.id for step in steps}
+    for old in (folder / "pictures").glob("*.jpg"):
+        if old.stem not in ids:
+            old.unlink()
+    for step in steps:
+        if (thumbnail := video.source.thumbnail_at((step.start_s + step.end_s) / 2)) is not None:
+            write_bytes(folder / "pictures" / f"{step.id}.jpg", thumbnail)

@@ -18,15 +18,15 @@ from fastapi.responses import FileResponse, JSONResponse, Response, StreamingRes
 from fastapi.staticfiles import StaticFiles
 
 import hiero
-from hiero.corpus.index import Hit
-from hiero.data.collection import VIDEOS, length_of
+from hiero.corpus.corpus import Hit
 from hiero.engine import Video
 from hiero.errors import InputError
-from hiero.records import Hierarchy
-from hiero.report.exports import FORMATS
+from hiero.extraction.collection import VIDEO_SUFFIXES, length_of
+from hiero.report.exports import exporter_names, find_exporter
 from hiero.serve.guard import Guard
 from hiero.serve.jobs import Jobs, events, without_paths
-from hiero.serve.library import Entry, Library, NotReadError, NotThereError, num_cells, similarity_tile
+from hiero.serve.library import Entry, Library, NotFoundError, NotReadError, num_cells, similarity_tile
+from hiero.types import Hierarchy
 
 STATIC = Path(__file__).parent / "static"
 MAX_LABELS = 2000
@@ -52,7 +52,7 @@ def create_app(
 ) -> Guard:
     """The guarded application."""
     uploads = uploads or Uploads()
-    jobs = Jobs(lambda id, reading: library.index(library.find(id), reading))
+    jobs = Jobs(lambda id, progress: library.index(library.find(id), progress))
 
     app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
     _add_errors(app)
@@ -68,7 +68,7 @@ def _numbers(k: str | None) -> list[int] | None:
     return None if k is None else [int(part) for part in k.split(",")]
 
 
-async def _apart(work: Callable[[], Result]) -> Result:
+async def _run_in_thread(work: Callable[[], Result]) -> Result:
     """Run in a thread, so that the event loop stays free; a few at a time: many clients wait instead of thrashing."""
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
 
@@ -85,8 +85,8 @@ def _add_errors(app: FastAPI) -> None:
     async def bad(_: Request, error: InputError) -> JSONResponse:
         return JSONResponse({"error": without_paths(str(error))}, 400)
 
-    @app.exception_handler(NotThereError)
-    async def missing(_: Request, error: NotThereError) -> JSONResponse:
+    @app.exception_handler(NotFoundError)
+    async def missing(_: Request, error: NotFoundError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, 404)
 
     @app.exception_handler(NotReadError)
@@ -115,14 +115,14 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
 
     def steps_of(entry: Entry, k: str | None, model: str | None) -> Hierarchy:
         video = library.opened(entry, model)
-        return video.steps(_numbers(k), labels=library.labels if video.engine.knows_words else None)
+        return video.steps(_numbers(k), labels=library.labels if video.engine.has_text else None)
 
     @app.get("/api/server")
     async def server() -> dict[str, Any]:
         """What this server is: version, models, whether there is a corpus."""
         return {
             "version": hiero.__version__, "models": list(library.engines), "corpus": library.corpus is not None,
-            "words": library.engines[library.main].knows_words, "exports": list(FORMATS), "uploads": uploads.folder is not None,
+            "words": library.engines[library.main].has_text, "exports": exporter_names(), "uploads": uploads.folder is not None,
         }  # fmt: skip
 
     @app.get("/api/videos")
@@ -134,20 +134,20 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
     async def video(id: str) -> dict[str, Any]:
         """One video, and how long it is."""
         entry = library.find(id)
-        duration_s = await _apart(lambda: length_of(entry.path)) if entry.is_video else None
+        duration_s = await _run_in_thread(lambda: length_of(entry.path)) if entry.is_video else None
         return {**about(entry), "duration_s": duration_s}
 
     @app.get("/api/videos/{id}/steps", responses=ERRORS)
     async def steps(id: str, k: Numbers = None, model: str | None = None) -> dict[str, Any]:
         """The steps of a video: a hierarchy, coarse to fine."""
         entry = library.find(id)
-        return {**(await _apart(lambda: steps_of(entry, k, model))).to_dict(), "video": entry.name}
+        return {**(await _run_in_thread(lambda: steps_of(entry, k, model))).to_dict(), "video": entry.name}
 
     @app.get("/api/videos/{id}/ask", responses=ERRORS)
     async def ask(id: str, q: Text, n: Num = 5) -> dict[str, Any]:
         """Where a text happens in a video."""
         entry = library.find(id)
-        return (await _apart(lambda: library.opened(entry).ask(q, num=n)[0])).to_dict()
+        return (await _run_in_thread(lambda: library.opened(entry).ask(q, num=n)[0])).to_dict()
 
     @app.post("/api/videos/{id}/label", responses=ERRORS)
     async def label(id: str, labels: Annotated[list[str], Body(embed=True)], k: Numbers = None) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
         entry = library.find(id)
         if not 0 < len(labels) <= MAX_LABELS:
             raise InputError(f"between 1 and {MAX_LABELS} labels")
-        found = await _apart(lambda: library.opened(entry).label([text[:500] for text in labels], numbers=_numbers(k)))
+        found = await _run_in_thread(lambda: library.opened(entry).label([text[:500] for text in labels], num_steps=_numbers(k)))
         return [step.to_dict() for step in found]
 
     @app.get("/api/videos/{id}/truth", responses=ERRORS)
@@ -172,7 +172,7 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
             video = library.opened(entry)
             return similarity_tile(video, zoom, row, column), video
 
-        tile, video = await _apart(make)
+        tile, video = await _run_in_thread(make)
         headers = {"X-Rows": str(tile.shape[0]), "X-Columns": str(tile.shape[1]), "X-Cells": str(num_cells(video, zoom))}
         return Response(tile.tobytes(), media_type="application/octet-stream", headers=headers)
 
@@ -180,9 +180,9 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
     async def picture(id: str, t: Seconds) -> Response:
         """A small picture of a moment."""
         entry = library.find(id)
-        found = await _apart(lambda: library.opened(entry).extract.picture_at(t))
+        found = await _run_in_thread(lambda: library.opened(entry).source.thumbnail_at(t))
         if found is None:
-            raise NotThereError("this video has no pictures")
+            raise NotFoundError("this video has no pictures")
         return Response(found, media_type="image/jpeg")
 
     @app.get("/api/videos/{id}/file", responses=ERRORS, response_class=FileResponse)
@@ -190,24 +190,24 @@ def _add_videos(app: FastAPI, library: Library, uploads: Uploads) -> None:
         """The video itself; parts of it by range requests."""
         film = library.find(id).film
         if film is None:
-            raise NotThereError("there is no video beside these features")
+            raise NotFoundError("there is no video beside these features")
         return FileResponse(film)
 
     @app.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
     async def export(id: str, format: str, k: Numbers = None) -> Response:
         """The steps as a file for other tools, as `hiero steps --export`; edited ones where there are edits."""
         entry = library.find(id)
-        if format not in FORMATS:
-            raise NotThereError(f"no export {format}; there are {', '.join(FORMATS)}")
-        name, make = FORMATS[format]
+        if format not in exporter_names():
+            raise NotFoundError(f"no export {format}; there are {', '.join(exporter_names())}")
+        exporter = find_exporter(format)
 
         def content() -> str | bytes:
             edited = library.edited(entry)
             found = steps_of(entry, k, None) if edited is None else edited
-            return make(Hierarchy(entry.path.name, found.model, found.duration_s, found.levels))
+            return exporter.convert(Hierarchy(entry.path.name, found.model, found.duration_s, found.levels))
 
-        body = await _apart(content)
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        body = await _run_in_thread(content)
+        headers = {"Content-Disposition": f'attachment; filename="{exporter.file_name}"'}
         return Response(body, media_type="application/octet-stream", headers=headers)
 
 
@@ -216,16 +216,16 @@ def _add_edits(app: FastAPI, library: Library) -> None:
     async def edits(id: str) -> dict[str, Any]:
         """The steps as a person changed them."""
         entry = library.find(id)
-        found = await _apart(lambda: library.edited(entry))
+        found = await _run_in_thread(lambda: library.edited(entry))
         if found is None:
-            raise NotThereError("nothing was edited")
+            raise NotFoundError("nothing was edited")
         return {**found.to_dict(), "video": entry.name}
 
     @app.put("/api/videos/{id}/edits", responses=ERRORS)
     async def save(id: str, document: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         """Keep changed steps beside the video."""
         entry = library.find(id)
-        return (await _apart(lambda: library.save_edits(entry, document))).to_dict()
+        return (await _run_in_thread(lambda: library.save_edits(entry, document))).to_dict()
 
     @app.delete("/api/videos/{id}/edits", responses=ERRORS)
     async def forget(id: str) -> dict[str, bool]:
@@ -237,7 +237,7 @@ def _add_edits(app: FastAPI, library: Library) -> None:
 def _add_search(app: FastAPI, library: Library) -> None:
     def corpus() -> Any:
         if library.corpus is None:
-            raise NotThereError("this server has no corpus; start it with one: hiero serve CORPUS")
+            raise NotFoundError("this server has no corpus; start it with one: hiero serve CORPUS")
         return library.corpus
 
     def shown(hit: Hit) -> dict[str, Any]:
@@ -253,13 +253,13 @@ def _add_search(app: FastAPI, library: Library) -> None:
             found: list[Hit] = held.search(library.engines[library.main].embed_queries([q])[0], n, level=level)
             return found
 
-        return [shown(hit) for hit in await _apart(find)]
+        return [shown(hit) for hit in await _run_in_thread(find)]
 
     @app.get("/api/search/like", responses=ERRORS)
     async def like(video: Text, t: Seconds, n: Num = 20, level: Annotated[int | None, Query(ge=0, le=16)] = None) -> dict[str, Any]:
         """The same step elsewhere: steps of other videos that are like a moment of this one; of a level, or of the finest."""
         held = corpus()
-        step, hits = await _apart(lambda: held.like(video, t, n, level))
+        step, hits = await _run_in_thread(lambda: held.like(video, t, n, level))
         return {"step": shown(step), "hits": [shown(hit) for hit in hits]}
 
 
@@ -306,10 +306,10 @@ def _add_jobs(app: FastAPI, library: Library, jobs: Jobs, uploads: Uploads) -> N
     async def upload(request: Request, name: Annotated[str, Query(min_length=1, max_length=200)]) -> dict[str, Any]:
         """A new video, as the body of the request. Off unless the server was started with --upload."""
         if uploads.folder is None:
-            raise NotThereError("uploads are off; start the server with --upload FOLDER")
+            raise NotFoundError("uploads are off; start the server with --upload FOLDER")
         clean = re.sub(r"[^\w.() -]", "_", Path(name).name).strip(". ")
-        if Path(clean).suffix.lower() not in VIDEOS:
-            raise InputError(f"{clean or name}: not a kind of video ({', '.join(VIDEOS)})")
+        if Path(clean).suffix.lower() not in VIDEO_SUFFIXES:
+            raise InputError(f"{clean or name}: not a kind of video ({', '.join(VIDEO_SUFFIXES)})")
         target = uploads.folder / clean
         if target.exists():
             raise InputError(f"{clean}: there is a video of that name already")
@@ -318,7 +318,7 @@ def _add_jobs(app: FastAPI, library: Library, jobs: Jobs, uploads: Uploads) -> N
             with part.open("xb") as out:
                 async for chunk in request.stream():
                     await anyio.to_thread.run_sync(out.write, chunk)
-            if await _apart(lambda: _is_video(part)) is False:
+            if await _run_in_thread(lambda: _is_video(part)) is False:
                 raise InputError(f"{clean}: not a video that can be read")
             os.link(part, target)  # fails where another upload was first, where a rename would replace it
         except FileExistsError:

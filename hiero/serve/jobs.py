@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hiero.engine import Reading
 from hiero.errors import InputError
-from hiero.serve.library import NotThereError
+from hiero.serve.library import NotFoundError
+from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 64
-KEPT = 200  # jobs that ended
+MAX_ENDED = 200  # jobs that ended and are still listed
+UPDATE_EVERY_S = 0.2
 
 
 class Cancelled(Exception):  # noqa: N818
@@ -61,9 +62,9 @@ class Job:
 
 
 class Jobs:
-    """Runs `work(video, reading)` for each job."""
+    """Runs `work(video, progress)` for each job."""
 
-    def __init__(self, work: Callable[[str, Reading], None]) -> None:
+    def __init__(self, work: Callable[[str, ProgressCallback], None]) -> None:
         self.work = work
         self.jobs: dict[str, Job] = {}
         self.waiting: queue.Queue[Job | None] = queue.Queue()
@@ -81,7 +82,7 @@ class Jobs:
             if sum(not job.ended for job in self.jobs.values()) >= MAX_WAITING:
                 raise InputError("too many jobs are waiting; try again later")
             ended = [job.id for job in self.jobs.values() if job.ended]
-            for id in ended[:-KEPT]:
+            for id in ended[:-MAX_ENDED]:
                 del self.jobs[id]
             job = Job(str(next(self.numbers)), video)
             self.jobs[job.id] = job
@@ -92,7 +93,7 @@ class Jobs:
         try:
             return self.jobs[id]
         except KeyError:
-            raise NotThereError(f"no job {id}") from None
+            raise NotFoundError(f"no job {id}") from None
 
     def cancel(self, id: str) -> Job:
         job = self.find(id)
@@ -114,21 +115,21 @@ class Jobs:
             if job.cancel:
                 continue
             job.update(state="running")
-            last = [0.0]
+            last_update = [0.0]
 
-            def advance(done_s: float, job: Job = job, last: list[float] = last) -> None:
+            def follow(event: ProgressEvent, job: Job = job, last_update: list[float] = last_update) -> None:
                 if job.cancel:
                     raise Cancelled
-                if time.monotonic() - last[0] > 0.2:
-                    last[0] = time.monotonic()
-                    job.update(done_s=done_s)
+                if event.stage != "read":
+                    return
+                if not event.done:
+                    job.update(duration_s=event.total)
+                elif time.monotonic() - last_update[0] > UPDATE_EVERY_S:
+                    last_update[0] = time.monotonic()
+                    job.update(done_s=event.done)
 
-            def begin(_: str, duration_s: float | None, job: Job = job) -> None:
-                job.update(duration_s=duration_s)
-
-            reading = Reading(begin=begin, advance=advance)
             try:
-                self.work(job.video, reading)
+                self.work(job.video, follow)
                 job.update(state="done", done_s=job.duration_s or job.done_s)
             except Cancelled:
                 job.update(state="cancelled")

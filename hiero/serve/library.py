@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from hiero.corpus.index import Corpus, add_video
-from hiero.data.collection import VIDEOS, files_in
-from hiero.data.features import SUFFIXES
-from hiero.engine import Engine, Reading, Video
+from hiero.corpus.corpus import Corpus, add_video
+from hiero.data.features import FEATURE_SUFFIXES
+from hiero.engine import Engine, Video
 from hiero.errors import InputError
-from hiero.files import read_json, write_text
-from hiero.records import Hierarchy, Step
-from hiero.steps.hierarchy import link
-from hiero.steps.pieces import STILL, in_grey, unit
+from hiero.extraction.collection import VIDEO_SUFFIXES, files_in
+from hiero.steps.hierarchy import link_levels
+from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, to_grey
+from hiero.storage.files import read_json, write_text
+from hiero.types import Hierarchy, ProgressCallback, Step
 
 MAX_READ = 16  # videos in memory
 TILE = 128  # cells of a tile of the similarity matrix
 EDITS = ".hiero.json"  # beside a video
 
 
-class NotThereError(Exception):
+class NotFoundError(Exception):
     """What a client asked for does not exist."""
 
 
@@ -50,14 +50,14 @@ class Entry:
 
     @property
     def is_video(self) -> bool:
-        return self.path.suffix.lower() not in SUFFIXES
+        return self.path.suffix.lower() not in FEATURE_SUFFIXES
 
     @property
     def film(self) -> Path | None:
         """What can be played: the video itself, or one of the same name beside a feature file."""
         if self.is_video:
             return self.path if self.path.is_file() else None
-        return next((film for suffix in VIDEOS if (film := self.path.with_suffix(suffix)).is_file()), None)
+        return next((film for suffix in VIDEO_SUFFIXES if (film := self.path.with_suffix(suffix)).is_file()), None)
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Library:
         try:
             return self.entries[id]
         except KeyError:
-            raise NotThereError(f"no video {id}") from None
+            raise NotFoundError(f"no video {id}") from None
 
     def by_name(self, name: str) -> Entry | None:
         return next((entry for entry in self.entries.values() if entry.name == name), None)
@@ -110,11 +110,11 @@ class Library:
             raise NotReadError(f"{entry.name} was not read yet; POST /api/videos/{entry.id}/read first")
         return self.read(entry, model)
 
-    def read(self, entry: Entry, model: str | None = None, reading: Reading | None = None) -> Video:
+    def read(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
         """A video, read once: others that want it wait for the first."""
         model = model or self.main
         if model not in self.engines:
-            raise NotThereError(f"no model {model}; there are {', '.join(self.engines)}")
+            raise NotFoundError(f"no model {model}; there are {', '.join(self.engines)}")
         key = (entry.id, model)
         with self._lock:
             turn = self._turns.setdefault(key, threading.Lock())
@@ -123,7 +123,7 @@ class Library:
                 if key in self._read:
                     self._read.move_to_end(key)
                     return self._read[key]
-            video = self.engines[model].read(entry.path, cache=self.cache, reading=reading)
+            video = self.engines[model].read(entry.path, cache=self.cache, progress=progress)
             with self._lock:
                 self._read[key] = video
                 self._done.add(entry.id)
@@ -131,11 +131,11 @@ class Library:
                     self._read.popitem(last=False)
             return video
 
-    def index(self, entry: Entry, reading: Reading | None = None) -> None:
+    def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
         """Put a video into the corpus, where there is one that may be written to."""
         if self.corpus is not None and any(a.video == entry.name and a.path != str(entry.path) for a in self.corpus.videos()):
             raise InputError(f"{entry.name}: the corpus has another video of that name; rename the file")
-        video = self.read(entry, reading=reading)
+        video = self.read(entry, progress=progress)
         if self.corpus is not None:
             add_video(self.corpus, self.engines[self.main], entry.path, lambda _: video, labels=self.labels, name=entry.name)
 
@@ -189,7 +189,7 @@ def parse_hierarchy(document: Any, duration_s: float | None) -> Hierarchy:
             holder = holders.get(step.parent or "")
             if holder is None or step.start_s < holder.start_s - 0.05 or step.end_s > holder.end_s + 0.05:
                 raise InputError(f"step {step.id} must lie inside its parent")
-    linked = link([[replace(step, parent=None, children=()) for step in level] for level in levels])
+    linked = link_levels([[replace(step, parent=None, children=()) for step in level] for level in levels])
     return Hierarchy(str(document.get("video", "")), str(document.get("model", "")), length, tuple(map(tuple, linked)))
 
 
@@ -210,16 +210,16 @@ def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarra
         raise InputError("zoom is between 0 and 12")
     num = num_cells(video, zoom)
     if not (0 <= row * TILE < num and 0 <= column * TILE < num):
-        raise NotThereError(f"no tile {row}, {column} at zoom {zoom}")
+        raise NotFoundError(f"no tile {row}, {column} at zoom {zoom}")
     edges = np.linspace(0, len(video.nodes), num + 1).round().astype(int)
-    x = unit(video.looks, STILL)
+    x = centre_and_normalise(video.segmentation_features, MIN_NORM)
 
     def means(part: int) -> np.ndarray:
         bounds = edges[part * TILE : part * TILE + TILE + 1]
         total = np.add.reduceat(x[: bounds[-1]], bounds[:-1], axis=0)
         return total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
 
-    return in_grey(means(row) @ means(column).T)
+    return to_grey(means(row) @ means(column).T)
 
 
 def num_cells(video: Video, zoom: int) -> int:
@@ -228,18 +228,18 @@ def num_cells(video: Video, zoom: int) -> int:
 
 
 def open_library(
-    what: list[str], engines: dict[str, Engine], truth: Path | None = None, say: Callable[[str], None] = lambda _: None
+    what: list[str], engines: dict[str, Engine], truth: Path | None = None, log: Callable[[str], None] = lambda _: None
 ) -> Library:
     """A library of videos, feature files, folders of them, or one corpus."""
     library = Library(engines)
     for item in sorted(what, key=lambda item: not is_corpus(item)):  # its names come first
         path = Path(item)
         if is_corpus(item):
-            _add_corpus(library, item, say)
+            _add_corpus(library, item, log)
         elif path.is_dir():
-            files = files_in(path, (*VIDEOS, *SUFFIXES))
-            films = {file.with_suffix("") for file in files if file.suffix.lower() in VIDEOS}
-            shown = [file for file in files if file.suffix.lower() in VIDEOS or file.with_suffix("") not in films]
+            files = files_in(path, (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES))
+            films = {file.with_suffix("") for file in files if file.suffix.lower() in VIDEO_SUFFIXES}
+            shown = [file for file in files if file.suffix.lower() in VIDEO_SUFFIXES or file.with_suffix("") not in films]
             if not shown:
                 raise InputError(f"{path}: no videos and no feature files in this folder")
             for file in shown:
@@ -257,7 +257,7 @@ def is_corpus(item: str) -> bool:
     return "://" in item or (Path(item) / "steps.lance").is_dir()
 
 
-def _add_corpus(library: Library, item: str, say: Callable[[str], None]) -> None:
+def _add_corpus(library: Library, item: str, log: Callable[[str], None]) -> None:
     if library.corpus is not None:
         raise InputError(f"{item}: one corpus at a time")
     library.corpus = Corpus(item)
@@ -266,4 +266,4 @@ def _add_corpus(library: Library, item: str, say: Callable[[str], None]) -> None
         if Path(about.path).is_file():
             library.add(Path(about.path), about.video, indexed=True)
         else:
-            say(f"{about.video}: {about.path} is gone; it can be searched but not opened")
+            log(f"{about.video}: {about.path} is gone; it can be searched but not opened")

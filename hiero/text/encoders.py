@@ -22,16 +22,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero import weights
 from hiero.config import TextConfig
 from hiero.errors import InputError
-from hiero.files import load_tensors
-from hiero.states import read_state
-from hiero.text.cache import TextCache
-from hiero.text.clip import clip_tokenizer, to_transformers
-from hiero.text.minilm import KEY, MiniLM, encode_by_length, tokenize, word_pieces
+from hiero.storage import weights
+from hiero.storage.checkpoints import read_state_dict
+from hiero.storage.files import load_tensors
+from hiero.text.clip_text import clip_tokenizer, to_transformers
+from hiero.text.minilm import MINILM_KEY, encode_by_length, tokenize, word_pieces
+from hiero.text.registry import find_text_encoder
+from hiero.text.vector_cache import TextCache
 
-Kind = Literal["bert", "distilbert", "clip"]
+TowerKind = Literal["bert", "distilbert", "clip"]
 LORA_TARGETS = {
     "bert": ["query", "key", "value"],
     "distilbert": ["q_lin", "k_lin", "v_lin"],
@@ -44,10 +45,10 @@ MARKS = {  # a name that only this kind of tower has, in the layouts that are ar
 
 
 @dataclass(frozen=True)
-class Source:
+class EncoderFiles:
     """Where an encoder's weights are, what kind it is, and a key that names them."""
 
-    kind: Kind
+    kind: TowerKind
     files: Path
     key: str
     name: str
@@ -56,7 +57,7 @@ class Source:
 class TextEncoder(nn.Module):
     """Sentences to vectors (N, size)."""
 
-    def __init__(self, kind: Kind, tower: nn.Module, tokenizer: Any, name: str = "") -> None:
+    def __init__(self, kind: TowerKind, tower: nn.Module, tokenizer: Any, name: str = "") -> None:
         super().__init__()
         self.kind, self.tower, self.tokenizer, self.name = kind, tower, tokenizer, name
         config: Any = tower.config
@@ -99,7 +100,7 @@ class TextEncoder(nn.Module):
         try:
             from peft import LoraConfig, get_peft_model
         except ImportError:
-            raise InputError("text.mode=lora needs peft; run: pip install 'hiero[text]'") from None
+            raise InputError("text.mode=lora needs peft; run: pip install 'hiero-video[text]'") from None
         settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=LORA_TARGETS[self.kind], lora_dropout=0.0)
         self.tower = get_peft_model(self.tower, settings)
 
@@ -120,7 +121,7 @@ class TextEncoder(nn.Module):
 def load_text_encoder(config: TextConfig) -> TextEncoder:
     """The encoder that a configuration names, ready to train in its mode."""
     _check_transformers()
-    source = find_source(config.encoder)
+    source = locate_encoder(config.encoder)
     encoder = _load(source)
     if config.mode == "lora":
         encoder.add_lora(config.lora_rank, config.lora_alpha)
@@ -139,20 +140,19 @@ def encode_texts(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Tensor:
     """Vectors of texts (n, size) in half precision, from the cache where it has them. The encoder is loaded only when needed."""
-    source = find_source(encoder, fetch=False)
-    loaded: list[TextEncoder | MiniLM] = []
+    plugin = find_text_encoder(encoder, device)
+    if plugin is not None:
+        return torch.from_numpy(TextCache(plugin.key, cache).encode(texts, plugin.encode, progress))
+    files = locate_encoder(encoder)
+    loaded: list[TextEncoder] = []
 
     def encode(missing: list[str]) -> np.ndarray:
         if not loaded:
-            source = find_source(encoder)
-            if encoder == "minilm":
-                loaded.append(MiniLM(source.files).to(device))
-            else:
-                _check_transformers()
-                loaded.append(_load(source).to(device).eval())
+            _check_transformers()
+            loaded.append(_load(files).to(device).eval())
         return np.asarray(loaded[0].encode(missing))
 
-    return torch.from_numpy(TextCache(source.key, cache).encode(texts, encode, progress))
+    return torch.from_numpy(TextCache(files.key, cache).encode(texts, encode, progress))
 
 
 def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
@@ -168,9 +168,9 @@ def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
 def _joint(checkpoint: Path, _: int) -> tuple[TextEncoder, Tensor, Tensor | None]:
     """A checkpoint's text tower with its projection (out, in); read again only when the file was replaced."""
     _check_transformers()
-    state = read_state(checkpoint)
+    state = read_state_dict(checkpoint)
     tower = _tower_in(state, checkpoint)
-    kind: Kind = "clip" if MARKS["clip"] in tower else "distilbert"
+    kind: TowerKind = "clip" if MARKS["clip"] in tower else "distilbert"
     try:
         weight = state["text_projection"].mT if kind == "clip" else state["txt_proj.1.weight"]
     except KeyError as error:
@@ -180,33 +180,32 @@ def _joint(checkpoint: Path, _: int) -> tuple[TextEncoder, Tensor, Tensor | None
     return encoder, weight.float(), None if bias is None else bias.float()
 
 
-def find_source(name: str, fetch: bool = True) -> Source:
-    """Resolve a name, folder or file. Without `fetch` nothing is downloaded; minilm is then only named."""
+def locate_encoder(name: str) -> EncoderFiles:
+    """Resolve a name, folder or file; minilm and distilbert are fetched where they are not here."""
     if name == "minilm":
-        files = weights.get("minilm") if fetch else weights.home() / "weights" / "minilm"
-        return Source("bert", files, KEY, name)
+        return EncoderFiles("bert", weights.get("minilm"), MINILM_KEY, name)
     path = Path(name)
     if name == "distilbert":
         path = _from_hub("distilbert-base-uncased")
     if path.is_file():
-        return Source(_kind_of_state(path), path, f"{path.stem}-{_sha256(path)[:12]}", name)
+        return EncoderFiles(_kind_of_state(path), path, f"{path.stem}-{_sha256(path)[:12]}", name)
     tower = path / "text_encoder.safetensors"
     if tower.is_file():
         settings = _json(path / "config.json").get("text_encoder") or {}
-        kind: Kind = settings.get("kind") or ("clip" if settings.get("name") == "clip" else "distilbert")
-        return Source(kind, path, f"{kind}-{_sha256(tower)[:12]}", name)
+        kind: TowerKind = settings.get("kind") or ("clip" if settings.get("name") == "clip" else "distilbert")
+        return EncoderFiles(kind, path, f"{kind}-{_sha256(tower)[:12]}", name)
     if (path / "config.json").is_file() and (path / "model.safetensors").is_file():
         found = _json(path / "config.json").get("model_type")
         if found not in ("bert", "distilbert"):
             raise InputError(f"{path}: a text encoder of type {found}; BERT, DistilBERT and CLIP checkpoints are supported")
-        return Source(found, path, f"{found}-{_sha256(path / 'model.safetensors')[:12]}", name)
+        return EncoderFiles(found, path, f"{found}-{_sha256(path / 'model.safetensors')[:12]}", name)
     raise InputError(
         f"text.encoder {name}: not minilm or distilbert, and no file or folder with a text tower; "
         "an imported checkpoint is one (hiero import-checkpoint FILE.pth OUT/)"
     )
 
 
-def _load(source: Source) -> TextEncoder:
+def _load(source: EncoderFiles) -> TextEncoder:
     if source.files.is_dir() and not (source.files / "text_encoder.safetensors").is_file():
         import transformers
         from transformers import AutoModel
@@ -225,11 +224,11 @@ def _load(source: Source) -> TextEncoder:
     return TextEncoder(source.kind, _build(source.kind, state, heads, source.files), _tokenizer(source.kind), source.name)
 
 
-def _tokenizer(kind: Kind) -> Any:
+def _tokenizer(kind: TowerKind) -> Any:
     return clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz") if kind == "clip" else _word_pieces()
 
 
-def _build(kind: Kind, state: dict[str, Tensor], heads: int | None, where: Path) -> nn.Module:
+def _build(kind: TowerKind, state: dict[str, Tensor], heads: int | None, where: Path) -> nn.Module:
     """A tower with sizes read off its weights, which must fit to the last name."""
     from transformers import BertConfig, BertModel, CLIPTextConfig, CLIPTextModel, DistilBertConfig, DistilBertModel
 
@@ -274,7 +273,7 @@ def _num_layers(state: dict[str, Tensor], prefix: str) -> int:
 
 def _tower_state(path: Path) -> dict[str, Tensor]:
     """The text tower inside a checkpoint, whatever it is nested in: names after the common prefix."""
-    return _tower_in(read_state(path), path)
+    return _tower_in(read_state_dict(path), path)
 
 
 def _tower_in(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -288,7 +287,7 @@ def _tower_in(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     raise InputError(f"{path}: holds no DistilBERT and no CLIP text tower")
 
 
-def _kind_of_state(path: Path) -> Kind:
+def _kind_of_state(path: Path) -> TowerKind:
     return "clip" if MARKS["clip"] in _tower_state(path) else "distilbert"
 
 
@@ -313,7 +312,7 @@ def _check_transformers() -> None:
     try:
         import transformers  # noqa: F401
     except ImportError:
-        raise InputError("text encoders need transformers; run: pip install 'hiero[text]'") from None
+        raise InputError("text encoders need transformers; run: pip install 'hiero-video[text]'") from None
 
 
 def _sha256(path: Path) -> str:

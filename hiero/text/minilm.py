@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from hiero import weights
 from hiero.errors import InputError
-from hiero.files import load_arrays
-from hiero.text.cache import TextCache
+from hiero.storage import weights
+from hiero.storage.files import load_arrays
+from hiero.text.vector_cache import TextCache
 
 EPSILON = 1e-12
 NUM_HEADS = 12
-SIZE = 384
-KEY = f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}"
+MINILM_SIZE = 384
+MINILM_KEY = f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}"
 FEW = 128  # texts that numpy has encoded before torch is imported
 
 
@@ -104,14 +104,28 @@ class MiniLM:
         return x / deviation * self.state[f"{name}.weight"] + self.state[f"{name}.bias"]
 
 
+class MiniLMEncoder:
+    """MiniLM as a frozen text encoder of `hiero.text_encoders`: fetched and loaded when the first text is encoded."""
+
+    key = MINILM_KEY
+    size = MINILM_SIZE
+
+    def __init__(self, device: Any = None) -> None:
+        self.device = device
+        self._model: MiniLM | None = None
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors (n, 384). Without a device a few texts are encoded by numpy, a long list by torch on the CPU."""
+        if self._model is None:
+            self._model = MiniLM(weights.get("minilm"))
+        if self._model.device is None and (self.device is not None or len(texts) > FEW):
+            self._model.to(self.device or "cpu")
+        return self._model.encode(texts)
+
+
 def encode_minilm(texts: Sequence[str]) -> np.ndarray:
-    """Vectors of a few texts (n, 384), through the cache; a long list is computed with torch."""
-
-    def encode(missing: list[str]) -> np.ndarray:
-        model = MiniLM(weights.get("minilm"))
-        return (model if len(missing) <= FEW else model.to("cpu")).encode(missing)
-
-    return TextCache(KEY).encode(texts, encode).astype(np.float32)
+    """Vectors of texts (n, 384), through the cache."""
+    return TextCache(MINILM_KEY).encode(texts, MiniLMEncoder().encode).astype(np.float32)
 
 
 def _softmax(x: Any) -> Any:
@@ -158,7 +172,7 @@ def word_pieces(file: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise InputError("text needs the package tokenizers; run: pip install 'hiero[text]'") from None
+        raise InputError("text needs the package tokenizers; run: pip install 'hiero-video[text]'") from None
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.enable_truncation(128)
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]") or 0)

@@ -20,39 +20,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hiero.config import RunConfig
 from hiero.errors import InputError
-from hiero.training.schedule import RunRate, learning_rate
-from hiero.training.state import differences, load_state, read_about, save_state
+from hiero.training.resume_state import differences, load_state, read_about, save_state
+from hiero.training.schedule import learning_rate
 from hiero.training.step import make_adam, set_rate
 
 STATE = "training.safetensors"
 
 
-class RunSettings(RunRate, Protocol):
-    """What a loop reads of a configuration."""
-
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def accumulate(self) -> int: ...
-    @property
-    def optimizer(self) -> str: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def precision(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    def to_dict(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True)
-class Report:
+class TrainingStatus:
     """Where a run stands, for a progress display."""
 
     step: int
@@ -64,7 +47,7 @@ class Report:
     windows_per_s: float
 
 
-class Stopped(KeyboardInterrupt):
+class TrainingStopped(KeyboardInterrupt):
     """The run was asked to stop, and has saved what it had."""
 
 
@@ -73,7 +56,7 @@ def make_fabric(device: str) -> Any:
     try:
         from lightning_fabric import Fabric
     except ImportError:
-        raise InputError("training needs lightning-fabric; run: pip install 'hiero[train]'") from None
+        raise InputError("training needs lightning-fabric; run: pip install 'hiero-video[train]'") from None
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     num = int(os.environ.get("WORLD_SIZE", 1))
@@ -94,14 +77,14 @@ def make_fabric(device: str) -> Any:
     return fabric
 
 
-class Loop(ABC):
+class TrainingLoop(ABC):
     """A run over `num_examples` examples. A subclass says what learns (`objective`), how a step is taken, and what is kept."""
 
     objective: nn.Module
     optimizer: torch.optim.Optimizer
 
     def __init__(
-        self, config: RunSettings, num_examples: int, out: Path, fabric: Any, save_every_s: float = 300.0, log_every: int = 10
+        self, config: RunConfig, num_examples: int, out: Path, fabric: Any, save_every_s: float = 300.0, log_every: int = 10
     ) -> None:
         self.settings, self.num_examples, self.out, self.fabric = config, num_examples, out, fabric
         self.save_every_s, self.log_every = save_every_s, log_every
@@ -154,7 +137,9 @@ class Loop(ABC):
         if resume:
             self.load()
 
-    def run(self, *, on_report: Callable[[Report], None] = lambda _: None, say: Callable[[str], None] = lambda _: None) -> None:
+    def run(
+        self, *, on_report: Callable[[TrainingStatus], None] = lambda _: None, log: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Take the steps that are left. Call `prepare` first."""
         sums: dict[str, Tensor] = {}
         counted, began, saved = 0, time.perf_counter(), time.perf_counter()
@@ -175,18 +160,18 @@ class Loop(ABC):
                     speed = num / max(time.perf_counter() - began, 1e-9)
                     for name, value in {**losses, "lr": rate, "windows_per_s": speed}.items():
                         events(f"train/{name}", value, self.step_number)
-                    on_report(Report(self.step_number, self.num_steps, epoch, rate, losses, speed))
+                    on_report(TrainingStatus(self.step_number, self.num_steps, epoch, rate, losses, speed))
                     sums.clear()
                     counted, began = 0, time.perf_counter()
                 if ends_epoch:
-                    self._validate(events, say)
+                    self._validate(events, log)
                     began = time.perf_counter()
                 self.stop = self._any(self.stop)
                 if self.stop or time.perf_counter() - saved > self.save_every_s or self.step_number == self.num_steps:
                     self.save()
                     saved = began = time.perf_counter()
                 if self.stop and self.step_number < self.num_steps:
-                    raise Stopped
+                    raise TrainingStopped
 
     def _any(self, asked: bool) -> bool:
         """Whether any process was asked to stop: all must do so at the same step, or the others would wait for it forever."""
@@ -196,7 +181,7 @@ class Loop(ABC):
         torch.distributed.all_reduce(flag)
         return bool(flag > 0)
 
-    def _validate(self, events: Callable[[str, float, int], None], say: Callable[[str], None]) -> None:
+    def _validate(self, events: Callable[[str, float, int], None], log: Callable[[str], None]) -> None:
         found = self._check()
         if not found:
             return
@@ -207,7 +192,7 @@ class Loop(ABC):
         first = next(iter(found.values()))
         better = first == first and (self.best is None or first > self.best)  # NaN is never better
         said = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-        say(f"epoch {epoch}: validation {said}{', best so far' if better else ''}")
+        log(f"epoch {epoch}: validation {said}{', best so far' if better else ''}")
         if better:
             self.best = first
             if self.fabric.is_global_zero:
@@ -316,7 +301,7 @@ class Loop(ABC):
                 signal.signal(number, handler)
 
 
-def autocast_precision(config: RunSettings, device: torch.device) -> torch.dtype | None:
+def autocast_precision(config: RunConfig, device: torch.device) -> torch.dtype | None:
     if config.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
     return torch.bfloat16 if config.precision == "bfloat16" else None

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+
+from hiero.config import RunConfig
 
 
-class RunRate(Protocol):
-    """What the rate depends on."""
-
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def lr(self) -> float: ...
-    @property
-    def min_lr(self) -> float: ...
-    @property
-    def warmup_epochs(self) -> float: ...
-    @property
-    def warmup_factor(self) -> float: ...
-
-
-def learning_rate(step: int, num_steps: int, config: RunRate) -> float:
+def learning_rate(step: int, num_steps: int, config: RunConfig) -> float:
     """Rate of step 0 … num_steps − 1: linear from warmup_factor · lr up to lr, then a cosine down to min_lr."""
     warmup = config.warmup_epochs * num_steps / config.epochs
     if step < warmup:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hiero.config import LossConfig
-from hiero.data.narrated import StepInputs
+from hiero.data.narrated_windows import TrainingBatch
 from hiero.model.hiero import HiERO, Losses, Peers
 
 Tokens = tuple[Tensor, Tensor]
@@ -37,7 +37,7 @@ class Objective(nn.Module):
         self.losses, self.spacing_s, self.precision, self.peers = losses, spacing_s, precision, peers
         self.noise, self.jitter, self.text_noise = noise, jitter, text_noise
 
-    def forward(self, x: StepInputs, tokens: Tokens | None = None) -> Losses:
+    def forward(self, x: TrainingBatch, tokens: Tokens | None = None) -> Losses:
         """x.texts: vectors (B, M, E), or with `tokens` (ids and mask of the batch's different texts) places among these."""
         with torch.autocast(x.features.device.type, dtype=self.precision, enabled=self.precision is not None):
             if tokens is not None and self.text is not None:
@@ -96,7 +96,7 @@ class TrainStep:
         self.objective, self.optimizer, self.clip, self.fabric = objective, optimizer, clip, fabric
         self.compute: Callable[..., Losses] = objective
 
-    def __call__(self, *batches: StepInputs, tokens: list[Tokens | None] | None = None) -> Losses:
+    def __call__(self, *batches: TrainingBatch, tokens: list[Tokens | None] | None = None) -> Losses:
         self.optimizer.zero_grad(set_to_none=True)
         for i, batch in enumerate(batches):
             wait = self.fabric is not None and i + 1 < len(batches)  # gradients meet once, at the last one

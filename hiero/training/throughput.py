@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from hiero.config import LossConfig, ModelConfig, TrainConfig
-from hiero.data.narrated import ResidentWindows, align
+from hiero.data.narrated_windows import ResidentWindows, align
 from hiero.model.hiero import HiERO
-from hiero.records import Clock
-from hiero.training.fast import CapturedStep
+from hiero.training.captured_step import CapturedStep
 from hiero.training.schedule import learning_rate
 from hiero.training.step import Objective, TrainStep, make_adam, set_rate
+from hiero.types import Clock
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ def synthetic_windows(scale: Scale, device: torch.device, seed: int = 0) -> Resi
 
 
 def measure(
-    scale: Scale, device: torch.device, *, seconds: float = 60.0, say: Callable[[str], None] = lambda _: None
+    scale: Scale, device: torch.device, *, seconds: float = 60.0, log: Callable[[str], None] = lambda _: None
 ) -> Throughput:
     """Train on synthetic windows for about `seconds`, at least 20 steps, with the schedule and the order of a real run."""
     cuda = device.type == "cuda"
     if cuda and device.index is not None:
         torch.cuda.set_device(device)
-    say("making the data")
+    log("making the data")
     data = synthetic_windows(scale, device)
     torch.manual_seed(0)
     network = HiERO(_model_config(scale)).to(device).train()
@@ -108,7 +108,7 @@ def measure(
     optimizer.zero_grad(set_to_none=True)
     begin = time.perf_counter()
     if cuda:
-        say("compiling and recording the step")
+        log("compiling and recording the step")
         captured = CapturedStep(objective, optimizer, order[: scale.batch_size], read=data.read)
         take: Callable[[Tensor], object] = captured
         torch.cuda.synchronize()
@@ -133,7 +133,7 @@ def measure(
 
     steps(10 if cuda else 1)
     chunk = 100 if cuda else 5
-    say("training")
+    log("training")
     total = done = 0.0
     while total < seconds or done < 20:
         total += steps(chunk)

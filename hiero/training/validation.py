@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hiero.data.narrated import NarratedWindows
+from hiero.data.narrated_windows import NarratedWindows
 from hiero.training.step import Objective
 
 

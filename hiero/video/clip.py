@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.video.frames import middle_square
+from hiero.video.frames import centre_crop
 
 MEAN, DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP, where a folder says nothing
 SIZE = 224
@@ -21,7 +21,7 @@ SIZE = 224
 
 def prepare(frames: Tensor) -> Tensor:
     """(N, H, W, 3) uint8 → (N, 3, 224, 224) in [0, 1]; the tower shifts and scales."""
-    return middle_square(frames, SIZE) / 255
+    return centre_crop(frames, SIZE) / 255
 
 
 class ImageTower(nn.Module):
@@ -88,7 +88,7 @@ def _load_once(folder: Path, _: int) -> Any:
         import transformers
         from transformers import AutoModel
     except ImportError:
-        raise InputError("CLIP needs transformers; run: pip install 'hiero[text]'") from None
+        raise InputError("CLIP needs transformers; run: pip install 'hiero-video[text]'") from None
     transformers.utils.logging.disable_progress_bar()
     try:
         model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)

@@ -18,7 +18,7 @@ import numpy as np
 from hiero.errors import InputError
 
 
-class BrokenVideo(UserWarning):
+class BrokenVideoWarning(UserWarning):
     """A file ends before its time; what could be read is used."""
 
 
@@ -83,7 +83,7 @@ def read_segments(
     """Segments of a video in order. A last one of which less than `min_share` is there is left out, unless it is the only one.
 
     short_side: scale frames so that the shorter side has this many pixels (None: as they are). threads: of the decoder, 0 chooses.
-    A broken tail gives what came before it and a `BrokenVideo` warning; a file without any frame is an InputError.
+    A broken tail gives what came before it and a `BrokenVideoWarning` warning; a file without any frame is an InputError.
     """
     if not spacing_s > 0 or num_frames < 1:
         raise InputError(f"spacing_s must be positive and num_frames at least 1, got {spacing_s} and {num_frames}")
@@ -188,7 +188,7 @@ class _Opened:
         try:
             import av
         except ImportError:
-            raise InputError("reading video needs PyAV; run: pip install 'hiero[video]'") from None
+            raise InputError("reading video needs PyAV; run: pip install 'hiero-video[video]'") from None
         self.failure: Any = av.FFmpegError
         if not self.path.is_file():
             raise InputError(f"{self.path}: no such file")
@@ -227,7 +227,8 @@ class _Opened:
             if not num:
                 raise InputError(f"{self.path}: cannot be decoded ({error})") from error
             warnings.warn(
-                BrokenVideo(f"{self.path}: breaks off after {self.end_s:.1f} s ({error}); what comes before is used"), stacklevel=3
+                BrokenVideoWarning(f"{self.path}: breaks off after {self.end_s:.1f} s ({error}); what comes before is used"),
+                stacklevel=3,
             )
 
     def time_of(self, frame: Any) -> float:

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hiero.states import find_checkpoint, load_strictly, part_of, read_state
-from hiero.video.frames import IMAGENET, middle_square, normalise
-from hiero.video.spacetime import Filling, SpaceTimeTransformer, build
+from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
+from hiero.video.frames import IMAGENET, centre_crop, normalise
+from hiero.video.spacetime import Filling, SpaceTimeTransformer, build_space_time
 
 MEAN, DEVIATION = IMAGENET
 SIZE = 224
@@ -40,10 +40,10 @@ def untrained(*, num_frames: int = 16, project: bool = True) -> EgoVLP:
 
 def load(folder: Path, *, num_frames: int | None = None, project: bool = True, filling: Filling = "zeros") -> EgoVLP:
     path = find_checkpoint(folder)
-    held = read_state(path)
+    held = read_state_dict(path)
 
     def make() -> tuple[EgoVLP, dict[str, Tensor]]:
-        tower, state = build(part_of(held, "video_model."), num_frames, filling)
+        tower, state = build_space_time(select_prefix(held, "video_model."), num_frames, filling)
         state = {f"video_model.{name}": value for name, value in state.items()}
         if not project:
             return EgoVLP(tower, None), state
@@ -51,9 +51,9 @@ def load(folder: Path, *, num_frames: int | None = None, project: bool = True, f
         with torch.device("meta"):
             return EgoVLP(tower, len(held["vid_proj.0.weight"])), state
 
-    return load_strictly(make, path, "EgoVLP's visual tower")
+    return load_strict(make, path, "EgoVLP's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:
     """(N, H, W, 3) uint8, decoded to a short side of 256 → (N, 3, 224, 224): the middle square, scaled, normalised."""
-    return normalise(middle_square(frames, SIZE, antialias=False) / 255, MEAN, DEVIATION)
+    return normalise(centre_crop(frames, SIZE, antialias=False) / 255, MEAN, DEVIATION)

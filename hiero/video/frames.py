@@ -10,7 +10,7 @@ from torch.nn import functional as F
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its pixels in [0, 1]
 
 
-def middle_square(frames: Tensor, size: int, share: float = 1.0, antialias: bool = True) -> Tensor:
+def centre_crop(frames: Tensor, size: int, share: float = 1.0, antialias: bool = True) -> Tensor:
     """The square in the middle, `share` of the shorter side, scaled: (N, H, W, 3) uint8 → (N, 3, size, size) in [0, 255]."""
     height, width = frames.shape[1:3]
     side = max(1, round(share * min(height, width)))

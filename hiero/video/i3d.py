@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.video.frames import middle_square
+from hiero.video.frames import centre_crop
 
 FILE = "i3d-kinetics-400.ckpt"
 SIZE = 160  # trained at 224; with 24 frames a window it keeps more of the full scores than 16 frames at 224 do, at less cost
@@ -191,7 +191,7 @@ def _units(node: dict[str, Any], mark: str, path: str = "") -> list[tuple[str, d
 
 def prepare(frames: Tensor) -> Tensor:
     """RGB frames (N, H, W, 3) uint8 → (N, 3, size, size) in [−1, 1]: the middle square, scaled."""
-    return middle_square(frames, SIZE) / 127.5 - 1
+    return centre_crop(frames, SIZE) / 127.5 - 1
 
 
 def untrained() -> I3D:

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hiero.states import find_checkpoint, load_strictly, part_of, read_state
-from hiero.video.frames import middle_square, normalise
-from hiero.video.spacetime import Filling, SpaceTimeTransformer, build
+from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
+from hiero.video.frames import centre_crop, normalise
+from hiero.video.spacetime import Filling, SpaceTimeTransformer, build_space_time
 
 # Of pixels in [0, 255], as the release has them: CLIP's, but for the first mean, which in CLIP is 122.77.
 MEAN, DEVIATION = (108.3272985, 116.7460125, 104.09373615), (68.5005327, 66.6321579, 70.32316305)
@@ -43,10 +43,10 @@ def untrained(*, num_frames: int = 4, project: bool = True) -> LaViLa:
 
 def load(folder: Path, *, num_frames: int | None = None, project: bool = True, filling: Filling = "interpolate") -> LaViLa:
     path = find_checkpoint(folder)
-    held = read_state(path)
+    held = read_state_dict(path)
 
     def make() -> tuple[LaViLa, dict[str, Tensor]]:
-        tower, state = build(part_of(held, "visual."), num_frames, filling)
+        tower, state = build_space_time(select_prefix(held, "visual."), num_frames, filling)
         state = {f"visual.{name}": value for name, value in state.items()}
         if not project:
             return LaViLa(tower, None), state
@@ -54,9 +54,9 @@ def load(folder: Path, *, num_frames: int | None = None, project: bool = True, f
         with torch.device("meta"):
             return LaViLa(tower, held["image_projection"].shape[1]), state
 
-    return load_strictly(make, path, "LaViLa's visual tower")
+    return load_strict(make, path, "LaViLa's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:
     """(N, H, W, 3) uint8, decoded to a short side of 224 → (N, 3, 224, 224): the middle square, normalised."""
-    return normalise(middle_square(frames, SIZE, antialias=False), MEAN, DEVIATION)
+    return normalise(centre_crop(frames, SIZE, antialias=False), MEAN, DEVIATION)

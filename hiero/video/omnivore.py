@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.states import find_checkpoint, load_strictly, part_of, read_state
-from hiero.video.frames import IMAGENET, middle_square, normalise
-from hiero.video.spacetime import MLP, add_norm, own_kernels
+from hiero.kernels.dispatch import video_kernels
+from hiero.kernels.layer_norm import add_norm
+from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
+from hiero.video.frames import IMAGENET, centre_crop, normalise
+from hiero.video.spacetime import MLP
 
 HEAD = 32  # width of an attention head, in all sizes
 MEAN, DEVIATION = IMAGENET
@@ -53,7 +55,7 @@ class WindowAttention(nn.Module):
 
     def forward(self, x: Tensor, cut: Windows) -> Tensor:
         """x (B, L, D), the tokens of a grid → (B, L, D) of the same grid, without what pads it."""
-        if cut.whole and (kernels := own_kernels(x)) is not None:
+        if cut.whole and (kernels := video_kernels(x)) is not None:
             order, regions, places = cut.padded(kernels.TILE)
             bias = self._scaled_bias(places, order.shape[1])
             return self.proj(kernels.window_attention(self.qkv(x), order, regions, bias, places))
@@ -120,7 +122,7 @@ class Windows:
 
 
 @functools.lru_cache(64)
-def cut_windows(size: Shape, window: Shape, shift: Shape, device: torch.device) -> Windows:
+def window_partition(size: Shape, window: Shape, shift: Shape, device: torch.device) -> Windows:
     """Windows of a grid that is rolled by `shift`, those with the same strangers side by side: at most 2 kinds along an axis.
 
     Strangers came into a window from two ends of the grid.
@@ -156,7 +158,7 @@ def _into_windows(x: Tensor, window: Shape) -> Tensor:
     return x.view(t, a, h, b, w, c).permute(0, 2, 4, 1, 3, 5).reshape(t * h * w, a * b * c)
 
 
-class Block(nn.Module):
+class SwinBlock(nn.Module):
     def __init__(self, width: int, window: Shape, shift: bool) -> None:
         super().__init__()
         self.window, self.shift = window, shift
@@ -174,7 +176,7 @@ class Block(nn.Module):
         missing = [-n % m for n, m in zip(size, window, strict=True)]
         if any(missing):
             x = F.pad(x, (0, 0, 0, missing[2], 0, missing[1], 0, missing[0]))
-        return self.attn(x.flatten(1, 3), cut_windows(size, window, shift, x.device)).unflatten(1, size)
+        return self.attn(x.flatten(1, 3), window_partition(size, window, shift, x.device)).unflatten(1, size)
 
 
 class PatchMerging(nn.Module):
@@ -191,10 +193,10 @@ class PatchMerging(nn.Module):
         return self.reduction(self.norm(x))
 
 
-class Stage(nn.Module):
+class SwinStage(nn.Module):
     def __init__(self, width: int, depth: int, window: Shape, merge: bool) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(width, window, shift=i % 2 == 1) for i in range(depth))
+        self.blocks = nn.ModuleList(SwinBlock(width, window, shift=i % 2 == 1) for i in range(depth))
         self.downsample = PatchMerging(width) if merge else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -203,7 +205,7 @@ class Stage(nn.Module):
         return x if self.downsample is None else self.downsample(x)
 
 
-class PatchEmbed(nn.Module):
+class ClipPatchEmbed(nn.Module):
     def __init__(self, width: int, patch: Shape) -> None:
         super().__init__()
         self.proj = nn.Conv3d(3, width, patch, patch)
@@ -223,9 +225,9 @@ class Omnivore(nn.Module):
 
     def __init__(self, width: int, depths: tuple[int, ...], window: Shape, patch: Shape = (2, 4, 4)) -> None:
         super().__init__()
-        self.patch_embed = PatchEmbed(width, patch)
+        self.patch_embed = ClipPatchEmbed(width, patch)
         last = len(depths) - 1
-        self.layers = nn.ModuleList(Stage(width << i, depth, window, merge=i < last) for i, depth in enumerate(depths))
+        self.layers = nn.ModuleList(SwinStage(width << i, depth, window, merge=i < last) for i, depth in enumerate(depths))
         self.norm = nn.LayerNorm(width << last)
 
     def forward(self, clips: Tensor) -> Tensor:
@@ -235,7 +237,7 @@ class Omnivore(nn.Module):
         return self.norm(x).mean((1, 2, 3))
 
 
-def build(state: dict[str, Tensor]) -> Omnivore:
+def build_omnivore(state: dict[str, Tensor]) -> Omnivore:
     """A trunk of the sizes that its released state has. Windows are square in pictures: 7 × 7."""
     width, _, *patch = state["patch_embed.proj.weight"].shape
     names = {tuple(map(int, (name.split(".")[1], name.split(".")[3]))) for name in state if ".blocks." in name}
@@ -255,9 +257,9 @@ def untrained(size: Literal["B", "L"] = "B") -> Omnivore:
 def load(folder: Path, size: Literal["B", "L"] | None = None) -> Omnivore:
     """The release's file: `{"trunk": …, "heads": …}`, or a state whose names begin with `trunk.`, or the trunk's alone."""
     path = find_checkpoint(folder)
-    state = part_of(read_state(path), "trunk.")
+    state = select_prefix(read_state_dict(path), "trunk.")
     state = {name: value for name, value in state.items() if not name.startswith(UNUSED) and not name.endswith(DERIVED)}
-    trunk = load_strictly(lambda: (build(state), state), path, "Omnivore's trunk for video")
+    trunk = load_strict(lambda: (build_omnivore(state), state), path, "Omnivore's trunk for video")
     if size is not None and len(trunk.norm.weight) != 8 * SIZES[size][0]:
         raise InputError(f"{path}: its features are {len(trunk.norm.weight)} wide, those of Swin-{size} {8 * SIZES[size][0]}")
     return trunk
@@ -265,4 +267,4 @@ def load(folder: Path, size: Literal["B", "L"] | None = None) -> Omnivore:
 
 def prepare(frames: Tensor) -> Tensor:
     """(N, H, W, 3) uint8, decoded to a short side of 256 → (N, 3, 224, 224): the middle, normalised."""
-    return normalise(middle_square(frames, SIZE, SIZE / SHORT_SIDE, antialias=False) / 255, MEAN, DEVIATION)
+    return normalise(centre_crop(frames, SIZE, SIZE / SHORT_SIDE, antialias=False) / 255, MEAN, DEVIATION)

@@ -11,42 +11,19 @@ Names of parameters are those of the releases, so their weights load as they are
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
+from hiero.kernels.activations import quick_gelu
+from hiero.kernels.attention import divided_attention
+from hiero.kernels.layer_norm import add_norm
 
 Filling = Literal["zeros", "interpolate", "interpolate-corners"]
-HEAD = 64  # width of an attention head, in both releases
-
-
-def quick_gelu(x: Tensor) -> Tensor:
-    """CLIP's approximation. May write over its input where no gradient needs it."""
-    if (kernels := own_kernels(x)) is not None:
-        return kernels.quick_gelu_(x)
-    return x * torch.sigmoid(1.702 * x)
-
-
-def own_kernels(x: Tensor) -> Any:
-    """The module with our own CUDA kernels, where they can be used."""
-    if not x.is_cuda:
-        return None
-    try:
-        from hiero.video import kernels
-    except ImportError:  # no Triton here
-        return None
-    return kernels if kernels.usable(x) else None
-
-
-def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """x + y, and its LayerNorm."""
-    if (kernels := own_kernels(x)) is not None:
-        return kernels.add_norm(x, y, norm)
-    x = x if y is None else x + y
-    return x, norm(x)
+HEAD_SIZE = 64  # width of an attention head, in both releases
 
 
 class DividedAttention(nn.Module):
@@ -54,37 +31,13 @@ class DividedAttention(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.heads = width // HEAD
+        self.heads = width // HEAD_SIZE
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor, num_frames: int, along: Literal["time", "space"]) -> Tensor:
-        num, length, _ = x.shape
-        qkv = self.qkv(x)
-        if (kernels := own_kernels(qkv)) is not None:
-            out = kernels.divided_attention(qkv, num_frames, self.heads, along == "time")
-            out[:, :1] = self._first(qkv.view(num, length, 3, self.heads, HEAD)).transpose(1, 2).flatten(2)
-            return self.proj(out)
-        qkv = qkv.view(num, length, 3, self.heads, HEAD)
-        patches = qkv[:, 1:].unflatten(1, (num_frames, -1))  # (B, F, N, 3, H, d)
-        if along == "time":
-            patches = patches.transpose(1, 2)  # (B, groups, members, 3, H, d)
-        groups = patches.shape[1]
-        shared = qkv[:, None, :1, 1:].expand(-1, groups, -1, -1, -1, -1)
-        k, v = torch.cat([shared, patches[:, :, :, 1:]], 2).flatten(0, 1).permute(2, 0, 3, 1, 4)
-        q = patches[:, :, :, 0].flatten(0, 1).transpose(1, 2)
-        rest = _attend(q, k, v).transpose(1, 2).unflatten(0, (num, groups))  # (B, groups, members, H, d)
-        if along == "time":
-            rest = rest.transpose(1, 2)
-        return self.proj(torch.cat([self._first(qkv).transpose(1, 2), rest.flatten(1, 2)], 1).flatten(2))
-
-    def _first(self, qkv: Tensor) -> Tensor:
-        """The class token's row: (B, H, 1, d)."""
-        return _attend(*(part.transpose(1, 2) for part in (qkv[:, :1, 0], qkv[:, :, 1], qkv[:, :, 2])))
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v)
+        """(B, 1 + F·N, D) → the same shape."""
+        return self.proj(divided_attention(self.qkv(x), num_frames, self.heads, along))
 
 
 class MLP(nn.Module):
@@ -97,7 +50,7 @@ class MLP(nn.Module):
         return self.fc2(self.activation(self.fc1(x)))
 
 
-class Block(nn.Module):
+class SpaceTimeBlock(nn.Module):
     def __init__(self, width: int, activation: Callable[[Tensor], Tensor], gated: bool = False) -> None:
         super().__init__()
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width, eps=1e-6) for _ in range(3))
@@ -113,7 +66,7 @@ class Block(nn.Module):
         return x + self.mlp(y)
 
 
-class PatchEmbed(nn.Module):
+class FramePatchEmbed(nn.Module):
     def __init__(self, width: int, patch: int, bias: bool) -> None:
         super().__init__()
         self.proj = nn.Conv2d(3, width, patch, patch, bias=bias)
@@ -137,12 +90,12 @@ class SpaceTimeTransformer(nn.Module):
         self, width: int, depth: int, patch: int, num_patches: int, num_frames: int, clip: bool = False, gated: bool = False
     ) -> None:
         super().__init__()
-        self.patch_embed = PatchEmbed(width, patch, bias=not clip)
+        self.patch_embed = FramePatchEmbed(width, patch, bias=not clip)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + num_patches, width))
         self.temporal_embed = nn.Parameter(torch.zeros(1, num_frames, width))
         self.ln_pre = nn.LayerNorm(width) if clip else None
-        self.blocks = nn.ModuleList(Block(width, quick_gelu if clip else F.gelu, gated) for _ in range(depth))
+        self.blocks = nn.ModuleList(SpaceTimeBlock(width, quick_gelu if clip else F.gelu, gated) for _ in range(depth))
         self.norm = nn.LayerNorm(width, eps=1e-6)
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -163,7 +116,9 @@ class SpaceTimeTransformer(nn.Module):
         return self.norm(x[:, 0])
 
 
-def build(state: dict[str, Tensor], num_frames: int | None, filling: Filling) -> tuple[SpaceTimeTransformer, dict[str, Tensor]]:
+def build_space_time(
+    state: dict[str, Tensor], num_frames: int | None, filling: Filling
+) -> tuple[SpaceTimeTransformer, dict[str, Tensor]]:
     """A tower of the sizes that its released state has, for `num_frames`, and the state to load into it."""
     width, _, patch, _ = state["patch_embed.proj.weight"].shape
     depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))

@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from hiero.bench.results import Report
-from hiero.bench.tasks import Truth
 from hiero.cli import app
 from hiero.errors import InputError
-from hiero.files import save_tensors
-from hiero.heads import train as module
+from hiero.evaluation.results import Report
+from hiero.heads import token_embeddings as module
 from hiero.heads.clips import read_clips
-from hiero.heads.evaluate import probe, score_heads
-from hiero.heads.train import Head, Words, crop, load_head, place_span, pool, train_head
-from hiero.records import Clock
+from hiero.heads.head import TrainedHead, load_head
+from hiero.heads.layers import mean_pool
+from hiero.heads.scoring import evaluate_probe, score_heads
+from hiero.heads.token_embeddings import TokenEmbeddings
+from hiero.heads.training import HeadTraining, crop, place_span, train_head
+from hiero.storage.files import save_tensors
+from hiero.types import AnnotatedStep, Clock
 
-pytest.importorskip("lightning_fabric", reason="needs lightning-fabric: pip install 'hiero[train]'")
+pytest.importorskip("lightning_fabric", reason="needs lightning-fabric: pip install 'hiero-video[train]'")
 SHARED = Path(__file__).parents[3] / "shared" / "annotations"
 SECONDS = Clock(1.0, 1.0)
 STEPS = ["boil water", "grind beans", "pour milk", "wash the pot"]
@@ -54,14 +56,14 @@ def words(monkeypatch, tmp_path):
 def data(tmp_path):
     """Six videos of a minute or two; each step looks its own."""
     rng = np.random.default_rng(0)
-    looks = {text: rng.normal(size=12) for text in STEPS}
+    appearances = {text: rng.normal(size=12) for text in STEPS}
     (tmp_path / "features").mkdir()
     annotations = {}
     for number in range(6):
         at, rows, steps = 0, [], []
         for text in rng.permutation(STEPS):
             length = int(rng.integers(10, 30))
-            rows.append(looks[text] + rng.normal(0, 0.3, (length, 12)))
+            rows.append(appearances[text] + rng.normal(0, 0.3, (length, 12)))
             steps.append({"start_s": at, "end_s": at + length, "text": str(text)})
             at += length
         np.save(tmp_path / "features" / f"v{number}.npy", np.concatenate(rows).astype(np.float32))
@@ -100,10 +102,10 @@ def test_actionformer_learns_a_tiny_set_by_heart(data, tmp_path):
 
 def test_the_probe_tells_steps_apart(data):
     train, test = clips_of(data, only=[f"v{i}" for i in range(4)]), clips_of(data, only=["v4", "v5"])
-    assert probe(train, test, "x").rows[0].scores["top-1"] == 100
-    test.clips = [replace(clip, truth=(Truth(0.0, 5.0, "something else"),)) for clip in test.clips]
+    assert evaluate_probe(train, test, "x").rows[0].scores["top-1"] == 100
+    test.clips = [replace(clip, truth=(AnnotatedStep(0.0, 5.0, "something else"),)) for clip in test.clips]
     with pytest.raises(InputError, match="none of the labels"):
-        probe(train, test, "x")
+        evaluate_probe(train, test, "x")
 
 
 @pytest.mark.parametrize("kind", ["vslnet", "actionformer"])
@@ -111,7 +113,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
     settings = [*SETTINGS[kind], "epochs=4"]
 
     def run(out, resume=False, stop_at=None):
-        training_type = module.HeadTraining
+        training_type = HeadTraining
         taken = training_type._take
 
         def take(self, batches):
@@ -163,7 +165,11 @@ def test_the_commands(data, tmp_path):
     found = Report.load(tmp_path / "p.json")
     assert found.tables[0].rows[0].scores["top-1"] == 100
     assert found.settings["clips"] == 3  # those that it did not learn from
-    for setting, message in (("precision=fp16", "precision is auto"), ("optimizer=sgd", "adam or adamw"), ("seed=-1", "between 0")):
+    for setting, message in (
+        ("precision=fp16", "precision must be one of auto"),
+        ("optimizer=sgd", "optimizer must be one of adam, adamw"),
+        ("seed=-1", "between 0"),
+    ):
         with pytest.raises(InputError, match=message):
             run(["train", "vslnet", *where, "--set", setting, "-o", tmp_path / "x"])
     with pytest.raises(InputError, match="say what to learn from"):
@@ -180,7 +186,7 @@ def test_enriched_features_are_taken(data, tmp_path):
             tmp_path / "enriched" / f"v{i}.safetensors", {"level0": x[:, :5], "projected0": x, "times0": x[:, 0], "level1": x[::2]}
         )
     assert read_clips(tmp_path / "enriched", data / "steps.json", SECONDS).width == 5
-    head = Head(load_vslnet(), [])
+    head = TrainedHead(load_vslnet(), [])
     with pytest.raises(InputError, match="takes 7-d features, these are 5-d"):
         score_heads([head], read_clips(tmp_path / "enriched", data / "steps.json", SECONDS), "x")
 
@@ -192,8 +198,8 @@ def load_vslnet():
 
 
 def test_pieces_of_the_pipeline():
-    np.testing.assert_allclose(pool(np.arange(10.0)[:, None], 5)[:, 0], [0.5, 2.5, 4.5, 6.5, 8.5])
-    assert len(pool(np.zeros((3, 2)), 5)) == 3
+    np.testing.assert_allclose(mean_pool(np.arange(10.0)[:, None], 5)[:, 0], [0.5, 2.5, 4.5, 6.5, 8.5])
+    assert len(mean_pool(np.zeros((3, 2)), 5)) == 3
     assert place_span(np.array([0.0, 10.0]), 100, 50) == (0, 4)
     assert place_span(np.array([99.9, 120.0]), 100, 50) == (49, 49)
     x = np.arange(20.0)[:, None]
@@ -246,8 +252,8 @@ def test_doubts_are_said(data):
 
 
 def test_words_are_kept(tmp_path):
-    first = Words(["boil the water", "stir"])
-    again = Words(["stir", "boil the water"])
+    first = TokenEmbeddings(["boil the water", "stir"])
+    again = TokenEmbeddings(["stir", "boil the water"])
     assert first.vectors["stir"].shape == (1, 384)
     for text in first.vectors:
         np.testing.assert_array_equal(first.vectors[text], again.vectors[text])

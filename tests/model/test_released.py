@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from hiero import pickles
 from hiero.config import Behaviour
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
 from hiero.model.released import OMEGACONF, plain, read_released, resolve
-from hiero.pickles import read_torch
+from hiero.storage import pickles
+from hiero.storage.pickles import read_torch
 from tests.conftest import FIXTURES
 
 OFFICIAL = FIXTURES / "official_small.pth"

@@ -12,10 +12,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.spectral import make_video
 from hiero.errors import InputError
+from hiero.kernels import normalised_cut
+from hiero.kernels.eigen import krylov_eigenvectors, leading_eigenvectors
+from hiero.kernels.kmeans import draw, kmeans, renumber
+from hiero.kernels.normalised_cut import log_similarity, normalise_similarity
 from hiero.model import spectral
-from hiero.model.eigen import krylov_eigenvectors, leading_eigenvectors
-from hiero.model.kmeans import draw, kmeans, renumber
-from hiero.model.spectral import choose_num_threads, embed_exactly, log_similarity, normalise, spectral_cut
+from hiero.model.spectral import choose_num_threads, embed_exactly, spectral_cut
 from tests.conftest import close
 
 
@@ -59,7 +61,7 @@ def test_a_few_eigenvectors_without_decomposing(kappa):
     """Crowded eigenvalues (small κ, almost separate pieces) included."""
     torch.manual_seed(3)
     x, _ = make_video(900, 7, width=24, noise=2.0)
-    m, _ = normalise(log_similarity(x[None], kappa, "training"), kappa)
+    m, _ = normalise_similarity(log_similarity(x[None], kappa, "training"), kappa)
     values, vectors = krylov_eigenvectors(m[0], 6)
     expected = torch.linalg.eigvalsh(m[0].double()).flip(0)[:6]
     close(values.double(), expected, rtol=0, atol=1e-5)
@@ -109,9 +111,9 @@ def test_both_ways_to_normalise(form, num_nodes, monkeypatch):
     """Plain and in logs, where neither underflows."""
     x = torch.randn(2, num_nodes, 8, dtype=torch.float64)
     mask = torch.arange(num_nodes) < torch.tensor([[num_nodes], [num_nodes // 2]])
-    plain = normalise(log_similarity(x, 0.1, form, mask), 0.1)
-    monkeypatch.setattr(spectral, "UNDERFLOW", 0.0)
-    for a, b in zip(plain, normalise(log_similarity(x, 0.1, form, mask), 0.1), strict=True):
+    plain = normalise_similarity(log_similarity(x, 0.1, form, mask), 0.1)
+    monkeypatch.setattr(normalised_cut, "UNDERFLOW", 0.0)
+    for a, b in zip(plain, normalise_similarity(log_similarity(x, 0.1, form, mask), 0.1), strict=True):
         close(a, b, rtol=1e-9, atol=1e-12)
 
 
@@ -119,7 +121,7 @@ def test_many_threads_of_few_nodes():
     """K close to N leaves no room for a few eigenvectors: the whole matrix is decomposed."""
     x = torch.randn(520, 16)
     values, vectors = embed_exactly(x[None], 300, 0.5, form="training")
-    m, _ = normalise(log_similarity(x[None], 0.5, "training"), 0.5)
+    m, _ = normalise_similarity(log_similarity(x[None], 0.5, "training"), 0.5)
     close(m @ vectors, vectors * values[:, None], rtol=0, atol=1e-4)
 
 

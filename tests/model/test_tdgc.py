@@ -7,7 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.model.tdgc import TDGC, Stage, timed_neighbours, uniform_neighbours
+from hiero.model.neighbours import timed_neighbours, uniform_neighbours
+from hiero.model.stage import Stage
+from hiero.model.tdgc import TDGC
 from tests.conftest import close
 from tests.oracle import edgelist
 
@@ -54,9 +56,9 @@ def test_the_uniform_path_is_the_timed_one(lengths, reach, seed):
 
 def test_the_radius_is_strict():
     group = torch.zeros(1, 4, dtype=torch.long)
-    assert not uniform_neighbours(group, 1.0, 1.0).link
-    assert len(uniform_neighbours(group, 1.0, 1.0 + 1e-9).link) == 1
-    assert not timed_neighbours(group, torch.arange(4.0)[None], 1.0).link
+    assert not uniform_neighbours(group, 1.0, 1.0).linked
+    assert len(uniform_neighbours(group, 1.0, 1.0 + 1e-9).linked) == 1
+    assert not timed_neighbours(group, torch.arange(4.0)[None], 1.0).linked
 
 
 def test_a_node_without_neighbours_keeps_only_itself():

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.config import Behaviour, ModelConfig
-from hiero.data.batch import collate
+from hiero.data.batches import collate
 from hiero.errors import InputError
 from hiero.model import unet
 from hiero.model.embed import embed_features
 from hiero.model.hiero import HiERO
 from hiero.model.unet import cut_threads, reason_in_threads, sort_positions
-from hiero.records import Clock
+from hiero.types import Clock
 from tests.conftest import close
 from tests.oracle import edgelist
 from tests.oracle.edgelist import EdgeListHiERO
@@ -210,13 +210,13 @@ def test_mixed_threads_is_the_release_s_neighbour_search():
     order = position.argsort(1)
     near = unet.timed_neighbours(group.gather(1, order), rank.gather(1, order).float(), 1.5)
     right = wrong = 0
-    for offset, pair in enumerate(near.link, start=1):
+    for offset, pair in enumerate(near.linked, start=1):
         a, b = order[:, :-offset], order[:, offset:]
         same = threads.gather(1, a) == threads.gather(1, b)
         right += int((pair.bool() & same).sum())
         wrong += int((pair.bool() & ~same).sum())
-    counted = 1 / near.share.clamp_min(1e-9)
-    edges = int(counted[near.share > 0].sum()) // 2
+    counted = 1 / near.inverse_degree.clamp_min(1e-9)
+    edges = int(counted[near.inverse_degree > 0].sum()) // 2
     true_edges = sum(int((threads == k).sum(1).sub(1).clamp_min(0).sum()) for k in range(4))
     assert wrong > 0
     assert 0.2 < right / edges < 0.5  # the release: about 36 %

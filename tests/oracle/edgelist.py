@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hiero.model.hiero import HiERO
-from hiero.model.tdgc import TDGC, Stage
+from hiero.model.stage import Stage
+from hiero.model.tdgc import TDGC
 
 
 def radius_edges(position: Tensor, group: Tensor, reach: float) -> Tensor:

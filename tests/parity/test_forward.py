@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hiero.data.batch import node_times
+from hiero.data.batches import node_times
 from hiero.model.embed import embed_features
 from hiero.model.unet import Level
-from hiero.records import Clock
+from hiero.types import Clock
 from tests.conftest import close, load, pad
 
 CASES = ["batch", "offset", "seven", "two", "one"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hiero.model.pyramid import pool, upsample, upsample_by_time
+from hiero.model.pooling import pool, upsample, upsample_by_time
 from tests.conftest import close, load, pad
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from hiero.model.spectral import log_similarity, normalise, spectral_cut
+from hiero.kernels.normalised_cut import log_similarity, normalise_similarity
+from hiero.model.spectral import spectral_cut
 from hiero.model.unet import sort_positions
 from tests.conftest import close, load
 
@@ -17,7 +18,7 @@ def data():
 def test_similarity_laplacian_and_eigenvalues(data):
     log_s = log_similarity(data["x"].double()[None], 0.05, "training")
     close(log_s[0].exp(), data["S_safe"], rtol=1e-6, atol=1e-12)
-    m, log_degree = normalise(log_s, 0.05)
+    m, log_degree = normalise_similarity(log_s, 0.05)
     close(log_degree[0].exp(), data["degree_safe"], rtol=1e-6, atol=1e-9)
     laplacian = torch.eye(32, dtype=torch.float64) - m[0]
     close(laplacian, data["laplacian"], rtol=1e-6, atol=1e-7)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hiero.data.windows import context_window, cut_windows, narrations_in
-from hiero.records import Clock
+from hiero.types import Clock
 from tests.conftest import load_json
 
 WINDOWS = load_json("windows")

@@ -10,8 +10,8 @@ import re
 import pytest
 
 from hiero.errors import InputError
-from hiero.records import Hierarchy, Step
-from hiero.report.exports import FORMATS, chapters, title, write_export
+from hiero.report.exports import chapters, exporter_names, find_exporter, title, write_export
+from hiero.types import Hierarchy, Step
 
 NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'
 
@@ -67,7 +67,7 @@ def test_youtube(steps, write):
     starts = [line.split(" ")[0] for line in lines]
     assert starts == ["0:00", "0:12", "0:47"]
     short = Hierarchy("v", "m", 25.0, (tuple(Step(f"0.{i}", 5.0 * i, 5.0 * i + 5, 0, label=f"s{i}") for i in range(5)),))
-    assert FORMATS["youtube"][1](short) == "0:00 s0\n0:10 s2\n"  # none shorter than ten seconds
+    assert find_exporter("youtube").convert(short) == "0:00 s0\n0:10 s2\n"  # none shorter than ten seconds
 
 
 def test_otio(steps, write):
@@ -153,7 +153,7 @@ def test_coco(steps, write):
 def test_one_step_in_every_format(tmp_path):
     pytest.importorskip("pyarrow")
     single = Hierarchy("v.mp4", "m", 0.4, ((Step("0.0", 0.0, 0.4, 0),),))
-    for name in FORMATS:
+    for name in exporter_names():
         assert write_export(name, single, tmp_path).stat().st_size > 0
-    with pytest.raises(InputError, match="known are vtt"):
+    with pytest.raises(InputError, match=r"known are .*vtt"):
         write_export("pdf", single, tmp_path)

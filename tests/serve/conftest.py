@@ -8,20 +8,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hiero import weights
 from hiero.config import ModelConfig
-from hiero.corpus.index import Corpus, add_video
+from hiero.corpus.corpus import Corpus, add_video
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
-from hiero.records import Clock
 from hiero.serve.library import open_library
-from tests.video.conftest import write_video
+from hiero.storage import weights
+from hiero.types import Clock
+from tests.films import write_video
 from tests.video.released import egovlp_with_words
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero[text]'")
-pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero[serve]'")
-pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'hiero[serve]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero-video[text]'")
+pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
+pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'hiero-video[serve]'")
 
 
 def film(path, order, seconds=6):

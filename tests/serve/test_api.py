@@ -17,7 +17,8 @@ from hiero.errors import InputError
 from hiero.serve.app import Uploads, create_app
 from hiero.serve.guard import MAX_BODY, is_loopback
 from hiero.serve.jobs import Jobs, events
-from hiero.serve.library import TILE, NotThereError, open_library, parse_hierarchy, similarity_tile
+from hiero.serve.library import TILE, NotFoundError, open_library, parse_hierarchy, similarity_tile
+from hiero.types import ProgressEvent
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -85,9 +86,9 @@ def test_tiles_are_the_matrix(world):
     video = world.engine.read(world.films[0])
     video.nodes = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
     video.__dict__.pop("looks", None)
-    from hiero.steps.pieces import STILL, unit
+    from hiero.steps.segmentation import MIN_NORM, centre_and_normalise
 
-    x = unit(video.looks, STILL)
+    x = centre_and_normalise(video.segmentation_features, MIN_NORM)
     for zoom, cells in ((0, 128), (1, 256), (2, 300)):
         edges = np.linspace(0, 300, cells + 1).round().astype(int)
         means = np.stack([x[a:b].sum(0) for a, b in pairwise(edges)])
@@ -96,7 +97,7 @@ def test_tiles_are_the_matrix(world):
         num = -(-cells // TILE)
         rows = [np.concatenate([similarity_tile(video, zoom, r, c) for c in range(num)], 1) for r in range(num)]
         np.testing.assert_allclose(np.concatenate(rows).astype(float), expected, atol=1.01)
-    with pytest.raises(NotThereError):
+    with pytest.raises(NotFoundError):
         similarity_tile(video, 0, 1, 0)
 
 
@@ -193,15 +194,15 @@ def test_a_corpus_of_another_model(world):
 def test_jobs_wait_fail_and_are_cancelled():
     gate, begun = threading.Event(), threading.Event()
 
-    def work(video, reading):
+    def work(video, progress):
         if video == "bad":
             raise InputError("/a folder/of ours/bad.mp4: it is bad")
         if video == "worse":
             raise ZeroDivisionError
         begun.set()
-        reading.begin("v", 10.0)
+        progress(ProgressEvent("read", "v", 0.0, 10.0))
         while not gate.is_set():
-            reading.advance(1.0)
+            progress(ProgressEvent("read", "v", 1.0, 10.0))
             time.sleep(0.01)
 
     jobs = Jobs(work)

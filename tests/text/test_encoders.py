@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import DistilBertConfig, DistilBertModel
 
-from hiero import weights
 from hiero.config import TextConfig
 from hiero.errors import InputError
-from hiero.files import save_tensors
 from hiero.model.released import read_released
+from hiero.storage import weights
+from hiero.storage.files import save_tensors
 from hiero.text import encoders
-from hiero.text.encoders import TextEncoder, encode_texts, find_source, load_text_encoder
+from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder, locate_encoder
 from tests.conftest import FIXTURES, close
 
 
@@ -115,7 +115,7 @@ def test_a_tower_inside_a_labs_checkpoint(tmp_path, words, prefix, monkeypatch):
         content["module.video_model.cls_token"] = torch.zeros(3)
         content = {"epoch": 3, "state_dict": content, "config": ConfigParser()}
     torch.save(content, tmp_path / "egovlp.pth")
-    source = find_source(str(tmp_path / "egovlp.pth"))
+    source = locate_encoder(str(tmp_path / "egovlp.pth"))
     assert source.kind == "distilbert"
     encoder = load_text_encoder(TextConfig(str(tmp_path / "egovlp.pth")))
     ids = torch.tensor([[1, 5, 9]])
@@ -130,7 +130,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path):
 
     torch.save({"state_dict": {"a": torch.zeros(1)}, "config": Evil()}, tmp_path / "evil.pth", pickle_module=pickle)
     with pytest.raises(InputError, match="holds no DistilBERT and no CLIP"):
-        find_source(str(tmp_path / "evil.pth"))
+        locate_encoder(str(tmp_path / "evil.pth"))
     assert not (tmp_path / "executed").exists()
 
 
@@ -144,11 +144,11 @@ def test_a_tower_with_a_missing_layer_is_refused(tmp_path, words):
 
 def test_unknown_encoders_say_what_is_known(tmp_path):
     with pytest.raises(InputError, match="not minilm or distilbert"):
-        find_source("nonsense")
+        locate_encoder("nonsense")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     save_tensors(tmp_path / "model.safetensors", {"a": torch.zeros(1)})
     with pytest.raises(InputError, match="a text encoder of type gpt2"):
-        find_source(str(tmp_path))
+        locate_encoder(str(tmp_path))
 
 
 def learning(encoder: TextEncoder) -> set[str]:

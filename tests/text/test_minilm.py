@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiero.files import save_tensors
+from hiero.storage.files import save_tensors
 from hiero.text import minilm
 from tests.conftest import close
 
-transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero[text]'")
+transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero-video[text]'")
 
 
 class Encoded:

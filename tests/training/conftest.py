@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 
 from hiero.config import LossConfig, ModelConfig, TrainConfig
-from hiero.data.narrated import NarratedWindows
+from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import read_narrations
-from hiero.data.simulate import World, WorldConfig, bag_of_words, write_sessions
-from hiero.data.store import FeatureStore, pack
-from hiero.text.cache import TextCache
-from hiero.text.encoders import find_source
+from hiero.data.simulation import World, WorldConfig, bag_of_words, write_sessions
+from hiero.data.stores import FeatureStore, pack
+from hiero.text.minilm import MINILM_KEY
+from hiero.text.vector_cache import TextCache
 
 
 class Collection(NamedTuple):
@@ -51,5 +51,5 @@ def collection(tmp_path_factory) -> Collection:
     features, narrations = write_sessions([world.session(i) for i in range(6)], folder)
     pack(features, folder / "store", clock=world.config.clock)
     texts = sorted({narration.text for narration in read_narrations(narrations)})
-    TextCache(find_source("minilm", fetch=False).key, folder / "cache").encode(texts, lambda part: bag_of_words(part, 384).numpy())
+    TextCache(MINILM_KEY, folder / "cache").encode(texts, lambda part: bag_of_words(part, 384).numpy())
     return Collection(folder / "store", narrations, folder / "cache")

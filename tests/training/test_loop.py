@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from hiero.config import LossConfig, ModelConfig
-from hiero.data.simulate import bag_of_words
+from hiero.data.simulation import bag_of_words
 from hiero.errors import InputError
-from hiero.files import load_tensors
 from hiero.model.hiero import HiERO
 from hiero.model.released import read_released
+from hiero.storage.files import load_tensors
 from hiero.text import encoders
-from hiero.text.encoders import find_source, load_text_encoder
-from hiero.training.loop import STATE, Stopped, make_fabric
+from hiero.text.encoders import load_text_encoder, locate_encoder
+from hiero.training.loop import STATE, TrainingStopped, make_fabric
 from hiero.training.step import Objective, TrainStep, make_adam
-from hiero.training.train import Training
+from hiero.training.training import Training
 from hiero.training.validation import validate
 from tests.conftest import FIXTURES
 from tests.text.test_encoders import Words
@@ -63,7 +63,7 @@ def test_stopped_and_resumed_is_uninterrupted(collection, tmp_path, stop_at):
     def stop(report):
         first.stop = report.step >= stop_at
 
-    with pytest.raises(Stopped):
+    with pytest.raises(TrainingStopped):
         first.run(on_report=stop)
     assert first.step_number == stop_at
     second = prepared(collection, tmp_path / "parts", resume=True, changes=changes)
@@ -82,7 +82,7 @@ def test_watching_changes_nothing(collection, tmp_path):
     said = []
     prepared(collection, tmp_path / "blind").run()
     watched = prepared(collection, tmp_path / "watched", validation=(windows, bag_of_words(windows.texts)))
-    watched.run(say=said.append)
+    watched.run(log=said.append)
     a, b = load_tensors(tmp_path / "blind" / STATE), load_tensors(tmp_path / "watched" / STATE)
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert len(said) == 3
@@ -211,7 +211,7 @@ def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
             collection, out, config=config, vectors=None, text=text, validation=validation, resume=resume, log_every=1
         )
         if stop_at:
-            with pytest.raises(Stopped):
+            with pytest.raises(TrainingStopped):
                 training.run(on_report=lambda report: setattr(training, "stop", report.step >= stop_at))
         else:
             training.run()
@@ -219,7 +219,7 @@ def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
 
     before, after = run(tmp_path / "whole")
     assert not torch.allclose(before, after, atol=1e-4)
-    source = find_source(str(tmp_path / "whole"))
+    source = locate_encoder(str(tmp_path / "whole"))
     assert source.kind == "distilbert"
     torch.testing.assert_close(load_text_encoder(TextConfig(str(tmp_path / "whole"))).encode(["cuts the onion"]), after)
     run(tmp_path / "parts", stop_at=3)

@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from hiero.files import load_tensors
+from hiero.storage.files import load_tensors
 from hiero.training.loop import STATE
 from tests.training.conftest import SMALL
 

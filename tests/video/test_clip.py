@@ -7,12 +7,12 @@ import json
 import pytest
 import torch
 
-from hiero import weights
 from hiero.engine import load
 from hiero.errors import InputError
+from hiero.storage import weights
 from hiero.video import clip
 
-transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero[text]'")
+transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero-video[text]'")
 tokenizers = pytest.importorskip("tokenizers")
 
 

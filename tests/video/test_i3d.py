@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from hiero import weights
 from hiero.errors import InputError
+from hiero.storage import weights
 from hiero.video.decode import read_segments
 from hiero.video.i3d import EPSILON, FILE, I3D, Pool, Unit, convert, load, same_padding
 from tests.conftest import close
@@ -136,7 +136,7 @@ def test_the_published_scores_of_a_real_clip():
     x = torch.from_numpy(frames[:, top : top + 224, left : left + 224]).permute(0, 3, 1, 2)[None].float() / 127.5 - 1
     with torch.inference_mode():
         scores = model(x).softmax(1)[0]
-    names = (Path(weights.__file__).parent / "assets" / "kinetics400.txt").read_text().splitlines()
+    names = (Path(weights.__file__).parents[1] / "assets" / "kinetics400.txt").read_text().splitlines()
     found = {names[i]: float(scores[i]) for i in scores.topk(3).indices}
     assert list(found) == ["cooking sausages", "cooking chicken", "scrambling eggs"]
     assert found["cooking sausages"] == pytest.approx(0.67, abs=0.1)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hiero.errors import InputError
-from hiero.states import read_state
+from hiero.storage.checkpoints import read_state_dict
 from hiero.video import egovlp, lavila, omnivore
 from hiero.video.spacetime import SpaceTimeTransformer, fill_frames
 from tests.conftest import close
@@ -226,8 +226,8 @@ def test_more_frames_than_the_release_saw(tmp_path):
 )
 def test_nesting_and_prefixes(tmp_path, nest):
     path = save(tmp_path / "e.pth", nest(egovlp_state()))
-    assert "video_model.cls_token" in read_state(path)
-    assert len(read_state(path)) == len(egovlp_state())
+    assert "video_model.cls_token" in read_state_dict(path)
+    assert len(read_state_dict(path)) == len(egovlp_state())
 
 
 def test_strangers_are_named(tmp_path):
@@ -295,7 +295,7 @@ def test_our_kernels_are_the_plain_path(frames):
 @pytest.mark.parametrize("along_time", [True, False])
 @pytest.mark.parametrize(("frames", "patches"), [(1, 9), (4, 256), (16, 196), (7, 5)])
 def test_the_attention_kernel(frames, patches, along_time):
-    from hiero.video.kernels import divided_attention
+    from hiero.kernels.attention import divided_attention
 
     qkv = torch.randn(3, 1 + frames * patches, 3 * 128, device="cuda", dtype=torch.bfloat16)
     with torch.inference_mode():

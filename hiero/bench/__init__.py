@@ -1,1 +1,0 @@
-"""Benchmarks of the paper: metrics, readers, protocols."""

@@ -1,0 +1,417 @@
+"""Commands that measure: one's own videos and the paper's benchmarks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from hiero.cli.console import log, print_json, progress_bar
+from hiero.cli.options import Json, OptionalOut, clock_of
+from hiero.errors import InputError
+from hiero.storage.files import read_lines
+
+if TYPE_CHECKING:
+    from hiero.evaluation.cases import Case
+    from hiero.evaluation.results import Report, Table
+
+app = App(name="eval", help="Score a model on one's own videos or on the paper's benchmarks.")
+
+
+@app.command
+def own(
+    *,
+    features: Path,
+    annotations: Path,
+    model: str = "hiero-k400",
+    hz: float | None = None,
+    tasks: str = "procedure,grounding,localization,choices",
+    k: Annotated[int | None, Parameter(alias="-k")] = None,
+    num_threads: int = 16,
+    baselines: bool = True,
+    only: Path | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    json_: Json = False,
+    out: OptionalOut = None,
+) -> None:
+    """Score on your own videos: procedure learning, step grounding, step localization, multiple choice.
+
+    **Example**: `hiero eval own --features features/ --annotations steps.json`
+
+    The annotations are JSON: `{"video": {"task": "tea", "duration_s": 300, "steps": [{"start_s": 0, "end_s": 9, "text": "boil"}]}}`
+
+    Parameters
+    ----------
+    features
+        Folder with a feature file for each video: .npy, .npz, .pt or .safetensors, named as in the annotations.
+    annotations
+        JSON file with the timed steps of each video.
+    model
+        The shipped model by its name (for Kinetics-400 scores; it learned from all of CaptainCook4D), a model folder, a hub id,
+        or `raw`.
+    hz
+        Rows a second of the features, where it is not the model's own clock.
+    tasks
+        Some of procedure, grounding, localization, choices, separated by commas.
+    k
+        Procedure learning also with this number of clusters for all videos; the true number is always reported.
+    num_threads
+        Threads that the paper's way of grounding cuts a video into.
+    baselines
+        Also score random, equal parts, raw features with other clusterings, and words without the graph.
+    only
+        A file with the names of videos to score, one a line; by default all.
+    device
+        auto, cpu, cuda …
+    seed
+        Of random baselines and the choice of wrong answers.
+    json_
+        Print one JSON document instead of tables.
+    out
+        Also write the report to this JSON file.
+    """
+    from hiero.evaluation.cases import EvalOptions
+    from hiero.evaluation.own_videos import run_own_videos
+
+    if k is not None and k < 1:
+        raise InputError(f"-k is at least 1, got {k}")
+    report = run_own_videos(
+        features,
+        annotations,
+        model=model,
+        clock=clock_of(hz),
+        tasks=[name.strip() for name in tasks.split(",") if name.strip()],
+        num_clusters=k,
+        options=EvalOptions(num_threads=num_threads, random_state=seed, baselines=baselines),
+        only=only,
+        device=device,
+        log=log,
+        bar=progress_bar,
+    )
+    report.command = command_line()
+    output_report(report, json_, out)
+
+
+@app.command
+def egomcq(
+    *,
+    store: Path,
+    questions: Path,
+    model: str,
+    context: int = 4,
+    batch_size: int = 2048,
+    device: str = "auto",
+    json_: Json = False,
+    out: OptionalOut = None,
+) -> None:
+    """EgoMCQ: which of five clips does a narration describe? Inter-video and intra-video accuracy.
+
+    **Example**: `hiero eval egomcq --store packed/ --questions egomcq.json --model hiero-egovlp/`
+
+    Parameters
+    ----------
+    store
+        Features of Ego4D videos, packed: `hiero pack FEATURES STORE`.
+    questions
+        egomcq.json as EgoVLP publishes it.
+    model
+        A model folder or hub id; for the authors' weights: `hiero import-checkpoint FILE.pth FOLDER`.
+    context
+        Δ: segments added on each side of a clip.
+    batch_size
+        Clips that go through the network together.
+    device
+        auto, cpu, cuda …
+    json_
+        Print one JSON document instead of a table.
+    out
+        Also write the report to this JSON file.
+    """
+    from hiero.data.stores import FeatureStore
+    from hiero.engine import load
+    from hiero.evaluation.egomcq import evaluate_egomcq, read_questions
+    from hiero.evaluation.results import Report
+
+    if context < 0 or batch_size < 1:
+        raise InputError(f"--context is not negative and --batch-size at least 1, got {context} and {batch_size}")
+    asked = read_questions(questions)
+    engine = load(model, backbone="default", device=device)
+    with progress_bar("clips", 5 * len(asked)) as advance:
+        table, missing = evaluate_egomcq(engine, FeatureStore(store), asked, context, batch_size, lambda num: advance("", num))
+    output_report(Report("egomcq", command_line(), [table], {"model": model, "context": context}, missing), json_, out)
+
+
+@app.command
+def egoprocel(
+    *,
+    annotations: Path,
+    features: Path,
+    model: str,
+    videos: Path | None = None,
+    rates: Path | None = None,
+    only: str = "",
+    stride: int = 16,
+    baselines: bool = True,
+    device: str = "auto",
+    seed: int = 0,
+    json_: Json = False,
+    out: OptionalOut = None,
+) -> None:
+    """EgoProceL: procedure learning on six data sets, by every protocol that is in use; the paper's comes first.
+
+    **Example**: `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
+
+    Parameters
+    ----------
+    annotations
+        The official folder: CMU-MMAC/Brownie/…/*.csv, EGTEA_Gaze+/…, EPIC-Tents, MECCANO, pc_assembly, pc_disassembly.
+    features
+        Folder with a feature file for each video, anywhere below it, named as its csv file.
+    model
+        A model folder or hub id, or `raw` for the baselines alone.
+    videos
+        Folder with the videos, for their true frame rates.
+    rates
+        Instead of videos: a csv file with video, fps, frames.
+    only
+        Data sets or tasks to score, separated by commas; by default all.
+    stride
+        Frames from one feature to the next.
+    baselines
+        Also score raw features, other clusterings, equal parts and random.
+    device
+        auto, cpu, cuda …
+    seed
+        Of clusterings and random baselines.
+    json_
+        Print one JSON document instead of tables; it also has every task, video and key-step.
+    out
+        Also write the report to this JSON file.
+    """
+    from hiero.engine import load
+    from hiero.evaluation import egoprocel as egoprocel_benchmark
+    from hiero.evaluation.results import Report
+
+    if rates is not None:
+        known = egoprocel_benchmark.read_rates(rates)
+    elif videos is not None:
+        known = egoprocel_benchmark.probe_rates(
+            videos, [egoprocel_benchmark.video_name(file) for file in annotations.rglob("*.csv")]
+        )
+    else:
+        raise InputError("frame rates are needed: --videos FOLDER with the videos, or --rates FILE (video,fps,frames)")
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    found, missing, absent = egoprocel_benchmark.find_egoprocel_videos(annotations, features, known, wanted)
+    if absent:
+        log(f"no annotations for {', '.join(absent)}")
+    engine = load(model, backbone="default", device=device)
+    with progress_bar("videos", len(found)) as advance:
+        tables = egoprocel_benchmark.evaluate_egoprocel(
+            engine, found, stride=stride, baselines=baselines, seed=seed, progress=advance
+        )
+    settings = {"model": model, "videos": len(found), "stride": stride, "seed": seed, "default": tables[0].title}
+    output_report(Report("egoprocel", command_line(), tables, settings, missing), json_, out, len(tables) - 2)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class GoalStepOptions:
+    """Where features are, and what to do with the result.
+
+    Parameters
+    ----------
+    features
+        Folder with a feature file for each Ego4D video, UID.pt.
+    model
+        A model folder or hub id.
+    groups
+        goalstep_video_groups.tsv: videos that are joined.
+    fps
+        Frames a second of the videos.
+    stride
+        Frames from one feature to the next.
+    baselines
+        Also score other clusterings, equal parts and random.
+    device
+        auto, cpu, cuda …
+    json_
+        Print one JSON document instead of tables.
+    out
+        Also write the report to this JSON file.
+    """
+
+    features: Path
+    model: str
+    groups: Path | None = None
+    fps: float = 30.0
+    stride: float = 16.0
+    baselines: bool = True
+    device: str = "auto"
+    json_: Json = False
+    out: OptionalOut = None
+
+    def read(self, annotated: Sequence[Any]) -> tuple[list[Case], list[str]]:
+        from hiero.engine import load
+        from hiero.evaluation.goalstep import read_cases, read_groups
+        from hiero.types import Clock
+
+        engine = load(self.model, backbone="default", device=self.device)
+        groups = {} if self.groups is None else read_groups(self.groups)
+        with progress_bar("videos", len(annotated)) as advance:
+            return read_cases(engine, self.features, annotated, groups, Clock(self.fps, self.stride), advance)
+
+    def output(self, name: str, tables: list[Table], cases: Sequence[Case], missing: list[str]) -> None:
+        from hiero.evaluation.results import Report
+
+        settings = {"model": self.model, "videos": len(cases), "fps": self.fps, "stride": self.stride}
+        output_report(Report(name, command_line(), tables, settings, missing), self.json_, self.out)
+
+
+@app.command(name="goalstep-grounding")
+def goalstep_grounding(*, annotations: Path, data: GoalStepOptions, num_threads: int = 8, prefix: str = "#C C ") -> None:
+    """Goal-Step, step grounding without training: where is the step that a text describes?
+
+    The row with all queries in their order knows more than the others: in these files the order follows the truth.
+
+    **Example**: `hiero eval goalstep-grounding --annotations goalstep_grounding_val.json --features egovlp/ --model hiero-egovlp/`
+
+    Parameters
+    ----------
+    annotations
+        Queries in the NLQ-like layout of the task.
+    num_threads
+        Threads that a video is cut into.
+    prefix
+        Written before each query, so that it reads as narrations do.
+    """
+    from hiero.evaluation.cases import EvalOptions, TextEmbeddings
+    from hiero.evaluation.goalstep import read_grounding
+    from hiero.evaluation.grounding import evaluate_grounding
+
+    cases, missing = data.read(read_grounding(annotations, prefix))
+    embeddings = TextEmbeddings(cases[0].video.engine, [step.text for case in cases for step in case.truth])
+    options = EvalOptions(num_threads=num_threads, min_nodes=5, baselines=data.baselines)
+    data.output("goalstep-grounding", [evaluate_grounding(cases, embeddings, options)], cases, missing)
+
+
+@app.command(name="goalstep-localization")
+def goalstep_localization(*, annotations: Path, data: GoalStepOptions, taxonomy: Path | None = None, num_threads: int = 8) -> None:
+    """Goal-Step, step localization without training: mAP at tIoU 0.1 to 0.5 over steps and substeps.
+
+    **Example**: `hiero eval goalstep-localization --annotations goalstep_val.json --features egovlp/ --model hiero-egovlp/`
+
+    Parameters
+    ----------
+    annotations
+        goalstep_val.json.
+    taxonomy
+        goalstep_train.json, for the labels that do not occur in the annotations, or a text file with one label a line.
+    num_threads
+        Threads that a video is cut into.
+    """
+    from hiero.evaluation.cases import EvalOptions, TextEmbeddings
+    from hiero.evaluation.goalstep import label_text, read_steps
+    from hiero.evaluation.localization import evaluate_localization
+
+    annotated = read_steps(annotations)
+    labels = _taxonomy(annotated, taxonomy)
+    cases, missing = data.read(annotated)
+    embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
+    options = EvalOptions(num_threads=num_threads, min_nodes=5, baselines=data.baselines)
+    data.output("goalstep-localization", [evaluate_localization(cases, labels, embeddings, options)], cases, missing)
+
+
+@app.command(name="goalstep-classification")
+def goalstep_classification(
+    *, annotations: Path, data: GoalStepOptions, train: Path | None = None, taxonomy: Path | None = None
+) -> None:
+    """Goal-Step, key-step classification with known segments: without training, and with a linear probe.
+
+    **Example**: `hiero eval goalstep-classification --annotations val.json --train train.json --features f/ --model m/`
+
+    Parameters
+    ----------
+    annotations
+        goalstep_val.json.
+    train
+        goalstep_train.json: a linear probe learns from its segments.
+    taxonomy
+        More labels: goalstep_train.json, or a text file with one label a line.
+    """
+    from hiero.evaluation.cases import TextEmbeddings
+    from hiero.evaluation.goalstep import evaluate_classification, label_text, read_steps
+
+    annotated = read_steps(annotations)
+    labels = _taxonomy(annotated, taxonomy, train)
+    cases, missing = data.read(annotated)
+    known = None
+    if train is not None:
+        known, more = data.read(read_steps(train))
+        missing += more
+    embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
+    data.output("goalstep-classification", [evaluate_classification(cases, labels, embeddings, known)], cases, missing)
+
+
+def _taxonomy(annotated: Sequence[Any], *more: Path | None) -> list[str]:
+    from hiero.evaluation.goalstep import NUM_LABELS, read_steps, taxonomy_of
+
+    labels = taxonomy_of(annotated)
+    for file in more:
+        if file is not None:
+            labels = sorted({*labels, *(taxonomy_of(read_steps(file)) if file.suffix == ".json" else read_lines(file))})
+    if len(labels) != NUM_LABELS:
+        log(f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds those of training")
+    return labels
+
+
+def command_line() -> str:
+    import shlex
+
+    return shlex.join(["hiero", *sys.argv[1:]])
+
+
+def output_report(report: Report, as_json: bool, out: Path | None, num_tables: int | None = None) -> None:
+    """Write the report where it is wanted, and print it; num_tables: the first ones only, where the rest is detail."""
+    if out is not None:
+        report.save(out)
+        log(f"{out}: written")
+    if as_json:
+        print_json(report.to_dict())
+        return
+    if report.missing:
+        log(f"{len(report.missing)} videos of the benchmark have no features here: {', '.join(report.missing[:3])} …")
+    for table in report.tables[:num_tables]:
+        print_table(table)
+    print(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
+    print(report.command)
+
+
+def print_table(table: Table) -> None:
+    """A table of results; intervals where the terminal is wide enough."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from hiero.evaluation.results import format_cell
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 240
+    console.print(f"\n{table.title}", style="bold")
+    drawn = RichTable(box=None, pad_edge=False)
+    drawn.add_column("")
+    for name in table.columns:
+        drawn.add_column(name, justify="right")
+    wide = console.width >= 34 + 18 * len(table.columns)
+    for one in table.rows:
+        drawn.add_row(Text(one.method), *(format_cell(one, name, intervals=wide) for name in table.columns))
+    console.print(drawn)
+    if not wide and any(one.intervals for one in table.rows):
+        console.print("Intervals: in a wider terminal, or with --json.", style="dim")
+    for note in table.notes:
+        console.print(note)

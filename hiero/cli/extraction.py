@@ -1,0 +1,246 @@
+"""hiero extract, hiero backbones: features of whole collections from any backbone."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from hiero.cli.console import download_bars, log
+from hiero.cli.options import Flag, Json, Out, set_threads
+from hiero.errors import InputError
+
+
+def extract(
+    *videos: Path,
+    out: Out,
+    backbone: str,
+    weights: Path | None = None,
+    clock: Literal["seconds", "frames"] = "seconds",
+    spacing: float | None = None,
+    window: int | None = None,
+    frames: int | None = None,
+    format: Literal["safetensors", "pt"] = "safetensors",
+    dtype: Literal["float16", "float32"] | None = None,
+    jobs: Annotated[int, Parameter(alias="-j")] = 1,
+    ray: Flag = False,
+    address: str | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto",
+    batch_size: int | None = None,
+    stream: int = 0,
+    threads: int | None = None,
+    json_: Json = False,
+) -> None:
+    """Extract features of videos with a backbone, one file a video, with a sidecar that says where they come from.
+
+    Run it again after an interruption: finished videos are kept, one that was begun goes on. A video that cannot be read does
+    not stop the others; the report names it, and the exit code is 1.
+
+    **Examples**
+
+    `hiero extract kitchen.mp4 garage.mp4 -o features/ --backbone egovlp`
+
+    `hiero extract ego4d/full_scale/ -o features/ --backbone omnivore-l --window 32 --format pt -j 4`
+
+    `hiero extract ego4d/full_scale/ -o features/ --backbone lavila-l --workers 8 --ray auto`
+
+    Parameters
+    ----------
+    videos
+        Video files, or folders of them.
+    out
+        Folder for the feature files.
+    backbone
+        One of `hiero backbones`.
+    weights
+        A checkpoint in place of the weights that `hiero weights get` brought.
+    clock
+        seconds: a row every 16/30 s (or `--spacing`), whatever the frame rate; frames: every 16 frames of each video's own rate.
+    spacing
+        Seconds from row to row.
+    window
+        Frames that a row sees, a multiple of 16; Ego4D's own Omnivore features saw 32.
+    frames
+        How many of 16 frames the tower looks at, evenly spread; each backbone has its own number.
+    format
+        safetensors, or torch's .pt as Ego4D has them.
+    dtype
+        Precision on disk: float16, or for .pt float32.
+    jobs
+        Videos at a time; more than one pays on a GPU, where decoding is the limit.
+    ray
+        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there (`auto` on one of its machines).
+    address
+        The same as the address after `--ray`.
+    workers
+        Processes of the cluster that hold the network; by default one a GPU, or one for two CPUs.
+    device
+        auto, cpu, cuda, mps …
+    precision
+        Of the network; auto is bfloat16 for towers on a GPU.
+    batch_size
+        Windows that go through the network together; by default 1 on a CPU, 16 on a GPU.
+    stream
+        Which video stream of the files.
+    threads
+        CPU threads of the network and of each decoder.
+    json_
+        Print the report as one JSON document.
+    """
+    from hiero.extraction.collection import ExtractionPlan, extract_all, find_videos
+    from hiero.extraction.ray_cluster import extract_on_cluster
+    from hiero.video.registry import fetch_weights, find_backbone
+
+    if jobs < 1 or (workers is not None and workers < 1):
+        raise InputError("--jobs and --workers are at least 1")
+    if threads is not None:
+        set_threads(threads)
+    if weights is not None and not weights.exists():
+        raise InputError(f"{weights}: no such file")
+    found = find_videos(videos)
+    plan = ExtractionPlan(
+        backbone, out, clock, spacing, window, frames, format, dtype or ("float32" if format == "pt" else "float16"), weights,
+        device, precision, batch_size, stream, threads or 0,
+    )  # fmt: skip
+    if weights is None:
+        with download_bars() as fetch:
+            fetch_weights(find_backbone(backbone), fetch)
+    with _following(len(found)) as following:
+        if ray or address is not None:
+            outcomes = extract_on_cluster(found, plan, address=address, workers=workers, jobs=jobs, following=following)
+        else:
+            outcomes = extract_all(found, plan, jobs, following)
+    _report(outcomes, out, json_)
+    if any(outcome.status == "failed" for outcome in outcomes):
+        sys.exit(1)
+
+
+def with_address(tokens: list[str]) -> list[str]:
+    """`--ray ADDRESS` as `--ray --address ADDRESS`: what follows --ray is an address if it looks like one and is no file."""
+    for place, token in enumerate(tokens[:-1]):
+        after = tokens[place + 1]
+        if token == "--ray" and re.fullmatch(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+", after) and not Path(after).exists():
+            return [*tokens[: place + 1], "--address", *tokens[place + 1 :]]
+    return tokens
+
+
+def _report(outcomes: list[Any], out: Path, as_json: bool) -> None:
+    from hiero.types import format_time
+
+    counts = {status: [o for o in outcomes if o.status == status] for status in ("done", "kept", "failed")}
+    if as_json:
+        print(json.dumps({"version": 1, "out": str(out), "videos": [o.to_dict() for o in outcomes]}, ensure_ascii=False))
+        return
+    for outcome in counts["failed"]:
+        log(f"failed: {outcome.message}")
+    done_s, spent_s = sum(o.duration_s for o in counts["done"]), sum(o.spent_s for o in counts["done"])
+    line = f"{out}: {len(counts['done'])} done ({format_time(done_s)}), {len(counts['kept'])} kept, {len(counts['failed'])} failed"
+    print(line + (f"; {done_s / spent_s:.2f} seconds of video a second" if spent_s > 0 else ""))
+
+
+@contextmanager
+def _following(total: int) -> Iterator[Any]:
+    """A bar for all videos, and one for each that is being read."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from hiero.extraction.collection import ExtractionProgress, ExtractionResult
+    from hiero.types import format_time
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[now]}"), TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        whole = bars.add_task("all videos", total=total, now=f"0 of {total}")
+        tasks: dict[str, Any] = {}
+        ended: list[ExtractionResult] = []
+
+        def begin(name: str, duration_s: float | None) -> None:
+            tasks[name] = bars.add_task(name, total=duration_s, now="")
+
+        def advance(name: str, done_s: float) -> None:
+            if name in tasks:
+                bars.update(tasks[name], completed=done_s, now=format_time(done_s))
+
+        def end(outcome: ExtractionResult) -> None:
+            ended.append(outcome)
+            if (task := tasks.pop(outcome.name, None)) is not None:
+                bars.remove_task(task)
+            bars.update(whole, completed=len(ended), now=f"{len(ended)} of {total}")
+            if not console.is_terminal:
+                log(f"{outcome.name}: {outcome.status} ({len(ended)} of {total})")
+
+        yield ExtractionProgress(begin, advance, end, log)
+
+
+def backbones(
+    *, measure: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None, device: str = "auto"
+) -> None:
+    """List the backbones: what they give, which weights they need and where these come from, and how fast they are here.
+
+    **Examples**
+
+    `hiero backbones`
+
+    `hiero backbones --measure egovlp lavila-l`
+
+    Parameters
+    ----------
+    measure
+        Measure these on this machine (with random weights, which are as fast), or `all`; the numbers are kept.
+    device
+        What to measure on: auto, cpu, cuda, mps …
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from hiero.devices import choose_device
+    from hiero.extraction.speed import known_speeds, measure_speed
+    from hiero.storage import weights
+    from hiero.video.registry import FPS, STRIDE
+    from hiero.video.registry import backbones as known_backbones
+
+    where = choose_device(device)
+    for name in list(known_backbones()) if measure == ["all"] else measure or []:
+        log(f"measuring {name} on {where} …")
+        try:
+            measure_speed(name, where)
+        except InputError as error:
+            log(f"{error}")
+    speeds = known_speeds(where)
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "width", "window", "what", "weights", "licence", "from", "speed here"):
+        table.add_column(column, justify="right" if column == "width" else "left", overflow="fold")
+    for backbone in known_backbones().values():
+        known = weights.REGISTRY.get(backbone.weights_name)
+        window = (
+            f"{STRIDE}/{FPS:.0f} s, {backbone.num_frames} frames"
+            if backbone.num_frames
+            else ("a frame" if backbone.per_frame else "2 s")
+        )
+        if known is None or weights.find(known.name):
+            place = "here"
+        else:
+            place = "fetched when needed" if backbone.fetched else f"hiero weights get {known.name}"
+        speed = f"{speeds[backbone.name]:.2f} × real time" if backbone.name in speeds else "--measure"
+        table.add_row(
+            backbone.name,
+            str(backbone.width),
+            window,
+            backbone.what,
+            place,
+            known.licence if known else "",
+            known.origin if known else backbone.module,
+            speed,
+        )
+    Console(width=None if sys.stdout.isatty() else 220).print(table)

@@ -1,0 +1,137 @@
+"""Options that several commands have, written out once."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from hiero.cli.console import log, reading_bars
+from hiero.errors import InputError
+from hiero.storage.files import read_lines
+
+if TYPE_CHECKING:
+    from hiero.engine import Engine, Video
+    from hiero.types import Clock
+
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+Out = Annotated[Path, Parameter(alias="-o")]
+OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
+StepCounts = Annotated[str | None, Parameter(alias="-k")]
+Settings = Annotated[list[str] | None, Parameter(name="--set", negative="")]
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class VideoOptions:
+    """Options that all commands for a video share.
+
+    Parameters
+    ----------
+    model
+        A shipped model by its name (hiero-k400, hiero-omnivore-b), a model folder, a hub id, or `raw` for features as they are.
+    backbone
+        For videos. default: what the model was made for; clip, egovlp, lavila-l: without a model, if `hiero weights get`
+        brought them; auto: clip where it is here, else the default. See `hiero backbones`.
+    hz
+        For feature files: rows a second, where it is not the model's own clock.
+    stream
+        Which video stream of the file.
+    device
+        auto, cpu, cuda, mps …
+    precision
+        Of the backbones; auto measures what is faster here.
+    batch_size
+        Windows that go through the backbones together; by default 1 on a CPU, 16 on a GPU.
+    threads
+        CPU threads; fewer than there are cores when other work runs beside.
+    cache
+        Keep and use what was computed before, by the content of the file.
+    """
+
+    model: str = "hiero-k400"
+    backbone: str = "auto"
+    hz: float | None = None
+    stream: int = 0
+    device: str = "auto"
+    precision: Literal["auto", "float32", "float16"] = "auto"
+    batch_size: int | None = None
+    threads: int | None = None
+    cache: bool = True
+
+    def engine(self) -> Engine:
+        """The engine that these options name."""
+        from hiero.engine import load
+
+        if self.threads is not None:
+            set_threads(self.threads)
+        clock_of(self.hz)
+        engine = load(
+            self.model,
+            backbone=self.backbone,
+            device=self.device,
+            precision=self.precision,
+            batch_size=self.batch_size,
+        )
+        if self.backbone == "auto" and engine.folder is None and engine.backbone.words:
+            log(f"backbone: {', '.join(engine.backbones)}, which is here; --backbone default for I3D and the shipped model")
+        return engine
+
+    def read(self, path: Path, engine: Engine | None = None) -> Video:
+        """Read with bars on standard error; a broken tail is said, and what could be read is used."""
+        engine = engine or self.engine()
+        with warnings.catch_warnings(record=True) as caught, reading_bars() as progress:
+            warnings.simplefilter("always", UserWarning)
+            video = engine.read(path, clock=clock_of(self.hz), cache=self.cache, stream=self.stream, progress=progress)
+            engine.fetch_text_encoder(progress)
+        for warning in caught:
+            log(f"hiero: {warning.message}")
+        return video
+
+
+DEFAULTS = VideoOptions()
+
+
+def clock_of(hz: float | None) -> Clock | None:
+    """The clock of `--hz`, checked; None where it was not given."""
+    from hiero.types import Clock
+
+    if hz is None:
+        return None
+    if not hz > 0:
+        raise InputError(f"--hz must be positive, got {hz}")
+    return Clock(hz, 1.0)
+
+
+def set_threads(num: int) -> None:
+    """`--threads`: CPU threads of torch."""
+    if num < 1:
+        raise InputError(f"--threads is at least 1, got {num}")
+    import torch
+
+    torch.set_num_threads(num)
+
+
+def parse_step_counts(text: str | None) -> list[int] | None:
+    """`-k 4,8,16`, ascending."""
+    if text is None:
+        return None
+    try:
+        counts = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise InputError(f"-k takes numbers separated by commas, such as 4,8,16; got {text!r}") from None
+    if counts[0] < 1:
+        raise InputError(f"-k takes numbers from 1 on, got {counts[0]}")
+    return counts
+
+
+def read_labels(path: Path) -> list[str]:
+    """Labels of a file, one a line; empty lines and repetitions are left out."""
+    labels = read_lines(path)
+    if not labels:
+        raise InputError(f"{path}: holds no labels; write one a line")
+    return labels

@@ -1,0 +1,114 @@
+"""Padded batches: (B, T, F) features with a mask and times, checked before anything runs on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from hiero.config import ModelConfig
+from hiero.errors import InputError
+from hiero.types import Clock
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Videos of different lengths side by side. spacing_s is the time between nodes when it is the same everywhere."""
+
+    features: Tensor
+    mask: Tensor
+    times: Tensor
+    spacing_s: float | None
+
+
+def node_times(num: int, clock: Clock, device: torch.device | str = "cpu") -> Tensor:
+    """The middle of each segment in seconds, (num,) float32, computed in double precision."""
+    index = torch.arange(num, dtype=torch.float64)
+    return (clock.start_s + (index + 0.5) * clock.stride / clock.fps).float().to(device)
+
+
+def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
+    """Pad videos (Tᵢ, F) into one batch."""
+    if not videos:
+        raise InputError("videos is empty; a batch needs at least one")
+    clocks = [clocks] * len(videos) if isinstance(clocks, Clock) else list(clocks)
+    length = max(len(video) for video in videos)
+    features = torch.zeros(len(videos), length, videos[0].shape[1])
+    mask = torch.zeros(len(videos), length, dtype=torch.bool)
+    times = torch.zeros(len(videos), length)
+    for i, (video, clock) in enumerate(zip(videos, clocks, strict=True)):
+        features[i, : len(video)] = video
+        mask[i, : len(video)] = True
+        times[i, : len(video)] = node_times(len(video), clock)
+    spacings = {clock.spacing_s for clock in clocks}
+    return Batch(features, mask, times, spacings.pop() if len(spacings) == 1 else None)
+
+
+def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, config: ModelConfig) -> tuple[Tensor, Tensor]:
+    """Fill in mask and times, or say which argument is wrong and why."""
+    if features.ndim != 3 or 0 in features.shape[:2]:
+        raise InputError(f"features must be (B, T, F) with at least one video and one node, got {tuple(features.shape)}")
+    if features.shape[2] != config.input_size:
+        raise InputError(
+            f"features are {features.shape[2]} wide, but the model takes {config.input_size}"
+            + (f" ({config.backbone} features)" if config.backbone else "")
+        )
+    shape = features.shape[:2]
+    if mask is None:
+        mask = torch.ones(shape, dtype=torch.bool, device=features.device)
+    if mask.shape != shape or mask.dtype != torch.bool:
+        raise InputError(f"mask must be boolean and {tuple(shape)}, got {mask.dtype} {tuple(mask.shape)}")
+    if not mask.any(1).all():
+        empty = (~mask.any(1)).nonzero().flatten().tolist()
+        raise InputError(f"mask leaves no node in video {', '.join(map(str, empty))}; drop empty videos before batching")
+    if (mask[:, 1:] & ~mask[:, :-1]).any():
+        raise InputError("mask must mark a prefix of each video; express gaps in time through times, not through mask")
+    if not torch.isfinite(features[mask]).all():
+        bad = sorted(set((~torch.isfinite(features).all(-1) & mask).nonzero()[:, 0].tolist()))
+        raise InputError(f"features of video {', '.join(map(str, bad))} hold NaN or infinite values")
+    if times is None:
+        times = node_times(shape[1], config.clock, features.device).expand(shape)
+    if times.shape != shape or not times.is_floating_point():
+        raise InputError(f"times must be floating point and {tuple(shape)}, got {times.dtype} {tuple(times.shape)}")
+    times = times if times.dtype == torch.float64 else times.float()
+    inside = times[mask]
+    if not torch.isfinite(inside).all() or (inside < 0).any():
+        raise InputError("times must be finite and not negative; count seconds from the start of the video")
+    if ((times[:, 1:] < times[:, :-1]) & mask[:, 1:]).any():
+        raise InputError("times must not decrease; sort the nodes of each video by time")
+    return mask, times
+
+
+def uniform_spacing(times: Tensor, mask: Tensor) -> float | None:
+    """The spacing of a uniform clock in seconds, or None when times are irregular.
+
+    Uniform means: equal to start + i·spacing up to the rounding of the stored times, with one spacing for the whole batch. Of all
+    spacings that the rounding allows, the simplest fraction is taken: times of 1 Hz give exactly 1 wherever a video starts, so
+    that a strict radius of 1 s does not depend on rounding. Where no video has two nodes any spacing will do.
+    """
+    epsilon = torch.finfo(times.dtype).eps
+    times, mask = times.detach().double().cpu(), mask.cpu()
+    num = mask.sum(1)
+    longest = int(num.argmax())
+    if num[longest] < 2:
+        return 1.0
+    first, last = float(times[longest, 0]), float(times[longest, int(num[longest]) - 1])
+    spacing, slack = (last - first) / (int(num[longest]) - 1), epsilon * last / (int(num[longest]) - 1)
+    if spacing <= slack:
+        return None
+    spacing = float(simplest_between(spacing - slack, spacing + slack))
+    expected = times[:, :1] + spacing * torch.arange(times.shape[1], dtype=torch.float64)
+    return spacing if bool((((times - expected).abs() <= 2 * epsilon * times.abs()) | ~mask).all()) else None
+
+
+def simplest_between(low: float | Fraction, high: float | Fraction) -> Fraction:
+    """The fraction with the smallest denominator in [low, high], 0 < low (Stern-Brocot)."""
+    low, high = Fraction(low), Fraction(high)
+    if math.ceil(low) <= high:
+        return Fraction(math.ceil(low))
+    below = math.floor(low)
+    return below + 1 / simplest_between(1 / (high - below), 1 / (low - below))

@@ -1,0 +1,194 @@
+"""Embedder: one model and one choice of backbones, as a space in which features and texts can be compared.
+
+torch is imported only where something must be computed with it: a second question is answered without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hiero.devices import choose_device
+from hiero.errors import InputError
+from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder
+from hiero.storage import weights
+from hiero.storage.cache import content_key
+from hiero.storage.checkpoints import find_checkpoint
+from hiero.text.minilm import MINILM_SIZE, encode_minilm
+from hiero.text.registry import find_text_encoder
+from hiero.text.vector_cache import TextCache
+from hiero.types import Clock, ProgressCallback
+from hiero.video.registry import Backbone, Precision, fetch_weights, find_backbone
+
+if TYPE_CHECKING:
+    from hiero.model.hiero import HiERO
+
+CLIP = "clip-vit-b32"
+NO_TEXT = "raw features know no words; use a trained model (--model), or a backbone with words: --backbone clip, egovlp or lavila-l"
+DEEP_LEVEL = 2  # the level that the paper finds procedures on
+
+
+@dataclass
+class Embedder:
+    """A model, and the backbones that read videos for it.
+
+    Attributes:
+        folder: The model's folder; None takes features as they are (`raw`).
+        name: What results call the model.
+        backbones: Names of `hiero backbones`; the model takes the features of the first.
+        device: `auto`, `cpu`, `cuda` …
+        precision: Of the backbones.
+        batch_size: Windows that go through the backbones together; None chooses by the device.
+    """
+
+    folder: ModelFolder | None
+    name: str
+    backbones: tuple[str, ...]
+    device: str = "auto"
+    precision: Precision = "auto"
+    batch_size: int | None = None
+
+    @cached_property
+    def model(self) -> HiERO | None:
+        """The network, loaded when it is first needed; None for raw features."""
+        if self.folder is None:
+            return None
+        from hiero.model.hiero import HiERO
+
+        return HiERO.from_pretrained(str(self.folder.path)).to(choose_device(self.device))
+
+    @property
+    def backbone(self) -> Backbone:
+        """The backbone whose features the model takes."""
+        return find_backbone(self.backbones[0])
+
+    @property
+    def spacing_s(self) -> float:
+        """Time between the rows of a video that is read, in seconds."""
+        is_tower = self.backbone.num_frames > 0
+        return self.folder.config.clock.spacing_s if is_tower and self.folder is not None else self.backbone.spacing_s
+
+    @cached_property
+    def key(self) -> str:
+        """Names configuration and weights, so that what one model made is not taken for another's."""
+        if self.folder is None:  # any features as they are, or those of one backbone, which has a space of its own
+            return f"raw-{self.backbone.name}" if self.backbone.words or self.backbone.num_frames else "raw"
+        described = json.dumps(self.folder.config.to_dict(), sort_keys=True) + content_key(self.folder.path / WEIGHTS_FILE)
+        return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+    # Features
+
+    @property
+    def deep_level(self) -> int:
+        """The level that the paper finds procedures on, 2, or the deepest that this network has."""
+        return 0 if self.folder is None else min(DEEP_LEVEL, max(1, self.folder.config.depth) - 1)
+
+    def embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
+        """Level-0 nodes in the space shared with text, not normalised: (T, F) → (T, E); as they are without a network."""
+        return self._forward(features, clock, 0, "projected0")
+
+    def enrich(self, features: np.ndarray, clock: Clock, level: int) -> np.ndarray:
+        """The network's own features of a level, before h_v: (T, F) → (T / 2^level, D); as they are without a network."""
+        return features if self.model is None else self._forward(features, clock, level, f"level{level}")
+
+    def _forward(self, features: np.ndarray, clock: Clock, level: int, output: str) -> np.ndarray:
+        if self.model is None:
+            return features.copy()
+        import torch
+
+        from hiero.model.embed import embed_features
+
+        return embed_features(self.model, torch.from_numpy(features), clock, [level])[output].float().numpy()
+
+    # Texts
+
+    @property
+    def has_text(self) -> bool:
+        """Whether texts can be compared with its nodes."""
+        return self.folder is not None or self.backbone.words
+
+    @property
+    def uses_minilm(self) -> bool:
+        """Whether texts come from the sentence encoder as it is: only then class names and questions lie in one space."""
+        return self.folder is not None and self.folder.text_encoder is None and self._encoder_name in (None, "minilm") and (
+            self.folder.config.text_size == MINILM_SIZE
+        )  # fmt: skip
+
+    def fetch_text_encoder(self, progress: ProgressCallback | None = None) -> None:
+        """Fetch what texts need, if it is not here: later it would be done without a word."""
+        if self.uses_minilm:
+            weights.get("minilm", progress)
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Texts as vectors.
+
+        Returns:
+            Their vectors of the text encoder, (n, S), and in the model's own space, unit vectors (n, E).
+
+        Raises:
+            InputError: The model has no text encoder, or it cannot be found.
+        """
+        if self.folder is None:
+            vectors = self._encode_joint(texts)
+            return vectors, vectors
+        vectors = self._encode_with_model(texts)
+        if vectors.shape[1] != self.folder.config.text_size:
+            raise InputError(
+                f"{self.name} takes {self.folder.config.text_size}-d texts, its encoder gives {vectors.shape[1]}-d ones"
+            )
+        return vectors, self.folder.embed_text(vectors)
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Texts (n, D) as `Video.embed_spans` has stretches of video."""
+        vectors, projected = self.encode(texts)
+        joined = np.concatenate([projected, vectors], axis=1) if self.uses_minilm else projected
+        return joined.astype(np.float32)
+
+    @property
+    def _encoder_name(self) -> str | None:
+        return None if self.folder is None else (self.folder.extra.get("text_encoder") or {}).get("name")
+
+    def _encode_with_model(self, texts: Sequence[str]) -> np.ndarray:
+        assert self.folder is not None
+        if self.folder.text_encoder is not None:
+            from hiero.text.encoders import encode_texts
+
+            return encode_texts(list(texts), str(self.folder.path), device=choose_device(self.device)).float().numpy()
+        if self.uses_minilm:
+            return encode_minilm(list(texts))
+        plugin = find_text_encoder(self._encoder_name or "", choose_device(self.device))
+        if plugin is None:
+            raise InputError(
+                f"{self.name} was trained with the text encoder {self._encoder_name}, which is not beside it; words need it"
+            )
+        return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
+
+    def _encode_joint(self, texts: Sequence[str]) -> np.ndarray:
+        """Texts in the space of the backbone's own features, by its text tower."""
+        if not self.backbone.words:
+            raise InputError(NO_TEXT)
+
+        def encode(missing: list[str]) -> np.ndarray:
+            if self.backbones == (CLIP,):
+                from hiero.video.clip import encode_words
+
+                return encode_words(self.user_checkpoint.parent, missing).numpy()
+            from hiero.text.encoders import encode_joint
+
+            return encode_joint(self.user_checkpoint, missing).numpy()
+
+        module = self.backbone.module.rsplit(".", 1)[-1]
+        key = f"{module}-{content_key(self.user_checkpoint)[:16]}"
+        return TextCache(key).encode(list(texts), encode).astype(np.float32)
+
+    @property
+    def user_checkpoint(self) -> Path:
+        """The file with the backbone's weights that the user brought."""
+        return find_checkpoint(fetch_weights(self.backbone))

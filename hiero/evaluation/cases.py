@@ -1,0 +1,116 @@
+"""Cases: videos that were read, beside their annotations; what every task scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hiero.engine import Embedder, Video
+from hiero.steps.similarity import Evidence, NodeEvidence
+from hiero.types import AnnotatedStep
+
+
+@dataclass
+class Case:
+    """A video, its features as they came, and its true steps.
+
+    Attributes:
+        video: As the engine read it.
+        features: Of the backbone, (T, F).
+        truth: The annotated steps.
+        task: What is done in it.
+        candidates: Spans that could be answers, by the name of the method that found them.
+    """
+
+    video: Video
+    features: np.ndarray
+    truth: list[AnnotatedStep]
+    task: str = ""
+    candidates: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> list[str]:
+        return [step.text for step in self.truth]
+
+    @property
+    def spans_s(self) -> np.ndarray:
+        """True spans in seconds, (S, 2)."""
+        return np.array([[step.start_s, step.end_s] for step in self.truth], dtype=float).reshape(-1, 2)
+
+    def to_nodes(self, span_s: Sequence[float]) -> tuple[int, int]:
+        """Nodes [start, end) of a span in seconds, at least one."""
+        clock, num = self.video.clock, len(self.video.nodes)
+        start = min(num - 1, max(0, int((span_s[0] - clock.start_s) / clock.spacing_s + 1e-9)))
+        end = int(np.ceil((span_s[1] - clock.start_s) / clock.spacing_s - 1e-9))
+        return start, min(num, max(start + 1, end))
+
+    def to_seconds(self, spans: np.ndarray) -> np.ndarray:
+        """Spans in nodes as seconds."""
+        return self.video.clock.start_s + np.asarray(spans, dtype=float) * self.video.clock.spacing_s
+
+    @cached_property
+    def class_evidence(self) -> list[Evidence]:
+        """What classifiers see, by name: words without the graph."""
+        return [part for part in self.video.evidence if not isinstance(part, NodeEvidence)]
+
+    @cached_property
+    def node_evidence(self) -> list[Evidence]:
+        """The model's own nodes."""
+        return [part for part in self.video.evidence if isinstance(part, NodeEvidence)]
+
+    def labels(self) -> np.ndarray:
+        """Key-step of each node, 0 for none; steps with the same text are one key-step, of two at once the later one counts."""
+        numbers = {text: i for i, text in enumerate(dict.fromkeys(self.texts), start=1)}
+        out = np.zeros(len(self.video.nodes), dtype=int)
+        for step in self.truth:
+            start, end = self.to_nodes((step.start_s, step.end_s))
+            out[start:end] = numbers[step.text]
+        return out
+
+
+def case_owners(cases: Sequence[Case]) -> np.ndarray:
+    """The case that each annotated step belongs to, (S,)."""
+    return np.repeat(np.arange(len(cases)), [len(case.truth) for case in cases])
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Settings of the tasks.
+
+    Attributes:
+        num_threads: That the paper's grounding cuts a video into.
+        kappa: Temperature of that cut.
+        min_nodes: Shorter runs are background.
+        baselines: Whether baselines are scored too.
+        random_state: Seed of clusterings and random baselines.
+        num_draws: Of the bootstrap.
+    """
+
+    num_threads: int = 16
+    kappa: float = 0.05
+    min_nodes: int = 3
+    baselines: bool = True
+    random_state: int = 0
+    num_draws: int = 1000
+
+
+class TextEmbeddings:
+    """Texts of a benchmark, encoded once.
+
+    Args:
+        engine: Encodes them.
+        texts: All that will be asked for.
+        to_text: Puts a label into words.
+    """
+
+    def __init__(self, engine: Embedder, texts: Sequence[str], to_text: Callable[[str], str] = str) -> None:
+        self.index = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        self.vectors, self.projected = engine.encode([to_text(text) for text in self.index])
+
+    def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of the sentence encoder (n, S), and after h_t (n, E)."""
+        index = [self.index[text] for text in texts]
+        return self.vectors[index], self.projected[index]

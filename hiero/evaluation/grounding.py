@@ -1,0 +1,183 @@
+"""Step grounding: where is the step that a text describes? With baselines.
+
+A method is made of three choices: which spans could be the answer, what texts are compared with, and how spans are ranked. The
+paper's: runs of threads, the model's nodes, the mean over the run. Baselines change one or two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings, case_owners
+from hiero.evaluation.metrics import grounding_recall
+from hiero.evaluation.results import Row, Table, bootstrap_row, weighted_means
+from hiero.steps.clustering import cluster
+from hiero.steps.grounding import LENGTHS_S, nms, rank_spans, span_means, thread_runs
+from hiero.steps.ordering import align_in_order
+from hiero.steps.segmentation import label_runs
+from hiero.steps.similarity import text_similarity
+
+RECALLS = ("R1@.3", "R5@.3", "R1@.5", "R5@.5")
+PART_S = 60.0  # usual length of a step, for baselines that must choose a number of parts
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to answer in words.
+
+    Attributes:
+        name: Of its row.
+        candidates: `spans` of the engine, sliding `windows`, or the name of a clustering, whose runs are taken.
+        evidence: What texts are compared with: everything, the model's nodes, names of classes, or nothing (random).
+        on: What a clustering sees.
+        by_belief: Rank by shares of belief, as `hiero ask` does, instead of means.
+    """
+
+    name: str
+    candidates: str
+    evidence: Literal["all", "model", "class names", "none"]
+    on: Literal["nodes", "features"] = "nodes"
+    by_belief: bool = False
+
+
+GROUNDING_METHODS = (
+    Method("HiERO", "spans", "all", by_belief=True),
+    Method("HiERO, runs of threads (the paper)", "spectral", "model"),
+    Method("HiERO, K-Means", "k-means-cosine", "model"),
+    Method("HiERO, TW-FINCH", "tw-finch", "model"),
+    Method("raw, spectral", "spectral", "class names", "features"),
+    Method("raw, K-Means (L2)", "k-means", "class names", "features"),
+    Method("raw, K-Means (cosine)", "k-means-cosine", "class names", "features"),
+    Method("raw, TW-FINCH", "tw-finch", "class names", "features"),
+    Method("equal parts", "equal-parts", "class names"),
+    Method("text of each second, no graph", "windows", "class names"),
+    Method("random", "random", "none"),
+)
+
+
+def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
+    """All methods, or without baselines the first two."""
+    return GROUNDING_METHODS if options.baselines else GROUNDING_METHODS[:2]
+
+
+def evaluate_grounding(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, order_aware: bool = True) -> Table:
+    """Recall of the best and the best five spans, for each method.
+
+    Args:
+        cases: The videos.
+        embeddings: Of the texts of all steps.
+        options: Settings.
+        order_aware: Add a row in which all texts of a video are placed together, in their order.
+    """
+    truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
+    rows: list[Row] = []
+    for method in chosen_methods(options):
+        predicted: list[np.ndarray] = []
+        for case in cases:
+            similarity = method_similarity(case, method, case.texts, embeddings, options)
+            if similarity is None:
+                break
+            predicted += [case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)]
+        else:
+            rows.append(_recall_row(method.name, predicted, truth, owner, options))
+    table = Table("Step grounding", rows, nameless_note(cases, options))
+    if order_aware:
+        predicted = [span for case in cases for span in ground_in_order(case, embeddings, options)]
+        row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
+        row.scores = {name: value for name, value in row.scores.items() if name.startswith("R1")}
+        row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
+        table.rows.append(row)
+        table.notes.append("In their order: all texts of a video at once, sorted by when they happen; one span for each.")
+    return table
+
+
+def find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndarray:
+    """Spans [start, end) of nodes that could be the answer, (N, 2); found once for each case."""
+    if method.name not in case.candidates:
+        case.candidates[method.name] = _find_candidates(case, method, options)
+    return case.candidates[method.name]
+
+
+def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndarray:
+    num, spacing_s = len(case.video.nodes), case.video.clock.spacing_s
+    if method.candidates == "spans":
+        return case.video.spans
+    if method.candidates == "windows":
+        windows = set()
+        for length_s in LENGTHS_S:
+            length = min(num, max(1, round(length_s / spacing_s)))
+            windows |= {(start, start + length) for start in range(0, num - length + 1, max(1, length // 4))}
+        return np.array(sorted(windows))
+    num_parts = max(1, round(num * spacing_s / PART_S))
+    if method.candidates == "random":
+        rng = np.random.default_rng(options.random_state)
+        edges = np.sort(rng.choice(np.arange(1, num), min(num_parts - 1, num - 1), replace=False))
+        return np.stack([[0, *edges], [*edges, num]], axis=1)
+    x = case.video.nodes if method.on == "nodes" else case.features
+    kappa, seed = options.kappa, options.random_state
+    if method.candidates == "equal-parts":
+        return label_runs(cluster(x, num_parts, method.candidates))
+    if method.candidates == "spectral":
+        return thread_runs(x, options.num_threads, kappa=kappa, min_nodes=options.min_nodes, random_state=seed)
+    labels = cluster(x, options.num_threads, method.candidates, kappa=kappa, random_state=seed)
+    return label_runs(labels, options.min_nodes)
+
+
+def method_similarity(
+    case: Case, method: Method, texts: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
+) -> np.ndarray | None:
+    """Similarity of each text with each node (Q, T), or None where this method has no words for these features."""
+    if method.evidence == "none":
+        return np.random.default_rng(options.random_state).normal(size=(len(texts), len(case.video.nodes)))
+    parts = {"all": case.video.evidence, "model": case.node_evidence, "class names": case.class_evidence}
+    evidence = parts[method.evidence]
+    if method.evidence == "class names" and not evidence and method.candidates != "windows":
+        evidence = case.node_evidence  # features whose classes have no names: other spans, the model's words
+    return text_similarity(evidence, *embeddings(texts)) if evidence else None
+
+
+def best_spans(case: Case, method: Method, similarity: np.ndarray, options: EvalOptions, num: int = 5) -> Iterator[np.ndarray]:
+    """The best spans in nodes (≤ num, 2) for each text, by similarity (Q, T)."""
+    spans = find_candidates(case, method, options)
+    if method.by_belief:
+        yield from (spans[places] for places, _ in rank_spans(similarity, spans, case.video.clock.spacing_s, num=num))
+    elif method.candidates == "windows":  # they overlap: take those that do not
+        scores = span_means(similarity, spans)
+        yield from (spans[nms(spans, row, num, max_iou=0.0)[0]] for row in scores)
+    else:
+        order = np.argsort(-span_means(similarity, spans), axis=1, kind="stable")[:, :num]
+        yield from (spans[places] for places in order)
+
+
+def ground_in_order(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> list[np.ndarray]:
+    """One span in seconds for each text of the truth, all of them placed in the order in which they happen."""
+    order = np.argsort(case.spans_s[:, 0], kind="stable")
+    similarity = method_similarity(case, GROUNDING_METHODS[0], [case.texts[i] for i in order], embeddings, options)
+    if similarity is None or len(order) > similarity.shape[1]:
+        return [np.zeros((0, 2))] * len(order)
+    spans = dict(zip(order.tolist(), align_in_order(similarity), strict=True))
+    return [case.to_seconds(np.array([spans[i]])) for i in range(len(order))]
+
+
+def recall_hits(predicted: Sequence[np.ndarray], truth: np.ndarray) -> np.ndarray:
+    """Whether each query is found, in the order of RECALLS: (Q, 4) of 0 and 1."""
+    return np.array([grounding_recall([spans], true[None]).flatten() for spans, true in zip(predicted, truth, strict=True)])
+
+
+def nameless_note(cases: Sequence[Case], options: EvalOptions) -> list[str]:
+    """What to say where the features are no classes with names."""
+    if cases[0].class_evidence or not options.baselines:
+        return []
+    return [
+        "These features are no classes with names: spans of raw features and equal parts are ranked by the model's words, and "
+        "there is no row for the text of each second."
+    ]
+
+
+def _recall_row(name: str, predicted: Sequence[np.ndarray], truth: np.ndarray, owner: np.ndarray, options: EvalOptions) -> Row:
+    hits = recall_hits(predicted, truth)
+    return bootstrap_row(name, weighted_means(hits, owner, RECALLS), int(owner.max()) + 1, options.num_draws)

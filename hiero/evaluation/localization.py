@@ -1,0 +1,67 @@
+"""Step localization: which steps of a taxonomy are where? mAP, with ActivityNet's definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings
+from hiero.evaluation.grounding import chosen_methods, find_candidates, method_similarity, nameless_note
+from hiero.evaluation.metrics import THRESHOLDS, Detections, match_detections, mean_average_precision
+from hiero.evaluation.results import Row, Table, bootstrap_row
+from hiero.steps.segmentation import label_runs
+from hiero.steps.similarity import label_probabilities
+
+MAX_DRAWS = 100  # of the bootstrap: mAP is slow to compute
+
+
+def evaluate_localization(
+    cases: Sequence[Case], taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
+) -> Table:
+    """mAP at each threshold, for each method of grounding.
+
+    Args:
+        cases: The videos.
+        taxonomy: All labels.
+        embeddings: Of the labels.
+        options: Settings.
+    """
+    numbers = {text: i for i, text in enumerate(taxonomy)}
+    truth = [
+        Detections(case.spans_s, np.array([numbers[text] for text in case.texts]), np.zeros(len(case.truth))) for case in cases
+    ]
+    rows = []
+    for method in chosen_methods(options):
+        detections = []
+        for case in cases:
+            similarity = method_similarity(case, method, taxonomy, embeddings, options)
+            if similarity is None:
+                break
+            spans = find_candidates(case, method, options)
+            if method.candidates == "spans":  # they overlap, and a video has one label at a time
+                spans = _finest_steps(case)
+            elif method.candidates == "windows":
+                spans = label_runs(similarity.argmax(0), options.min_nodes)
+            probabilities = label_probabilities(similarity, spans)
+            detections.append(Detections(case.to_seconds(spans), probabilities.argmax(1), probabilities.max(1)))
+        else:
+            rows.append(localization_row(method.name, truth, detections, options.num_draws))
+    notes = [f"{len(taxonomy)} labels; the score of a span is its label's share of belief.", *nameless_note(cases, options)]
+    return Table("Step localization", rows, notes)
+
+
+def localization_row(name: str, truth: Sequence[Detections], detections: Sequence[Detections], num_draws: int) -> Row:
+    """mAP at each threshold and their mean, in percent; truth and detections of each video."""
+    matched = match_detections(truth, detections)
+
+    def values(weights: np.ndarray) -> dict[str, float]:
+        scores = 100 * mean_average_precision(matched, weights)
+        return {**{f"mAP@{t}": float(s) for t, s in zip(THRESHOLDS, scores, strict=True)}, "mean": float(scores.mean())}
+
+    return bootstrap_row(name, values, len(truth), min(MAX_DRAWS, num_draws))
+
+
+def _finest_steps(case: Case) -> np.ndarray:
+    """The finest steps that `hiero steps` finds, in nodes (N, 2)."""
+    return case.video.level_spans(case.video.steps(labels=[]).levels[-1])

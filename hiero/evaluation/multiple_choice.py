@@ -1,0 +1,75 @@
+"""Multiple choice: which of five segments does a text describe? The others are of other videos (inter) or the same (intra)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings
+from hiero.evaluation.grounding import GROUNDING_METHODS, Method, method_similarity
+from hiero.evaluation.metrics import choice_accuracy
+from hiero.evaluation.results import Table, bootstrap_row, weighted_means
+from hiero.steps.grounding import span_means
+
+CHOICE_METHODS = (Method("HiERO", "spans", "all"), Method("HiERO, the model alone", "spans", "model"))
+
+
+class ChoiceQuestion(NamedTuple):
+    """A text and its choices, (case, step) each. The wrong ones have other texts."""
+
+    text: str
+    choices: list[tuple[int, int]]
+    answer: int
+    case: int
+
+
+def evaluate_multiple_choice(
+    cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, num_choices: int = 5
+) -> Table:
+    """Accuracy of both kinds of question, for each method."""
+    questions = {kind: make_questions(cases, kind, num_choices, options.random_state) for kind in ("inter", "intra")}
+    texts = list(dict.fromkeys(text for case in cases for text in dict.fromkeys(case.texts)))
+    index = {text: i for i, text in enumerate(texts)}
+    rows = []
+    for method in CHOICE_METHODS + (GROUNDING_METHODS[-2:] if options.baselines else ()):
+        means = []
+        for case in cases:
+            similarity = method_similarity(case, method, texts, embeddings, options)
+            if similarity is None:
+                break
+            means.append(span_means(similarity, np.array([case.to_nodes(span) for span in case.spans_s])))
+        else:
+            parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+            for kind, asked in questions.items():
+                if asked:
+                    scores = np.array([[means[case][index[q.text], step] for case, step in q.choices] for q in asked])
+                    correct = choice_accuracy(scores, np.array([q.answer for q in asked]))
+                    parts[kind] = correct, np.array([q.case for q in asked])
+
+            def values(weights: np.ndarray, parts: dict[str, tuple[np.ndarray, np.ndarray]] = parts) -> dict[str, float]:
+                return {kind: weighted_means(c[:, None], owner, [kind])(weights)[kind] for kind, (c, owner) in parts.items()}
+
+            rows.append(bootstrap_row(method.name, values, len(cases), options.num_draws))
+    counts = ", ".join(f"{len(asked)} {kind}" for kind, asked in questions.items())
+    return Table("Multiple choice of five", rows, [f"Questions: {counts}."])
+
+
+def make_questions(cases: Sequence[Case], kind: str, num_choices: int, seed: int) -> list[ChoiceQuestion]:
+    """A question for each step that has enough others to choose from; kind: `inter` or `intra`."""
+    rng = np.random.default_rng(seed)
+    steps = [(c, s) for c, case in enumerate(cases) for s in range(len(case.truth))]
+
+    def text_of(step: tuple[int, int]) -> str:
+        return cases[step[0]].truth[step[1]].text
+
+    out: list[ChoiceQuestion] = []
+    for c, s in steps:
+        others = [step for step in steps if (step[0] == c) == (kind == "intra") and text_of(step) != text_of((c, s))]
+        if len(others) < num_choices - 1:
+            continue
+        wrong = [others[i] for i in rng.choice(len(others), num_choices - 1, replace=False)]
+        answer = int(rng.integers(num_choices))
+        out.append(ChoiceQuestion(text_of((c, s)), [*wrong[:answer], (c, s), *wrong[answer:]], answer, c))
+    return out

@@ -1,0 +1,78 @@
+"""A head: its configuration, its network, and its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from hiero.config import RunConfig
+from hiero.errors import InputError
+from hiero.heads.actionformer import ActionFormer, ActionFormerConfig
+from hiero.heads.vslnet import VSLNet, VSLNetConfig
+from hiero.storage.files import load_tensors
+from hiero.types import Clock
+
+HeadKind = Literal["vslnet", "actionformer"]
+KINDS: tuple[HeadKind, ...] = ("vslnet", "actionformer")
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class HeadConfig(RunConfig):
+    """A training run of a head. One of the two networks is there."""
+
+    vslnet: VSLNetConfig | None = None
+    actionformer: ActionFormerConfig | None = None
+    epochs: int = field(default=30, kw_only=True)
+    batch_size: int = field(default=32, kw_only=True)
+    lr: float = field(default=1e-3, kw_only=True)
+    warmup_epochs: float = field(default=1.0, kw_only=True)
+    optimizer: Literal["adam", "adamw"] = field(default="adamw", kw_only=True)
+    weight_decay: float = field(default=0.01, kw_only=True)
+
+    _nested: ClassVar[dict[str, Any]] = {"vslnet": VSLNetConfig.from_dict, "actionformer": ActionFormerConfig.from_dict}
+
+    @property
+    def kind(self) -> HeadKind:
+        return "vslnet" if self.vslnet is not None else "actionformer"
+
+
+@dataclass
+class TrainedHead:
+    """A trained head: its network, the labels that it knows (ActionFormer), and the clock of the features that it learned from."""
+
+    network: VSLNet | ActionFormer
+    labels: list[str]
+    clock: Clock | None = None
+    config: HeadConfig | None = None
+    trained_on: frozenset[str] = frozenset()
+    """Names of the clips that it learned from."""
+
+    @property
+    def kind(self) -> HeadKind:
+        return "vslnet" if isinstance(self.network, VSLNet) else "actionformer"
+
+
+def build_head(config: HeadConfig) -> VSLNet | ActionFormer:
+    if config.vslnet is not None:
+        return VSLNet(config.vslnet)
+    if config.actionformer is not None:
+        return ActionFormer(config.actionformer)
+    raise InputError("a head is vslnet or actionformer")
+
+
+def load_head(folder: Path, device: str = "cpu") -> TrainedHead:
+    """A head from its folder."""
+    try:
+        about = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = HeadConfig.from_dict(about["head"])
+        network = build_head(config)
+        network.load_state_dict(load_tensors(folder / WEIGHTS_FILE))
+        clock = Clock(**about["clock"])
+    except FileNotFoundError as error:
+        raise InputError(f"{folder}: not the folder of a head ({Path(error.filename).name} is missing)") from None
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise InputError(f"{folder}: not the folder of a head ({error})") from error
+    return TrainedHead(network.to(device).eval(), about.get("labels", []), clock, config, frozenset(about.get("clips", [])))

@@ -1,0 +1,11 @@
+"""What gradients that are written out by hand have in common."""
+
+from __future__ import annotations
+
+import torch
+
+
+def refuse_second_derivative() -> None:
+    """Raise in a hand-written backward that is differentiated again: it would silently give a wrong result."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # grad mode is on in backward only with create_graph
+        raise RuntimeError("second derivatives are not supported; call backward without create_graph")

@@ -1,0 +1,88 @@
+"""A model folder: config.json, model.safetensors and, where a text encoder was trained along, text_encoder.safetensors.
+
+Here it is read as far as it can be without torch: settings, and the text head as plain arrays. `HiERO.from_pretrained` reads all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hiero.config import ModelConfig
+from hiero.errors import InputError
+from hiero.storage.files import load_arrays
+
+ASSETS = Path(__file__).parent.parent / "assets"
+SHIPPED = ("hiero-k400", "hiero-omnivore-b")
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+TEXT_ENCODER_FILE = "text_encoder.safetensors"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    path: Path
+    config: ModelConfig
+    extra: dict[str, Any]
+    """What else config.json holds."""
+
+    @property
+    def text_encoder(self) -> Path | None:
+        return self.path / TEXT_ENCODER_FILE if (self.path / TEXT_ENCODER_FILE).is_file() else None
+
+    @cached_property
+    def _text_head(self) -> dict[str, np.ndarray]:
+        return {name: value.astype(np.float32) for name, value in load_arrays(self.path / WEIGHTS_FILE, "text_head.").items()}
+
+    def embed_text(self, vectors: np.ndarray) -> np.ndarray:
+        """h_t, as `HiERO.embed_text`: text encoder outputs (n, text_size) → unit vectors in the shared space."""
+        head = self._text_head
+        try:
+            hidden = np.maximum(vectors @ head["text_head.0.weight"].T + head["text_head.0.bias"], 0)
+            out: np.ndarray = hidden @ head["text_head.2.weight"].T + head["text_head.2.bias"]
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{self.path / WEIGHTS_FILE}: does not fit its config.json ({error})") from error
+        return out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-12)
+
+
+def open_model_folder(name: str | Path, **hub: Any) -> ModelFolder:
+    """A model folder, or the id of one on a hub, which is fetched."""
+    folder = find_model_folder(name, **hub)
+    for file in (CONFIG_FILE, WEIGHTS_FILE):
+        if not (folder / file).is_file():
+            raise InputError(f"{folder}: not a model folder, {file} is missing; for an authors' .pth run hiero import-checkpoint")
+    extra: Any = None
+    try:
+        extra = json.loads((folder / CONFIG_FILE).read_text())
+        config = ModelConfig.from_dict(extra.pop("model"))
+    except InputError as error:
+        raise InputError(f"{folder / CONFIG_FILE}: {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:  # a JSON error is a ValueError
+        if isinstance(extra, dict) and "head" in extra:
+            raise InputError(f"{folder}: is a head, not a model; use it with hiero head eval") from error
+        raise InputError(f"{folder / CONFIG_FILE}: not a hiero configuration ({error})") from error
+    return ModelFolder(folder, config, extra)
+
+
+def find_model_folder(name: str | Path, **hub: Any) -> Path:
+    if str(name) in SHIPPED:
+        return ASSETS / str(name)
+    if Path(name).is_dir():
+        return Path(name)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)) or Path(name).parent.is_dir():
+        raise InputError(f"{name}: no such model folder")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise InputError(f"{name}: no such model folder; to load from a hub, run: pip install huggingface_hub") from None
+    options = {key: hub[key] for key in ("revision", "cache_dir", "force_download", "token", "local_files_only") if key in hub}
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=[CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE], **options))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: no such model folder, and it could not be fetched from a hub ({error})") from error

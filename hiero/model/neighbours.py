@@ -1,0 +1,68 @@
+"""Which nodes of a video are neighbours in time.
+
+Nodes are in time order, so "neighbours within a radius" are shifts along T: the pair (i, i + o) is linked or not, for a few
+offsets o. There is no edge list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """For each offset o = 1 … O, whether nodes i and i + o are neighbours, and how far apart they are.
+
+    Attributes:
+        linked: (B, T − o) for each offset; 1 where the two are neighbours at different times, else 0.
+        distance: For each offset |pᵢ₊ₒ − pᵢ|, () on a uniform clock or (B, T − o).
+        inverse_degree: 1 / number of neighbours, 0 without any, (B, T, 1). Neighbours at the very same time count here, though
+            their sign, and so their message, is zero.
+    """
+
+    linked: tuple[Tensor, ...]
+    distance: tuple[Tensor, ...]
+    inverse_degree: Tensor
+
+
+def uniform_neighbours(group: Tensor, spacing: float, radius: float, dtype: torch.dtype = torch.float32) -> Neighbours:
+    """Neighbours closer than `radius` among nodes `spacing` apart.
+
+    Args:
+        group: Only nodes of the same group are neighbours, (B, T) of integers, members adjacent; negative ids are padding.
+        spacing: Distance of one node to the next.
+        radius: Neighbours are closer than this (strict).
+        dtype: Of the result.
+    """
+    length = group.shape[1]
+    linked, distance = [], []
+    offset = 1
+    while offset < length and offset * spacing < radius:
+        linked.append(((group[:, offset:] == group[:, :-offset]) & (group[:, offset:] >= 0)).to(dtype))
+        distance.append(torch.full((), offset * spacing, dtype=dtype, device=group.device))
+        offset += 1
+    return Neighbours(tuple(linked), tuple(distance), _inverse_degree(linked, torch.zeros_like(group, dtype=dtype)))
+
+
+def timed_neighbours(group: Tensor, times: Tensor, radius: float) -> Neighbours:
+    """The same for any times (B, T) that do not decrease inside a group: exact for gaps, jitter and any radius."""
+    paired, linked, distance = [], [], []
+    for offset in range(1, group.shape[1]):
+        gap = times[:, offset:] - times[:, :-offset]
+        pair = (group[:, offset:] == group[:, :-offset]) & (group[:, offset:] >= 0) & (gap < radius)
+        if not pair.any():  # gaps only grow with the offset, so no later offset can link anything
+            break
+        paired.append(pair.to(times.dtype))
+        linked.append((pair & (gap > 0)).to(times.dtype))
+        distance.append(torch.where(pair, gap, 0))
+    return Neighbours(tuple(linked), tuple(distance), _inverse_degree(paired, torch.zeros_like(times)))
+
+
+def _inverse_degree(paired: list[Tensor], degree: Tensor) -> Tensor:
+    for offset, pair in enumerate(paired, start=1):
+        degree = degree + F.pad(pair, (0, offset)) + F.pad(pair, (offset, 0))
+    return torch.where(degree > 0, 1 / degree.clamp_min(1), degree)[..., None]

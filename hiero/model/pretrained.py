@@ -1,0 +1,96 @@
+"""Saving a network as a model folder, and loading it from one.
+
+With huggingface_hub installed, `from_pretrained` also takes a hub id and `push_to_hub` works; without it, folders still do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from torch import Tensor
+
+from hiero.config import ModelConfig
+from hiero.errors import InputError
+from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FILE, open_model_folder
+from hiero.storage.files import atomic_path, load_tensors, save_tensors
+
+if TYPE_CHECKING:
+
+    class ModelHubMixin:
+        def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None: ...
+        @classmethod
+        def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self: ...
+        def push_to_hub(self, repo_id: str, **options: Any) -> str: ...
+else:
+    try:
+        from huggingface_hub import ModelHubMixin
+    except ImportError:
+
+        class ModelHubMixin:
+            """Folders only."""
+
+            def save_pretrained(self, save_directory, **_):
+                Path(save_directory).mkdir(parents=True, exist_ok=True)
+                self._save_pretrained(Path(save_directory))
+
+            @classmethod
+            def from_pretrained(cls, pretrained_model_name_or_path, **_):
+                return cls._from_pretrained(model_id=str(pretrained_model_name_or_path))
+
+            def push_to_hub(self, *_, **__):
+                raise InputError("sharing on a hub needs huggingface_hub; run: pip install huggingface_hub")
+
+
+class PretrainedMixin(ModelHubMixin):
+    """Saving and loading for `HiERO`. What came with a loaded model (its text encoder, losses, source) is saved with it again."""
+
+    config: ModelConfig
+    _extra: dict[str, Any] | None = None
+    _text_encoder: Path | None = None
+
+    def fingerprint(self) -> str:
+        """Names configuration and weights, so that what one model made is not taken for another's."""
+        model: Any = self
+        digest = hashlib.sha256(json.dumps(self.config.to_dict(), sort_keys=True).encode())
+        for name, value in model.state_dict().items():
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        model: Any = self
+        target = save_directory / TEXT_ENCODER_FILE
+        if self._text_encoder is not None and self._text_encoder.resolve() != target.resolve():
+            with atomic_path(target) as path:
+                shutil.copyfile(self._text_encoder, path)
+        write_model_folder(save_directory, self.config, model.state_dict(), self._extra)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
+        """A model folder, or the id of one on a hub (with `revision`, `cache_dir`, `token` … as in huggingface_hub)."""
+        return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **options)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:
+        folder = open_model_folder(model_id, **hub)
+        model: Any = cls(folder.config)  # type: ignore[call-arg]
+        try:
+            model.load_state_dict(load_tensors(folder.path / WEIGHTS_FILE))
+        except RuntimeError as error:
+            raise InputError(f"{folder.path / WEIGHTS_FILE}: does not fit its config.json\n{error}") from error
+        model._extra, model._text_encoder = folder.extra, folder.text_encoder
+        return model.eval()
+
+
+def write_model_folder(folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
+    """`extra` joins config.json under its own keys, e.g. {"text_encoder": {…}}."""
+    try:
+        text = json.dumps({"model": config.to_dict(), **(extra or {})}, indent=2) + "\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{folder}: the configuration holds more than plain values ({error})") from error
+    save_tensors(folder / WEIGHTS_FILE, state)
+    with atomic_path(folder / CONFIG_FILE) as path:
+        path.write_text(text)

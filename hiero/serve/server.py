@@ -1,0 +1,96 @@
+"""The server process: where it listens, who may reach it, and how it ends."""
+
+from __future__ import annotations
+
+import re
+import socket as socketlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from hiero.errors import InputError
+from hiero.serve.app import Uploads, create_app
+from hiero.serve.guard import is_loopback, new_token
+from hiero.serve.library import Library
+
+MAX_CONNECTIONS = 512
+MAX_HEADER_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Settings of `hiero serve`.
+
+    Attributes:
+        host: Where to listen; 0.0.0.0 for all networks.
+        port: 0 takes a free one.
+        token: What others must know; made up where the server is not for this machine alone.
+        allowed_hosts: More names that it may be reached by.
+        upload_folder: For uploads; None switches them off.
+        upload_limit_mb: Of one upload.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8400
+    token: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    upload_folder: Path | None = None
+    upload_limit_mb: int = 2000
+
+
+def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str], None]) -> None:
+    """Serve until it is interrupted.
+
+    Args:
+        library: What is shown.
+        options: Settings.
+        on_ready: Called with the page's address once the server answers.
+
+    Raises:
+        InputError: The token has characters that an address cannot hold.
+    """
+    token = options.token
+    if options.upload_folder is not None:
+        options.upload_folder.mkdir(parents=True, exist_ok=True)
+    if not is_loopback(options.host):
+        token = token or new_token()
+    if token is not None and not re.fullmatch(r"[\w.~-]+", token):
+        raise InputError("--token takes letters, digits and . _ ~ -")
+    hosts = {"localhost", "127.0.0.1", "::1", options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
+    app = create_app(library, hosts=hosts, token=token, uploads=Uploads(options.upload_folder, options.upload_limit_mb * 2**20))
+    config = uvicorn.Config(
+        app, options.host, options.port, log_level="warning", access_log=False, timeout_keep_alive=20,
+        limit_concurrency=MAX_CONNECTIONS, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=5,
+        server_header=False,
+    )  # fmt: skip
+    socket = config.bind_socket()
+    shown = options.host
+    if shown in ("0.0.0.0", "::"):
+        shown = own_address()
+    elif ":" in shown:
+        shown = f"[{shown}]"
+    address = f"http://{shown}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            on_ready(address)
+
+        async def shutdown(self, sockets: Any = None) -> None:
+            app.close()  # before it waits for those who watch a job
+            await super().shutdown(sockets)
+
+    Server(config).run(sockets=[socket])
+
+
+def own_address() -> str:
+    """This machine's address in its network, for others to use."""
+    with socketlib.socket(socketlib.AF_INET, socketlib.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only asks which way it would go
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "localhost"

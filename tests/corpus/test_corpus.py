@@ -1,0 +1,248 @@
+"""A corpus: what goes in comes out, in one piece, whoever else writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hiero.cli import app
+from hiero.cli.corpus import parse_moment
+from hiero.corpus import corpus as index
+from hiero.corpus.corpus import Corpus, Hit, _suppress_overlaps, add_video
+from hiero.engine import load
+from hiero.errors import InputError
+
+pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
+SCENES = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+
+
+def session(path, order, noise=0.2, seed=0):
+    """Features at 1 Hz: half a minute of each scene."""
+    rng = np.random.default_rng(seed)
+    rows = np.concatenate([SCENES[i] + noise * rng.normal(size=(30, 32)) for i in order])
+    np.save(path, rows.astype(np.float32))
+    return path
+
+
+@pytest.fixture
+def engine():
+    return load("raw")
+
+
+@pytest.fixture
+def corpus(tmp_path, engine):
+    made = Corpus(str(tmp_path / "corpus"), create=True)
+    for name, order, seed in (("a", [0, 1, 2, 3], 1), ("b", [4, 1, 5], 2), ("it's", [6, 7, 2], 3)):
+        add_video(made, engine, session(tmp_path / f"{name}.npy", order, seed=seed), engine.read, num_steps=[2, len(order)])
+    return made
+
+
+def test_the_nearest_steps_are_those_of_the_same_scene(corpus):
+    vector = SCENES[1] / np.linalg.norm(SCENES[1])
+    first, second, *rest = corpus.search(vector, 5)
+    assert {(first.video, round(first.start_s)), (second.video, round(second.start_s))} == {("a", 30), ("b", 30)}
+    assert min(first.score, second.score) > 0.9 > rest[0].score
+    assert [hit.video for hit in corpus.search(vector, 3, videos=["it's"])] == ["it's"] * 3
+    assert {hit.level for hit in corpus.search(vector, 5, level=0)} == {0}
+
+
+def test_against_every_step_by_hand(corpus):
+    """The same order as cosines that are written out."""
+    table = corpus.table.to_arrow().to_pylist()
+    query = np.random.default_rng(5).normal(size=32)
+    rows = [row for row in table if row["level"] == 1]
+    scores = {
+        (row["video"], row["step"]): float(np.dot(row["vector"], query) / np.linalg.norm(row["vector"]) / np.linalg.norm(query))
+        for row in rows
+    }
+    found = corpus.search(query, len(rows), level=1)
+    assert [(hit.video, hit.step) for hit in found] == sorted(scores, key=lambda key: -scores[key])
+    np.testing.assert_allclose([hit.score for hit in found], sorted(scores.values(), reverse=True), atol=1e-4)
+
+
+def test_the_same_step_elsewhere(corpus):
+    step, hits = corpus.like("a", 45.0)
+    assert (step.video, round(step.start_s), round(step.end_s)) == ("a", 30, 60)
+    assert (hits[0].video, round(hits[0].start_s)) == ("b", 30)
+    assert "a" not in {hit.video for hit in hits}
+    with pytest.raises(InputError, match="no step of level 1 at 999 s"):
+        corpus.like("a", 999.0)
+    with pytest.raises(InputError, match="holds no video z"):
+        corpus.like("z", 1.0)
+
+
+def test_unchanged_videos_are_skipped_and_changed_ones_replaced(corpus, engine, tmp_path):
+    read = []
+
+    def reading(path):
+        read.append(path.name)
+        return engine.read(path)
+
+    for name in ("a", "b"):
+        _, now = add_video(corpus, engine, tmp_path / f"{name}.npy", reading)
+        assert not now
+    assert read == []
+    session(tmp_path / "a.npy", [3, 3, 5], seed=9)
+    about, now = add_video(corpus, engine, tmp_path / "a.npy", reading, num_steps=[3])
+    assert now
+    assert about.levels == (len(corpus.steps("a")),)
+    assert len(corpus.videos()) == 3
+    assert corpus.check() == []
+    _, now = add_video(corpus, engine, tmp_path / "b.npy", reading, again=True)
+    assert now
+
+
+def test_removing_and_checking(corpus, tmp_path):
+    before = len(corpus)
+    corpus.remove(["it's"])
+    assert [about.video for about in corpus.videos()] == ["a", "b"]
+    assert len(corpus) < before
+    with pytest.raises(InputError, match="say which videos"):
+        corpus.remove([])
+    with pytest.raises(InputError, match="holds no c"):
+        corpus.remove(["c"])
+    assert corpus.check() == []
+    (tmp_path / "a.npy").unlink()
+    session(tmp_path / "b.npy", [1], seed=4)
+    corpus.table.delete("video = 'b' AND level = 1")
+    problems = corpus.check()
+    assert any("a.npy is gone" in line for line in problems)
+    assert any("b: steps are missing" in line for line in problems)
+    assert any("b.npy has changed" in line for line in problems)
+    corpus.table.delete("video = 'a' AND level = -1")
+    assert any("steps without their video" in line for line in corpus.check())
+    corpus.remove(["a"])  # as it says
+    assert not any(line.startswith("a:") for line in corpus.check())
+
+
+def test_two_writers_at_a_time(tmp_path):
+    """Two processes add different videos to one new corpus: all of them are there, whole."""
+    for i in range(8):
+        session(tmp_path / f"v{i}.npy", [i % 8, (i + 1) % 8], seed=i)
+    program = (
+        "import sys; from pathlib import Path; from hiero.corpus.corpus import *; from hiero.engine import load\n"
+        "engine, corpus = load('raw'), Corpus(sys.argv[1], create=True)\n"
+        "for path in sys.argv[2:]: add_video(corpus, engine, Path(path), engine.read, num_steps=[2])\n"
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path / "c"), *(str(tmp_path / f"v{i}.npy") for i in range(k, 8, 2))]
+        )
+        for k in (0, 1)
+    ]
+    assert [process.wait(120) for process in running] == [0, 0]
+    corpus = Corpus(str(tmp_path / "c"))
+    assert [about.video for about in corpus.videos()] == [f"v{i}" for i in range(8)]
+    assert corpus.check() == []
+
+
+def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(index.time, "sleep", lambda _: None)
+    original, failed = index._replace, []
+
+    def unlucky(table, rows, name):
+        if len(failed) < 3:
+            failed.append(name)
+            raise RuntimeError("lance error: Retryable commit conflict for version 7")
+        original(table, rows, name)
+
+    monkeypatch.setattr(index, "_replace", unlucky)
+    add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
+    assert len(failed) == 3
+    assert corpus.find("d").video == "d"
+    monkeypatch.setattr(index, "_replace", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
+    with pytest.raises(RuntimeError, match="another error"):
+        add_video(corpus, engine, session(tmp_path / "e.npy", [1]), engine.read)
+
+
+def test_another_model_has_another_space(corpus, engine, tmp_path):
+    other = SimpleNamespace(key="other", name="other")
+    with pytest.raises(InputError, match="in the space of raw, other has another"):
+        corpus.check_model(other)
+    with pytest.raises(InputError, match="its vectors have 32 numbers, the query 5"):
+        corpus.search(np.ones(5))
+
+
+def test_not_a_corpus(tmp_path):
+    with pytest.raises(InputError, match="no such corpus; make one: hiero index"):
+        Corpus(str(tmp_path / "none"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="not a corpus"):
+        Corpus(str(tmp_path / "empty"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        Corpus(str(tmp_path / "file"), create=True)
+
+
+def test_a_moment_is_shown_once():
+    hit = Hit("v", 0, "0.0", 0, 10, 0, None, 0.9)
+    others = [replace(hit, level=1, step="1.0", end_s=8.0, score=0.8), replace(hit, level=1, step="1.1", start_s=8.0, score=0.7)]
+    assert _suppress_overlaps([hit, *others, replace(hit, video="w", score=0.5)]) == [
+        hit,
+        others[1],
+        replace(hit, video="w", score=0.5),
+    ]
+
+
+def test_the_index_finds_what_exact_search_finds(tmp_path, monkeypatch):
+    """Beyond a number of steps an index is made; it agrees with comparing one by one."""
+    from benchmarks.corpus import WIDTH, steps, unit
+
+    monkeypatch.setattr(index, "INDEXED_FROM", 2000)
+    corpus = Corpus(str(tmp_path / "large"), create=True)
+    rng = np.random.default_rng(0)
+    centres = unit(rng.standard_normal((50, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
+    rows = steps(rng, centres, 0, 3000)
+    corpus._make_table(rows.schema)
+    corpus.table.add(rows)
+    corpus.tidy()
+    assert corpus.table.list_indices()
+    shared = []
+    for query in unit(centres[:10] + 0.6 * rng.standard_normal((10, WIDTH))):
+        exact = {(hit.video, hit.step) for hit in corpus.search(query, 10, exact=True)}
+        shared.append(len(exact & {(hit.video, hit.step) for hit in corpus.search(query, 10)}) / 10)
+    assert np.mean(shared) > 0.9
+
+
+def test_the_commands(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    for i in range(2):
+        session(tmp_path / "in" / f"v{i}.npy", [i, 2, 3])
+    (tmp_path / "in" / "bad.npy").write_bytes(b"nothing")
+    to = str(tmp_path / "c")
+    with pytest.raises(SystemExit) as ended:
+        app(["index", str(tmp_path / "in"), "--to", to, "--model", "raw"])
+    assert ended.value.code == 1
+    shown = capsys.readouterr()
+    assert "2 added, 0 unchanged, 1 failed; 2 videos" in shown.out
+    assert "bad.npy" in shown.err
+    app(["search", to, "--like", "v0@0:45", "--model", "raw"], result_action="return_value")
+    assert "v1" in capsys.readouterr().out
+    app(["corpus", "list", to], result_action="return_value")
+    assert "v0" in capsys.readouterr().out
+    app(["corpus", "remove", to, "v0"], result_action="return_value")
+    assert "1 removed, 1 videos left" in capsys.readouterr().out
+    app(["corpus", "check", to], result_action="return_value")
+    assert "0 problems" in capsys.readouterr().out
+    with pytest.raises(InputError, match="in words or by a moment"):
+        app(["search", to], result_action="return_value")
+    with pytest.raises(InputError, match="raw features know no words"):
+        app(["search", to, "cut", "--model", "raw"], result_action="return_value")
+
+
+def test_moments():
+    assert parse_moment("kitchen@3:20") == ("kitchen", 200)
+    assert parse_moment("a@b.mp4@1:00:05") == ("a@b.mp4", 3605)
+    assert parse_moment("k@12.5") == ("k", 12.5)
+    with pytest.raises(InputError, match="VIDEO@m:ss"):
+        parse_moment("kitchen")

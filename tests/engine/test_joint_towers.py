@@ -1,0 +1,190 @@
+"""A video is asked in words through EgoVLP's and LaViLa's own text towers, and through graph models made for towers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hiero.cli import app
+from hiero.config import ModelConfig
+from hiero.data.features import read_feature_array
+from hiero.engine import load
+from hiero.errors import InputError
+from hiero.model.hiero import HiERO
+from hiero.storage import weights
+from hiero.text.encoders import encode_joint
+from hiero.types import Clock
+from hiero.video.spacetime import SpaceTimeTransformer
+from tests.films import write_video
+from tests.video.released import egovlp_with_words
+from tests.video.test_towers import randomise
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero-video[text]'")
+
+
+def tower(width, clip=False):
+    return randomise(SpaceTimeTransformer(width, 1, 14 if clip else 16, 256 if clip else 196, 4, clip=clip))
+
+
+def new_home(tmp_path, monkeypatch, name):
+    """A home of its own, with weights that the real one has or fetches."""
+    try:
+        found = weights.get(name)
+    except InputError as error:
+        pytest.skip(f"weights cannot be fetched here: {error}")
+    (tmp_path / "home" / "weights").mkdir(parents=True)
+    (tmp_path / "home" / "weights" / name).symlink_to(found)
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """egovlp.pth as released, small: visual tower, DistilBERT, both projections."""
+    new_home(tmp_path, monkeypatch, "minilm")  # carries the words of DistilBERT
+    return egovlp_with_words(tmp_path / "egovlp.pth")
+
+
+@pytest.fixture
+def video(tmp_path):
+    return write_video(tmp_path / "v.mp4", [30] * 75 + [220] * 75, fps=30)
+
+
+def test_words_are_projected_as_released(checkpoint):
+    path, state, text = checkpoint
+    found = encode_joint(path, ["#C C cuts the onion"])
+    from hiero.text.encoders import _joint
+
+    ids, mask = _joint(path, path.stat().st_mtime_ns)[0].tokenize(["#C C cuts the onion"])
+    with torch.no_grad():
+        first = text(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
+        expected = torch.relu(first) @ state["module.txt_proj.1.weight"].T + state["module.txt_proj.1.bias"]
+    torch.testing.assert_close(found, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-4, atol=1e-5)
+
+
+def test_egovlp_answers_without_a_graph(checkpoint, video, tmp_path):
+    with pytest.raises(InputError, match="hiero weights get egovlp"):
+        load(backbone="egovlp").read(video)
+    weights.get("egovlp", source=checkpoint[0])
+    engine = load(backbone="egovlp", device="cpu")
+    assert engine.has_text
+    read = engine.read(video)
+    assert read.nodes.shape == (9, 256)
+    assert read.clock.spacing_s == pytest.approx(16 / 30)
+    assert len(read.source.pictures) > 4
+    (level,) = read.steps([2]).levels
+    assert [step.start_s for step in level] == [0, pytest.approx(2.5, abs=0.3)]
+    assert level[0].label is not None
+    (answer,) = read.ask("cut onion")
+    assert answer.matches
+    app(
+        ["extract", str(video), "-o", str(tmp_path / "f"), "--backbone", "egovlp", "--dtype", "float32"],
+        result_action="return_value",
+    )
+    rows = read_feature_array(tmp_path / "f" / "v.safetensors")
+    same = load(backbone="egovlp", device="cpu").read(
+        tmp_path / "f" / "v.safetensors"
+    )  # what extract wrote, asked in the same words
+    np.testing.assert_allclose(same.nodes, read.nodes, atol=2e-3)
+    assert same.ask("cut onion")[0].matches[0].start_s == answer.matches[0].start_s
+    assert rows.shape == (9, 256)
+
+
+def test_each_backbone_has_a_space_of_its_own():
+    """EgoVLP's and LaViLa's vectors are as wide and mean different things: what one made is not taken for the other's."""
+    keys = [load(backbone=name).key for name in ("egovlp", "lavila-l", "clip")] + [load("raw").key]
+    assert len(set(keys)) == 4
+
+
+def test_without_the_projection_there_are_no_words(checkpoint, video):
+    weights.get("egovlp", source=checkpoint[0])
+    engine = load(backbone="egovlp-768")
+    assert not engine.has_text
+    with pytest.raises(InputError, match="a backbone with words"):
+        engine.encode(["cut onion"])
+
+
+def test_a_graph_model_reads_videos_with_the_tower_it_was_made_for(checkpoint, video, tmp_path):
+    weights.get("egovlp", source=checkpoint[0])
+    config = ModelConfig(
+        input_size=256,
+        hidden_size=32,
+        embedding_size=16,
+        text_size=384,
+        gate_size=8,
+        num_layers=1,
+        backbone="egovlp",
+        clock=Clock(30, 16),
+    )
+    HiERO(config).save_pretrained(tmp_path / "model")
+    engine = load(tmp_path / "model", device="cpu")
+    assert engine.backbones == ("egovlp",)
+    read = engine.read(video)
+    assert read.nodes.shape == (9, 16)
+    assert len(read.steps([3]).levels[0]) == 3
+    with pytest.raises(InputError, match="takes 256-d features"):
+        load(tmp_path / "model", backbone="omnivore-b")
+
+
+def test_lavila_words(tmp_path, monkeypatch):
+    new_home(tmp_path, monkeypatch, "clip-bpe")
+    from tests.oracle.clip import text_tower
+
+    torch.manual_seed(0)
+    width, vocabulary = 64, 49408
+    shapes = {
+        "token_embedding.weight": (vocabulary, width), "positional_embedding": (77, width),
+        "ln_final.weight": (width,), "ln_final.bias": (width,),
+        "text_projection": (width, 256), "image_projection": (64, 256),
+    }  # fmt: skip
+    block = {
+        "attn.in_proj_weight": (3 * width, width), "attn.in_proj_bias": (3 * width,), "attn.out_proj.weight": (width, width),
+        "attn.out_proj.bias": (width,), "ln_1.weight": (width,), "ln_1.bias": (width,),
+        "ln_2.weight": (width,), "ln_2.bias": (width,),
+        "mlp.c_fc.weight": (4 * width, width), "mlp.c_fc.bias": (4 * width,), "mlp.c_proj.weight": (width, 4 * width),
+        "mlp.c_proj.bias": (width,),
+    }  # fmt: skip
+    shapes |= {f"transformer.resblocks.0.{name}": shape for name, shape in block.items()}
+    plain = {name: torch.randn(shape) * 0.2 for name, shape in shapes.items()}
+    state = {f"module.{name}": value for name, value in plain.items()} | {
+        f"module.visual.{n}": v for n, v in tower(64, clip=True).items()
+    }
+    torch.save({"state_dict": state, "args": None}, tmp_path / "lavila.pth")
+    found = encode_joint(tmp_path / "lavila.pth", ["cuts the onion"])
+    from hiero.text.encoders import _joint
+
+    encoder, weight, _ = _joint(tmp_path / "lavila.pth", (tmp_path / "lavila.pth").stat().st_mtime_ns)
+    ids, _ = encoder.tokenize(["cuts the onion"])
+    expected = text_tower({name: v for name, v in plain.items() if "projection" not in name}, ids, 1) @ plain["text_projection"]
+    torch.testing.assert_close(found, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-3, atol=1e-4)
+    assert weight.shape == (256, 64)
+    with pytest.raises(InputError, match="its md5 differs"):
+        weights.get("lavila-l", source=tmp_path / "lavila.pth")  # not the file that the release names
+
+
+def test_the_list_of_backbones(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    from hiero.extraction import speed
+
+    monkeypatch.setattr(speed, "LEAST_S", 0.05)
+    app(["backbones", "--measure", "lite2-imagenet", "--device", "cpu"], result_action="return_value")
+    shown = capsys.readouterr().out
+    for name in ("i3d-k400", "egovlp-768", "lavila-l", "omnivore-b", "CC-BY-NC", "hiero weights get egovlp"):
+        assert name in shown
+    assert "× real time" in next(line for line in shown.splitlines() if line.startswith("lite2-imagenet"))
+    app(["backbones", "--device", "cpu"], result_action="return_value")  # kept
+    assert "× real time" in capsys.readouterr().out
+
+
+def test_the_shipped_omnivore_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    engine = load("hiero-omnivore-b", device="cpu")
+    assert engine.backbones == ("omnivore-b",)
+    assert engine.spacing_s == 1.0
+    rng = np.random.default_rng(0)
+    scenes = rng.normal(size=(4, 1024)).astype(np.float32)
+    features = np.concatenate([scene + 0.3 * rng.normal(size=(60, 1024)).astype(np.float32) for scene in scenes])
+    found = engine.read_array(features).steps([4], labels=[]).levels[0]
+    assert [round(step.start_s / 60) for step in found] == [0, 1, 2, 3]
+    assert (load("hiero-omnivore-b").folder.path / "model.safetensors").stat().st_size < 12_000_000
+    assert "## Limits" in (engine.folder.path / "README.md").read_text()

@@ -1,0 +1,152 @@
+"""Metrics against the official evaluators' numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.evaluation.metrics import (
+    Detections,
+    average_precision,
+    choice_accuracy,
+    grounding_recall,
+    harmonic_mean,
+    interval_iou,
+    key_step_scores,
+    match_detections,
+    matched_accuracy,
+    mean_average_precision,
+    mean_first_iou,
+    procedure_scores,
+)
+from tests.conftest import load_json
+
+
+def test_grounding_recall_is_the_official_one():
+    expected = load_json("metrics")["nlq"]
+    truth = {}
+    for video in expected["ground_truth"]["videos"]:
+        for clip in video["clips"]:
+            for annotation in clip["annotations"]:
+                for i, query in enumerate(annotation["language_queries"]):
+                    truth[clip["clip_uid"], annotation["annotation_uid"], i] = [query["clip_start_sec"], query["clip_end_sec"]]
+    predicted = {(p["clip_uid"], p["annotation_uid"], p["query_idx"]): p["predicted_times"] for p in expected["predictions"]}
+    keys = [key for key in truth if key in predicted]
+    found = grounding_recall(
+        [np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]), expected["thresholds"], expected["topk"]
+    )
+    np.testing.assert_allclose(found, expected["recall[threshold][topk]"], atol=1e-6)
+    first = mean_first_iou([np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]))
+    assert first == pytest.approx(expected["mIoU"], abs=1e-6)
+
+
+def test_overlaps():
+    a = np.array([[0.0, 10.0], [0.0, 10.0], [0.0, 1.0], [3.0, 3.0]])
+    b = np.array([[5.0, 15.0], [0.0, 10.0], [5.0, 6.0], [3.0, 3.0]])
+    np.testing.assert_allclose(interval_iou(a, b), [1 / 3, 1.0, 0.0, 0.0])
+    assert grounding_recall([np.zeros((0, 2))], np.array([[0.0, 1.0]])).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize("per_step", [True, False])
+@pytest.mark.parametrize("skip_background", [True, False])
+def test_procedure_scores_are_those_of_the_release(case, per_step, skip_background):
+    expected = load_json("metrics")["egoprocel"][case]
+    found = procedure_scores(
+        np.array(expected["pred"]), np.array(expected["gt"]), per_step=per_step, skip_background=skip_background,
+        num_steps=expected["n_keystep"], num_clusters=expected["M"],
+    )  # fmt: skip
+    wanted = expected["hiero"][f"per_keystep={per_step},skip_background={skip_background}"]
+    for name, value in (
+        ("recall_MoF", found.recall),
+        ("IoU", found.iou),
+        ("precision", found.precision),
+        ("coverage", found.coverage),
+    ):
+        assert value == pytest.approx(wanted[name], abs=1e-6), name
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_all_frames_pooled(case):
+    expected = load_json("metrics")["egoprocel"][case]
+    found = matched_accuracy(np.array(expected["pred"]), np.array(expected["gt"]))
+    for name in ("precision", "recall", "f1"):
+        assert found == pytest.approx(expected["egoprocel_procl_eval"][name], abs=1e-6)
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_key_steps_one_by_one(case):
+    expected = load_json("metrics")["egoprocel"][case]
+    predicted, truth = np.array(expected["pred"]), np.array(expected["gt"])
+    sizes = {"num_steps": expected["n_keystep"], "num_clusters": expected["M"]}
+    whole, steps = procedure_scores(predicted, truth, **sizes), key_step_scores(predicted, truth, **sizes)
+    assert set(steps) <= set(truth.tolist())
+    for name in ("precision", "recall", "iou"):
+        assert np.mean([step[name] for step in steps.values()]) == pytest.approx(getattr(whole, name))
+    assert whole.mean_f1 == pytest.approx(np.mean([harmonic_mean(s["precision"], s["recall"]) for s in steps.values()]))
+    assert whole.f1 == pytest.approx(harmonic_mean(whole.precision, whole.recall))
+
+
+def detections(rows, videos):
+    return [
+        Detections(
+            np.array([r["span"] for r in rows if r["video"] == v]).reshape(-1, 2),
+            np.array([r["label"] for r in rows if r["video"] == v], dtype=int),
+            np.array([r.get("score", 0.0) for r in rows if r["video"] == v]),
+        )
+        for v in videos
+    ]
+
+
+@pytest.mark.parametrize("subset", ["validation", "all_subsets"])
+def test_average_precision_is_that_of_activitynet(subset):
+    case = load_json("metrics")["detection"]
+    truth = [
+        {"video": video, "span": a["segment"], "label": a["label_id"]}
+        for video, entry in case["ground_truth"]["database"].items()
+        if subset == "all_subsets" or entry["subset"] == subset
+        for a in entry["annotations"]
+    ]
+    p = case["predictions"]
+    rows = zip(p["video-id"], p["t-start"], p["t-end"], p["label"], p["score"], strict=True)
+    predicted = [{"video": v, "span": [a, b], "label": label, "score": score} for v, a, b, label, score in rows]
+    videos = sorted({row["video"] for row in truth + predicted})
+    matched = match_detections(detections(truth, videos), detections(predicted, videos), case["tiou_thresholds"])
+    expected = case["results"][subset]
+    assert sum(one.truths.sum() for one in matched.values()) == expected["num_ground_truth"]
+    np.testing.assert_allclose(mean_average_precision(matched), expected["mAP"], atol=1e-6)
+    found = np.stack([average_precision(matched[label]) for label in expected["class_order"]], axis=1)
+    np.testing.assert_allclose(found, expected["AP[threshold][class]"], atol=1e-6)
+
+
+@given(st.integers(0, 500), st.lists(st.integers(0, 3), min_size=4, max_size=4).filter(any))
+def test_a_video_that_counts_twice_is_a_video_that_is_there_twice(seed, counts):
+    rng = np.random.default_rng(seed)
+
+    def draw(num):
+        start = rng.uniform(0, 50, num)
+        return Detections(np.stack([start, start + rng.uniform(1, 20, num)], 1), rng.integers(0, 3, num), rng.random(num))
+
+    truth, predicted = [draw(4) for _ in counts], [draw(8) for _ in counts]
+    again = [i for i, count in enumerate(counts) for _ in range(count)]
+    weighted = mean_average_precision(match_detections(truth, predicted), np.array(counts, dtype=float))
+    plain = mean_average_precision(match_detections([truth[i] for i in again], [predicted[i] for i in again]))
+    np.testing.assert_allclose(weighted, plain, atol=1e-9)
+
+
+def test_no_true_spans_at_all():
+    empty = Detections(np.zeros((0, 2)), np.zeros(0, dtype=int), np.zeros(0))
+    some = Detections(np.array([[0.0, 5.0]]), np.array([0]), np.array([0.5]))
+    assert np.isnan(mean_average_precision(match_detections([empty], [some]))).all()
+    matched = match_detections([some, empty], [some, some])
+    assert np.isnan(mean_average_precision(matched, np.array([0.0, 2.0]))).all()
+
+
+def test_choices():
+    case = load_json("metrics")["egomcq"]
+    right = choice_accuracy(np.array(case["similarities"]), np.array(case["answers"]))
+    types = np.array(case["types"])
+    for kind in (1, 2):
+        assert 100 * right[types == kind].mean() == pytest.approx(case[f"accuracy_percent_type{kind}"], abs=1e-6)

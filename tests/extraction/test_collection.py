@@ -1,0 +1,510 @@
+"""Extraction of whole collections: kept, continued, reported; on this machine and on a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hiero.cli import app
+from hiero.data.features import read_feature_array, read_sidecar
+from hiero.data.stores import pack
+from hiero.engine import load
+from hiero.errors import InputError
+from hiero.extraction import extractor as extracting
+from hiero.extraction import ray_cluster as cluster
+from hiero.extraction.collection import ExtractionPlan, ExtractionProgress, extract_all, find_videos
+from hiero.extraction.extractor import LoadedBackbones
+from hiero.storage import weights as registry
+from hiero.video.spacetime import SpaceTimeTransformer
+from tests.films import write_video
+from tests.video.test_towers import randomise
+
+
+def egovlp_file(path, width=64, size=16):
+    """A tower in EgoVLP's layout that sees 224 pixels, small enough for a test."""
+    tower = SpaceTimeTransformer(width, 1, 16, 196, 4)
+    state = {f"module.video_model.{name}": value for name, value in randomise(tower).items()}
+    generator = torch.Generator().manual_seed(1)
+    state["module.vid_proj.0.weight"] = torch.randn(size, width, generator=generator)
+    state["module.vid_proj.0.bias"] = torch.zeros(size)
+    torch.save({"state_dict": state}, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return egovlp_file(tmp_path_factory.mktemp("weights") / "egovlp.pth")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def videos(tmp_path):
+    """Three videos of 2 to 4 s at 30 frames a second, their brightness random but steady for half a second."""
+    out = {}
+    for i in range(3):
+        values = np.repeat(np.random.default_rng(i).integers(20, 235, 4 + 2 * i), 15).tolist()
+        out[f"v{i}"] = write_video(tmp_path / f"v{i}.mp4", values, fps=30)
+    return out
+
+
+def plan_for(tmp_path, weights, **options):
+    return ExtractionPlan("egovlp", tmp_path / "out", weights=weights, num_frames=4, device="cpu", **options)
+
+
+def test_files_sidecars_and_what_is_kept(tmp_path, home, weights, videos, monkeypatch):
+    plan = plan_for(tmp_path, weights)
+    seen = []
+    following = ExtractionProgress(begin=lambda n, s: seen.append(("begin", n)), advance=lambda n, s: seen.append((n, s)))
+    outcomes = extract_all(videos, plan, following=following)
+    assert [(o.name, o.status) for o in outcomes] == [("v0", "done"), ("v1", "done"), ("v2", "done")]
+    assert ("begin", "v1") in seen
+    assert [s for n, s in seen if n == "v0"][-1] == pytest.approx(2.0, abs=0.1)
+    said = read_sidecar(tmp_path / "out" / "v0.safetensors")
+    assert (said.backbone, said.width, said.clock.spacing_s, said.window, said.num_frames) == ("egovlp", 16, 16 / 30, 16, 4)
+    assert read_feature_array(tmp_path / "out" / "v0.safetensors").shape == (said.num_segments, 16) == (4, 16)
+    monkeypatch.setattr(ExtractionPlan, "networks", lambda self: pytest.fail("nothing needs reading"))
+    assert [o.status for o in extract_all(videos, plan)] == ["kept"] * 3
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        f"v{i}.{s}" for i in range(3) for s in ("safetensors", "safetensors.json")
+    ]
+
+
+def test_what_changed_is_read_again(tmp_path, home, weights, videos):
+    plan = plan_for(tmp_path, weights)
+    extract_all(videos, plan)
+    write_video(videos["v1"], [100] * 60, fps=30)  # another content
+    (tmp_path / "out" / "v2.safetensors").write_bytes(b"damaged")
+    assert [o.status for o in extract_all(videos, plan)] == ["kept", "done", "done"]
+    assert [o.status for o in extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))] == ["done"] * 3
+    other = egovlp_file(tmp_path / "other.pth", size=8)
+    assert [o.status for o in extract_all(videos, plan_for(tmp_path, other))] == ["done"] * 3
+
+
+def test_one_bad_video_does_not_stop_the_rest(tmp_path, home, weights, videos, capsys):
+    (tmp_path / "bad.mp4").write_bytes(b"not a video")
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    inputs = [tmp_path / "bad.mp4", *videos.values(), tmp_path / "empty.mp4", tmp_path / "gone.mp4"]
+    options = ["--backbone", "egovlp", "--weights", str(weights), "--frames", "4", "--device", "cpu", "-j", "2"]
+    with pytest.raises(SystemExit) as ended:
+        app(["extract", *map(str, inputs), "-o", str(tmp_path / "out"), *options])
+    assert ended.value.code == 1
+    shown = capsys.readouterr()
+    assert "3 done" in shown.out
+    assert "3 failed" in shown.out
+    for name, why in (("bad.mp4", "not a video"), ("empty.mp4", "not a video"), ("gone.mp4", "no such file")):
+        assert any(name in line and why in line for line in shown.err.splitlines() if line.startswith("failed"))
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 3
+
+
+def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
+    """kill -9 in the middle of the second video: the first is kept, the second goes on from what was saved of it."""
+    for i in range(2):
+        write_video(tmp_path / f"v{i}.mp4", np.random.default_rng(i).integers(20, 235, 600).tolist(), fps=30)
+    program = (
+        "import sys, time; from hiero.extraction import extractor; extractor.SAVE_EVERY_S = 0.0\n"
+        "from hiero.extraction.collection import *\n"
+        "plan = ExtractionPlan('egovlp', Path(sys.argv[1]) / 'out', weights=Path(sys.argv[2]), num_frames=4, device='cpu')\n"
+        "videos = find_videos([Path(sys.argv[1]) / 'v0.mp4', Path(sys.argv[1]) / 'v1.mp4'])\n"
+        "def advance(name, done_s):\n"
+        "    if name == 'v1': print('at', done_s, flush=True); time.sleep(0.2)\n"
+        "extract_all(videos, plan, following=ExtractionProgress(advance=advance))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), str(weights)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    while process.stdout.readline() and not list((tmp_path / "out").glob(".v1-*.partial")):
+        pass
+    time.sleep(0.5)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    first = (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns
+    assert not (tmp_path / "out" / "v1.safetensors.json").exists()
+    moments = []
+    plan = plan_for(tmp_path, weights)
+    calls = [0]
+    original = LoadedBackbones.run
+    monkeypatch.setattr(LoadedBackbones, "run", lambda self, batch: (calls.__setitem__(0, calls[0] + 1), original(self, batch))[1])
+    videos = find_videos([tmp_path / "v0.mp4", tmp_path / "v1.mp4"])
+    outcomes = extract_all(videos, plan, following=ExtractionProgress(advance=lambda n, s: moments.append((n, s))))
+    assert [o.status for o in outcomes] == ["kept", "done"]
+    assert (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns == first
+    assert moments[0][0] == "v1"
+    assert calls[0] < len(moments)  # what was saved was not computed again
+    again = ExtractionPlan("egovlp", tmp_path / "fresh", weights=weights, num_frames=4, device="cpu")
+    extract_all({"v1": videos["v1"]}, again)
+    np.testing.assert_array_equal(
+        read_feature_array(tmp_path / "out" / "v1.safetensors"), read_feature_array(tmp_path / "fresh" / "v1.safetensors")
+    )
+    assert not list((tmp_path / "out").glob(".*partial"))
+
+
+def test_an_interruption_ends_all_threads(tmp_path, home, weights, videos):
+    def advance(name, done_s):
+        if name == "v1":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract_all(videos, plan_for(tmp_path, weights), 3, ExtractionProgress(advance=advance))
+    assert not list((tmp_path / "out").glob("*.part"))
+    assert [o.status for o in extract_all(videos, plan_for(tmp_path, weights))][1] == "done"
+
+
+def test_a_full_disk_ends_everything(tmp_path, home, weights, videos, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "v0.safetensors")
+
+    plan = plan_for(tmp_path, weights)
+    extract_all(videos, plan)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space left"):
+            extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before  # all is as it was
+    assert [o.status for o in extract_all(videos, plan)] == ["kept"] * 3
+
+
+def test_stopped_between_the_two_files(tmp_path, home, weights, videos):
+    """A new sidecar beside old rows, which a kill at the worst moment leaves: neither setting takes them for its own."""
+    half, whole = plan_for(tmp_path, weights), plan_for(tmp_path, weights, spacing_s=16 / 30 + 1e-9)
+    file = half.file("v0")
+    extract_all({"v0": videos["v0"]}, whole)
+    rows = file.read_bytes()
+    write_video(videos["v0"], [90] * 64, fps=30)
+    extract_all({"v0": videos["v0"]}, half)
+    file.write_bytes(rows)
+    assert [o.status for o in extract_all({"v0": videos["v0"]}, half)] == ["done"]
+    assert file.read_bytes() != rows
+
+
+class Middle(torch.nn.Module):
+    """Brightness of each frame of a window, as it comes."""
+
+    def __init__(self):
+        super().__init__()
+        self.nothing = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return x.mean((2, 3, 4))
+
+
+@pytest.fixture
+def brightness(monkeypatch):
+    """EgoVLP's reading with a network that says how bright each frame is."""
+    from hiero.video import egovlp
+
+    monkeypatch.setattr(egovlp, "load", lambda *_, **__: Middle())
+    monkeypatch.setattr(egovlp, "prepare", lambda frames: frames.permute(0, 3, 1, 2).float())
+
+
+@pytest.mark.parametrize(
+    ("fps", "clock", "num"), [(30, "seconds", 4), (30, "frames", 4), (60, "frames", 4), (15, "frames", 4), (24, "frames", 4)]
+)
+def test_sixteen_frames_are_sixteen_frames_at_a_constant_rate(tmp_path, home, weights, brightness, fps, clock, num):
+    """Row i holds exactly frames 16 i to 16 i + 15, as published features do: each frame has a grey of its own."""
+    values = [20 + 3 * i for i in range(16 * num)]
+    video = write_video(tmp_path / "v.mp4", values, fps=fps)
+    plan = ExtractionPlan("egovlp", tmp_path / "out", clock, weights=weights, num_frames=16, device="cpu", dtype="float32")
+    extract_all({"v": video}, plan)
+    np.testing.assert_allclose(read_feature_array(tmp_path / "out" / "v.safetensors"), np.reshape(values, (num, 16)), atol=1.6)
+    said = read_sidecar(tmp_path / "out" / "v.safetensors")
+    assert (said.fps, said.stride) == (fps, 16)
+
+
+def test_a_variable_rate_stays_true_in_time(tmp_path, home, weights, brightness):
+    """Frames that stand for 0.3 s, then quick ones: rows follow the clock, by hand-made timestamps."""
+    times = [0.0, 0.3, 0.6, 0.9, *(1.2 + i / 50 for i in range(100))]
+    values = [40, 80, 120, 160, *([200] * 50), *([240] * 50)]
+    video = write_video(tmp_path / "v.mkv", values, times)
+    plan = ExtractionPlan("egovlp", tmp_path / "out", "seconds", 0.5, weights=weights, num_frames=4, device="cpu", dtype="float32")
+    extract_all({"v": video}, plan)
+    rows = read_feature_array(tmp_path / "out" / "v.safetensors")
+    moments = (np.arange(len(rows))[:, None] + (np.arange(4) + 0.5) / 4) * 0.5
+    expected = np.array(values)[np.searchsorted(times, moments, side="right") - 1]
+    assert len(rows) == 7  # the last frame stands for a tenth of a second
+    np.testing.assert_allclose(rows, expected, atol=3)
+    # --clock frames steps by the mean rate, and its sidecar says so: times are true there too
+    plan = ExtractionPlan("egovlp", tmp_path / "frames", "frames", weights=weights, num_frames=4, device="cpu", dtype="float32")
+    extract_all({"v": video}, plan)
+    said, rows = read_sidecar(tmp_path / "frames" / "v.safetensors"), read_feature_array(tmp_path / "frames" / "v.safetensors")
+    moments = (np.arange(len(rows))[:, None] + (np.arange(4) + 0.5) / 4) * said.clock.spacing_s
+    inside = moments < times[-1]
+    expected = np.array(values)[np.searchsorted(times, moments, side="right") - 1]
+    np.testing.assert_allclose(rows[inside], expected[inside], atol=3)
+
+
+def test_windows_that_overlap(tmp_path, home, weights, brightness):
+    """32 frames every 16: row i sees segments i and i + 1; at the end it steps back."""
+    values = [20 + 3 * i for i in range(64)]
+    video = write_video(tmp_path / "v.mp4", values, fps=30)
+    plan = ExtractionPlan("egovlp", tmp_path / "out", window=32, weights=weights, num_frames=16, device="cpu", dtype="float32")
+    extract_all({"v": video}, plan)
+    segments = np.reshape(values, (4, 16))
+    expected = np.stack([np.concatenate([segments[i], segments[i + 1]]) for i in (0, 1, 2, 2)])
+    np.testing.assert_allclose(read_feature_array(tmp_path / "out" / "v.safetensors"), expected, atol=1.6)
+    assert read_sidecar(tmp_path / "out" / "v.safetensors").window == 32
+    short = write_video(tmp_path / "s.mp4", values[:10], fps=30)  # less than a segment
+    extract_all({"s": short}, plan)
+    assert read_feature_array(tmp_path / "out" / "s.safetensors").shape == (1, 16)
+
+
+def test_batches_change_nothing(tmp_path, home, weights, videos):
+    networks = LoadedBackbones.load(["egovlp"], num_frames=4, folder=weights)
+    one = extracting.extract_features(videos["v2"], networks=networks, batch_size=1)
+    many = extracting.extract_features(videos["v2"], networks=networks, batch_size=3)
+    np.testing.assert_allclose(one.features["egovlp"], many.features["egovlp"], rtol=1e-4, atol=1e-4)
+
+
+def test_a_broken_tail_is_said(tmp_path, home, weights):
+    video = write_video(tmp_path / "v.ts", [60] * 150, fps=30, options={"g": "5"})
+    video.write_bytes(video.read_bytes()[: int(0.6 * video.stat().st_size)] + b"\x00" * 5000)
+    lines = []
+    (outcome,) = extract_all({"v": video}, plan_for(tmp_path, weights), following=ExtractionProgress(log=lines.append))
+    assert outcome.status == "done"
+    assert 0 < outcome.duration_s < 5
+
+
+def test_pt_files_for_ego4d_users_and_packing(tmp_path, home, weights, videos):
+    extract_all(videos, plan_for(tmp_path, weights, format="pt", dtype="float32"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = torch.load(tmp_path / "out" / "v0.pt", weights_only=True)
+    assert rows.dtype == torch.float32
+    store, _ = pack(tmp_path / "out", tmp_path / "store")
+    assert (store.backbone, store.window, store.clock.fps, store.clock.stride) == ("egovlp", 16, 30, 16)
+    extract_all({"v0": videos["v0"]}, plan_for(tmp_path, weights, format="pt", dtype="float32", spacing_s=1.0))
+    with pytest.raises(InputError, match="a store has one clock"):
+        pack(tmp_path / "out", tmp_path / "store2")
+
+
+def test_features_bring_their_own_clock(tmp_path, home, weights, videos):
+    extract_all(videos, plan_for(tmp_path, weights))
+    video = load("raw").read(tmp_path / "out" / "v2.safetensors")
+    assert video.clock.spacing_s == pytest.approx(16 / 30)
+    assert video.duration_s == pytest.approx(4.0, abs=0.3)
+    (tmp_path / "out" / "v2.safetensors.json").write_text("{}")  # not ours: passed over
+    assert load("raw").read(tmp_path / "out" / "v2.safetensors").clock.spacing_s == 1.0
+
+
+def test_names_of_videos(tmp_path):
+    for name in ("a/x.mp4", "a/b/y.MKV", "c/x.mp4", "a/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert set(find_videos([tmp_path / "a"])) == {"x", "b/y"}
+    assert set(find_videos([tmp_path])) == {"a/x", "a/b/y", "c/x"}
+    with pytest.raises(InputError, match="would both be named x"):
+        find_videos([tmp_path / "a" / "x.mp4", tmp_path / "c" / "x.mp4"])
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="no videos in this folder"):
+        find_videos([tmp_path / "none"])
+    with pytest.raises(InputError, match="at least one file or folder of videos"):
+        find_videos([])
+    (tmp_path / "a" / "x.avi").write_bytes(b"")
+    with pytest.raises(InputError, match="differ only in their suffix"):
+        find_videos([tmp_path / "a"])
+
+
+def test_other_peoples_files_are_left_alone(tmp_path, home, weights, videos):
+    """The output folder may be the one of the videos, with annotations beside them."""
+    (tmp_path / "v0.json").write_text('{"my": "annotations"}')
+    torch.save(torch.zeros(1), tmp_path / "v1.pt")
+    plan = ExtractionPlan("egovlp", tmp_path, weights=weights, num_frames=4, device="cpu", format="pt", dtype="float32")
+    first, second, _ = extract_all(videos, plan)
+    assert first.status == "done"
+    assert (tmp_path / "v0.json").read_text() == '{"my": "annotations"}'
+    assert second.status == "failed"
+    assert "hiero extract did not write it" in second.message
+    (tmp_path / "._v0.mp4").write_bytes(b"a shadow that some systems leave")
+    assert not any("._" in name for name in find_videos([tmp_path]))
+
+
+def test_what_a_network_does_to_one_video_is_its_own(tmp_path, home, weights, videos, monkeypatch):
+    original = LoadedBackbones.run
+    num = [0]
+
+    def run(self, batch):
+        num[0] += 1
+        if num[0] == 1:
+            raise RuntimeError("out of memory")
+        return original(self, batch)
+
+    monkeypatch.setattr(LoadedBackbones, "run", run)
+    outcomes = extract_all(videos, plan_for(tmp_path, weights))
+    assert [o.status for o in outcomes] == ["failed", "done", "done"]
+    assert "RuntimeError: out of memory" in outcomes[0].message
+
+
+def test_mistakes_of_the_command_are_said_once(tmp_path, home, weights, videos):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "no.pth")
+    with pytest.raises(InputError, match="not EgoVLP's visual tower"):
+        extract_all(videos, plan_for(tmp_path, tmp_path / "no.pth"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be made a folder"):
+        extract_all(videos, ExtractionPlan("egovlp", tmp_path / "file", weights=weights))
+    with pytest.raises(InputError, match="batch-size is at least 1"):
+        plan_for(tmp_path, weights, batch_size=0)
+    with pytest.raises(InputError, match="--weights is for towers"):
+        ExtractionPlan("i3d-k400", tmp_path, weights=weights)
+    with pytest.raises(InputError, match="towers run in float32 on cpu"):
+        extract_all(videos, plan_for(tmp_path, weights, precision="bfloat16"))
+
+
+def test_windows_that_overlap_in_the_real_tower(tmp_path, home, weights, videos):
+    (outcome, *_) = extract_all(videos, plan_for(tmp_path, weights, window=32))
+    assert (outcome.status, outcome.num_segments) == ("done", 4)
+
+
+def test_values_that_are_not_finite_are_not_kept(tmp_path, home, weights, videos, monkeypatch):
+    monkeypatch.setattr(extracting, "SAVE_EVERY_S", -1.0)
+    original = LoadedBackbones.run
+    monkeypatch.setattr(LoadedBackbones, "run", lambda self, batch: [rows * float("nan") for rows in original(self, batch)])
+    (outcome, *_) = extract_all(videos, plan_for(tmp_path, weights))
+    assert "not finite" in outcome.message
+    assert not list((tmp_path / "out").glob(".*"))
+    monkeypatch.setattr(LoadedBackbones, "run", original)
+    assert extract_all(videos, plan_for(tmp_path, weights))[0].status == "done"
+
+
+def test_features_of_another_backbone_are_refused(tmp_path, home, weights, videos):
+    extract_all(videos, plan_for(tmp_path, weights))
+    file = tmp_path / "out" / "v0.safetensors"
+    side = tmp_path / "out" / "v0.safetensors.json"
+    side.write_text(side.read_text().replace('"egovlp"', '"lavila-l"'))
+    with pytest.raises(InputError, match="its features are of lavila-l, raw takes those of egovlp"):
+        load(backbone="egovlp").read(file)
+    assert load("raw").read(file).nodes.shape == (4, 16)
+
+
+def test_an_address_after_ray():
+    from hiero.cli.extraction import with_address
+
+    assert with_address(["extract", "v.mp4", "--ray", "10.0.0.1:6379"]) == [
+        "extract",
+        "v.mp4",
+        "--ray",
+        "--address",
+        "10.0.0.1:6379",
+    ]
+    assert with_address(["extract", "--ray", "auto", "v.mp4"]) == ["extract", "--ray", "--address", "auto", "v.mp4"]
+    assert with_address(["extract", "--ray", "v.mp4"]) == ["extract", "--ray", "v.mp4"]
+    assert with_address(["extract", "v.mp4", "--ray"]) == ["extract", "v.mp4", "--ray"]
+
+
+def test_settings_that_make_no_sense(tmp_path):
+    for options, why in (
+        ({"spacing_s": 0}, "positive number of seconds"),
+        ({"clock": "frames", "spacing_s": 1.0}, "goes with --clock seconds"),
+        ({"window": 20}, "multiple of 16"),
+    ):
+        with pytest.raises(InputError, match=why):
+            ExtractionPlan("egovlp", tmp_path, **options)
+    with pytest.raises(InputError, match="clock frames is for towers"):
+        ExtractionPlan("i3d-k400", tmp_path, "frames")
+    with pytest.raises(InputError, match="no backbone resnet"):
+        ExtractionPlan("resnet", tmp_path)
+    with pytest.raises(InputError, match="a tower for video reads alone"):
+        LoadedBackbones.load(["egovlp", "i3d-k400"])
+
+
+def test_missing_weights_are_said_first(tmp_path, home, videos):
+    with pytest.raises(InputError, match="egovlp is not here; run: hiero weights get egovlp"):
+        extract_all(videos, ExtractionPlan("egovlp", tmp_path / "out"))
+    with pytest.raises(InputError, match=r"download egovlp\.pth from github\.com/showlab/EgoVLP"):
+        registry.get("egovlp")
+
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'hiero-video[ray]'")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, monkeypatch):
+    """Nothing is lost, nothing is made twice: the victim's video goes to another worker, the others' files stay as they are."""
+    for i in range(5):
+        write_video(tmp_path / f"v{i}.mp4", np.random.default_rng(i).integers(20, 235, 240).tolist(), fps=30)
+    (tmp_path / "bad.mp4").write_bytes(b"not a video")
+    videos = find_videos([*(tmp_path / f"v{i}.mp4" for i in range(5)), tmp_path / "bad.mp4"])
+    killed, lines, ended = [], [], []
+    plan = plan_for(tmp_path, weights, threads=1)
+    original = cluster._follow
+
+    def follow(ray, crew, following):
+        original(ray, crew, following)
+        busy = [actor for name, actor in crew.hands.values() if name == "v1"]
+        if busy and not killed:
+            victim = ray.get(busy[0].process.remote())
+            killed.append(victim)
+            os.kill(victim, signal.SIGKILL)
+
+    monkeypatch.setattr(cluster, "_follow", follow)
+    following = ExtractionProgress(log=lines.append, end=lambda outcome: ended.append(outcome.name))
+    outcomes = cluster.extract_on_cluster(videos, plan, workers=2, following=following)
+    assert killed
+    assert [(o.name, o.status) for o in outcomes] == [*((f"v{i}", "done") for i in range(5)), ("bad", "failed")] or any(
+        o.status == "kept" for o in outcomes
+    )  # a file that the victim had finished is found, not made again
+    assert all(o.status in ("done", "kept") for o in outcomes[:5])
+    assert sorted(ended) == sorted(videos)  # each ended once
+    assert any("a worker was lost" in line for line in lines)
+    assert not list((tmp_path / "out").glob(".*"))
+    local = ExtractionPlan("egovlp", tmp_path / "local", weights=weights, num_frames=4, device="cpu")
+    extract_all({name: path for name, path in videos.items() if name != "bad"}, local)
+    for i in range(5):
+        np.testing.assert_allclose(
+            read_feature_array(tmp_path / "out" / f"v{i}.safetensors"),
+            read_feature_array(tmp_path / "local" / f"v{i}.safetensors"),
+            rtol=2e-2,
+            atol=2e-2,
+        )
+    stamps = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
+    again = cluster.extract_on_cluster(videos, plan, workers=1)
+    assert [o.status for o in again[:5]] == ["kept"] * 5
+    assert stamps == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_video_that_kills_its_workers_does_not_take_others_along(tmp_path, home, weights, videos, monkeypatch):
+    """Three in one worker's hands, one of which ends its process: the others are done, it fails after three attempts."""
+    original = cluster.Worker.extract
+
+    class Fragile(cluster.Worker):
+        def extract(self, name, path):
+            if name == "v1":
+                os._exit(1)
+            return original(self, name, path)
+
+    monkeypatch.setattr(cluster, "Worker", Fragile)
+    outcomes = cluster.extract_on_cluster(videos, plan_for(tmp_path, weights, threads=1), workers=1, jobs=3)
+    assert [o.status in ("done", "kept") for o in outcomes] == [True, False, True]
+    assert "3 workers were lost over it" in outcomes[1].message
+
+
+def test_no_cluster_there(tmp_path, weights, videos, home):
+    with pytest.raises(InputError, match="no Ray cluster at 127"):
+        cluster.extract_on_cluster(videos, plan_for(tmp_path, weights), address="127.0.0.1:1")
+
+
+def test_the_report_as_json(tmp_path, home, weights, videos, capsys):
+    with pytest.raises(SystemExit) as ended:
+        app(
+            ["extract", str(videos["v0"]), "-o", str(tmp_path / "out"), "--backbone", "egovlp", "--weights", str(weights), "--json"]
+        )
+    assert ended.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["videos"][0]["name"] == "v0"
+    assert found["videos"][0]["status"] == "done"
+    assert Path(found["out"]) == tmp_path / "out"

@@ -1,0 +1,36 @@
+"""Videos made here, frame by frame, so that what each moment shows is known."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+
+def grey(value: int, width: int = 64, height: int = 48) -> np.ndarray:
+    return np.full((height, width, 3), value, dtype=np.uint8)
+
+
+def write_video(path, values, times_s=None, fps=10, codec="libx264", container=None, pictures=None, start_s=0.0, options=None):
+    """A video whose frame i is plain grey of values[i], shown at times_s[i] (or at i / fps)."""
+    av = pytest.importorskip("av", reason="needs PyAV: pip install 'hiero-video[video]'")
+    times_s = [start_s + i / fps for i in range(len(values))] if times_s is None else times_s
+    with av.open(str(path), "w", format=container) as out:
+        stream = out.add_stream(codec, rate=fps)
+        first = grey(0) if pictures is None else pictures[0]
+        stream.width, stream.height = first.shape[1], first.shape[0]
+        stream.pix_fmt = {"gif": "rgb8", "ffv1": "yuv420p"}.get(codec, "yuv420p")
+        base = {".gif": 100, ".avi": fps}.get(path.suffix, 1000)  # ticks a second
+        stream.time_base = stream.codec_context.time_base = Fraction(1, base)
+        if codec == "libx264":
+            stream.options = {"crf": "1", "preset": "ultrafast", **(options or {})}
+        for i, (value, time_s) in enumerate(zip(values, times_s, strict=True)):
+            frame = av.VideoFrame.from_ndarray(grey(value) if pictures is None else pictures[i], format="rgb24")
+            frame.time_base = stream.time_base
+            frame.pts = round(time_s / stream.time_base)
+            for packet in stream.encode(frame):
+                out.mux(packet)
+        for packet in stream.encode(None):
+            out.mux(packet)
+    return path

@@ -1,0 +1,140 @@
+"""Model folders, the hub mixin without a network, and what damaged folders say."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import huggingface_hub
+import pytest
+import torch
+
+from hiero.config import Behaviour, ModelConfig
+from hiero.errors import InputError
+from hiero.model.hiero import HiERO
+from hiero.types import Clock
+from tests.conftest import FIXTURES
+
+CONFIG_FILE = ModelConfig(
+    input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=None, backbone="omnivore",
+    clock=Clock(fps=24.0, stride=8.0), behaviour=Behaviour(truncated_labels=True),
+)  # fmt: skip
+
+
+@pytest.fixture
+def model():
+    return HiERO(CONFIG_FILE).eval()
+
+
+def test_round_trip(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    assert {"config.json", "model.safetensors"} <= {p.name for p in tmp_path.iterdir()}
+    other = HiERO.from_pretrained(tmp_path)
+    assert other.config == CONFIG_FILE
+    assert not other.training
+    for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        assert a.equal(b)
+    x = torch.randn(1, 9, 6)
+    assert model(x)[0].features.equal(other(x)[0].features)
+
+
+def test_what_came_with_a_model_is_saved_with_it(tmp_path):
+    from hiero.model.released import read_released
+
+    read_released(FIXTURES / "official_small.pth").save(tmp_path / "first")
+    HiERO.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
+    first, second = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("first", "second"))
+    assert first == second
+    assert (tmp_path / "first/text_encoder.safetensors").read_bytes() == (tmp_path / "second/text_encoder.safetensors").read_bytes()
+    HiERO.from_pretrained(tmp_path / "second").save_pretrained(tmp_path / "second")
+    assert (tmp_path / "second/text_encoder.safetensors").stat().st_size > 0
+
+
+def test_a_typo_is_not_looked_for_on_a_hub(tmp_path):
+    for name in ("typo", str(tmp_path / "typo"), "tests/typo"):
+        with pytest.raises(InputError, match="no such model folder"):
+            HiERO.from_pretrained(name)
+
+
+def test_push_to_hub_uploads_a_loadable_folder(model, tmp_path, monkeypatch):
+    """No network: the hub's client is replaced, the mixin's own code runs."""
+    uploaded = tmp_path / "uploaded"
+
+    class Api:
+        def __init__(self, **_):
+            pass
+
+        def create_repo(self, repo_id, **_):
+            return huggingface_hub.RepoUrl(f"https://huggingface.co/{repo_id}")
+
+        def upload_folder(self, repo_id, folder_path, **_):
+            folder_path.rename(uploaded)
+            return repo_id
+
+    monkeypatch.setattr(huggingface_hub.hub_mixin, "HfApi", Api)
+    model.push_to_hub("someone/hiero-small")
+    assert HiERO.from_pretrained(uploaded).config == CONFIG_FILE
+
+
+def test_a_hub_id_is_fetched_by_the_hub_client(model, tmp_path, monkeypatch):
+    model.save_pretrained(tmp_path / "snapshot")
+    asked = []
+
+    def snapshot_download(model_id, **options):
+        asked.append((model_id, options["revision"]))
+        return str(tmp_path / "snapshot")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.setattr(huggingface_hub.hub_mixin, "hf_hub_download", lambda **_: str(tmp_path / "snapshot" / "config.json"))
+    assert HiERO.from_pretrained("someone/hiero-small", revision="v1").config == CONFIG_FILE
+    assert asked == [("someone/hiero-small", "v1")]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (lambda f: (f / "config.json").unlink(), "config.json is missing"),
+        (lambda f: (f / "config.json").write_text("{"), "not a hiero configuration"),
+        (lambda f: (f / "config.json").write_text('{"model": {"input_size": 6, "wings": 2}}'), "no setting wings"),
+        (
+            lambda f: (f / "config.json").write_text(json.dumps({"model": {**CONFIG_FILE.to_dict(), "depth": 2}})),
+            "does not fit its config.json",
+        ),
+        (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]), "damaged or cut short"),
+    ],
+)
+def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, break_it, message):
+    model.save_pretrained(tmp_path)
+    break_it(tmp_path)
+    with pytest.raises(InputError, match=message):
+        HiERO.from_pretrained(tmp_path)
+
+
+def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
+    """`hiero.model` must run where only torch, numpy, scipy and safetensors are."""
+    model.save_pretrained(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    for name in [name for name in sys.modules if name.startswith("hiero.model")]:
+        monkeypatch.delitem(sys.modules, name)
+    from hiero.model.hiero import HiERO as Bare
+
+    bare = Bare.from_pretrained(tmp_path)
+    assert bare.config == CONFIG_FILE
+    bare.save_pretrained(tmp_path / "again")
+    assert Bare.from_pretrained(tmp_path / "again").config == CONFIG_FILE
+    with pytest.raises(InputError, match="pip install huggingface_hub"):
+        bare.push_to_hub("someone/x")
+    with pytest.raises(InputError, match="no such model folder"):
+        Bare.from_pretrained("someone/x")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"depth": -1}, "depth must not be negative"),
+         ({"kappa": 0.0}, "kappa must be positive"), ({"dropout": 1.0}, "dropout must be"),
+     ({"sample_points": 2}, "must not be fewer than num_threads")],
+)  # fmt: skip
+def test_impossible_settings(change, message):
+    with pytest.raises(InputError, match=message):
+        CONFIG_FILE.replace(**change)

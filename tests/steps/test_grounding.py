@@ -1,0 +1,74 @@
+"""Spans and their ranking, against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.steps.grounding import MAX_IOU, candidate_spans, rank_spans
+
+
+def slow_rank(similarity, spans, spacing_s, num, temperature):
+    """One text, one span, one node at a time."""
+    length = similarity.shape[1]
+    small = min(30 / spacing_s, 0.04 * length)
+    out = []
+    for row in similarity:
+        belief = [float(np.exp((s - max(row)) / temperature)) for s in row]
+        scores = [sum(belief[a:b]) / sum(belief) / (b - a + small) for a, b in spans]
+        kept = []
+        for i in sorted(range(len(spans)), key=lambda i: (-scores[i], i)):
+            (a, b) = spans[i]
+            if len(kept) == num:
+                break
+            shares = []
+            for j in kept:
+                c, d = spans[j]
+                both = len(set(range(a, b)) & set(range(c, d)))
+                shares.append(both / len(set(range(a, b)) | set(range(c, d))))
+            if all(share <= MAX_IOU for share in shares):
+                kept.append(i)
+        out.append((kept, [scores[i] for i in kept]))
+    return out
+
+
+@given(st.integers(1, 30), st.integers(1, 3), st.integers(1, 5), st.integers(0, 10_000))
+def test_ranking(length, num_texts, num, seed):
+    rng = np.random.default_rng(seed)
+    similarity = rng.normal(0, 0.2, (num_texts, length))
+    bounds = rng.integers(0, length + 1, (12, 2))
+    spans = np.unique(np.sort(bounds, axis=1)[np.ptp(bounds, axis=1) > 0], axis=0)
+    if not len(spans):
+        spans = np.array([[0, length]])
+    expected = slow_rank(similarity, spans.tolist(), 1.0, num, 0.1)
+    found = rank_spans(similarity, spans, 1.0, num=num, temperature=0.1)
+    for (places, scores), (slow_places, slow_scores) in zip(found, expected, strict=True):
+        np.testing.assert_allclose(scores, slow_scores, rtol=1e-9)
+        assert places.tolist() == slow_places
+
+
+@given(st.integers(1, 200), st.sampled_from([0.5, 1.0, 16 / 30]), st.integers(0, 100))
+def test_candidates_lie_in_the_video_and_come_in_all_sizes(length, spacing_s, seed):
+    nodes = np.random.default_rng(seed).standard_normal((length, 4))
+    spans = candidate_spans(nodes, spacing_s)
+    assert (spans[:, 0] < spans[:, 1]).all()
+    assert spans.min() == 0
+    assert spans.max() == length
+    assert [0, length] in spans.tolist()
+    assert len(np.unique(spans, axis=0)) == len(spans)
+
+
+def test_the_right_stretch_comes_first():
+    rng = np.random.default_rng(0)
+    steps = rng.standard_normal((5, 32))
+    truth = np.repeat(np.arange(5), [80, 40, 120, 60, 100])
+    nodes = steps[truth] + 0.5 * rng.standard_normal((400, 32))
+    nodes /= np.linalg.norm(nodes, axis=1, keepdims=True)
+    queries = steps / np.linalg.norm(steps, axis=1, keepdims=True)
+    spans = candidate_spans(nodes, 1.0)
+    edges = [0, 80, 120, 240, 300, 400]
+    for i, (places, _) in enumerate(rank_spans(queries @ nodes.T, spans, 1.0)):
+        start, end = spans[places[0]]
+        both = min(end, edges[i + 1]) - max(start, edges[i])
+        assert both / (max(end, edges[i + 1]) - min(start, edges[i])) > 0.5

@@ -1,0 +1,58 @@
+"""Steps in order: the best assignment there is, against all of them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.steps.ordering import align_in_order, best_ordered_spans, log_lift
+
+
+def every_assignment(num, length):
+    """All ways to lay `num` stretches in order, each at least one node: 2·num bounds, ends may touch the next start."""
+    for starts in combinations(range(length), num):
+        ends = [[]]
+        for i, start in enumerate(starts):
+            last = starts[i + 1] if i + 1 < num else length
+            ends = [[*done, end] for done in ends for end in range(start + 1, last + 1)]
+        for chosen in ends:
+            yield list(zip(starts, chosen, strict=True))
+
+
+@given(st.integers(1, 3), st.integers(1, 7), st.integers(0, 10_000))
+def test_no_assignment_is_better(num, length, seed):
+    if num > length:
+        return
+    gain = np.random.default_rng(seed).normal(0, 1, (num, length))
+
+    def value(stretches):
+        return sum(gain[q, a:b].sum() for q, (a, b) in enumerate(stretches))
+
+    found = best_ordered_spans(gain)
+    assert all(a < b for a, b in found)
+    assert all(found[i][1] <= found[i + 1][0] for i in range(num - 1))
+    assert value(found) == pytest.approx(max(value(s) for s in every_assignment(num, length)))
+
+
+def test_order_settles_what_looks_alone_cannot():
+    """The same action twice: the first mention gets the first, the second the second."""
+    similarity = np.zeros((3, 90))
+    similarity[0, :20] = similarity[0, 60:80] = 0.5
+    similarity[1, 25:50] = 0.5
+    similarity[2] = similarity[0]
+    assert align_in_order(similarity) == [(0, 20), (25, 50), (60, 80)]
+
+
+def test_lift_is_chance_at_zero():
+    np.testing.assert_allclose(log_lift(np.full((2, 9), 0.3), 0.1), 0, atol=1e-12)
+    lift = log_lift(np.random.default_rng(0).normal(0, 0.2, (2, 50)), 0.1)
+    np.testing.assert_allclose(np.exp(lift).mean(1), 1)
+
+
+def test_too_many_steps():
+    with pytest.raises(ValueError, match="do not fit"):
+        best_ordered_spans(np.zeros((3, 2)))

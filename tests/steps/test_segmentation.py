@@ -1,0 +1,147 @@
+"""Contiguous pieces: the best there are, nested, and bounded in time and memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiero.errors import InputError
+from hiero.steps.segmentation import cut_steps, merge_steps, segmentation_cost, step_labels
+
+
+def stretches(seed=0, lengths=(30, 12, 25, 8, 40), noise=0.4, width=16):
+    rng = np.random.default_rng(seed)
+    means = rng.standard_normal((len(lengths), width))
+    x = np.repeat(means, lengths, axis=0)
+    return x + noise * rng.standard_normal(x.shape), [0, *np.cumsum(lengths).tolist()]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 1.0]), st.integers(1, 3))
+def test_no_cut_is_better(num_nodes, num, seed, prior, shortest):
+    """Against every way to cut a short video."""
+    x = np.random.default_rng(seed).standard_normal((num_nodes, 3))
+    found = cut_steps(x, num, length_prior=prior, min_nodes=shortest)
+    assert found[0] == 0
+    assert found[-1] == num_nodes
+    num = min(num, max(1, num_nodes // shortest))
+    assert len(found) - 1 == num
+    every = [[0, *inner, num_nodes] for inner in combinations(range(1, num_nodes), num - 1)]
+    every = [bounds for bounds in every if num == 1 or min(np.diff(bounds)) >= shortest]
+    best = min(segmentation_cost(x, bounds, prior) for bounds in every)
+    assert segmentation_cost(x, found, prior) == pytest.approx(best, abs=1e-6)
+
+
+def test_true_steps_are_found():
+    for seed in range(5):
+        x, bounds = stretches(seed)
+        assert np.abs(np.array(cut_steps(x, 5)) - bounds).max() <= 1
+
+
+def test_coarser_levels_nest():
+    x, _ = stretches(3, lengths=(20,) * 16)
+    finest = cut_steps(x, 16)
+    levels = merge_steps(x, finest, [16, 8, 4, 1])
+    assert levels[0] == finest
+    assert [len(level) - 1 for level in levels] == [16, 8, 4, 1]
+    for fine, coarse in pairwise(levels):
+        assert set(coarse) <= set(fine)
+    assert levels[-1] == [0, len(x)]
+
+
+def test_joins_the_most_alike_first():
+    x, bounds = stretches(0, lengths=(20, 20, 20), noise=0.05)
+    x[20:40] = x[:20] + 0.3  # the second is like the first
+    assert merge_steps(x, bounds, [2]) == [[0, 40, 60]]
+
+
+def test_labels():
+    assert step_labels([0, 2, 3, 6]).tolist() == [0, 0, 1, 2, 2, 2]
+
+
+def test_one_node_and_constant_videos():
+    assert cut_steps(np.ones((1, 4)), 5) == [0, 1]
+    bounds = cut_steps(np.ones((12, 4)), 3)
+    assert bounds == [0, 4, 8, 12]  # nothing to tell apart: equal parts
+
+
+def test_long_videos_are_thinned():
+    x, bounds = stretches(1, lengths=(3000, 1200, 2500, 3300))
+    found = cut_steps(x, 4)
+    assert np.abs(np.array(found) - bounds).max() <= 10
+
+
+def test_memory_is_bounded():
+    """Ten hours at 1 Hz, in a process of its own."""
+    program = (
+        "import numpy, resource; from hiero.steps.segmentation import cut_steps\n"
+        "x = numpy.random.default_rng(0).standard_normal((36000, 256), dtype=numpy.float32)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "cut_steps(x, 40)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    grown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert int(grown) < 600_000  # KiB
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="at least one node"):
+        cut_steps(np.zeros((0, 3)), 2)
+    with pytest.raises(InputError, match="at least 1"):
+        cut_steps(np.zeros((3, 3)), 0)
+    with pytest.raises(InputError, match="finite"):
+        cut_steps(np.full((3, 3), np.nan), 2)
+
+
+def slow_joins(x, bounds, nums):
+    """Every join priced anew each time."""
+    x = x - x.mean(0)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    bounds, out = list(bounds), []
+    for num in nums:
+        while len(bounds) - 1 > max(1, num):
+            prices = []
+            for a, b, c in zip(bounds, bounds[1:], bounds[2:], strict=False):
+                prices.append((b - a) * (c - b) / (c - a) * ((x[a:b].mean(0) - x[b:c].mean(0)) ** 2).sum())
+            bounds.pop(int(np.argmin(prices)) + 1)
+        out.append(list(bounds))
+    return out
+
+
+@given(st.integers(2, 30), st.integers(0, 1000))
+def test_joins_one_by_one(num_nodes, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((num_nodes, 4))
+    inner = np.unique(rng.integers(1, num_nodes, 10)).tolist()
+    nums = sorted({len(inner) + 1, max(1, len(inner) // 2), 1}, reverse=True)
+    assert merge_steps(x, [0, *inner, num_nodes], nums) == slow_joins(x, [0, *inner, num_nodes], nums)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 400), st.integers(1, 200), st.integers(0, 100), st.integers(1, 3))
+def test_parts_of_a_long_video_add_up(num_nodes, num, seed, shortest):
+    x = np.random.default_rng(seed).standard_normal((num_nodes, 3))
+    bounds = cut_steps(x, num, max_nodes=50, min_nodes=shortest)
+    if shortest > 1:
+        assert len(bounds) == 2 or min(np.diff(bounds)) >= shortest
+        assert len(bounds) - 1 <= num
+        return
+    assert bounds[0] == 0
+    assert bounds[-1] == num_nodes
+    assert all(a < b for a, b in pairwise(bounds))
+    assert len(bounds) - 1 == min(num, num_nodes)
+
+
+def test_steps_of_a_long_video_are_found():
+    lengths = tuple(np.random.default_rng(1).integers(20, 90, 80).tolist())
+    x, bounds = stretches(2, lengths=lengths, noise=0.3)
+    found = cut_steps(x, 80)
+    assert len(x) > 3 * 1024
+    near = [min(abs(b - f) for f in found) <= 2 for b in bounds]
+    assert np.mean(near) > 0.9

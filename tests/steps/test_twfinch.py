@@ -1,0 +1,44 @@
+"""TW-FINCH against its authors' partitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.steps.twfinch import natural_partitions, tw_finch
+from tests.conftest import load_json
+
+CASES = load_json("twfinch")
+
+
+def same(a, b):
+    """Equal up to the names of clusters."""
+    pairs = set(zip(np.asarray(a).tolist(), np.asarray(b).tolist(), strict=True))
+    return len(pairs) == len({x for x, _ in pairs}) == len({y for _, y in pairs})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_partitions_are_the_authors(case):
+    x = np.array(case["features"], dtype=np.float32)
+    found = natural_partitions(x)
+    assert [labels.max() + 1 for labels in found] == case["partition_sizes"]
+    for labels, expected in zip(found, case["partitions"], strict=True):
+        assert same(labels, expected)
+
+
+@pytest.mark.parametrize(("case", "wanted"), [(case, wanted) for case in CASES for wanted in case["by_k"]])
+def test_any_number_of_clusters(case, wanted):
+    assert same(tw_finch(np.array(case["features"], dtype=np.float32), wanted["K"]), wanted["labels"])
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 100))
+def test_as_many_as_asked_for(length, num, seed):
+    labels = tw_finch(np.random.default_rng(seed).normal(size=(length, 4)).astype(np.float32), num)
+    assert len(labels) == length
+    assert set(labels.tolist()) == set(range(min(num, length)))
+
+
+def test_a_black_video_is_cut_into_equal_parts():
+    assert tw_finch(np.zeros((3000, 4), dtype=np.float32), 3).tolist() == [0] * 1000 + [1] * 1000 + [2] * 1000
