@@ -26,9 +26,11 @@ from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import read_narrations
 from hiero.data.simulation import Session, World, WorldConfig, bag_of_words, write_sessions
 from hiero.data.stores import pack
-from hiero.training.loop import make_fabric
+from hiero.training.fabric import make_fabric
 from hiero.training.training import Training
 
+FIRST_TEST_SESSION = 1000  # far from those that are trained on
+NUM_TEST_SESSIONS = 8
 VARIANTS: dict[str, tuple[dict, dict] | None] = {
     "raw features": None,
     "per-second MLP": ({"depth": 0}, {"thread_weight": 0.0}),
@@ -47,11 +49,14 @@ WORLDS = {
 
 
 class Scores(NamedTuple):
+    """Shares of seconds, as in the docstring of this module."""
+
     label: float
     threads: float
 
 
 def train(world: World, variant: str, seed: int, num_sessions: int = 24, epochs: int = 24) -> HiERO:
+    """Train a variant of HiERO on narrated sessions of a world."""
     model, losses = VARIANTS[variant] or ({}, {})
     with tempfile.TemporaryDirectory() as folder:
         features, narrations = write_sessions([world.session(i) for i in range(num_sessions)], Path(folder))
@@ -65,46 +70,48 @@ def train(world: World, variant: str, seed: int, num_sessions: int = 24, epochs:
             LossConfig(alpha=0.5, **losses),
             epochs=epochs, lr=2e-3, warmup_epochs=2, weight_decay=1e-4, seed=seed,
         )  # fmt: skip
-        training = Training(config, windows, Path(folder) / "run", make_fabric("cpu"), vectors=bag_of_words(windows.texts))
+        training = Training(config, windows, Path(folder) / "run", make_fabric("cpu"), text_vectors=bag_of_words(windows.texts))
         training.prepare()
         training.run()
         return training.model.eval()
 
 
-def match(labels: Tensor, truth: Tensor) -> float:
-    """The share of seconds that agree when labels are renamed, one to one, to the steps that they overlap most."""
+def matched_accuracy(labels: Tensor, truth: Tensor) -> float:
+    """Accuracy over seconds after Hungarian matching of labels to steps, one to one, by overlap."""
     from scipy.optimize import linear_sum_assignment
 
     size = max(int(labels.max()), int(truth.max())) + 1
     overlap = torch.zeros(size, size)
     overlap.index_put_((labels, truth), torch.ones(len(labels)), accumulate=True)
-    names = torch.as_tensor(linear_sum_assignment(-overlap.numpy())[1])
-    return float((names[labels] == truth).float().mean())
+    step_of_label = torch.as_tensor(linear_sum_assignment(-overlap.numpy())[1])
+    return float((step_of_label[labels] == truth).float().mean())
 
 
 def score(model: HiERO | None, sessions: list[Session]) -> Scores:
-    found = []
+    """Mean scores over sessions; without a model those of raw features."""
+    scores = []
     for session in sessions:
         busy = session.steps >= 0
         steps = sorted(session.step_texts)
-        label = float("nan")  # raw features have nothing to do with words
+        label = float("nan")  # raw features are not comparable with texts
         nodes = session.features
         if model is not None:
             nodes = embed_features(model, session.features, session.clock, [0])["projected0"]
             with torch.no_grad():
                 texts = model.embed_text(bag_of_words([session.step_texts[step] for step in steps]))
-            said = torch.tensor(steps)[(F.normalize(nodes, dim=1) @ texts.mT).argmax(1)]
-            label = float((said == session.steps)[busy].float().mean())
+            predicted = torch.tensor(steps)[(F.normalize(nodes, dim=1) @ texts.mT).argmax(1)]
+            label = float((predicted == session.steps)[busy].float().mean())
         truth = torch.tensor([steps.index(step) for step in session.steps[busy].tolist()])
         labels = spectral_cut(nodes[busy], len(steps), kappa=0.5)
-        found.append(Scores(label, match(labels, truth)))
-    return Scores(*np.mean(found, axis=0).tolist())
+        scores.append(Scores(label, matched_accuracy(labels, truth)))
+    return Scores(*np.mean(scores, axis=0).tolist())
 
 
 def run(world_config: WorldConfig, variant: str, seed: int, **options: int) -> Scores:
+    """Train and score one variant in one world."""
     world = World(world_config, seed)
     model = train(world, variant, seed, **options) if VARIANTS[variant] is not None else None
-    return score(model, [world.session(1000 + i) for i in range(8)])
+    return score(model, [world.session(FIRST_TEST_SESSION + i) for i in range(NUM_TEST_SESSIONS)])
 
 
 def main() -> None:

@@ -25,111 +25,117 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.video import make_video
 from hiero.extraction.extractor import LoadedBackbones, extract_features
 from hiero.video.decode import probe, read_segments
-from hiero.video.registry import STRIDE, backbones, find_backbone
+from hiero.video.registry import FPS, STRIDE, backbones, find_backbone
 
 TOWERS = [name for name, backbone in backbones().items() if backbone.num_frames and name != "egovlp-768"]
+SIZE = 224  # pixels of a frame, in all towers
 
 
-def _seconds(run, device: str, least_s: float = 1.0) -> float:
-    """Mean time of a call, after a warm-up."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+def mean_time_s(run: Callable[[], object], device: str, min_s: float = 1.0) -> float:
+    """Mean time of a call, after a warm-up, over calls that together take `min_s`."""
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     run()
-    wait()
-    num, begin = 0, time.perf_counter()
-    while (spent := time.perf_counter() - begin) < least_s or num < 2:
+    synchronize()
+    num_calls, start = 0, time.perf_counter()
+    while time.perf_counter() - start < min_s or num_calls < 2:
         run()
-        num += 1
-        if device == "cuda" and num % 4 == 0:
-            wait()
-    wait()
-    spent = time.perf_counter() - begin
-    return spent / num
+        num_calls += 1
+        if device == "cuda" and num_calls % 4 == 0:  # calls return before they are done: wait now and then
+            synchronize()
+    synchronize()
+    return (time.perf_counter() - start) / num_calls
 
 
-def limit(device: str, kind: torch.dtype) -> float:
+def measure_peak_flops(device: str, dtype: torch.dtype) -> float:
     """FLOP/s of a large matrix product."""
     size = 8192 if device == "cuda" else 2048
-    a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
-    return 2 * size**3 / _seconds(lambda: a @ b, device)
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return 2 * size**3 / mean_time_s(lambda: a @ b, device)
 
 
 @torch.inference_mode()
 def measure(
-    name: str, device: str, kind: torch.dtype, sizes: list[int], peak: float, num_frames: int | None, compiled: bool
+    name: str, device: str, dtype: torch.dtype, batch_sizes: list[int], peak_flops: float, num_frames: int | None, compiled: bool
 ) -> None:
+    """Print a row of the table for each batch size."""
     backbone = find_backbone(name)
-    frames = num_frames or backbone.num_frames
-    network = backbone.untrained(frames).to(device, kind)
+    num_frames = num_frames or backbone.num_frames
+    network = backbone.untrained(num_frames).to(device, dtype)
     run = torch.compile(network) if compiled else network
-    for size in sizes:
-        x = torch.randn(size, frames, 3, 224, 224, device=device, dtype=kind)
+    for batch_size in batch_sizes:
+        x = torch.randn(batch_size, num_frames, 3, SIZE, SIZE, device=device, dtype=dtype)
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
         with torch.enable_grad(), FlopCounterMode(display=False) as counter:  # gradients: torch's own kernels, which it can count
             network(x[:1])
-        flops = size * counter.get_total_flops()
-        spent = _seconds(lambda: run(x), device)  # noqa: B023
-        rate = flops / spent
-        video = size * STRIDE / 30 / spent
+        window_flop = counter.get_total_flops()
+        call_s = mean_time_s(lambda: run(x), device)  # noqa: B023
+        flops = batch_size * window_flop / call_s
+        video_s = batch_size * STRIDE / FPS / call_s
         memory = f"{torch.cuda.max_memory_allocated() / 2**30:.1f}" if device == "cuda" else ""
         cells = [
-            f"{name}, compiled" if compiled else name, frames, size, f"{flops / size / 1e9:.0f}",
-            f"{size / spent:.2f}", f"{size * frames / spent:.1f}", f"{video:.2f}", f"{rate / 1e12:.2f}",
-            f"{100 * rate / peak:.0f} %", memory,
+            f"{name}, compiled" if compiled else name, num_frames, batch_size, f"{window_flop / 1e9:.0f}",
+            f"{batch_size / call_s:.2f}", f"{batch_size * num_frames / call_s:.1f}", f"{video_s:.2f}", f"{flops / 1e12:.2f}",
+            f"{100 * flops / peak_flops:.0f} %", memory,
         ]  # fmt: skip
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-def profile(name: str, device: str, kind: torch.dtype, size: int) -> None:
+def profile(name: str, device: str, dtype: torch.dtype, batch_size: int) -> None:
     """Where the time goes, by kind of kernel."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as record
 
     backbone = find_backbone(name)
-    network = backbone.untrained().to(device, kind)
-    x = torch.randn(size, backbone.num_frames, 3, 224, 224, device=device, dtype=kind)
+    network = backbone.untrained().to(device, dtype)
+    x = torch.randn(batch_size, backbone.num_frames, 3, SIZE, SIZE, device=device, dtype=dtype)
     with torch.inference_mode():
         network(x)
         activity = ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU
-        with record(activities=[activity, ProfilerActivity.CPU]) as found:
+        with record(activities=[activity, ProfilerActivity.CPU]) as recorded:
             network(x)
-    sort = "self_cuda_time_total" if device == "cuda" else "self_cpu_time_total"
-    print(found.key_averages().table(sort_by=sort, row_limit=14, max_name_column_width=60))
+    sort_by = "self_cuda_time_total" if device == "cuda" else "self_cpu_time_total"
+    print(recorded.key_averages().table(sort_by=sort_by, row_limit=14, max_name_column_width=60))
 
 
-def extraction(names: list[str], device: str, numbers: list[int], seconds: float) -> None:
+def measure_extraction(names: list[str], device: str, job_counts: list[int], seconds: float) -> None:
     """Seconds of video a second that `hiero extract` reaches, against decoding alone."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "0.mp4"
-        make_video(made, seconds, 960, 540)
-        most = max(numbers)
-        videos = {str(i): made.with_name(f"{i}.mp4") for i in range(most)}
-        for video in videos.values():
-            if video != made:
-                shutil.copyfile(made, video)
-        length_s = probe(made).duration_s or seconds
+        videos = [Path(folder) / f"{i}.mp4" for i in range(max(job_counts))]
+        make_video(videos[0], seconds, 960, 540)
+        for video in videos[1:]:
+            shutil.copyfile(videos[0], video)
+        duration_s = probe(videos[0]).duration_s or seconds
         print(
-            f"{most} videos of {length_s:.0f} s, h264 960×540, 30 a second; {os.cpu_count()} CPU cores; seconds of video a second"
+            f"{len(videos)} videos of {duration_s:.0f} s, h264 960×540, 30 a second; {os.cpu_count()} CPU cores; "
+            "seconds of video a second"
         )
         print("| videos at a time | decoding alone | " + " | ".join(names) + " |")
         print("|---" * (2 + len(names)) + "|")
-        for jobs in numbers:
-            cells = [_through(lambda path: [0 for _ in read_segments(path, spacing_s=16 / 30)], list(videos.values())[:jobs], jobs)]
+        for num_jobs in job_counts:
+            times_s = [_parallel_time_s(_decode, videos[:num_jobs])]
             for name in names:
-                networks = LoadedBackbones([find_backbone(name)], [], torch.device(device), find_backbone(name).num_frames, 1)
-                kind = torch.bfloat16 if device == "cuda" else torch.float32
-                networks.modules = [find_backbone(name).untrained().to(device, kind)]
-                extract_features(made, networks=networks, pictures=False)  # warms up
-                run = functools.partial(extract_features, networks=networks, pictures=False)
-                cells.append(_through(run, list(videos.values())[:jobs], jobs))
-            print(f"| {jobs} | " + " | ".join(f"{length_s * jobs / spent:.1f}" for spent in cells) + " |", flush=True)
+                backbone = find_backbone(name)
+                networks = LoadedBackbones([backbone], [], torch.device(device), backbone.num_frames, 1)
+                dtype = torch.bfloat16 if device == "cuda" else torch.float32
+                networks.modules = [backbone.untrained().to(device, dtype)]
+                run = functools.partial(extract_features, networks=networks, thumbnails=False)
+                run(videos[0])  # warms up
+                times_s.append(_parallel_time_s(run, videos[:num_jobs]))
+            print(f"| {num_jobs} | " + " | ".join(f"{duration_s * num_jobs / time_s:.1f}" for time_s in times_s) + " |", flush=True)
 
 
-def _through(run: Callable[[Path], object], videos: list[Path], jobs: int) -> float:
-    begin = time.perf_counter()
-    with ThreadPoolExecutor(jobs) as pool:
+def _decode(video: Path) -> None:
+    for _ in read_segments(video, spacing_s=STRIDE / FPS):
+        pass
+
+
+def _parallel_time_s(run: Callable[[Path], object], videos: list[Path]) -> float:
+    """Time of a call for each video, all at once."""
+    start = time.perf_counter()
+    with ThreadPoolExecutor(len(videos)) as pool:
         list(pool.map(run, videos))
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -145,22 +151,22 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     if args.extract:
-        extraction(args.names, args.device, args.jobs, args.seconds)
+        measure_extraction(args.names, args.device, args.jobs, args.seconds)
         return
-    kind = torch.bfloat16 if args.device == "cuda" else torch.float32
-    sizes = args.batch or ([16, 32, 64] if args.device == "cuda" else [1])
-    peak = limit(args.device, kind)
-    where = torch.cuda.get_device_name() if args.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
-    print(f"{where}, {kind}, torch {torch.__version__}: a large product reaches {peak / 1e12:.2f} TFLOP/s")
-    names = ("backbone", "frames", "batch", "GFLOP a window", "windows/s", "frames/s", "seconds of video a second", "TFLOP/s")
-    print("| " + " | ".join([*names, "of the limit", "GiB"]) + " |")
+    dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
+    batch_sizes = args.batch or ([16, 32, 64] if args.device == "cuda" else [1])
+    peak_flops = measure_peak_flops(args.device, dtype)
+    machine = torch.cuda.get_device_name() if args.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
+    print(f"{machine}, {dtype}, torch {torch.__version__}: a large product reaches {peak_flops / 1e12:.2f} TFLOP/s")
+    columns = ("backbone", "frames", "batch", "GFLOP a window", "windows/s", "frames/s", "seconds of video a second", "TFLOP/s")
+    print("| " + " | ".join([*columns, "of the limit", "GiB"]) + " |")
     print("|---" * 10 + "|")
     for name in args.names:
-        measure(name, args.device, kind, sizes, peak, args.frames, False)
+        measure(name, args.device, dtype, batch_sizes, peak_flops, args.frames, False)
         if args.compile:
-            measure(name, args.device, kind, sizes, peak, args.frames, True)
+            measure(name, args.device, dtype, batch_sizes, peak_flops, args.frames, True)
         if args.profile:
-            profile(name, args.device, kind, sizes[-1])
+            profile(name, args.device, dtype, batch_sizes[-1])
 
 
 if __name__ == "__main__":

@@ -35,28 +35,28 @@ CAPTIONS = {
 
 
 def join_clips(clips: list[Path], path: Path, width: int = 480, height: int = 270, rate: int = 25) -> list[float]:
-    """Write the clips one after the other; where each begins, and the end."""
+    """Write the clips one after the other into a video of constant rate; returns where each begins, and the end, in seconds."""
     import av
 
-    ends = [0.0]
+    boundaries = [0.0]
     with av.open(str(path), "w") as out:
         stream = out.add_stream("mpeg4", rate=rate)
         stream.width, stream.height, stream.pix_fmt, stream.bit_rate = width, height, "yuv420p", 4_000_000
         for clip in clips:
-            with av.open(str(clip)) as held:
+            with av.open(str(clip)) as container:
                 frames = [
-                    (float(f.pts * f.time_base), f.reformat(width, height, "rgb24").to_ndarray()) for f in held.decode(video=0)
+                    (float(f.pts * f.time_base), f.reformat(width, height, "rgb24").to_ndarray()) for f in container.decode(video=0)
                 ]
-            times = np.array([time_s for time_s, _ in frames]) - frames[0][0]
-            num = int((times[-1] + np.median(np.diff(times))) * rate)
-            for i in range(num):
-                shown = max(0, int(np.searchsorted(times, i / rate, side="right")) - 1)
-                for packet in stream.encode(av.VideoFrame.from_ndarray(frames[shown][1], "rgb24")):
+            times_s = np.array([time_s for time_s, _ in frames]) - frames[0][0]
+            num_frames = int((times_s[-1] + np.median(np.diff(times_s))) * rate)
+            for i in range(num_frames):
+                index = max(0, int(np.searchsorted(times_s, i / rate, side="right")) - 1)  # the frame that is shown at i / rate
+                for packet in stream.encode(av.VideoFrame.from_ndarray(frames[index][1], "rgb24")):
                     out.mux(packet)
-            ends.append(ends[-1] + num / rate)
+            boundaries.append(boundaries[-1] + num_frames / rate)
         for packet in stream.encode():
             out.mux(packet)
-    return ends
+    return boundaries
 
 
 def find_clips(folder: Path) -> list[Path]:
@@ -65,19 +65,24 @@ def find_clips(folder: Path) -> list[Path]:
     return [next(path for path in files if name in path.name) for name in CAPTIONS]
 
 
+def all_captions() -> tuple[list[str], np.ndarray]:
+    """All captions, and the clip that each describes."""
+    captions = [caption for group in CAPTIONS.values() for caption in group]
+    return captions, np.repeat(np.arange(len(CAPTIONS)), [len(group) for group in CAPTIONS.values()])
+
+
 def across_clips(folder: Path) -> None:
     """Captions against the vectors of whole clips, as `hiero search` compares them: the model's part, that of class names, both."""
     engine = load(backbone="default")
     videos = [engine.read(clip) for clip in find_clips(folder)]
     vectors = np.concatenate([video.embed_spans(np.array([[0, len(video.nodes)]])) for video in videos])
-    captions = [caption for group in CAPTIONS.values() for caption in group]
-    which = np.repeat(np.arange(len(CAPTIONS)), [len(group) for group in CAPTIONS.values()])
+    captions, owners = all_captions()
     queries = engine.embed_queries(captions)
-    own = videos[0].nodes.shape[1]
-    for name, part in (("model", slice(0, own)), ("class names", slice(own, None)), ("both", slice(None))):
+    size = videos[0].nodes.shape[1]  # of the model's part, which comes first
+    for name, part in (("model", slice(0, size)), ("class names", slice(size, None)), ("both", slice(None))):
         x = vectors[:, part] / np.linalg.norm(vectors[:, part], axis=1, keepdims=True)
-        right = (queries[:, part] @ x.T).argmax(1) == which
-        print(f"{name}: {right.sum()} of {len(right)} captions find their clip first; chance {len(right) / len(videos):.0f}")
+        correct = (queries[:, part] @ x.T).argmax(1) == owners
+        print(f"{name}: {correct.sum()} of {len(correct)} captions find their clip first; chance {len(correct) / len(videos):.0f}")
 
 
 def main() -> None:
@@ -90,12 +95,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         joined = Path(folder) / "joined.mp4"
-        ends = join_clips(find_clips(args.folder), joined)
+        boundaries = join_clips(find_clips(args.folder), joined)
         video = load(backbone="default").read(joined, cache=False)
-    found = next(level for level in video.steps().levels if len(level) == len(CAPTIONS))
-    print(f"joins at {ends[1:-1]}, steps begin at {[step.start_s for step in found[1:]]}")
-    captions = [caption for group in CAPTIONS.values() for caption in group]
-    which = np.repeat(np.arange(len(CAPTIONS)), [len(group) for group in CAPTIONS.values()])
+    steps = next(level for level in video.steps().levels if len(level) == len(CAPTIONS))
+    print(f"joins at {boundaries[1:-1]}, steps begin at {[step.start_s for step in steps[1:]]}")
+    captions, owners = all_captions()
     texts = video.engine.encode(captions)
     parts = {"model": [NodeEvidence(video.nodes, 1.0)]}
     parts |= {name: [part] for name, part in zip(CLASS_NAMES, video.evidence[1:], strict=True)}
@@ -103,10 +107,11 @@ def main() -> None:
     print(f"| | {' | '.join(CAPTIONS)} | all captions |\n" + "|---" * (len(CAPTIONS) + 2) + "|")
     for name, evidence in parts.items():
         ranked = rank_spans(text_similarity(evidence, *texts), video.spans, video.clock.spacing_s)
-        middle = np.array([video.spans[places[0]].mean() for places, _ in ranked])
-        right = np.searchsorted(ends, middle, side="right") - 1 == which
-        cells = [f"{right[which == i].sum()} of {(which == i).sum()}" for i in range(len(CAPTIONS))]
-        print(f"| {name} | {' | '.join(cells)} | {right.sum()} of {len(right)} |")
+        # A caption finds its clip if the middle of its best span lies in it. Nodes are a second apart.
+        middle = np.array([video.spans[indices[0]].mean() for indices, _ in ranked])
+        correct = np.searchsorted(boundaries, middle, side="right") - 1 == owners
+        cells = [f"{correct[owners == i].sum()} of {(owners == i).sum()}" for i in range(len(CAPTIONS))]
+        print(f"| {name} | {' | '.join(cells)} | {correct.sum()} of {len(correct)} |")
 
 
 if __name__ == "__main__":

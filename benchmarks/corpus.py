@@ -19,69 +19,103 @@ import pyarrow as pa
 
 from hiero.corpus.corpus import TABLE, Corpus
 
-WIDTH, KINDS, NOISE, BATCH = 640, 5000, 0.6, 50_000
+WIDTH = 640  # of a vector
+NUM_CENTRES = 5000  # kinds of activity
+NOISE = 0.6  # beside centres whose length is √WIDTH: kinds overlap
+BATCH_SIZE = 50_000  # steps that are written together
+STEPS_PER_VIDEO = 200
+STEP_S = 30.0
+NUM_THREADS = 7
+NUM_HITS = 20
 
 
-def steps(rng: np.random.Generator, centres: np.ndarray, first: int, num: int) -> pa.Table:
-    x = unit(centres[rng.integers(0, len(centres), num)] + NOISE * rng.standard_normal((num, WIDTH), dtype=np.float32))
-    number = first + np.arange(num)
+def synthetic_steps(rng: np.random.Generator, centres: np.ndarray, first: int, num_steps: int) -> pa.Table:
+    """Rows of the table for steps around centres.
+
+    Args:
+        rng: Draws a centre and noise for each step.
+        centres: (C, WIDTH), each √WIDTH long.
+        first: Number of the first step; it says which video a step is in.
+        num_steps: How many.
+    """
+    chosen = centres[rng.integers(0, len(centres), num_steps)]
+    vectors = normalise_rows(chosen + NOISE * rng.standard_normal((num_steps, WIDTH), dtype=np.float32))
+    video, position = np.divmod(first + np.arange(num_steps), STEPS_PER_VIDEO)
     return pa.table({
-        "uid": [f"v{n // 200}\n2\n2.{n % 200}" for n in number],
-        "video": [f"v{n // 200}" for n in number],
-        "level": pa.array(np.full(num, 2), pa.int32()),
-        "step": [f"2.{n % 200}" for n in number],
-        "start_s": (number % 200) * 30.0,
-        "end_s": (number % 200) * 30.0 + 30.0,
-        "thread": pa.array(number % 7, pa.int32()),
-        "label": pa.array([None] * num, pa.string()),
-        "picture": pa.array([None] * num, pa.binary()),
-        "about": [""] * num,
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), WIDTH),
+        "uid": [f"v{v}\n2\n2.{i}" for v, i in zip(video, position, strict=True)],
+        "video": [f"v{v}" for v in video],
+        "level": pa.array(np.full(num_steps, 2), pa.int32()),
+        "step": [f"2.{i}" for i in position],
+        "start_s": position * STEP_S,
+        "end_s": position * STEP_S + STEP_S,
+        "thread": pa.array((first + np.arange(num_steps)) % NUM_THREADS, pa.int32()),
+        "label": pa.array([None] * num_steps, pa.string()),
+        "picture": pa.array([None] * num_steps, pa.binary()),
+        "about": [""] * num_steps,
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), WIDTH),
     })  # fmt: skip
 
 
-def unit(x: np.ndarray) -> np.ndarray:
+def normalise_rows(x: np.ndarray) -> np.ndarray:
+    """Rows of length 1."""
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def run(folder: Path, total: int, num_queries: int = 200, num_exact: int = 30) -> None:
-    rng = np.random.default_rng(0)
-    centres = unit(rng.standard_normal((KINDS, WIDTH), dtype=np.float32))
-    # noise has the length of a centre's own vector times NOISE: kinds overlap
+def write_corpus(folder: Path, rng: np.random.Generator, centres: np.ndarray, num_steps: int) -> Corpus:
+    """A corpus of synthetic steps, indexed; prints how long it takes and how large it is."""
     corpus = Corpus(str(folder), create=True)
     begin = time.perf_counter()
-    for first in range(0, total, BATCH):
-        rows = steps(rng, centres * np.sqrt(WIDTH), first, min(BATCH, total - first))
+    for first in range(0, num_steps, BATCH_SIZE):
+        rows = synthetic_steps(rng, centres, first, min(BATCH_SIZE, num_steps - first))
         if first == 0:
-            corpus._make_table(rows.schema)
+            corpus._create_table(rows.schema)
         corpus.table.add(rows)
-    written = time.perf_counter() - begin
+    write_s = time.perf_counter() - begin
     begin = time.perf_counter()
-    corpus.tidy()
-    indexed = time.perf_counter() - begin
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    corpus.optimize()
+    index_s = time.perf_counter() - begin
+    num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     print(
-        f"{total} steps of {WIDTH} numbers: written in {written:.0f} s, indexed in {indexed:.0f} s, {size / 2**30:.1f} GiB on disk"
+        f"{num_steps} steps of {WIDTH} numbers: written in {write_s:.0f} s, indexed in {index_s:.0f} s, "
+        f"{num_bytes / 2**30:.1f} GiB on disk"
     )
-    queries = unit(
-        centres[rng.integers(0, KINDS, num_queries)] * np.sqrt(WIDTH) + NOISE * rng.standard_normal((num_queries, WIDTH))
-    )
-    spent: dict[str, list[float]] = {"index": [], "exact": []}
-    shared = []
+    return corpus
+
+
+def timed_search(corpus: Corpus, query: np.ndarray, exact: bool) -> tuple[set[tuple[str, str]], float]:
+    """The nearest steps as (video, step), and the seconds that it took."""
+    begin = time.perf_counter()
+    hits = {(hit.video, hit.step) for hit in corpus.search(query, NUM_HITS, exact=exact)}
+    return hits, time.perf_counter() - begin
+
+
+def run(folder: Path, num_steps: int, num_queries: int = 200, num_exact: int = 30) -> None:
+    """Write a corpus, search in it, and print latencies and recall.
+
+    Args:
+        folder: Where the corpus goes.
+        num_steps: Its size.
+        num_queries: Searches by the index.
+        num_exact: Of them, those that are also searched exactly.
+    """
+    rng = np.random.default_rng(0)
+    centres = normalise_rows(rng.standard_normal((NUM_CENTRES, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
+    corpus = write_corpus(folder, rng, centres, num_steps)
+    queries = normalise_rows(centres[rng.integers(0, NUM_CENTRES, num_queries)] + NOISE * rng.standard_normal((num_queries, WIDTH)))
+    latencies_s: dict[str, list[float]] = {"index": [], "exact": []}
+    recalls = []
     for i, query in enumerate(queries):
-        begin = time.perf_counter()
-        found = {(hit.video, hit.step) for hit in corpus.search(query, 20)}
-        spent["index"].append(time.perf_counter() - begin)
+        approximate, seconds = timed_search(corpus, query, exact=False)
+        latencies_s["index"].append(seconds)
         if i < num_exact:
-            begin = time.perf_counter()
-            truth = {(hit.video, hit.step) for hit in corpus.search(query, 20, exact=True)}
-            spent["exact"].append(time.perf_counter() - begin)
-            shared.append(len(found & truth) / len(truth))
+            nearest, seconds = timed_search(corpus, query, exact=True)
+            latencies_s["exact"].append(seconds)
+            recalls.append(len(approximate & nearest) / len(nearest))
     print("| | p50 | p99 |\n|---|---|---|")
-    for name, times in spent.items():
-        print(f"| {name} | {1e3 * np.median(times):.0f} ms | {1e3 * np.quantile(times, 0.99):.0f} ms |")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"recall at 20: {np.mean(shared):.3f} ({num_exact} queries); peak memory {peak:.1f} GiB; table {TABLE}")
+    for name, times_s in latencies_s.items():
+        print(f"| {name} | {1e3 * np.median(times_s):.0f} ms | {1e3 * np.quantile(times_s, 0.99):.0f} ms |")
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"recall at {NUM_HITS}: {np.mean(recalls):.3f} ({num_exact} queries); peak memory {peak_gib:.1f} GiB; table {TABLE}")
 
 
 def main() -> None:

@@ -24,19 +24,23 @@ from hiero.types import Clock
 
 CLOCK = Clock(30.0, 16.0)
 WIDTH = 256  # EgoVLP's
+NUM_CHOICES = 5
+CONTEXT = 4  # Δ
+NUM_SEGMENTS, VIDEO_S = 1125, 600.0  # of each video
+NUM_WARM_UP = 2000  # clips before the clock starts
 
 
-def make_questions(path: Path, num: int, num_videos: int, length_s: float) -> None:
+def make_questions(path: Path, num_questions: int, num_videos: int) -> None:
     """Questions in the official layout: clips of under a second, as there."""
     rng = np.random.default_rng(0)
     content = {}
-    for i in range(num):
-        starts, videos = rng.uniform(0, length_s - 3, 5), rng.integers(0, num_videos, 5)
+    for i in range(num_questions):
+        starts, videos = rng.uniform(0, VIDEO_S - 3, NUM_CHOICES), rng.integers(0, num_videos, NUM_CHOICES)
         choices = {
             str(j): {"video_uid": f"v{videos[j]}", "clip_start": starts[j], "clip_end": starts[j] + rng.gamma(2, 0.42)}
-            for j in range(5)
+            for j in range(NUM_CHOICES)
         }
-        answer = int(rng.integers(5))
+        answer = int(rng.integers(NUM_CHOICES))
         content[str(i)] = {"answer": answer, "types": 1 + i % 2, "choices": choices, "query": {"clip_text": f"#C C does {i}"}}
     path.write_text(json.dumps(content))
 
@@ -48,21 +52,22 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--one-at-a-time", type=int, default=100, help="questions for the comparison")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         (folder / "features").mkdir()
         for i in range(args.videos):
-            np.save(folder / "features" / f"v{i}.npy", np.random.default_rng(i).normal(size=(1125, WIDTH)).astype(np.float16))
+            features = np.random.default_rng(i).normal(size=(NUM_SEGMENTS, WIDTH))
+            np.save(folder / "features" / f"v{i}.npy", features.astype(np.float16))
         pack(folder / "features", folder / "store", clock=CLOCK)
-        make_questions(folder / "egomcq.json", args.questions, args.videos, 600.0)
+        make_questions(folder / "egomcq.json", args.questions, args.videos)
         HiERO(ModelConfig(input_size=WIDTH)).save_pretrained(folder / "model")
         engine, store = load(folder / "model", device=args.device), FeatureStore(folder / "store")
         questions = read_questions(folder / "egomcq.json")
         clips = [choice for question in questions for choice in question.choices]
-        embed_clips(engine, store, clips[:2000], 4)  # warm up
+        embed_clips(engine, store, clips[:NUM_WARM_UP], CONTEXT)
         begin = time.perf_counter()
-        embed_clips(engine, store, clips, 4)
-        together = time.perf_counter() - begin
+        embed_clips(engine, store, clips, CONTEXT)
+        batched_s = time.perf_counter() - begin
         model = engine.model
         assert model is not None
         device = next(model.parameters()).device
@@ -70,12 +75,13 @@ def main() -> None:
         with torch.inference_mode():
             for question in questions[: args.one_at_a_time]:
                 for video, start_s, end_s in question.choices:
-                    window = context_window(store.num_segments(video), CLOCK, start_s, end_s, 4)
+                    window = context_window(store.num_segments(video), CLOCK, start_s, end_s, CONTEXT)
                     x = store.read(video, window.start, window.end).to(device)
                     model.embed_video(model(x[None], spacing_s=CLOCK.spacing_s, threads=False)[0].features[:, len(x) // 2])
-        alone = (time.perf_counter() - begin) / args.one_at_a_time
-    print(f"{len(questions)} questions on {args.device}: {together:.1f} s, {len(questions) / together:.0f} a second")
-    print(f"one clip at a time: {1 / alone:.0f} questions a second; together is {alone * len(questions) / together:.0f} × as fast")
+        single_s = (time.perf_counter() - begin) / args.one_at_a_time
+    print(f"{len(questions)} questions on {args.device}: {batched_s:.1f} s, {len(questions) / batched_s:.0f} a second")
+    speedup = single_s * len(questions) / batched_s
+    print(f"one clip at a time: {1 / single_s:.0f} questions a second; together is {speedup:.0f} × as fast")
 
 
 if __name__ == "__main__":

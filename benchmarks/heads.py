@@ -36,7 +36,7 @@ from hiero.heads.training import HeadObjective, train_head
 from hiero.heads.vslnet import VSLNet, VSLNetConfig, VSLNetInputs
 from hiero.training.step import TrainStep, make_adam
 
-KINDS = {"raw": "Kinetics-400 logits", "hiero": "HiERO on them"}
+FEATURE_KINDS = {"raw": "Kinetics-400 logits", "hiero": "HiERO on them"}
 HEADS = ("vslnet", "actionformer")
 
 
@@ -45,7 +45,7 @@ def write_features(work: Path, model: Path, device: str) -> None:
     unpack(work, "k400")
     store = FeatureStore(work / "k400" / "store")
     network = HiERO.from_pretrained(model).to(device)
-    for kind in KINDS:
+    for kind in FEATURE_KINDS:
         (work / "heads" / kind).mkdir(parents=True, exist_ok=True)
     for name in store:
         raw = store.read(name)
@@ -54,77 +54,79 @@ def write_features(work: Path, model: Path, device: str) -> None:
         np.save(work / "heads" / "hiero" / f"{name}.npy", enriched.half().numpy())
 
 
-def read(work: Path, kind: str, part: str) -> Clips:
+def read_part(work: Path, kind: str, part: str) -> Clips:
+    """Clips of a part of the split, with raw or HiERO's features."""
     annotations = json.loads((work / "annotations.json").read_text())
     file = work / "heads" / "annotations.json"
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({name: {"task": a["recipe"], "steps": a["steps"]} for name, a in annotations.items()}))
+        file.write_text(
+            json.dumps({name: {"task": video["recipe"], "steps": video["steps"]} for name, video in annotations.items()})
+        )
     store = FeatureStore(work / "k400" / "store")
     return read_clips(work / "heads" / kind, file, CLOCK, only=split(annotations, list(store), "test")[part])
 
 
-def all_words(work: Path, device: str = "cpu") -> TokenEmbeddings:
+def embed_texts(work: Path, device: str = "cpu") -> TokenEmbeddings:
+    """Token vectors of the texts of all steps, cached."""
     annotations = json.loads((work / "annotations.json").read_text())
-    return TokenEmbeddings([step["text"] for about in annotations.values() for step in about["steps"]], device)
+    return TokenEmbeddings([step["text"] for video in annotations.values() for step in video["steps"]], device)
 
 
-def one(work: Path, head: str, kind: str, seed: int, device: str, settings: list[str]) -> None:
-    begin = time.perf_counter()
+def train_one(work: Path, head: str, kind: str, seed: int, device: str, settings: list[str]) -> None:
+    """Train a head on one kind of features with one seed, and score it."""
+    start_s = time.perf_counter()
     out = work / "heads" / "runs" / f"{head}-{kind}-{seed}"
-    words = all_words(work)
-    train_head(head, read(work, kind, "train"), out, settings=[*settings, f"seed={seed}"], device=device, words=words)
+    embeddings = embed_texts(work)
+    train_head(
+        head, read_part(work, kind, "train"), out, settings=[*settings, f"seed={seed}"], device=device, embeddings=embeddings
+    )
     trained = [load_head(out, device)]
-    parts = PARTS if head == "vslnet" else PARTS[:1]  # labels of other recipes are none that it knows
-    tables = {part: score_heads(trained, read(work, kind, part), kind, words) for part in parts}
+    parts = PARTS if head == "vslnet" else PARTS[:1]  # ActionFormer detects the labels of its training set only
+    tables = {part: score_heads(trained, read_part(work, kind, part), kind, embeddings) for part in parts}
     scores = {part: [table.rows[0].scores, table.rows[0].intervals] for part, table in tables.items()}
     (out / "scores.json").write_text(json.dumps(scores))
-    print(f"{time.perf_counter() - begin:.0f} s", head, kind, seed, {part: s[0] for part, s in scores.items()}, flush=True)
+    print(
+        f"{time.perf_counter() - start_s:.0f} s", head, kind, seed, {part: means for part, (means, _) in scores.items()}, flush=True
+    )
 
 
 def train_all(work: Path, args: argparse.Namespace) -> None:
+    """Train all heads with all features and seeds, each in a process of its own; then print the tables."""
     write_features(work, args.model, args.device)
-    read(work, "raw", "train")
-    jobs = [(head, kind, seed) for seed in range(args.seeds) for head in args.heads for kind in KINDS]
+    read_part(work, "raw", "train")  # writes the annotations before several processes read them
+    jobs = [(head, kind, seed) for seed in range(args.seeds) for head in args.heads for kind in FEATURE_KINDS]
 
     def run(job: tuple[str, str, int]) -> None:
         head, kind, seed = job
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.heads",
-            "one",
-            str(work),
-            "--heads",
-            head,
-            "--kind",
-            kind,
-            "--seeds",
-            str(seed),
-        ]
+        command = [sys.executable, "-m", "benchmarks.heads", "one", str(work), "--heads", head, "--kind", kind]
         command += ["--seeds", str(seed), "--device", args.device, *(text for setting in args.set for text in ("--set", setting))]
-        threads = "1" if args.jobs > 1 else str(os.cpu_count())
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": threads})
-        print(done.stdout.strip() or f"{job} failed:\n{done.stderr[-2000:]}", flush=True)
+        num_threads = "1" if args.jobs > 1 else str(os.cpu_count())
+        result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": num_threads})
+        print(result.stdout.strip() or f"{job} failed:\n{result.stderr[-2000:]}", flush=True)
 
-    with ThreadPoolExecutor(args.jobs) as mean_pool:
-        list(mean_pool.map(run, jobs))
-    tables(work)
+    with ThreadPoolExecutor(args.jobs) as executor:
+        list(executor.map(run, jobs))
+    print_tables(work)
 
 
-def tables(work: Path) -> None:
+def print_tables(work: Path) -> None:
+    """Print means over the seeds that were trained, as Markdown."""
     for head in HEADS:
         for part in PARTS:
             rows = []
-            for kind, title in KINDS.items():
+            for kind, title in FEATURE_KINDS.items():
                 files = sorted((work / "heads" / "runs").glob(f"{head}-{kind}-*/scores.json"))
-                found = [json.loads(file.read_text()) for file in files]
-                seeds = [Row("", *scores[part]) for scores in found if part in scores]
+                runs = [json.loads(file.read_text()) for file in files]
+                seeds = [Row("", *scores[part]) for scores in runs if part in scores]
                 if seeds:
                     rows.append(mean_row(f"{title} ({len(seeds)} seeds)", seeds))
             if rows:
                 print("\n" + as_markdown(Table(f"{head}, {part}", rows)))
-    rows = [evaluate_probe(read(work, kind, "train"), read(work, kind, PARTS[0]), title).rows[0] for kind, title in KINDS.items()]
+    rows = [
+        evaluate_probe(read_part(work, kind, "train"), read_part(work, kind, PARTS[0]), title).rows[0]
+        for kind, title in FEATURE_KINDS.items()
+    ]
     print("\n" + as_markdown(Table(f"linear probe, {PARTS[0]}", rows)))
 
 
@@ -132,35 +134,38 @@ def speed(device: str, seconds: float = 20.0) -> None:
     """Steps a second: VSLNet at batch 32, 128 positions, 1536-d; ActionFormer at batch 2, 2304 segments, 1536-d, 514 classes."""
     torch.manual_seed(0)
     video = torch.randn(32, 128, 1536)
-    ones = torch.ones(32, 128, dtype=torch.bool)
-    words = VSLNetInputs(video, ones, torch.randn(32, 12, 384), torch.ones(32, 12, dtype=torch.bool), torch.tensor([[20, 40]] * 32))
-    spans = torch.rand(2, 60, 1) * 2200
+    mask = torch.ones(32, 128, dtype=torch.bool)
+    queries = VSLNetInputs(
+        video, mask, torch.randn(32, 12, 384), torch.ones(32, 12, dtype=torch.bool), torch.tensor([[20, 40]] * 32)
+    )
+    starts = torch.rand(2, 60, 1) * 2200
     clips = ActionFormerInputs(
         torch.randn(2, 2304, 1536), torch.ones(2, 2304, dtype=torch.bool),
-        torch.cat([spans, spans + 30], dim=2), torch.randint(0, 514, (2, 60)),
+        torch.cat([starts, starts + 30], dim=2), torch.randint(0, 514, (2, 60)),
     )  # fmt: skip
-    half = torch.bfloat16 if device == "cuda" else None
+    precision = torch.bfloat16 if device == "cuda" else None
     for name, network, batch in (
-        ("VSLNet, 32 queries", VSLNet(VSLNetConfig(1536)), words),
+        ("VSLNet, 32 queries", VSLNet(VSLNetConfig(1536)), queries),
         ("ActionFormer, 2 × 2304 segments", ActionFormer(ActionFormerConfig(1536, 514)), clips),
     ):
-        objective = HeadObjective(network, half).to(device).train()
+        objective = HeadObjective(network, precision).to(device).train()
         step = TrainStep(objective, make_adam(objective, 1e-4, 0.05, "adamw"))
-        batch = type(batch)(*(part.to(device) for part in batch))
-        for _ in range(3):
+        batch = type(batch)(*(tensor.to(device) for tensor in batch))
+        for _ in range(3):  # warm up
             step(batch)  # type: ignore[arg-type]
         if device == "cuda":
             torch.cuda.synchronize()
-        begin, done = time.perf_counter(), 0
-        while time.perf_counter() - begin < seconds:
+        start_s, num_steps = time.perf_counter(), 0
+        while time.perf_counter() - start_s < seconds:
             step(batch)  # type: ignore[arg-type]
-            done += 1
-            if device == "cuda" and done % 20 == 0:
+            num_steps += 1
+            if device == "cuda" and num_steps % 20 == 0:  # launches run ahead of the GPU
                 torch.cuda.synchronize()
         if device == "cuda":
             torch.cuda.synchronize()
-        num = sum(p.numel() for p in network.parameters()) / 1e6
-        print(f"{name}, {num:.1f} M parameters, {device}: {done / (time.perf_counter() - begin):.2f} steps/s", flush=True)
+        steps_per_s = num_steps / (time.perf_counter() - start_s)
+        num_parameters = sum(p.numel() for p in network.parameters())
+        print(f"{name}, {num_parameters / 1e6:.1f} M parameters, {device}: {steps_per_s:.2f} steps/s", flush=True)
 
 
 def main() -> None:
@@ -169,20 +174,20 @@ def main() -> None:
     parser.add_argument("work", type=Path, nargs="?")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--heads", nargs="+", default=list(HEADS), choices=HEADS)
-    parser.add_argument("--kind", choices=list(KINDS))
+    parser.add_argument("--kind", choices=list(FEATURE_KINDS))
     parser.add_argument("--seeds", type=int, default=3, help="how many; with `one`, which")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
     if args.what == "words":
-        print(len(all_words(args.work).vectors), "texts")
+        print(len(embed_texts(args.work).vectors), "texts")
     elif args.what == "train":
         train_all(args.work, args)
     elif args.what == "one":
-        one(args.work, args.heads[0], args.kind, args.seeds, args.device, args.set)
+        train_one(args.work, args.heads[0], args.kind, args.seeds, args.device, args.set)
     elif args.what == "tables":
-        tables(args.work)
+        print_tables(args.work)
     else:
         speed(args.device)
 

@@ -58,14 +58,14 @@ class EdgeListObjective(Objective):
         levels = EdgeListHiERO(self.model, cut, fast_pool=True)(x.features.flatten(0, 1), x.times.flatten(), video)
         text_video = torch.arange(batch, device=video.device).repeat_interleave(x.texts.shape[1])
         texts = self.model.text_head(x.texts.flatten(0, 1))
-        everything = self.model.video_head(torch.cat([level["x"] for level in levels]))  # the release projects all levels
+        projected = self.model.video_head(torch.cat([level["x"] for level in levels]))  # the release projects all levels
         alignment = oracle_losses.alignment(
-            everything[: len(video)], levels[0]["time"], video, texts, x.text_times.flatten(), text_video, self.losses
+            projected[: len(video)], levels[0]["time"], video, texts, x.text_times.flatten(), text_video, self.losses
         )
-        deep = levels[1:]
-        join = {name: torch.cat([level[name] for level in deep]) for name in ("x", "video", "thread")}
-        depth = torch.cat([torch.full_like(level["video"], i) for i, level in enumerate(deep)])
-        threads = oracle_losses.threads(join["x"], join["video"], depth, join["thread"], self.losses.temperature)
+        cut_levels = levels[1:]
+        joined = {name: torch.cat([level[name] for level in cut_levels]) for name in ("x", "video", "thread")}
+        depth = torch.cat([torch.full_like(level["video"], i) for i, level in enumerate(cut_levels)])
+        threads = oracle_losses.threads(joined["x"], joined["video"], depth, joined["thread"], self.losses.temperature)
         return Losses(alignment, threads, alignment + threads)
 
 
@@ -78,10 +78,10 @@ def plain_adam(model: HiERO) -> torch.optim.Adam:
     return torch.optim.Adam(parameter_groups(model, 1e-5), lr=1e-5)
 
 
-def timed(step, inputs: TrainingBatch, repeats: int, device: str) -> float:  # type: ignore[no-untyped-def]
-    """Median milliseconds of a step."""
+def median_ms(step, inputs: TrainingBatch, num_repeats: int, device: str) -> float:  # type: ignore[no-untyped-def]
+    """Median milliseconds of a step, after one to warm up."""
     seconds = []
-    for i in range(repeats + 1):
+    for i in range(num_repeats + 1):
         if device == "cuda":
             torch.cuda.synchronize()
         begin = time.perf_counter()
@@ -93,39 +93,42 @@ def timed(step, inputs: TrainingBatch, repeats: int, device: str) -> float:  # t
     return sorted(seconds)[len(seconds) // 2] * 1e3
 
 
-def fresh(device: str, seed: int = 0, dropout: float = 0.1) -> HiERO:
+def make_model(device: str, seed: int = 0, dropout: float = 0.1) -> HiERO:
+    """At paper size, with random weights."""
     torch.manual_seed(seed)
     return HiERO(ModelConfig(input_size=256, dropout=dropout)).to(device).train()
 
 
-def on_cpu(batch: int, repeats: int) -> None:
+def measure_cpu(batch: int, num_repeats: int) -> None:
+    """The edge list against ours, in float32."""
     inputs = make_inputs(batch, "cpu")
     results = {}
     for name, kind, adam in (("edge list", EdgeListObjective, plain_adam), ("ours", Objective, make_adam)):
-        model = fresh("cpu")
-        results[name] = timed(TrainStep(kind(model, LossConfig(), SPACING_S), adam(model)), inputs, repeats, "cpu")
+        model = make_model("cpu")
+        results[name] = median_ms(TrainStep(kind(model, LossConfig(), SPACING_S), adam(model)), inputs, num_repeats, "cpu")
         print(f"{name:>10}: {results[name]:8.0f} ms a step of {batch} windows", flush=True)
     ratio = results["edge list"] / results["ours"]
     print(f"     ratio: {ratio:.2f}x ({torch.get_num_threads()} threads, float32); {verdict(ratio >= 1.8, '1.8x')}")
 
 
-def on_gpu(batches: list[int], repeats: int) -> None:
+def measure_gpu(batches: list[int], num_repeats: int) -> None:
+    """The edge list, our plain step, its memory, and the captured step."""
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     inputs = make_inputs(8, "cuda")
-    base = {}
+    baselines = {}
     for name, kind, adam, precision in (
         ("edge list, float32", EdgeListObjective, plain_adam, None),
         ("edge list, bf16", EdgeListObjective, plain_adam, torch.bfloat16),
         ("plain, bf16", Objective, make_adam, torch.bfloat16),
     ):
-        model = fresh("cuda")
+        model = make_model("cuda")
         objective = kind(model, LossConfig(), SPACING_S, precision=precision)
-        base[name] = timed(TrainStep(objective, adam(model)), inputs, 10, "cuda")
-        print(f"{name:>20}: {base[name]:8.2f} ms a step of 8 windows", flush=True)
+        baselines[name] = median_ms(TrainStep(objective, adam(model)), inputs, 10, "cuda")
+        print(f"{name:>20}: {baselines[name]:8.2f} ms a step of 8 windows", flush=True)
     for precision in (None, torch.bfloat16):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        model = fresh("cuda")
+        model = make_model("cuda")
         TrainStep(Objective(model, LossConfig(), SPACING_S, precision=precision), make_adam(model))(make_inputs(64, "cuda"))
         peak = torch.cuda.max_memory_allocated() / 2**30
         name = "plain, bf16" if precision else "plain, float32"
@@ -133,18 +136,19 @@ def on_gpu(batches: list[int], repeats: int) -> None:
     for batch in batches:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        model = fresh("cuda")
+        model = make_model("cuda")
         inputs = make_inputs(batch, "cuda")
         begin = time.perf_counter()
         step = CapturedStep(Objective(model, LossConfig(), SPACING_S, precision=torch.bfloat16), make_adam(model), inputs)
         torch.cuda.synchronize()
-        ready = time.perf_counter() - begin
-        ms = timed(step, inputs, repeats, "cuda")
+        capture_s = time.perf_counter() - begin
+        ms = median_ms(step, inputs, num_repeats, "cuda")
         per_8 = ms * 8 / batch
+        peak = torch.cuda.max_memory_allocated() / 2**30
         print(
             f"{'captured, bf16':>20}: {ms:8.2f} ms a step of {batch} windows, {per_8:.2f} ms per 8, "
-            f"{base['edge list, float32'] / per_8:.0f}x the edge list, peak {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB, "
-            f"ready after {ready:.0f} s; {verdict(per_8 <= TARGET_MS[batch], f'{TARGET_MS[batch]} ms per 8')}",
+            f"{baselines['edge list, float32'] / per_8:.0f}x the edge list, peak {peak:.1f} GiB, "
+            f"ready after {capture_s:.0f} s; {verdict(per_8 <= TARGET_MS[batch], f'{TARGET_MS[batch]} ms per 8')}",
             flush=True,
         )
 
@@ -152,15 +156,15 @@ def on_gpu(batches: list[int], repeats: int) -> None:
 def convergence(num_steps: int = 288) -> None:
     """The same 16 batches over and over, without dropout: the plain float32 step and the captured bf16 one must learn alike."""
     data = [make_inputs(8, "cuda", seed=i) for i in range(16)]
-    first = fresh("cuda", dropout=0.0)
-    second = copy.deepcopy(first)
-    plain = TrainStep(Objective(first, LossConfig(), SPACING_S), make_adam(first, lr=1e-4))
-    half = Objective(second, LossConfig(), SPACING_S, precision=torch.bfloat16)
-    fast = CapturedStep(half, make_adam(second, lr=1e-4), data[0])
+    plain_model = make_model("cuda", dropout=0.0)
+    captured_model = copy.deepcopy(plain_model)
+    plain = TrainStep(Objective(plain_model, LossConfig(), SPACING_S), make_adam(plain_model, lr=1e-4))
+    half = Objective(captured_model, LossConfig(), SPACING_S, precision=torch.bfloat16)
+    captured = CapturedStep(half, make_adam(captured_model, lr=1e-4), data[0])
     print("step   plain float32 (L_vna, L_ft)   captured bf16 (L_vna, L_ft)")
     curves: list[tuple[float, float]] = []
     for i in range(num_steps):
-        a, b = plain(data[i % 16]), fast(data[i % 16])
+        a, b = plain(data[i % 16]), captured(data[i % 16])
         curves.append((a.alignment.item(), b.alignment.item()))
         if i < 3 or (i + 1) % 48 == 0:
             row = [loss.item() for loss in (a.alignment, a.threads, b.alignment, b.threads)]
@@ -179,6 +183,6 @@ if __name__ == "__main__":
         convergence()
     else:
         if args.device != "cuda":
-            on_cpu(batch=8, repeats=3)
+            measure_cpu(batch=8, num_repeats=3)
         if args.device == "cuda" or (args.device == "all" and torch.cuda.is_available()):
-            on_gpu(batches=[8, 64], repeats=100)
+            measure_gpu(batches=[8, 64], num_repeats=100)

@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -34,77 +35,85 @@ SETTINGS = [
     "model.hidden_size=64", "model.gate_size=32", "model.dropout=0.1", "model.centre=false", "model.rescale=false",
     "epochs=24", "window_s=600.0", "lr=0.002", "noise=0.5", "jitter=0.0", "text_noise=0.0", "losses.inside=0.0",
 ]  # fmt: skip
+NUM_TRAINING_SESSIONS = 24  # their seeds begin at 0
+NEW_SEEDS = (1000, 1001, 1002)  # sessions that the model has not seen
+COMMON_VERBS = ("looks", "washes", "reaches")  # actions that look the same in every step: hard to tell where they happen
 
 
-def learn(world: World, out: Path) -> Path:
-    """A small model, from 24 narrated sessions."""
-    features, narrations = write_sessions([world.session(seed) for seed in range(24)], out)
+def train_model(world: World, out: Path) -> Path:
+    """A small model, from narrated sessions; returns its folder."""
+    features, narrations = write_sessions([world.session(seed) for seed in range(NUM_TRAINING_SESSIONS)], out)
     pack(features, out / "store", clock=world.config.clock)
-    for old in (out / "model").glob("*.safetensors"):
-        old.unlink()
+    for weights in (out / "model").glob("*.safetensors"):  # of an earlier run, which training refuses to overwrite
+        weights.unlink()
     train_from_files(
         out / "store", narrations, out / "model", settings=SETTINGS, device="cpu", validation_share=0.0, display=TrainDisplay()
     )
     return out / "model"
 
 
-def film(session: Session, path: Path, rate: int = 4) -> None:
-    """A picture of what is done, at each moment: a colour for the step, its name and that of the action. For the page."""
+def render_video(session: Session, path: Path, fps: int = 4) -> None:
+    """A video of what is done at each moment, for the page: a colour for the step, its name and that of the action."""
     try:
         import av
         from PIL import Image, ImageDraw
     except ImportError:  # without the extra for video the page shows features only
         return
-    spoken = sorted(session.narrations, key=lambda narration: narration.time_s)
+    narrations = sorted(session.narrations, key=lambda narration: narration.time_s)
     with av.open(str(path), "w") as out:
-        stream = out.add_stream("libx264", rate=rate)
-        stream.width, stream.height, stream.pix_fmt, stream.options = 480, 270, "yuv420p", {"g": str(rate), "crf": "30"}
-        for i in range(len(session.steps) * rate):
-            step, now_s = int(session.steps[i // rate]), i / rate
+        stream = out.add_stream("libx264", rate=fps)
+        stream.width, stream.height, stream.pix_fmt, stream.options = 480, 270, "yuv420p", {"g": str(fps), "crf": "30"}
+        for i in range(len(session.steps) * fps):  # the features are at 1 Hz
+            step, time_s = int(session.steps[i // fps]), i / fps
             colour = (60, 64, 70) if step < 0 else tuple(int(c) for c in np.random.default_rng(step).integers(40, 170, 3))
             image = Image.new("RGB", (480, 270), colour)
             draw = ImageDraw.Draw(image)
-            left = 30 + round(14 * now_s) % 380
+            left = 30 + round(14 * time_s) % 380
             draw.rectangle((left, 150, left + 46, 196), fill=tuple(min(255, c + 70) for c in colour))
             draw.text((24, 24), session.step_texts.get(step, "a pause"), fill="white", font_size=26)
-            last = [narration.text for narration in spoken if narration.time_s <= now_s][-1:]
-            draw.text((24, 70), last[0] if last else "", fill="white", font_size=16)
+            texts = [narration.text for narration in narrations if narration.time_s <= time_s]
+            draw.text((24, 70), texts[-1] if texts else "", fill="white", font_size=16)
             for packet in stream.encode(av.VideoFrame.from_image(image)):
                 out.mux(packet)
         for packet in stream.encode():
             out.mux(packet)
 
 
-def collect(console: Console, world: World, model: Path, out: Path) -> None:
-    """Three new sessions as a corpus, with pictures of what is done and the truth, for the page."""
+def index_sessions(console: Console, world: World, model: Path, out: Path) -> None:
+    """New sessions as a corpus, with videos and annotations, for the page."""
     folder = out / "sessions"
-    truth = {}
-    for seed in (1000, 1001, 1002):
+    annotations = {}
+    for seed in NEW_SEEDS:
         session = world.session(seed)
         name = f"session-{seed}"
         save_tensors(folder / f"{name}.safetensors", {"features": session.features})
         if not (folder / f"{name}.mp4").is_file():
-            film(session, folder / f"{name}.mp4")
-        truth[name] = {"steps": [{"start_s": s.start_s, "end_s": s.end_s, "text": s.text} for s in session.runs()]}
-    write_text(out / "truth.json", json.dumps(truth))
-    shutil.rmtree(out / "corpus", ignore_errors=True)  # of another training
-    files = [str(folder / f"session-{seed}.safetensors") for seed in (1000, 1001, 1002)]
+            render_video(session, folder / f"{name}.mp4")
+        annotations[name] = {"steps": [asdict(step) for step in session.runs()]}
+    write_text(out / "truth.json", json.dumps(annotations))
+    shutil.rmtree(out / "corpus", ignore_errors=True)  # of an earlier model, whose steps cannot be compared
+    files = [str(folder / f"session-{seed}.safetensors") for seed in NEW_SEEDS]
     run(
         console, "index", *files, "--to", str(out / "corpus"), "--model", str(model), "--labels", str(out / "labels.txt"),
         "-k", "3,10",
     )  # fmt: skip
-    question = next(iter(world.step_texts.values()))
-    run(console, "search", str(out / "corpus"), question, "-n", "3")
+    query = next(iter(world.step_texts.values()))
+    run(console, "search", str(out / "corpus"), query, "-n", "3")
 
 
-def judge(labels: np.ndarray, steps: Tensor) -> tuple[float, float]:
-    """EgoProceL's F1 and IoU of a label for each second, pauses left out."""
-    busy = (steps >= 0).numpy()
-    found = procedure_scores(labels[busy], np.unique(steps.numpy()[busy], return_inverse=True)[1] + 1)
-    return 100 * found.f1, 100 * found.iou
+def score_labels(labels: np.ndarray, steps: Tensor) -> tuple[float, float]:
+    """EgoProceL's F1 and IoU of a label for each second, in percent, pauses left out.
+
+    Args:
+        labels: Predicted, (T,).
+        steps: Annotated, (T,); negative in pauses.
+    """
+    is_step = (steps >= 0).numpy()
+    scores = procedure_scores(labels[is_step], np.unique(steps.numpy()[is_step], return_inverse=True)[1] + 1)
+    return 100 * scores.f1, 100 * scores.iou
 
 
-def narrated(session: Session, text: str) -> list[float]:
+def narration_times(session: Session, text: str) -> list[float]:
     """When a text was narrated. The new session's narrations are not given to the model."""
     return [narration.time_s for narration in session.narrations if narration.text == text]
 
@@ -116,47 +125,49 @@ def run(console: Console, *arguments: str) -> None:
     app(list(arguments), result_action="return_value")
 
 
+def segment(console: Console, session: Session, file: Path, model: Path, out: Path) -> None:
+    """`hiero steps` on a new session, and how well its steps agree with the truth."""
+    num_steps = len(session.step_texts)
+    run(
+        console, "steps", str(file), "--model", str(model), "-k", f"3,{num_steps}", "--labels", str(out / "labels.txt"),
+        "-o", str(out / "report"),
+    )  # fmt: skip
+    labels = np.zeros(len(session.steps), dtype=int)
+    for i, step in enumerate(load(model).read(file).steps([num_steps]).levels[-1]):
+        labels[round(step.start_s) : round(step.end_s)] = i
+    f1, iou = score_labels(labels, session.steps)
+    baseline_f1, baseline_iou = score_labels(np.arange(len(labels)) * num_steps // len(labels), session.steps)
+    console.print(f"against the truth: F1 {f1:.0f}, IoU {iou:.0f}; equal parts: F1 {baseline_f1:.0f}, IoU {baseline_iou:.0f}")
+
+
+def ground(console: Console, session: Session, file: Path, model: Path) -> None:
+    """`hiero ask` on a new session, and when the queries were narrated."""
+    texts = sorted({narration.text for narration in session.narrations if not narration.text.startswith(COMMON_VERBS)})
+    queries = [texts[0], texts[len(texts) // 2]]
+    run(console, "ask", str(file), *queries, "--model", str(model), "-n", "2")
+    for query in queries:
+        times = ", ".join(format_time(time_s) for time_s in narration_times(session, query))
+        console.print(f'the truth: "{query}" is narrated at {times}', highlight=False)
+
+
 def main(out: Path, video: Path | None = None) -> None:
+    """Run the demo.
+
+    Args:
+        out: Folder of everything that it writes.
+        video: One of your own, for the shipped model.
+    """
     begin = time.perf_counter()
     console = Console()
     world = World(WORLD)
-    model = learn(world, out)
-    session = world.session(1000)
+    model = train_model(world, out)
+    session = world.session(NEW_SEEDS[0])
     file = out / "session.safetensors"
     save_tensors(file, {"features": session.features})
     write_text(out / "labels.txt", "\n".join(world.step_texts.values()))
-
-    num = len(session.step_texts)
-    run(
-        console,
-        "steps",
-        str(file),
-        "--model",
-        str(model),
-        "-k",
-        f"3,{num}",
-        "--labels",
-        str(out / "labels.txt"),
-        "-o",
-        str(out / "report"),
-    )
-    read = load(model).read(file)
-    labels = np.zeros(len(session.steps), dtype=int)
-    for i, step in enumerate(read.steps([num]).levels[-1]):
-        labels[round(step.start_s) : round(step.end_s)] = i
-    equal = judge(np.arange(len(labels)) * num // len(labels), session.steps)
-    found = judge(labels, session.steps)
-    console.print(f"against the truth: F1 {found[0]:.0f}, IoU {found[1]:.0f}; equal parts: F1 {equal[0]:.0f}, IoU {equal[1]:.0f}")
-
-    texts = sorted(
-        {narration.text for narration in session.narrations if not narration.text.startswith(("looks", "washes", "reaches"))}
-    )
-    questions = [texts[0], texts[len(texts) // 2]]
-    run(console, "ask", str(file), *questions, "--model", str(model), "-n", "2")
-    for question in questions:
-        moments = ", ".join(format_time(time_s) for time_s in narrated(session, question))
-        console.print(f'the truth: "{question}" is narrated at {moments}', highlight=False)
-    collect(console, world, model, out)
+    segment(console, session, file, model, out)
+    ground(console, session, file, model)
+    index_sessions(console, world, model, out)
     if video is not None:
         run(console, "steps", str(video), "-o", str(out / re.sub(r"\W+", "-", video.stem)))
     console.print(
@@ -174,5 +185,5 @@ def main(out: Path, video: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
-    given = [Path(argument) for argument in sys.argv[1:] if argument]
-    main(given[0] if given else Path("out/demo"), given[1] if len(given) > 1 else None)
+    paths = [Path(argument) for argument in sys.argv[1:] if argument]
+    main(paths[0] if paths else Path("out/demo"), paths[1] if len(paths) > 1 else None)

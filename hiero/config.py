@@ -21,32 +21,39 @@ class Config:
     """JSON in and out for the dataclasses below. An unknown key is an error, not a silent loss."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-    _nested: ClassVar[dict[str, Any]] = {}
+    _nested: ClassVar[dict[str, Any]] = {}  # how fields that are dataclasses themselves are built from a dict
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in JSON and TOML."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        known = {f.name for f in dataclasses.fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
+        """The reverse of `to_dict`; missing settings get their defaults.
+
+        Raises:
+            InputError: A setting is unknown or of another type.
+        """
+        names = {f.name for f in dataclasses.fields(cls)}
+        if unknown := sorted(set(values) - names):
+            raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it knows {', '.join(sorted(names))}")
         try:
             nested = {name: build(values[name]) for name, build in cls._nested.items() if isinstance(values.get(name), dict)}
-        except TypeError as error:  # a clock, which is no Record, with an unknown or missing setting
+        except TypeError as error:  # a clock, which is no Config, with an unknown setting
             raise InputError(f"{cls.__name__}: {error}") from error
         hints = get_type_hints(cls)
         for name, value in values.items():
-            if name not in nested and not _fits(value, hints[name]):
+            if name not in nested and not _has_type(value, hints[name]):
                 raise InputError(f"{cls.__name__}.{name} cannot be {value!r}")
         return cls(**{**values, **nested})
 
     def replace(self, **changes: Any) -> Self:
+        """A copy with some settings changed."""
         return dataclasses.replace(self, **changes)
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value read from JSON or TOML is of a field's plain type. Choices are checked by the records themselves."""
+def _has_type(value: Any, hint: Any) -> bool:
+    """Whether a value read from JSON or TOML is of a field's plain type. Choices are checked by the dataclasses themselves."""
     if get_origin(hint) is Literal:
         return isinstance(value, str)
     options = get_args(hint) or (hint,)
@@ -68,10 +75,12 @@ class Behaviour(Config):
 
     @classmethod
     def corrected(cls) -> Behaviour:
+        """As the paper intends."""
         return cls()
 
     @classmethod
     def released(cls) -> Behaviour:
+        """As the authors' release does it."""
         return cls(mixed_threads=True, truncated_labels=True, rounded_times=True)
 
 
@@ -176,7 +185,7 @@ class TextConfig(Config):
     """Leave Ego4D's marks of who acts ("#C C", "#O X") out of the texts."""
 
     def __post_init__(self) -> None:
-        _one_of(self, "mode", ("frozen", "lora", "full"))
+        _check_choice(self, "mode", ("frozen", "lora", "full"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +213,8 @@ class RunConfig(Config):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _one_of(self, "precision", ("auto", "float32", "bfloat16"))
-        _one_of(self, "optimizer", ("adam", "adamw"))
+        _check_choice(self, "precision", ("auto", "float32", "bfloat16"))
+        _check_choice(self, "optimizer", ("adam", "adamw"))
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -242,18 +251,25 @@ class TrainConfig(RunConfig):
             raise InputError(f"window_s must be positive, got {self.window_s}")
 
 
-def _one_of(record: Any, name: str, choices: tuple[str, ...]) -> None:
-    if getattr(record, name) not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {getattr(record, name)!r}")
+def _check_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
+    if getattr(config, name) not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {getattr(config, name)!r}")
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """Settings of hiero/presets/NAME.toml, or of a TOML file of one's own."""
+    """Settings of a training run.
+
+    Args:
+        name: Of a file in hiero/presets, without its ending; or a TOML file of your own.
+
+    Raises:
+        InputError: There is no such preset, or the file is not TOML.
+    """
     presets = Path(__file__).parent / "presets"
     path = Path(name) if name.endswith(".toml") else presets / f"{name}.toml"
     if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in presets.glob("*.toml")))
-        raise InputError(f"no preset {name}; known are {known}, or a .toml file of your own")
+        names = ", ".join(sorted(file.stem for file in presets.glob("*.toml")))
+        raise InputError(f"no preset {name}; known are {names}, or a .toml file of your own")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -261,7 +277,15 @@ def read_preset(name: str) -> dict[str, Any]:
 
 
 def override(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Apply `key=value` settings, keys with dots for tables, values as TOML or plain words."""
+    """Change settings from the command line.
+
+    Args:
+        values: Nested settings, which stay as they are.
+        settings: `key=value`, keys with dots for tables, values as TOML or plain words, such as `model.depth=2`.
+
+    Raises:
+        InputError: A setting is not `key=value`, or reaches into a plain value.
+    """
     values = copy.deepcopy(values)
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -271,11 +295,11 @@ def override(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text  # a plain word or path
-        node = values
-        *tables, last = name.split(".")
-        for table in tables:
-            node = node.setdefault(table, {})
-            if not isinstance(node, dict):
-                raise InputError(f"--set {setting}: {table} is a value, not a group of settings")
-        node[last] = value
+        table = values
+        *table_names, key = name.split(".")
+        for table_name in table_names:
+            table = table.setdefault(table_name, {})
+            if not isinstance(table, dict):
+                raise InputError(f"--set {setting}: {table_name} is a value, not a group of settings")
+        table[key] = value
     return values

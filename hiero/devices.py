@@ -1,4 +1,4 @@
-"""Where to compute."""
+"""Choice of the device to compute on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from hiero.errors import InputError
 
 
 def choose_device(name: str) -> str:
-    """`auto` is a GPU where there is one; any other device must be there."""
+    """The device by its name; `auto` is a GPU where there is one, else the CPU.
+
+    Raises:
+        InputError: torch cannot use this device.
+    """
     if name == "cpu":
         return name
     import torch

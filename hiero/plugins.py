@@ -23,15 +23,22 @@ GROUPS = ("hiero.backbones", "hiero.text_encoders", "hiero.clusterings", "hiero.
 @functools.cache
 def registered(group: str) -> dict[str, EntryPoint]:
     """Entry points of a group by name, hiero's own first, none of them loaded. A name that is taken stays with the first."""
-    own = _own_entry_points(group)
-    out = {entry.name: entry for entry in own}
+    entries = {entry.name: entry for entry in _own_entry_points(group)}
     for entry in entry_points(group=group):
-        out.setdefault(entry.name, entry)
-    return out
+        entries.setdefault(entry.name, entry)
+    return entries
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """What an entry point names. Raises InputError where there is none of that name, or it cannot be imported."""
+    """Import what an entry point names.
+
+    Args:
+        group: One of GROUPS.
+        name: Of the entry point.
+
+    Raises:
+        InputError: There is none of that name, or it cannot be imported.
+    """
     entries = registered(group)
     if name not in entries:
         kind = group.removeprefix("hiero.").replace("_", " ").removesuffix("s")
@@ -46,6 +53,6 @@ def _own_entry_points(group: str) -> list[EntryPoint]:
     try:
         return list(distribution(DISTRIBUTION).entry_points.select(group=group))
     except PackageNotFoundError:  # a checkout on the path that was never installed
-        file = Path(__file__).parent.parent / "pyproject.toml"
-        listed = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["entry-points"].get(group, {})
-        return [EntryPoint(name, value, group) for name, value in listed.items()]
+        project_file = Path(__file__).parent.parent / "pyproject.toml"
+        project = tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]
+        return [EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]

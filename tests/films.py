@@ -1,4 +1,4 @@
-"""Videos made here, frame by frame, so that what each moment shows is known."""
+"""Videos written frame by frame, so that tests know what each moment shows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import pytest
 
 
 def grey(value: int, width: int = 64, height: int = 48) -> np.ndarray:
+    """A frame of one grey, (H, W, 3) uint8."""
     return np.full((height, width, 3), value, dtype=np.uint8)
 
 
 def write_video(path, values, times_s=None, fps=10, codec="libx264", container=None, pictures=None, start_s=0.0, options=None):
-    """A video whose frame i is plain grey of values[i], shown at times_s[i] (or at i / fps)."""
+    """A video whose frame i is plain grey of values[i], shown at times_s[i] (or at start_s + i / fps).
+
+    pictures: frames (H, W, 3) in place of the greys. options: of the encoder libx264.
+    """
     av = pytest.importorskip("av", reason="needs PyAV: pip install 'hiero-video[video]'")
     times_s = [start_s + i / fps for i in range(len(values))] if times_s is None else times_s
     with av.open(str(path), "w", format=container) as out:
@@ -21,8 +25,8 @@ def write_video(path, values, times_s=None, fps=10, codec="libx264", container=N
         first = grey(0) if pictures is None else pictures[0]
         stream.width, stream.height = first.shape[1], first.shape[0]
         stream.pix_fmt = {"gif": "rgb8", "ffv1": "yuv420p"}.get(codec, "yuv420p")
-        base = {".gif": 100, ".avi": fps}.get(path.suffix, 1000)  # ticks a second
-        stream.time_base = stream.codec_context.time_base = Fraction(1, base)
+        ticks_per_s = {".gif": 100, ".avi": fps}.get(path.suffix, 1000)  # what the container can hold
+        stream.time_base = stream.codec_context.time_base = Fraction(1, ticks_per_s)
         if codec == "libx264":
             stream.options = {"crf": "1", "preset": "ultrafast", **(options or {})}
         for i, (value, time_s) in enumerate(zip(values, times_s, strict=True)):

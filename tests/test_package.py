@@ -1,18 +1,109 @@
-"""The package from outside: light to import, few public names, and the method alone with torch, numpy and scipy."""
+"""The package from outside: its name, what it installs, light to import, few public names, the method with torch alone."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
 
 import hiero
+from hiero.errors import InputError
+from hiero.storage import weights
+
+ROOT = Path(__file__).parent.parent
+# An installer, then the name of this program alone: on package indexes that is someone else's project.
+NAME = "hiero"
+STRANGER = re.compile(rf"\b(?:pip3?|pipx|uv|poetry|pdm|conda)\b[^\n]*?\b(?:install|add)\b[^\n]*?(?<![-\w/.=]){NAME}(?![-\w/.])")
 
 
 def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def text_files() -> list[Path]:
+    """Files of the repository that a person may read."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    names = listed.stdout.splitlines() if listed.returncode == 0 else [str(p.relative_to(ROOT)) for p in ROOT.glob("**/*.md")]
+    kinds = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".html", ".js", ".ipynb", ".cff", ".cfg", ""}
+    return [ROOT / name for name in names if Path(name).suffix in kinds and (ROOT / name).is_file()]
+
+
+def test_nothing_tells_to_install_a_stranger():
+    """The distribution is hiero-video; what the package index has as hiero is another project."""
+    files = text_files()
+    assert len(files) > 100
+    told = [f"{file.relative_to(ROOT)}: {line.strip()}" for file in files for line in file.read_text(errors="replace").splitlines()
+            if STRANGER.search(line)]  # fmt: skip
+    assert told == []
+
+
+@pytest.mark.parametrize("extra", ["", "[serve]"])
+def test_the_check_for_strangers_can_fail(extra):
+    for line in (f"pip install {NAME}{extra}", f"run: pip install '{NAME}{extra}'", f"uv pip install -U {NAME}{extra} torch"):
+        assert STRANGER.search(line)
+    for line in (f"pip install {NAME}-video{extra}", "pip install -e .", f"cd {NAME}/ && pip install build"):
+        assert not STRANGER.search(line)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """The folder with wheel and sdist, made by `python -m build`."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_wheel_and_sdist(built):
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    version = hiero.__version__
+    assert wheel.name == f"hiero_video-{version}-py3-none-any.whl"
+    assert sdist.name == f"hiero_video-{version}.tar.gz"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    package = {str(p.relative_to(ROOT)) for p in (ROOT / "hiero").rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    assert package <= names  # assets, presets, the page and all
+    assert not [name for name in names if not name.startswith(("hiero/", "hiero_video-"))]
+    with tarfile.open(sdist) as archive:
+        assert f"hiero_video-{version}/README.md" in archive.getnames()
+
+
+def test_the_wheel_in_a_clean_environment(built, tmp_path):
+    """Installed with what it asks for and nothing else, it finds steps."""
+    try:
+        weights.get("minilm")
+    except InputError as error:
+        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    (wheel,) = built.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    binaries = tmp_path / "env" / "bin"
+    options = ["--quiet", "--no-compile", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
+    done = subprocess.run([binaries / "pip", "install", *options, str(wheel)], capture_output=True, text=True)
+    if done.returncode and re.search("No matching distribution|Could not find a version|connection", done.stderr):
+        pytest.skip("no package index to install from")
+    assert done.returncode == 0, done.stderr
+    np.save(tmp_path / "tea.npy", np.random.default_rng(0).normal(0, 2, (240, 400)).astype(np.float32))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HIERO_HOME": str(weights.home())}
+
+    def command(*arguments: str) -> str:
+        done = subprocess.run([binaries / "hiero", *arguments], capture_output=True, text=True, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "searchable hierarchy" in command("--help")
+    shown = command("steps", "tea.npy", "--hz", "1", "-k", "3,6")
+    assert "4:00, 3, 6 steps" in shown
+    assert len(shown.splitlines()) == 2 + 3 + 6
 
 
 def test_import_is_light():

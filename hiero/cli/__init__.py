@@ -1,4 +1,7 @@
-"""The command line: one function a command, in groups. Heavy imports stay inside the functions."""
+"""The command line: one function a command, in groups.
+
+Imports of what is heavy stay inside the functions, so that `hiero --help` and a mistake in an option are answered at once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import sys
 from cyclopts import App
 
 import hiero
-from hiero.cli import corpus, evaluation, extraction, figures, heads, models, serve, speed, tables, videos, weights
+from hiero.cli import bench, corpus, evaluation, extraction, figures, heads, models, serve, tables, videos, weights
 from hiero.cli.console import log
 from hiero.errors import InputError
 
@@ -23,7 +26,7 @@ for command in (
     corpus.index, corpus.search, corpus.app, serve.serve,
     evaluation.app, tables.table, figures.app, heads.app,
     models.train, models.pack, models.embed, models.import_checkpoint,
-    speed.bench_app, extraction.extract, extraction.backbones, weights.weights_app,
+    bench.app, extraction.extract, extraction.backbones, weights.app,
 ):  # fmt: skip
     app.command(command)
 
@@ -31,7 +34,7 @@ for command in (
 def main() -> None:
     """Run the command line; a user's mistake is one clear line and exit code 2, an interruption 130."""
     try:
-        app(extraction.with_address(sys.argv[1:]))
+        app(extraction.expand_ray_address(sys.argv[1:]))
     except InputError as error:
         log(f"hiero: {error}")
         sys.exit(2)

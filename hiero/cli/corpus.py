@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from hiero.cli.console import log, progress_bar
-from hiero.cli.options import DEFAULTS, Flag, Json, StepCounts, VideoOptions, parse_step_counts, read_labels
+from hiero.cli.console import log, plain_table, progress_bar
+from hiero.cli.options import (
+    DEFAULTS,
+    Flag,
+    Json,
+    NumResults,
+    Repeated,
+    StepCounts,
+    VideoOptions,
+    parse_step_counts,
+    read_labels,
+)
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +38,7 @@ def index(
     k: StepCounts = None,
     labels: Path | None = None,
     again: Flag = False,
-    source: VideoOptions = DEFAULTS,
+    options: VideoOptions = DEFAULTS,
 ) -> None:
     """Add videos, or feature files of them, to a corpus: their steps of all levels, to be searched together.
 
@@ -53,37 +64,27 @@ def index(
     again
         Also those that are in unchanged.
     """
-    from hiero.corpus.corpus import Corpus, add_video
+    from hiero.corpus.corpus import Corpus
+    from hiero.corpus.index_files import index_files
     from hiero.extraction.collection import find_files
 
     files = find_files(videos)
-    counts, vocabulary = parse_step_counts(k), read_labels(labels) if labels is not None else None
-    engine = source.engine()
+    num_steps = parse_step_counts(k)
+    vocabulary = read_labels(labels) if labels is not None else None
+    engine = options.load_engine()
     corpus = Corpus(to, create=True)
-    corpus.check_model(engine)  # before anything is read
-    added, kept, failed = 0, 0, []
     with progress_bar("index", len(files)) as advance:
-        for name, path in files.items():
-            try:
-                _, now = add_video(
-                    corpus,
-                    engine,
-                    path,
-                    lambda file: source.read(file, engine),
-                    num_steps=counts,
-                    labels=vocabulary,
-                    name=name,
-                    again=again,
-                )
-                added, kept = added + now, kept + (not now)
-            except InputError as error:
-                failed.append(str(error))
-            advance(name)
-    corpus.tidy()
-    for line in failed:
-        log(f"failed: {line}")
-    print(f"{to}: {added} added, {kept} unchanged, {len(failed)} failed; {len(corpus.videos())} videos, {len(corpus)} steps")
-    if failed:
+        result = index_files(
+            corpus, engine, files, lambda file: options.read_video(file, engine), num_steps=num_steps, labels=vocabulary,
+            again=again, progress=advance,
+        )  # fmt: skip
+    for problem in result.problems:
+        log(f"failed: {problem}")
+    print(
+        f"{to}: {result.num_added} added, {result.num_unchanged} unchanged, {len(result.problems)} failed; "
+        f"{len(corpus.videos())} videos, {len(corpus)} steps"
+    )
+    if result.problems:
         sys.exit(1)
 
 
@@ -93,12 +94,12 @@ def search(
     /,
     *,
     like: str | None = None,
-    video: Annotated[list[str] | None, Parameter(negative="")] = None,
+    video: Repeated = None,
     level: int | None = None,
-    num: Annotated[int, Parameter(alias="-n")] = 20,
+    num: NumResults = 20,
     exact: Flag = False,
     json_: Json = False,
-    source: VideoOptions = DEFAULTS,
+    options: VideoOptions = DEFAULTS,
 ) -> None:
     """Find steps in all videos of a corpus: by words, or those that are like a moment of one of them.
 
@@ -138,31 +139,31 @@ def search(
         step, hits = opened.like(*parse_moment(like), num=num, level=level, videos=names, exact=exact)
         document["like"] = step.to_dict()
     else:
-        vector = query_engine(opened, source).embed_queries([str(query)])[0]
+        vector = _query_engine(opened, options).embed_queries([str(query)])[0]
         hits = opened.search(vector, num, videos=names, level=level, exact=exact)
         document["query"] = query
     if json_:
         print(json.dumps({**document, "hits": [hit.to_dict() for hit in hits]}, ensure_ascii=False))
     else:
-        _show(hits)
+        _print_hits(hits)
 
 
-def query_engine(corpus: Corpus, source: VideoOptions) -> Engine:
-    """The engine whose words fit a corpus: the model that it was made with, by its name or place."""
-    from dataclasses import replace
-
+def _query_engine(corpus: Corpus, options: VideoOptions) -> Engine:
+    """The engine that puts queries into the space of a corpus: of the model that it was made with, unless another is named."""
     from hiero.corpus.corpus import corpus_model
 
     if not corpus.videos():
         raise InputError(f"{corpus.uri}: is empty; add videos: hiero index VIDEO… --to {corpus.uri}")
-    name = corpus_model(corpus)
-    engine = (replace(source, model=name) if source.model == DEFAULTS.model and name is not None else source).engine()
-    corpus.check_words(engine)
+    model = corpus_model(corpus)
+    if options.model == DEFAULTS.model and model is not None:
+        options = replace(options, model=model)
+    engine = options.load_engine()
+    corpus.check_query_model(engine)
     return engine
 
 
 def parse_moment(text: str) -> tuple[str, float]:
-    """VIDEO@m:ss, VIDEO@h:mm:ss or VIDEO@seconds."""
+    """VIDEO@m:ss, VIDEO@h:mm:ss or VIDEO@seconds → the video and the time in seconds."""
     match = re.fullmatch(r"(.+)@(?:(?:(\d+):)?(\d+):)?(\d+(?:\.\d+)?)", text)
     if match is None:
         raise InputError(f"--like takes VIDEO@m:ss, such as kitchen@3:20; got {text!r}")
@@ -177,20 +178,17 @@ def list_videos(corpus: str, /, *, json_: Json = False) -> None:
     **Example**: `hiero corpus list corpus/`
     """
     from rich.console import Console
-    from rich.table import Table
 
     from hiero.corpus.corpus import Corpus
     from hiero.types import format_time
 
     videos = Corpus(corpus).videos()
     if json_:
-        print(json.dumps({"version": 1, "videos": [about.__dict__ for about in videos]}, ensure_ascii=False))
+        print(json.dumps({"version": 1, "videos": [asdict(video) for video in videos]}, ensure_ascii=False))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("video", "length", "steps", "model", "file"):
-        table.add_column(column, justify="right" if column == "length" else "left")
-    for about in videos:
-        table.add_row(about.video, format_time(about.duration_s), ", ".join(map(str, about.levels)), about.model, about.path)
+    table = plain_table("video", "length", "steps", "model", "file", right=("length",))
+    for video in videos:
+        table.add_row(video.video, format_time(video.duration_s), ", ".join(map(str, video.levels)), video.model, video.path)
     Console(highlight=False, markup=False).print(table)
 
 
@@ -217,23 +215,20 @@ def check(corpus: str, /) -> None:
 
     opened = Corpus(corpus)
     problems = opened.check()
-    for line in problems:
-        log(line)
+    for problem in problems:
+        log(problem)
     print(f"{corpus}: {len(opened.videos())} videos, {len(opened)} steps, {len(problems)} problems")
     if problems:
         sys.exit(1)
 
 
-def _show(hits: list[Hit]) -> None:
+def _print_hits(hits: list[Hit]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from hiero.types import format_time
 
-    table = Table(box=None, pad_edge=False)
-    for column, justify in (("video", "left"), ("from", "right"), ("to", "right"), ("step", "left"), ("score", "right")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    table = plain_table("video", "from", "to", "step", "score", right=("from", "to", "score"))
     for hit in hits:
         table.add_row(Text(hit.video), format_time(hit.start_s), format_time(hit.end_s), Text(hit.label or ""), f"{hit.score:.2f}")
     Console(highlight=False).print(table)

@@ -1,4 +1,4 @@
-"""What a training run shows on the terminal."""
+"""The terminal display of a training run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hiero.training.loop import TrainingStatus
 
+LOSS_NAMES = {"alignment": "L_vna", "threads": "L_ft"}  # as the paper writes them
+
 
 class TrainDisplay:
-    """What a training run shows: lines that stay, and a bar with losses, speed and time left."""
+    """What a training run shows on standard error: lines that stay, and a bar with losses, speed and time left."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -19,29 +21,32 @@ class TrainDisplay:
 
         self.console = Console(stderr=True, highlight=False)
         self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), TextColumn("{task.fields[now]}"),
+            TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), TextColumn("{task.fields[status]}"),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True), console=self.console,
         )  # fmt: skip
         self.task: Any = None
 
     def log(self, line: str) -> None:
+        """Show a line above the bar."""
         self.console.print(line, soft_wrap=True, markup=False)
 
     @contextmanager
     def steps(self, done: int, total: int) -> Iterator[None]:
-        self.task = self.progress.add_task("train", total=total, completed=done, now="")
+        """The bar of the optimisation steps, of which `done` are from an earlier run."""
+        self.task = self.progress.add_task("train", total=total, completed=done, status="")
         with self.progress:
             yield
 
     @contextmanager
     def texts(self, total: int) -> Iterator[Any]:
-        task = self.progress.add_task("texts", total=total, now="")
+        """The bar of the texts that are encoded; yields a function of how many more are done."""
+        task = self.progress.add_task("texts", total=total, status="")
         with self.progress:
-            yield lambda num: self.progress.advance(task, num)
+            yield lambda num_texts: self.progress.advance(task, num_texts)
         self.progress.remove_task(task)
 
     def report(self, report: TrainingStatus) -> None:
-        names = {"alignment": "L_vna", "threads": "L_ft"}
-        losses = " ".join(f"{names.get(name, name)} {value:.3f}" for name, value in report.losses.items())
-        now = f"epoch {report.epoch} {losses} {report.windows_per_s:.0f} windows/s"
-        self.progress.update(self.task, completed=report.step, now=now)
+        """Show where the run is."""
+        losses = " ".join(f"{LOSS_NAMES.get(name, name)} {value:.3f}" for name, value in report.losses.items())
+        status = f"epoch {report.epoch} {losses} {report.windows_per_s:.0f} windows/s"
+        self.progress.update(self.task, completed=report.step, status=status)

@@ -1,23 +1,27 @@
-"""Commands that measure: one's own videos and the paper's benchmarks."""
+"""hiero eval: scores on one's own videos and on the paper's benchmarks."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from hiero.cli.console import log, print_json, progress_bar
-from hiero.cli.options import Json, OptionalOut, clock_of
+from hiero.cli.console import log, progress_bar
+from hiero.cli.options import Json, OptionalOut, parse_hz, parse_names
+from hiero.cli.reports import command_line, output_report
 from hiero.errors import InputError
-from hiero.storage.files import read_lines
 
 if TYPE_CHECKING:
+    from hiero.evaluation.annotations import AnnotatedVideo
     from hiero.evaluation.cases import Case
-    from hiero.evaluation.results import Report, Table
+    from hiero.evaluation.results import Table
+
+NUM_CHOICES = 5  # clips of a question of EgoMCQ
+NUM_DETAIL_TABLES = 2  # of EgoProceL: the last ones, of each video and key-step, are too long for a terminal
+MIN_RUN_NODES = 5  # Goal-Step: shorter runs of a thread are background
 
 app = App(name="eval", help="Score a model on one's own videos or on the paper's benchmarks.")
 
@@ -84,8 +88,8 @@ def own(
         features,
         annotations,
         model=model,
-        clock=clock_of(hz),
-        tasks=[name.strip() for name in tasks.split(",") if name.strip()],
+        clock=parse_hz(hz),
+        tasks=parse_names(tasks),
         num_clusters=k,
         options=EvalOptions(num_threads=num_threads, random_state=seed, baselines=baselines),
         only=only,
@@ -139,10 +143,12 @@ def egomcq(
 
     if context < 0 or batch_size < 1:
         raise InputError(f"--context is not negative and --batch-size at least 1, got {context} and {batch_size}")
-    asked = read_questions(questions)
+    parsed = read_questions(questions)
     engine = load(model, backbone="default", device=device)
-    with progress_bar("clips", 5 * len(asked)) as advance:
-        table, missing = evaluate_egomcq(engine, FeatureStore(store), asked, context, batch_size, lambda num: advance("", num))
+    with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
+        table, missing = evaluate_egomcq(
+            engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
+        )
     output_report(Report("egomcq", command_line(), [table], {"model": model, "context": context}, missing), json_, out)
 
 
@@ -198,24 +204,25 @@ def egoprocel(
     from hiero.evaluation.results import Report
 
     if rates is not None:
-        known = egoprocel_benchmark.read_rates(rates)
+        frame_rates = egoprocel_benchmark.read_rates(rates)
     elif videos is not None:
-        known = egoprocel_benchmark.probe_rates(
-            videos, [egoprocel_benchmark.video_name(file) for file in annotations.rglob("*.csv")]
-        )
+        names = [egoprocel_benchmark.video_name(file) for file in annotations.rglob("*.csv")]
+        frame_rates = egoprocel_benchmark.probe_rates(videos, names)
     else:
         raise InputError("frame rates are needed: --videos FOLDER with the videos, or --rates FILE (video,fps,frames)")
-    wanted = [name.strip() for name in only.split(",") if name.strip()]
-    found, missing, absent = egoprocel_benchmark.find_egoprocel_videos(annotations, features, known, wanted)
-    if absent:
-        log(f"no annotations for {', '.join(absent)}")
+    annotated, missing, not_annotated = egoprocel_benchmark.find_egoprocel_videos(
+        annotations, features, frame_rates, parse_names(only)
+    )
+    if not_annotated:
+        log(f"no annotations for {', '.join(not_annotated)}")
     engine = load(model, backbone="default", device=device)
-    with progress_bar("videos", len(found)) as advance:
+    with progress_bar("videos", len(annotated)) as advance:
         tables = egoprocel_benchmark.evaluate_egoprocel(
-            engine, found, stride=stride, baselines=baselines, seed=seed, progress=advance
+            engine, annotated, stride=stride, baselines=baselines, seed=seed, progress=advance
         )
-    settings = {"model": model, "videos": len(found), "stride": stride, "seed": seed, "default": tables[0].title}
-    output_report(Report("egoprocel", command_line(), tables, settings, missing), json_, out, len(tables) - 2)
+    settings = {"model": model, "videos": len(annotated), "stride": stride, "seed": seed, "default": tables[0].title}
+    num_printed = len(tables) - NUM_DETAIL_TABLES
+    output_report(Report("egoprocel", command_line(), tables, settings, missing), json_, out, num_printed)
 
 
 @Parameter(name="*")
@@ -255,25 +262,27 @@ class GoalStepOptions:
     json_: Json = False
     out: OptionalOut = None
 
-    def read(self, annotated: Sequence[Any]) -> tuple[list[Case], list[str]]:
+    def read_cases(self, annotated: Sequence[AnnotatedVideo]) -> tuple[list[Case], list[str]]:
+        """The annotated videos that have features, and the names of those without."""
         from hiero.engine import load
-        from hiero.evaluation.goalstep import read_cases, read_groups
+        from hiero.evaluation.goalstep import read_goalstep_cases, read_groups
         from hiero.types import Clock
 
         engine = load(self.model, backbone="default", device=self.device)
         groups = {} if self.groups is None else read_groups(self.groups)
         with progress_bar("videos", len(annotated)) as advance:
-            return read_cases(engine, self.features, annotated, groups, Clock(self.fps, self.stride), advance)
+            return read_goalstep_cases(engine, self.features, annotated, groups, Clock(self.fps, self.stride), advance)
 
-    def output(self, name: str, tables: list[Table], cases: Sequence[Case], missing: list[str]) -> None:
+    def output(self, benchmark: str, table: Table, cases: Sequence[Case], missing: list[str]) -> None:
+        """Print the result and write the report."""
         from hiero.evaluation.results import Report
 
         settings = {"model": self.model, "videos": len(cases), "fps": self.fps, "stride": self.stride}
-        output_report(Report(name, command_line(), tables, settings, missing), self.json_, self.out)
+        output_report(Report(benchmark, command_line(), [table], settings, missing), self.json_, self.out)
 
 
 @app.command(name="goalstep-grounding")
-def goalstep_grounding(*, annotations: Path, data: GoalStepOptions, num_threads: int = 8, prefix: str = "#C C ") -> None:
+def goalstep_grounding(*, annotations: Path, options: GoalStepOptions, num_threads: int = 8, prefix: str = "#C C ") -> None:
     """Goal-Step, step grounding without training: where is the step that a text describes?
 
     The row with all queries in their order knows more than the others: in these files the order follows the truth.
@@ -293,14 +302,16 @@ def goalstep_grounding(*, annotations: Path, data: GoalStepOptions, num_threads:
     from hiero.evaluation.goalstep import read_grounding
     from hiero.evaluation.grounding import evaluate_grounding
 
-    cases, missing = data.read(read_grounding(annotations, prefix))
+    cases, missing = options.read_cases(read_grounding(annotations, prefix))
     embeddings = TextEmbeddings(cases[0].video.engine, [step.text for case in cases for step in case.truth])
-    options = EvalOptions(num_threads=num_threads, min_nodes=5, baselines=data.baselines)
-    data.output("goalstep-grounding", [evaluate_grounding(cases, embeddings, options)], cases, missing)
+    eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
+    options.output("goalstep-grounding", evaluate_grounding(cases, embeddings, eval_options), cases, missing)
 
 
 @app.command(name="goalstep-localization")
-def goalstep_localization(*, annotations: Path, data: GoalStepOptions, taxonomy: Path | None = None, num_threads: int = 8) -> None:
+def goalstep_localization(
+    *, annotations: Path, options: GoalStepOptions, taxonomy: Path | None = None, num_threads: int = 8
+) -> None:
     """Goal-Step, step localization without training: mAP at tIoU 0.1 to 0.5 over steps and substeps.
 
     **Example**: `hiero eval goalstep-localization --annotations goalstep_val.json --features egovlp/ --model hiero-egovlp/`
@@ -319,16 +330,17 @@ def goalstep_localization(*, annotations: Path, data: GoalStepOptions, taxonomy:
     from hiero.evaluation.localization import evaluate_localization
 
     annotated = read_steps(annotations)
-    labels = _taxonomy(annotated, taxonomy)
-    cases, missing = data.read(annotated)
+    labels = _read_taxonomy(annotated, taxonomy)
+    cases, missing = options.read_cases(annotated)
     embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
-    options = EvalOptions(num_threads=num_threads, min_nodes=5, baselines=data.baselines)
-    data.output("goalstep-localization", [evaluate_localization(cases, labels, embeddings, options)], cases, missing)
+    eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
+    table = evaluate_localization(cases, labels, embeddings, eval_options)
+    options.output("goalstep-localization", table, cases, missing)
 
 
 @app.command(name="goalstep-classification")
 def goalstep_classification(
-    *, annotations: Path, data: GoalStepOptions, train: Path | None = None, taxonomy: Path | None = None
+    *, annotations: Path, options: GoalStepOptions, train: Path | None = None, taxonomy: Path | None = None
 ) -> None:
     """Goal-Step, key-step classification with known segments: without training, and with a linear probe.
 
@@ -347,71 +359,22 @@ def goalstep_classification(
     from hiero.evaluation.goalstep import evaluate_classification, label_text, read_steps
 
     annotated = read_steps(annotations)
-    labels = _taxonomy(annotated, taxonomy, train)
-    cases, missing = data.read(annotated)
-    known = None
+    labels = _read_taxonomy(annotated, taxonomy, train)
+    cases, missing = options.read_cases(annotated)
+    train_cases = None
     if train is not None:
-        known, more = data.read(read_steps(train))
-        missing += more
+        train_cases, missing_train = options.read_cases(read_steps(train))
+        missing += missing_train
     embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
-    data.output("goalstep-classification", [evaluate_classification(cases, labels, embeddings, known)], cases, missing)
+    table = evaluate_classification(cases, labels, embeddings, train_cases)
+    options.output("goalstep-classification", table, cases, missing)
 
 
-def _taxonomy(annotated: Sequence[Any], *more: Path | None) -> list[str]:
-    from hiero.evaluation.goalstep import NUM_LABELS, read_steps, taxonomy_of
+def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> list[str]:
+    from hiero.evaluation.goalstep import NUM_LABELS
+    from hiero.evaluation.goalstep_taxonomy import read_taxonomy
 
-    labels = taxonomy_of(annotated)
-    for file in more:
-        if file is not None:
-            labels = sorted({*labels, *(taxonomy_of(read_steps(file)) if file.suffix == ".json" else read_lines(file))})
+    labels = read_taxonomy(annotated, [file for file in files if file is not None])
     if len(labels) != NUM_LABELS:
         log(f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds those of training")
     return labels
-
-
-def command_line() -> str:
-    import shlex
-
-    return shlex.join(["hiero", *sys.argv[1:]])
-
-
-def output_report(report: Report, as_json: bool, out: Path | None, num_tables: int | None = None) -> None:
-    """Write the report where it is wanted, and print it; num_tables: the first ones only, where the rest is detail."""
-    if out is not None:
-        report.save(out)
-        log(f"{out}: written")
-    if as_json:
-        print_json(report.to_dict())
-        return
-    if report.missing:
-        log(f"{len(report.missing)} videos of the benchmark have no features here: {', '.join(report.missing[:3])} …")
-    for table in report.tables[:num_tables]:
-        print_table(table)
-    print(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
-    print(report.command)
-
-
-def print_table(table: Table) -> None:
-    """A table of results; intervals where the terminal is wide enough."""
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    from hiero.evaluation.results import format_cell
-
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 240
-    console.print(f"\n{table.title}", style="bold")
-    drawn = RichTable(box=None, pad_edge=False)
-    drawn.add_column("")
-    for name in table.columns:
-        drawn.add_column(name, justify="right")
-    wide = console.width >= 34 + 18 * len(table.columns)
-    for one in table.rows:
-        drawn.add_row(Text(one.method), *(format_cell(one, name, intervals=wide) for name in table.columns))
-    console.print(drawn)
-    if not wide and any(one.intervals for one in table.rows):
-        console.print("Intervals: in a wider terminal, or with --json.", style="dim")
-    for note in table.notes:
-        console.print(note)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from hiero.cli.console import download_bars, log
-from hiero.cli.options import Flag, Json, Out, set_threads
+from hiero.cli.options import Flag, Json, Out, StoredPrecision, set_threads
 from hiero.errors import InputError
+
+if TYPE_CHECKING:
+    from hiero.extraction.collection import ExtractionProgress, ExtractionResult
+    from hiero.video.registry import Backbone
+
+RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")
+FILE_WIDTH = 220  # characters of a table that goes to a file or a pipe
 
 
 def extract(
@@ -27,7 +35,7 @@ def extract(
     window: int | None = None,
     frames: int | None = None,
     format: Literal["safetensors", "pt"] = "safetensors",
-    dtype: Literal["float16", "float32"] | None = None,
+    dtype: StoredPrecision | None = None,
     jobs: Annotated[int, Parameter(alias="-j")] = 1,
     ray: Flag = False,
     address: str | None = None,
@@ -105,80 +113,80 @@ def extract(
         set_threads(threads)
     if weights is not None and not weights.exists():
         raise InputError(f"{weights}: no such file")
-    found = find_videos(videos)
+    files = find_videos(videos)
     plan = ExtractionPlan(
         backbone, out, clock, spacing, window, frames, format, dtype or ("float32" if format == "pt" else "float16"), weights,
         device, precision, batch_size, stream, threads or 0,
     )  # fmt: skip
     if weights is None:
-        with download_bars() as fetch:
-            fetch_weights(find_backbone(backbone), fetch)
-    with _following(len(found)) as following:
+        with download_bars() as progress:
+            fetch_weights(find_backbone(backbone), progress)
+    with _extraction_bars(len(files)) as extraction_progress:
         if ray or address is not None:
-            outcomes = extract_on_cluster(found, plan, address=address, workers=workers, jobs=jobs, following=following)
+            results = extract_on_cluster(files, plan, address=address, workers=workers, jobs=jobs, progress=extraction_progress)
         else:
-            outcomes = extract_all(found, plan, jobs, following)
-    _report(outcomes, out, json_)
-    if any(outcome.status == "failed" for outcome in outcomes):
+            results = extract_all(files, plan, jobs, extraction_progress)
+    _print_results(results, out, json_)
+    if any(result.status == "failed" for result in results):
         sys.exit(1)
 
 
-def with_address(tokens: list[str]) -> list[str]:
+def expand_ray_address(tokens: list[str]) -> list[str]:
     """`--ray ADDRESS` as `--ray --address ADDRESS`: what follows --ray is an address if it looks like one and is no file."""
-    for place, token in enumerate(tokens[:-1]):
-        after = tokens[place + 1]
-        if token == "--ray" and re.fullmatch(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+", after) and not Path(after).exists():
-            return [*tokens[: place + 1], "--address", *tokens[place + 1 :]]
+    for index, (token, progress) in enumerate(itertools.pairwise(tokens)):
+        if token == "--ray" and RAY_ADDRESS.fullmatch(progress) and not Path(progress).exists():
+            return [*tokens[: index + 1], "--address", *tokens[index + 1 :]]
     return tokens
 
 
-def _report(outcomes: list[Any], out: Path, as_json: bool) -> None:
+def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) -> None:
     from hiero.types import format_time
 
-    counts = {status: [o for o in outcomes if o.status == status] for status in ("done", "kept", "failed")}
     if as_json:
-        print(json.dumps({"version": 1, "out": str(out), "videos": [o.to_dict() for o in outcomes]}, ensure_ascii=False))
+        print(json.dumps({"version": 1, "out": str(out), "videos": [r.to_dict() for r in results]}, ensure_ascii=False))
         return
-    for outcome in counts["failed"]:
-        log(f"failed: {outcome.message}")
-    done_s, spent_s = sum(o.duration_s for o in counts["done"]), sum(o.spent_s for o in counts["done"])
-    line = f"{out}: {len(counts['done'])} done ({format_time(done_s)}), {len(counts['kept'])} kept, {len(counts['failed'])} failed"
-    print(line + (f"; {done_s / spent_s:.2f} seconds of video a second" if spent_s > 0 else ""))
+    done, reused, failed = ([r for r in results if r.status == status] for status in ("done", "kept", "failed"))
+    for result in failed:
+        log(f"failed: {result.message}")
+    video_s, spent_s = sum(result.duration_s for result in done), sum(result.spent_s for result in done)
+    line = f"{out}: {len(done)} done ({format_time(video_s)}), {len(reused)} kept, {len(failed)} failed"
+    print(line + (f"; {video_s / spent_s:.2f} seconds of video a second" if spent_s > 0 else ""))
 
 
 @contextmanager
-def _following(total: int) -> Iterator[Any]:
-    """A bar for all videos, and one for each that is being read."""
+def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
+    """A bar for all videos, and one for each that is being read; lines instead where there is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from hiero.extraction.collection import ExtractionProgress, ExtractionResult
+    from hiero.extraction.collection import ExtractionProgress
     from hiero.types import format_time
 
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[now]}"), TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[status]}"), TimeElapsedColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        whole = bars.add_task("all videos", total=total, now=f"0 of {total}")
+        overall = bars.add_task("all videos", total=num_videos, status=f"0 of {num_videos}")
         tasks: dict[str, Any] = {}
         ended: list[ExtractionResult] = []
 
         def begin(name: str, duration_s: float | None) -> None:
-            tasks[name] = bars.add_task(name, total=duration_s, now="")
+            tasks[name] = bars.add_task(name, total=duration_s, status="")
 
         def advance(name: str, done_s: float) -> None:
             if name in tasks:
-                bars.update(tasks[name], completed=done_s, now=format_time(done_s))
+                bars.update(tasks[name], completed=done_s, status=format_time(done_s))
 
-        def end(outcome: ExtractionResult) -> None:
-            ended.append(outcome)
-            if (task := tasks.pop(outcome.name, None)) is not None:
+        def end(result: ExtractionResult) -> None:
+            ended.append(result)
+            if (task := tasks.pop(result.name, None)) is not None:
                 bars.remove_task(task)
-            bars.update(whole, completed=len(ended), now=f"{len(ended)} of {total}")
+            count = f"{len(ended)} of {num_videos}"
+            bars.update(overall, completed=len(ended), status=count)
             if not console.is_terminal:
-                log(f"{outcome.name}: {outcome.status} ({len(ended)} of {total})")
+                log(f"{result.name}: {result.status} ({count})")
 
         yield ExtractionProgress(begin, advance, end, log)
 
@@ -206,41 +214,39 @@ def backbones(
 
     from hiero.devices import choose_device
     from hiero.extraction.speed import known_speeds, measure_speed
-    from hiero.storage import weights
-    from hiero.video.registry import FPS, STRIDE
-    from hiero.video.registry import backbones as known_backbones
+    from hiero.video.registry import backbones as registered_backbones
 
-    where = choose_device(device)
-    for name in list(known_backbones()) if measure == ["all"] else measure or []:
-        log(f"measuring {name} on {where} …")
+    device = choose_device(device)
+    for name in list(registered_backbones()) if measure == ["all"] else measure or []:
+        log(f"measuring {name} on {device} …")
         try:
-            measure_speed(name, where)
+            measure_speed(name, device)
         except InputError as error:
             log(f"{error}")
-    speeds = known_speeds(where)
+    speeds = known_speeds(device)
     table = Table(box=None, pad_edge=False)
     for column in ("name", "width", "window", "what", "weights", "licence", "from", "speed here"):
         table.add_column(column, justify="right" if column == "width" else "left", overflow="fold")
-    for backbone in known_backbones().values():
-        known = weights.REGISTRY.get(backbone.weights_name)
-        window = (
-            f"{STRIDE}/{FPS:.0f} s, {backbone.num_frames} frames"
-            if backbone.num_frames
-            else ("a frame" if backbone.per_frame else "2 s")
-        )
-        if known is None or weights.find(known.name):
-            place = "here"
-        else:
-            place = "fetched when needed" if backbone.fetched else f"hiero weights get {known.name}"
-        speed = f"{speeds[backbone.name]:.2f} × real time" if backbone.name in speeds else "--measure"
-        table.add_row(
-            backbone.name,
-            str(backbone.width),
-            window,
-            backbone.what,
-            place,
-            known.licence if known else "",
-            known.origin if known else backbone.module,
-            speed,
-        )
-    Console(width=None if sys.stdout.isatty() else 220).print(table)
+    for backbone in registered_backbones().values():
+        table.add_row(*_describe_backbone(backbone, speeds.get(backbone.name)))
+    Console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)
+
+
+def _describe_backbone(backbone: Backbone, speed: float | None) -> list[str]:
+    """The cells of its row."""
+    from hiero.storage import weights
+    from hiero.video.registry import FPS, STRIDE
+
+    if backbone.num_frames:
+        window = f"{STRIDE}/{FPS:.0f} s, {backbone.num_frames} frames"
+    else:
+        window = "a frame" if backbone.per_frame else "2 s"
+    entry = weights.REGISTRY.get(backbone.weights_name)
+    if entry is None or weights.find(entry.name):
+        availability = "here"
+    else:
+        availability = "fetched when needed" if backbone.auto_fetch else f"hiero weights get {entry.name}"
+    return [
+        backbone.name, str(backbone.width), window, backbone.description, availability, entry.licence if entry else "",
+        entry.origin if entry else backbone.module, "--measure" if speed is None else f"{speed:.2f} × real time",
+    ]  # fmt: skip

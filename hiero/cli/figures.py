@@ -1,4 +1,4 @@
-"""Commands that draw: the paper's figures from one's own videos."""
+"""hiero figure: the paper's figures from one's own videos."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App, Parameter
 
 from hiero.cli.console import log
-from hiero.cli.options import Out, clock_of
-from hiero.errors import InputError
+from hiero.cli.options import Out, parse_hz
 
 if TYPE_CHECKING:
     from hiero.evaluation.cases import Case
@@ -43,12 +42,20 @@ class FigureOptions:
     model: str = "hiero-k400"
     hz: float | None = None
 
-    def case(self, features: Path) -> Case:
-        return _read_case(features, self.annotations, self.video, self.model, self.hz)
+    def read_case(self, features: Path) -> Case:
+        """The video with its annotated steps."""
+        from hiero.engine import load
+        from hiero.evaluation.own_videos import read_case
+
+        clock = parse_hz(self.hz)
+        case, warning = read_case(load(self.model, backbone="default"), features, self.annotations, self.video, clock)
+        if warning:
+            log(warning)
+        return case
 
 
 @app.command
-def similarity(features: Path, /, *, drawn: FigureOptions) -> None:
+def similarity(features: Path, /, *, options: FigureOptions) -> None:
     """How alike the segments of a video are, in raw features and in HiERO's, with boxes around the true steps.
 
     **Example**: `hiero figure similarity features/tea.npy --annotations steps.json -o tea.svg`
@@ -60,11 +67,11 @@ def similarity(features: Path, /, *, drawn: FigureOptions) -> None:
     """
     from hiero.report.figures import save_figure, similarity_figure
 
-    _log_written(save_figure(similarity_figure(drawn.case(features)), drawn.out))
+    _log_written(save_figure(similarity_figure(options.read_case(features)), options.out))
 
 
 @app.command
-def timeline(features: Path, /, *, drawn: FigureOptions) -> None:
+def timeline(features: Path, /, *, options: FigureOptions) -> None:
     """The true steps of a video, those of raw features, and HiERO's, one under the other.
 
     **Example**: `hiero figure timeline features/tea.npy --annotations steps.json -o tea`
@@ -76,7 +83,7 @@ def timeline(features: Path, /, *, drawn: FigureOptions) -> None:
     """
     from hiero.report.figures import save_figure, timeline_figure
 
-    _log_written(save_figure(timeline_figure(drawn.case(features)), drawn.out))
+    _log_written(save_figure(timeline_figure(options.read_case(features)), options.out))
 
 
 @app.command
@@ -117,40 +124,14 @@ def narrations(
     seed
         Of t-SNE.
     """
-    import numpy as np
-
-    from hiero.data.narrations import read_narrations
     from hiero.engine import load
-    from hiero.evaluation.own_videos import read_annotations
-    from hiero.report.figures import narration_figure, save_figure
+    from hiero.report.figures import save_figure
+    from hiero.report.narrated_steps import narrated_steps_figure
 
     engine = load(model, backbone="default")
-    told = [one for one in read_narrations(texts) if one.video == video]
-    known = [one for one in read_annotations(annotations) if one.video == video]
-    if not told or not known:
-        raise InputError(f"{video}: not in {texts if not told else annotations}")
-    steps = [(step.start_s, step.end_s, step.text) for step in known[0].steps]
-    if features is not None:
-        found = _read_case(features, annotations, video, model, hz).video.label([text for _, _, text in steps])
-        steps = [(step.start_s, step.end_s, step.label or "") for step in found]
-    names = list(dict.fromkeys(text for _, _, text in steps))
-    inside = [(one.text, names.index(text)) for one in told for a, b, text in steps if a <= one.time_s < b]
-    if not inside:
-        raise InputError(f"{video}: none of its {len(told)} narrations falls into a step")
-    words = engine.encode([text for text, _ in inside])[1]
-    figure = narration_figure(words, [step for _, step in inside], np.asarray(engine.encode(names)[1]), names, seed)
+    clock = None if features is None else parse_hz(hz)
+    figure = narrated_steps_figure(engine, texts, annotations, video, features=features, clock=clock, seed=seed, log=log)
     _log_written(save_figure(figure, out))
-
-
-def _read_case(features: Path, annotations: Path, video: str | None, model: str, hz: float | None) -> Case:
-    from hiero.engine import load
-    from hiero.evaluation.own_videos import read_case
-
-    clock = clock_of(hz)
-    case, doubt = read_case(load(model, backbone="default"), features, annotations, video, clock)
-    if doubt:
-        log(doubt)
-    return case
 
 
 def _log_written(paths: list[Path]) -> None:

@@ -1,9 +1,9 @@
-"""Commands for supervised heads: train them on any features, and score them."""
+"""hiero head: supervised heads on any features, trained and scored."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -12,14 +12,17 @@ from cyclopts import App, Parameter
 
 from hiero.cli.console import log
 from hiero.cli.display import TrainDisplay
-from hiero.cli.evaluation import command_line, output_report
 from hiero.cli.options import Json, OptionalOut, Out, Settings
+from hiero.cli.reports import MAX_MISSING, command_line, output_report
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
 
 if TYPE_CHECKING:
     from hiero.heads.clips import Clips
     from hiero.types import Clock
+
+MAX_WARNINGS = 10  # about names and lengths of videos, that are shown
+SPACING_TOLERANCE = 1e-3  # relative, between the clock of a head and that of the features
 
 app = App(name="head", help="Supervised heads on any features: VSLNet (grounding), ActionFormer (localization), a linear probe.")
 
@@ -52,37 +55,48 @@ class ClipOptions:
     stride: float | None = None
     hz: float | None = None
 
-    def clock(self, known: Clock | None = None) -> Clock | None:
-        """The clock that was given, else the one that a head learned with; None leaves it to the layout."""
+    def clock(self, head_clock: Clock | None = None) -> Clock | None:
+        """The clock of the options, else the one that a head learned with; None leaves it to the layout of the annotations."""
         from hiero.types import Clock
 
         if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
             raise InputError("--fps, --stride and --hz are positive")
         if self.hz is not None:
-            given = Clock(self.hz, 1.0)
+            clock = Clock(self.hz, 1.0)
         elif self.fps is not None or self.stride is not None:
-            given = Clock(self.fps or 30.0, self.stride or 16.0)
+            clock = Clock(self.fps or 30.0, self.stride or 16.0)
         else:
-            return known
-        if known is not None and not math.isclose(given.spacing_s, known.spacing_s, rel_tol=1e-3):
-            raise InputError(f"the head learned from features every {known.spacing_s:g} s; these are every {given.spacing_s:g} s")
-        return given
+            return head_clock
+        if head_clock is not None and not math.isclose(clock.spacing_s, head_clock.spacing_s, rel_tol=SPACING_TOLERANCE):
+            raise InputError(
+                f"the head learned from features every {head_clock.spacing_s:g} s; these are every {clock.spacing_s:g} s"
+            )
+        return clock
 
-    def read(
-        self, annotations: Path | None = None, only: Path | None = None, known: Clock | None = None, but: Collection[str] = ()
+    def read_clips(
+        self,
+        annotations: Path | None = None,
+        only: Path | None = None,
+        head_clock: Clock | None = None,
+        exclude: Collection[str] = (),
     ) -> Clips:
+        """The annotated clips that have features.
+
+        Args:
+            annotations: Instead of `--annotations`.
+            only: A file with the names of videos, one a line.
+            head_clock: Of the head that is scored.
+            exclude: Names of clips to leave out.
+        """
         from hiero.heads.clips import read_clips
 
-        found = read_clips(self.features, annotations or self.annotations, self.clock(known), self.groups, _names(only), but)
-        for doubt in found.doubts[:10]:
-            log(doubt)
-        if found.missing:
-            log(f"{len(found.missing)} videos have no features here: {', '.join(found.missing[:3])} …")
-        return found
-
-
-def _names(path: Path | None) -> Sequence[str] | None:
-    return None if path is None else read_lines(path)
+        names = None if only is None else read_lines(only)
+        clips = read_clips(self.features, annotations or self.annotations, self.clock(head_clock), self.groups, names, exclude)
+        for warning in clips.warnings[:MAX_WARNINGS]:
+            log(warning)
+        if clips.missing:
+            log(f"{len(clips.missing)} videos have no features here: {', '.join(clips.missing[:MAX_MISSING])} …")
+        return clips
 
 
 @app.command
@@ -90,7 +104,7 @@ def train(
     kind: Literal["vslnet", "actionformer"],
     /,
     *,
-    data: ClipOptions,
+    options: ClipOptions,
     out: Out,
     validation: Path | None = None,
     validation_only: Path | None = None,
@@ -136,12 +150,12 @@ def train(
     """
     from hiero.heads.training import train_head
 
-    clips = data.read(only=only)
-    check = None
+    clips = options.read_clips(only=only)
+    validation_clips = None
     if validation is not None or validation_only is not None:
-        check = data.read(validation, validation_only, but={clip.name for clip in clips.clips})
+        validation_clips = options.read_clips(validation, validation_only, exclude={clip.name for clip in clips.clips})
     train_head(
-        kind, clips, out, validation=check, preset=preset, settings=set_ or [], resume=resume, device=device,
+        kind, clips, out, validation=validation_clips, preset=preset, settings=set_ or [], resume=resume, device=device,
         save_every_s=save_every_s, display=TrainDisplay(),
     )  # fmt: skip
 
@@ -149,7 +163,7 @@ def train(
 @app.command(name="eval")
 def evaluate_heads(
     *heads: Path,
-    data: ClipOptions,
+    options: ClipOptions,
     only: Path | None = None,
     name: str = "",
     device: str = "auto",
@@ -183,7 +197,7 @@ def evaluate_heads(
     if not heads:
         raise InputError("name the folder of a head: hiero head eval HEAD --features FOLDER --annotations FILE")
     loaded = [load_head(head, choose_device(device)) for head in heads]
-    clips = data.read(only=only, known=loaded[0].clock)
+    clips = options.read_clips(only=only, head_clock=loaded[0].clock)
     table = score_heads(loaded, clips, name or heads[0].name)
     settings = {"heads": [str(head) for head in heads], "clips": len(clips)}
     output_report(Report("head", command_line(), [table], settings, clips.missing), json_, out)
@@ -192,7 +206,7 @@ def evaluate_heads(
 @app.command
 def probe(
     *,
-    data: ClipOptions,
+    options: ClipOptions,
     train: Path | None = None,
     train_only: Path | None = None,
     only: Path | None = None,
@@ -224,8 +238,7 @@ def probe(
 
     if train is None and train_only is None:
         raise InputError("say what to learn from: --train FILE, or --train-only LIST and --only LIST")
-    known = data.read(train, train_only)
-    clips = data.read(only=only, but={clip.name for clip in known.clips})
-    output_report(
-        Report("probe", command_line(), [evaluate_probe(known, clips, name)], {"clips": len(clips)}, clips.missing), json_, out
-    )
+    train_clips = options.read_clips(train, train_only)
+    clips = options.read_clips(only=only, exclude={clip.name for clip in train_clips.clips})
+    table = evaluate_probe(train_clips, clips, name)
+    output_report(Report("probe", command_line(), [table], {"clips": len(clips)}, clips.missing), json_, out)

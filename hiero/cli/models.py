@@ -1,22 +1,17 @@
-"""Commands around models: import, enrich features, pack them, train, measure."""
+"""hiero import-checkpoint, embed, pack, train: make a model, and use it on features."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import hiero
 from hiero.cli.console import log, progress_bar
 from hiero.cli.display import TrainDisplay
-from hiero.cli.options import Out, Settings
+from hiero.cli.options import Out, Settings, StoredPrecision
 from hiero.devices import choose_device
 from hiero.errors import InputError
-
-if TYPE_CHECKING:
-    from hiero.model.hiero import HiERO
-    from hiero.types import Clock
 
 
 def import_checkpoint(file: Path, out: Path, /) -> None:
@@ -86,37 +81,25 @@ def embed(
     device
         auto, cpu, cuda, mps …
     """
-    from torch import OutOfMemoryError
+    from hiero.model.embed_files import FileEmbedder, output_files, tensor_shapes
+    from hiero.model.hiero import HiERO
+    from hiero.types import Clock
 
-    from hiero.data.features import find_features
-
-    wanted = None if levels is None else _parse_levels(levels)
-    _check_out(features, out)
-    files = [features] if features.is_file() else find_features(features)
-    loaded = _load_model(model, device)
-    clock = _clock(loaded, fps, stride, start_s)
-    stamp = {
-        "hiero": hiero.__version__, "model": loaded.fingerprint(), "fps": clock.fps, "stride": clock.stride,
-        "start_s": clock.start_s, "levels": wanted, "threads": threads,
-    }  # fmt: skip
+    level_numbers = None if levels is None else _parse_levels(levels)
+    targets = output_files(features, out)
+    loaded = HiERO.from_pretrained(str(model)).to(choose_device(device))
+    trained = loaded.config.clock
+    clock = Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)
+    embedder = FileEmbedder(loaded, clock, level_numbers, threads, hiero.__version__)
     if features.is_file():
-        _embed_file(loaded, features, out, clock, wanted, threads, stamp)
-        print(f"{out}: {_describe(out)}")
+        embedder.embed_file(features, out)
+        print(f"{out}: {', '.join(f'{name} {shape}' for name, shape in tensor_shapes(out).items())}")
         return
-    failures = []
-    with progress_bar(f"embed {features.name}/", len(files)) as advance:
-        for file in files:
-            target = out / file.relative_to(features).with_suffix(".safetensors")
-            try:
-                _embed_file(loaded, file, target, clock, wanted, threads, stamp, skip_done=True)
-            except InputError as error:
-                failures.append(str(error))
-            except (MemoryError, OutOfMemoryError):
-                failures.append(f"{file}: does not fit in memory on this device")
-            advance(file.name)
-    print(f"{out}: {len(files) - len(failures)} of {len(files)} files")
-    if failures:
-        log("hiero: these could not be used; the others are done\n  " + "\n  ".join(failures))
+    with progress_bar(f"embed {features.name}/", len(targets)) as advance:
+        problems = embedder.embed_files(targets, advance)
+    print(f"{out}: {len(targets) - len(problems)} of {len(targets)} files")
+    if problems:
+        log("hiero: these could not be used; the others are done\n  " + "\n  ".join(problems))
         sys.exit(1)
 
 
@@ -129,7 +112,7 @@ def pack(
     fps: float | None = None,
     stride: float | None = None,
     window: float | None = None,
-    dtype: Literal["float16", "float32"] = "float16",
+    dtype: StoredPrecision = "float16",
     skip_bad: bool = False,
 ) -> None:
     """Pack a folder of feature files into a store that training reads window by window.
@@ -243,66 +226,8 @@ def train(
     )  # fmt: skip
 
 
-def _embed_file(
-    model: HiERO, source: Path, target: Path, clock: Clock, levels: list[int] | None, threads: bool | None, stamp: dict[str, Any],
-    skip_done: bool = False,
-) -> None:  # fmt: skip
-    from hiero.data.features import read_features
-    from hiero.model.embed import embed_features
-    from hiero.storage.files import save_tensors
-
-    stat = source.stat()
-    mark = json.dumps({**stamp, "source": [source.name, stat.st_size, stat.st_mtime_ns]}, sort_keys=True)
-    if skip_done and target.is_file() and _mark(target) == mark:
-        return
-    tensors = embed_features(model, read_features(source, model.config.input_size), clock, levels, threads)
-    save_tensors(target, tensors, {"hiero": mark})
-
-
-def _mark(path: Path) -> str | None:
-    """What an output says it was made from; None when it is damaged or not ours."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            return (file.metadata() or {}).get("hiero")
-    except (SafetensorError, OSError):
-        return None
-
-
-def _describe(path: Path) -> str:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        return ", ".join(f"{name} {tuple(file.get_slice(name).get_shape())}" for name in sorted(file.keys()))
-
-
-def _check_out(source: Path, out: Path) -> None:
-    """An output must never take the place of an input, nor be taken for one in the next run."""
-    inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
-    if inside or out.resolve() == source.resolve():
-        raise InputError(f"-o {out} would mix with the input {source}; choose another place")
-    if source.is_dir() and out.is_file():
-        raise InputError(f"-o {out} is a file; a folder of features needs a folder to write to")
-    if source.is_file() and out.is_dir():
-        raise InputError(f"-o {out} is a folder; name the file to write, such as {out / source.with_suffix('.safetensors').name}")
-
-
 def _parse_levels(text: str) -> list[int]:
     try:
         return sorted({int(part) for part in text.split(",")})
     except ValueError:
         raise InputError(f"--levels takes numbers separated by commas, such as 0,1,2; got {text!r}") from None
-
-
-def _load_model(path: Path, device: str) -> HiERO:
-    from hiero.model.hiero import HiERO
-
-    return HiERO.from_pretrained(str(path)).to(choose_device(device))
-
-
-def _clock(model: HiERO, fps: float | None, stride: float | None, start_s: float) -> Clock:
-    from hiero.types import Clock
-
-    trained = model.config.clock
-    return Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)

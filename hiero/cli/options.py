@@ -1,4 +1,4 @@
-"""Options that several commands have, written out once."""
+"""Options that several commands have, and what their values mean."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from hiero.engine import Engine, Video
     from hiero.types import Clock
 
-Json = Annotated[bool, Parameter(name="--json", negative="")]
-Out = Annotated[Path, Parameter(alias="-o")]
-OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
-StepCounts = Annotated[str | None, Parameter(alias="-k")]
-Settings = Annotated[list[str] | None, Parameter(name="--set", negative="")]
+# Types of options. A flag that has no --no-FLAG, and a list of which the option is repeated, have `negative=""`.
 Flag = Annotated[bool, Parameter(negative="")]
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+NumResults = Annotated[int, Parameter(alias="-n")]
+OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
+Out = Annotated[Path, Parameter(alias="-o")]
+Repeated = Annotated[list[str] | None, Parameter(negative="")]
+Settings = Annotated[list[str] | None, Parameter(name="--set", negative="")]
+StepCounts = Annotated[str | None, Parameter(alias="-k")]
+StoredPrecision = Literal["float16", "float32"]
 
 
 @Parameter(name="*")
@@ -63,13 +67,13 @@ class VideoOptions:
     threads: int | None = None
     cache: bool = True
 
-    def engine(self) -> Engine:
+    def load_engine(self) -> Engine:
         """The engine that these options name."""
         from hiero.engine import load
 
         if self.threads is not None:
             set_threads(self.threads)
-        clock_of(self.hz)
+        parse_hz(self.hz)  # a mistake is reported before weights are loaded
         engine = load(
             self.model,
             backbone=self.backbone,
@@ -77,16 +81,22 @@ class VideoOptions:
             precision=self.precision,
             batch_size=self.batch_size,
         )
-        if self.backbone == "auto" and engine.folder is None and engine.backbone.words:
+        if self.backbone == "auto" and engine.folder is None and engine.backbone.has_text:
             log(f"backbone: {', '.join(engine.backbones)}, which is here; --backbone default for I3D and the shipped model")
         return engine
 
-    def read(self, path: Path, engine: Engine | None = None) -> Video:
-        """Read with bars on standard error; a broken tail is said, and what could be read is used."""
-        engine = engine or self.engine()
+    def read_video(self, path: Path, engine: Engine | None = None) -> Video:
+        """Read a video or feature file, with bars on standard error; what could be read of a broken one is used.
+
+        Args:
+            path: The file.
+            engine: Reads it; by default a new one.
+        """
+        engine = engine or self.load_engine()
+        # Lines on standard error would break the bars, so warnings are shown when these are gone.
         with warnings.catch_warnings(record=True) as caught, reading_bars() as progress:
             warnings.simplefilter("always", UserWarning)
-            video = engine.read(path, clock=clock_of(self.hz), cache=self.cache, stream=self.stream, progress=progress)
+            video = engine.read(path, clock=parse_hz(self.hz), cache=self.cache, stream=self.stream, progress=progress)
             engine.fetch_text_encoder(progress)
         for warning in caught:
             log(f"hiero: {warning.message}")
@@ -96,8 +106,8 @@ class VideoOptions:
 DEFAULTS = VideoOptions()
 
 
-def clock_of(hz: float | None) -> Clock | None:
-    """The clock of `--hz`, checked; None where it was not given."""
+def parse_hz(hz: float | None) -> Clock | None:
+    """`--hz`: the clock of features with that many rows a second; None where it was not given."""
     from hiero.types import Clock
 
     if hz is None:
@@ -107,17 +117,22 @@ def clock_of(hz: float | None) -> Clock | None:
     return Clock(hz, 1.0)
 
 
-def set_threads(num: int) -> None:
+def set_threads(num_threads: int) -> None:
     """`--threads`: CPU threads of torch."""
-    if num < 1:
-        raise InputError(f"--threads is at least 1, got {num}")
+    if num_threads < 1:
+        raise InputError(f"--threads is at least 1, got {num_threads}")
     import torch
 
-    torch.set_num_threads(num)
+    torch.set_num_threads(num_threads)
+
+
+def parse_names(text: str) -> list[str]:
+    """Names that are separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_step_counts(text: str | None) -> list[int] | None:
-    """`-k 4,8,16`, ascending."""
+    """`-k 4,8,16`: numbers of steps, ascending; None where it was not given."""
     if text is None:
         return None
     try:
@@ -130,7 +145,7 @@ def parse_step_counts(text: str | None) -> list[int] | None:
 
 
 def read_labels(path: Path) -> list[str]:
-    """Labels of a file, one a line; empty lines and repetitions are left out."""
+    """`--labels`: the labels of a file, one a line; empty lines and repetitions are left out."""
     labels = read_lines(path)
     if not labels:
         raise InputError(f"{path}: holds no labels; write one a line")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from hiero.cli.console import log
-from hiero.cli.options import DEFAULTS, VideoOptions, read_labels
+from hiero.cli.options import DEFAULTS, Repeated, VideoOptions, read_labels
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ def serve(
     *what: str,
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(alias="-p")] = 8400,
-    compare: Annotated[list[str] | None, Parameter(negative="")] = None,
+    compare: Repeated = None,
     truth: Path | None = None,
     labels: Path | None = None,
     token: str | None = None,
-    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
+    allow_host: Repeated = None,
     upload: Path | None = None,
     upload_limit: int = 2000,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
-    source: VideoOptions = DEFAULTS,
+    options: VideoOptions = DEFAULTS,
 ) -> None:
     """Open a page where videos can be browsed by their steps and searched in words.
 
@@ -77,11 +77,12 @@ def serve(
     if not what and upload is None:
         raise InputError("say what to show: hiero serve VIDEO…, a folder, or a corpus")
     engines: dict[str, Engine] = {}
-    for name in [_model(what, source), *(compare or [])]:
-        engine = replace(source, model=name).engine()
-        engines.setdefault(engine.name if engine.name not in engines else name, engine)
+    for model in [_main_model(what, options), *(compare or [])]:
+        engine = replace(options, model=model).load_engine()
+        # Two folders may have the same name: the second goes by its whole path.
+        engines.setdefault(engine.name if engine.name not in engines else model, engine)
     library = open_library(list(what), engines, truth, log)
-    library.cache = source.cache
+    library.cache = options.cache
     library.labels = None if labels is None else read_labels(labels)
 
     def announce(address: str) -> None:
@@ -89,16 +90,16 @@ def serve(
         if open_:
             webbrowser.open(address)
 
-    options = ServerOptions(host, port, token, tuple(allow_host or ()), upload, upload_limit)
-    run_server(library, options, announce)
+    run_server(library, ServerOptions(host, port, token, tuple(allow_host or ()), upload, upload_limit), announce)
 
 
-def _model(what: tuple[str, ...], source: VideoOptions) -> str:
-    """The model that a corpus was made with, where none is named."""
+def _main_model(what: tuple[str, ...], options: VideoOptions) -> str:
+    """The model that is named, else the one that a corpus was made with."""
     from hiero.corpus.corpus import Corpus, corpus_model
     from hiero.serve.library import is_corpus
 
-    for item in what:
-        if source.model == DEFAULTS.model and source.backbone == DEFAULTS.backbone and is_corpus(item):
-            return corpus_model(Corpus(item)) or source.model
-    return source.model
+    if (options.model, options.backbone) == (DEFAULTS.model, DEFAULTS.backbone):
+        for path in what:
+            if is_corpus(path):
+                return corpus_model(Corpus(path)) or options.model
+    return options.model

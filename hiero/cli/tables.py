@@ -1,4 +1,4 @@
-"""The command for the paper's tables."""
+"""hiero table: the paper's tables, ours beside the published numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from hiero.cli.console import log
-from hiero.cli.evaluation import print_table
 from hiero.cli.options import Flag, Json
+from hiero.cli.reports import print_table
 
 
 def table(
@@ -51,21 +51,22 @@ def table(
     from hiero.evaluation.results import as_markdown
 
     if not name:
-        for one in table_names():
-            print(f"{one:25} {definitions()['tables'][one]['title']}")
+        for table_name in table_names():
+            print(f"{table_name:25} {definitions()['tables'][table_name]['title']}")
         return
-    found = make_table(name, data, models, runs, log)
+    result = make_table(name, data, models, runs, log)
     if json_:
-        sys.stdout.write(json.dumps({"version": 1, **asdict(found)}, ensure_ascii=False) + "\n")
+        # Not `print_json`: a score that could not be computed is NaN here.
+        sys.stdout.write(json.dumps({"version": 1, **asdict(result)}, ensure_ascii=False) + "\n")
     elif markdown:
-        print(as_markdown(found.table))
-        for command in found.commands:
+        print(as_markdown(result.table))
+        for command in result.commands:
             print(f"\n`{command}`")
     else:
-        print_table(found.table)
-        for command in found.commands:
+        print_table(result.table)
+        for command in result.commands:
             print(f"  {command}")
-    if found.wanted:
+    if result.wanted:
         log("\nNot here, so only published numbers are shown for the rows that need it:")
-        for line in found.wanted:
+        for line in result.wanted:
             log(f"  {line}")

@@ -1,22 +1,29 @@
-"""Commands for a video, or features of one: its steps, answers to questions, labels."""
+"""hiero steps, ask, label: the steps of a video, or of features of one, answers to questions, and labels."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from hiero.cli.console import log, print_json
-from hiero.cli.options import DEFAULTS, Json, OptionalOut, StepCounts, VideoOptions, parse_step_counts, read_labels
+from hiero.cli.console import log, plain_table, print_json
+from hiero.cli.options import (
+    DEFAULTS,
+    Json,
+    NumResults,
+    OptionalOut,
+    Repeated,
+    StepCounts,
+    VideoOptions,
+    parse_step_counts,
+    read_labels,
+)
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
     from hiero.types import Answer, Hierarchy, Step
 
-
-PRESENCE_THRESHOLD = 0.3  # said below this, a text was in the video in 16 % of the cases (docs/results.md)
+PRESENCE_THRESHOLD = 0.3  # a text whose probability is below this was in the video in 16 % of the cases (docs/results.md)
 
 
 def steps(
@@ -27,9 +34,9 @@ def steps(
     method: str = "pieces",
     labels: Path | None = None,
     out: OptionalOut = None,
-    export: Annotated[list[str] | None, Parameter(negative="")] = None,
+    export: Repeated = None,
     json_: Json = False,
-    source: VideoOptions = DEFAULTS,
+    options: VideoOptions = DEFAULTS,
 ) -> None:
     """Find the steps of a video: a hierarchy, coarse to fine, each step with a label and a score.
 
@@ -60,35 +67,34 @@ def steps(
     json_
         Print one JSON document instead of a table.
     """
-    from hiero.report.exports import exporter_names
     from hiero.report.page import write_results
 
-    formats = _parse_formats(export or [], exporter_names())
+    formats = _parse_formats(export or [])
     if formats and out is None:
         raise InputError("--export needs a folder to write to: -o OUT/")
-    counts = parse_step_counts(k)
+    num_steps = parse_step_counts(k)
     vocabulary = read_labels(labels) if labels is not None else None
-    opened = source.read(video)
-    hierarchy = opened.steps(counts, method=method, labels=vocabulary)
-    if counts and method == "pieces" and len(hierarchy.levels[-1]) < counts[-1]:
-        log(f"{len(hierarchy.levels[-1])} steps are the most that fit into this video; -k asked for {counts[-1]}")
+    opened = options.read_video(video)
+    hierarchy = opened.steps(num_steps, method=method, labels=vocabulary)
+    if num_steps and method == "pieces" and len(hierarchy.levels[-1]) < num_steps[-1]:
+        log(f"{len(hierarchy.levels[-1])} steps are the most that fit into this video; -k asked for {num_steps[-1]}")
     if out is not None:
         write_results(opened, hierarchy, vocabulary, out, formats)
         log(f"{out}: {', '.join(sorted(path.name for path in out.iterdir() if not path.name.startswith('.')))}")
     if json_:
         print_json(hierarchy.to_dict())
     else:
-        _show_steps(hierarchy)
+        _print_steps(hierarchy)
 
 
 def ask(
     video: Path,
     /,
     *queries: str,
-    num: Annotated[int, Parameter(alias="-n")] = 5,
+    num: NumResults = 5,
     in_order: bool = False,
     json_: Json = False,
-    source: VideoOptions = DEFAULTS,
+    options: VideoOptions = DEFAULTS,
 ) -> None:
     """Find moments in words: for each query the best stretches of the video.
 
@@ -117,11 +123,11 @@ def ask(
         raise InputError(f"-n is at least 1, got {num}")
     if not queries:
         raise InputError('say what to look for: hiero ask VIDEO "cut the onion"')
-    found = source.read(video).ask(queries, num=num, in_order=in_order)
+    answers = options.read_video(video).ask(queries, num=num, in_order=in_order)
     if json_:
-        print_json({"version": 1, "video": str(video), "queries": [answer.to_dict() for answer in found]})
+        print_json({"version": 1, "video": str(video), "queries": [answer.to_dict() for answer in answers]})
     else:
-        _show_answers(found)
+        _print_answers(answers)
 
 
 def label(
@@ -131,7 +137,7 @@ def label(
     labels: Path,
     k: StepCounts = None,
     json_: Json = False,
-    source: VideoOptions = DEFAULTS,
+    options: VideoOptions = DEFAULTS,
 ) -> None:
     """Name every part of a video from a taxonomy (step localization).
 
@@ -148,72 +154,71 @@ def label(
     json_
         Print one JSON document instead of a table.
     """
-    words = read_labels(labels)
-    found = source.read(video).label(words, num_steps=parse_step_counts(k))
+    vocabulary = read_labels(labels)
+    labelled = options.read_video(video).label(vocabulary, num_steps=parse_step_counts(k))
     if json_:
-        rows = [{name: step.to_dict()[name] for name in ("start_s", "end_s", "label", "score")} for step in found]
+        rows = [{name: step.to_dict()[name] for name in ("start_s", "end_s", "label", "score")} for step in labelled]
         print_json({"version": 1, "video": str(video), "steps": rows})
     else:
-        _show_labels(found)
+        _print_labels(labelled)
 
 
-def _parse_formats(asked: list[str], known: list[str]) -> list[str]:
-    names = [name for part in asked for name in part.split(",")]
-    from hiero.report.exports import NO_PARQUET
+def _parse_formats(export: list[str]) -> list[str]:
+    """`--export`: the names of formats, each once."""
+    from hiero.report.exports import NO_PARQUET, exporter_names
 
-    parquet = find_spec("pyarrow") is not None
+    names = [name for part in export for name in part.split(",")]
+    registered = exporter_names()
+    has_parquet = find_spec("pyarrow") is not None
     if "all" in names:
-        if not parquet:
+        if not has_parquet:
             log("parquet is left out; it needs pyarrow: pip install 'hiero-video[export]'")
-        return [name for name in known if name != "parquet" or parquet]
-    if "parquet" in names and not parquet:
+        return [name for name in registered if name != "parquet" or has_parquet]
+    if "parquet" in names and not has_parquet:
         raise InputError(NO_PARQUET)
-    if unknown := [name for name in names if name not in known]:
-        raise InputError(f"--export knows {', '.join(known)} and all, not {', '.join(unknown)}")
+    if unknown := [name for name in names if name not in registered]:
+        raise InputError(f"--export knows {', '.join(registered)} and all, not {', '.join(unknown)}")
     return list(dict.fromkeys(names))
 
 
-def _show_steps(found: Hierarchy) -> None:
+def _print_steps(hierarchy: Hierarchy) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from hiero.types import format_time
 
-    fine = found.levels[-1]
-    depth = {step.id: number for number, level in enumerate(found.levels) for step in level}
-    by_id = {step.id: step for level in found.levels for step in level}
-    table = Table(box=None, pad_edge=False)
-    for column, justify in (("from", "right"), ("to", "right"), ("thread", "right"), ("step", "left"), ("score", "right")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    depth = {step.id: number for number, level in enumerate(hierarchy.levels) for step in level}
+    by_id = {step.id: step for level in hierarchy.levels for step in level}
+    table = plain_table("from", "to", "thread", "step", "score", right=("from", "to", "thread", "score"))
 
-    def add(step: Step) -> None:
+    def add_rows(step: Step) -> None:
+        """The step, and below it, indented, those inside it."""
         level = depth[step.id]
         name = "  " * level + (step.label or f"step {step.id}")
         score = "" if step.score is None else f"{step.score:.2f}"
-        style = "bold" if level == 0 and len(found.levels) > 1 else None
+        style = "bold" if level == 0 and len(hierarchy.levels) > 1 else None
+        # Text shows a label as it is: rich reads [brackets] in a plain string as markup.
         table.add_row(format_time(step.start_s), format_time(step.end_s), str(step.thread), Text(name), score, style=style)
         for child in step.children:
-            add(by_id[child])
+            add_rows(by_id[child])
 
-    for step in found.levels[0]:
-        add(step)
-    numbers = ", ".join(str(len(level)) for level in found.levels)
+    for step in hierarchy.levels[0]:
+        add_rows(step)
+    num_steps = ", ".join(str(len(level)) for level in hierarchy.levels)
+    num_threads = max(step.thread for step in hierarchy.levels[-1]) + 1
     console = Console(highlight=False, markup=False)
-    console.print(
-        f"{Path(found.video).name}: {format_time(found.duration_s)}, {numbers} steps, {max(s.thread for s in fine) + 1} threads"
-    )
+    console.print(f"{Path(hierarchy.video).name}: {format_time(hierarchy.duration_s)}, {num_steps} steps, {num_threads} threads")
     console.print(table)
 
 
-def _show_answers(found: list[Answer]) -> None:
+def _print_answers(answers: list[Answer]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from hiero.types import format_time
 
     console = Console(highlight=False)
-    for answer in found:
+    for answer in answers:
         note = "" if answer.present >= PRESENCE_THRESHOLD else "   probably not in this video"
         console.print(f"{answer.query}{note}", style="bold", markup=False)
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
@@ -222,16 +227,13 @@ def _show_answers(found: list[Answer]) -> None:
         console.print(table)
 
 
-def _show_labels(found: list[Step]) -> None:
+def _print_labels(steps: list[Step]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from hiero.types import format_time
 
-    table = Table(box=None, pad_edge=False)
-    for column, justify in (("from", "right"), ("to", "right"), ("label", "left"), ("score", "right")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for step in found:
+    table = plain_table("from", "to", "label", "score", right=("from", "to", "score"))
+    for step in steps:
         table.add_row(format_time(step.start_s), format_time(step.end_s), Text(step.label or ""), f"{step.score or 0:.2f}")
     Console(highlight=False).print(table)

@@ -1,4 +1,4 @@
-"""hiero weights list, get, path."""
+"""hiero weights: list, fetch and find the weights that hiero knows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from cyclopts import App
 from hiero.cli.console import download_bars
 from hiero.errors import InputError
 
-weights_app = App(name="weights", help="Weights that hiero fetches by itself: where they come from, and where they are.")
+app = App(name="weights", help="Weights that hiero fetches by itself: where they come from, and where they are.")
 
 
-@weights_app.command(name="list")
+@app.command(name="list")
 def list_weights() -> None:
     """List the weights that hiero knows, and which are here."""
     from rich.console import Console
@@ -23,13 +23,13 @@ def list_weights() -> None:
     table = Table(box=None)
     for column in ("name", "what", "licence", "MB", "from", "here"):
         table.add_column(column, justify="right" if column == "MB" else "left")
-    for item in weights.REGISTRY.values():
-        here = "yes" if weights.find(item.name) else "no"
-        table.add_row(item.name, item.what, item.licence, str(item.megabytes), item.origin, here)
+    for entry in weights.REGISTRY.values():
+        is_here = "yes" if weights.find(entry.name) else "no"
+        table.add_row(entry.name, entry.description, entry.licence, str(entry.megabytes), entry.origin, is_here)
     Console().print(table)
 
 
-@weights_app.command(name="get")
+@app.command(name="get")
 def get_weights(name: str, /, *, source: Path | None = None) -> None:
     """Fetch weights into the cache, unless they are there.
 
@@ -45,11 +45,11 @@ def get_weights(name: str, /, *, source: Path | None = None) -> None:
     from hiero.storage import weights
 
     with download_bars() as progress:
-        found = weights.get(name, progress, source=source)
-    print(found)
+        folder = weights.get(name, progress, source=source)
+    print(folder)
 
 
-@weights_app.command(name="path")
+@app.command(name="path")
 def weights_path(name: str, /) -> None:
     """Print the folder of fetched weights.
 
@@ -57,7 +57,7 @@ def weights_path(name: str, /) -> None:
     """
     from hiero.storage import weights
 
-    found = weights.find(name)
-    if found is None:
+    folder = weights.find(name)
+    if folder is None:
         raise InputError(f"{name} is not here; run: hiero weights get {name}")
-    print(found)
+    print(folder)

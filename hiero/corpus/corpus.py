@@ -1,230 +1,221 @@
-"""Steps of many videos in one LanceDB table: nearest steps to a text, or to a moment of another video.
-
-A row is a step of some level: when, what, a vector, a small picture. The row of level −1 is the video itself and says what it was
-made from. All rows of a video are replaced in one commit, so a reader sees the old ones or the new ones, and two writers of
-different videos do not disturb each other. A folder, or any address that LanceDB knows.
-"""
+"""Steps of many videos in one LanceDB table: nearest steps to a text, or to a moment of another video."""
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, build_rows, sql_string, sql_strings
+from hiero.corpus.rows import Hit as Hit
+from hiero.corpus.rows import IndexedVideo as IndexedVideo
 from hiero.engine import Embedder, Engine, Video
 from hiero.errors import InputError
 from hiero.model.model_folder import SHIPPED
 from hiero.storage.cache import content_key
-from hiero.types import Hierarchy, Step
+from hiero.types import Hierarchy
 
 TABLE = "steps"
-WHOLE = -1  # the level of a video's own row
-INDEXED_FROM = 100_000  # rows; fewer are compared one by one, which is exact
-PROBES, REFINE = 40, 10  # of the index: parts that are looked at, and candidates that are compared exactly, for each result
-OVERLAP = 0.5  # of two hits in one video, above which they are the same moment on two levels
-ATTEMPTS = 20
-TIDY_EVERY = 50  # commits, after which small files are put together
-
-
-@dataclass(frozen=True)
-class IndexedVideo:
-    """A video of the corpus: where it was, what it was made from, by which model."""
-
-    video: str
-    path: str
-    sha256: str
-    model: str
-    model_key: str
-    duration_s: float
-    levels: tuple[int, ...]
-    indexed_at: float = 0.0
-    model_at: str = ""
-    """Where the model was; a shipped one is found by its name."""
-
-    @classmethod
-    def read(cls, text: str) -> IndexedVideo:
-        held = json.loads(text)
-        return cls(**{**held, "levels": tuple(held["levels"])})
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A step of some video, and how near it is (1: the same)."""
-
-    video: str
-    level: int
-    step: str
-    start_s: float
-    end_s: float
-    thread: int
-    label: str | None
-    score: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+MIN_INDEXED_ROWS = 100_000  # fewer are compared one by one, which is exact
+NUM_PROBES = 40  # parts of the index that a search visits
+REFINE_FACTOR = 10  # candidates of the index that are compared exactly, for each result
+MAX_OVERLAP = 0.5  # IoU of two hits in one video, above which they are the same moment on two levels
+OVERSAMPLING = 4  # rows that are fetched for each hit, since some repeat a moment
+MAX_ATTEMPTS = 20  # of a commit, while other processes write
+MAX_BACKOFF_S = 0.1  # of the first attempt; it grows with each
+COMMITS_PER_TIDY = 50  # each commit leaves small files, which are then put together
+OLD_VERSION = timedelta(hours=1)  # who began to read a version before that has ended
+ALL_ROWS = 100_000_000  # LanceDB returns 10 rows where no limit is given
 
 
 @dataclass
 class Corpus:
-    """An opened corpus. `create` makes the table with the first video."""
+    """Videos whose steps are searched together: a folder, or any address that LanceDB knows (s3://…).
+
+    All rows of a video are replaced in one commit, so a reader sees the old ones or the new ones, and writers of different videos
+    do not disturb each other.
+
+    Attributes:
+        uri: The folder or address.
+        create: Make the table with the first video that is added, where there is none.
+
+    Raises:
+        InputError: LanceDB is not installed, there is no corpus and none is to be made, or it cannot be opened.
+    """
 
     uri: str
     create: bool = False
-    _held: list[Any] = field(default_factory=list)
+    _table: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         try:
             import lancedb
         except ImportError:
             raise InputError("a corpus needs LanceDB; run: pip install 'hiero-video[serve]'") from None
-        local = "://" not in self.uri
-        if local and not self.create and not Path(self.uri).is_dir():
+        is_local = "://" not in self.uri
+        if is_local and not self.create and not Path(self.uri).is_dir():
             raise InputError(f"{self.uri}: no such corpus; make one: hiero index VIDEO… --to {self.uri}")
-        if local and Path(self.uri).is_file():
+        if is_local and Path(self.uri).is_file():
             raise InputError(f"{self.uri}: is a file; a corpus is a folder")
         try:
             self._db = lancedb.connect(self.uri)
             if TABLE in self._db.list_tables().tables:
-                self._held.append(self._db.open_table(TABLE))
+                self._table = self._db.open_table(TABLE)
         except (ValueError, OSError, RuntimeError) as error:
             raise InputError(f"{self.uri}: not a corpus that can be opened ({error})") from error
-        if not self._held and not self.create:
+        if self._table is None and not self.create:
             raise InputError(f"{self.uri}: not a corpus; make one: hiero index VIDEO… --to {self.uri}")
 
     @property
     def table(self) -> Any:
-        if not self._held:
+        """The LanceDB table.
+
+        Raises:
+            InputError: No video was added yet.
+        """
+        if self._table is None:
             raise InputError(f"{self.uri}: is empty; add videos: hiero index VIDEO… --to {self.uri}")
-        return self._held[0]
+        return self._table
 
     def __len__(self) -> int:
-        """Steps of all videos."""
-        return self.table.count_rows(f"level > {WHOLE}") if self._held else 0
+        """Number of steps of all videos."""
+        return self.table.count_rows(f"level > {VIDEO_LEVEL}") if self._table is not None else 0
 
     # Writing
 
     def add(self, video: Video, steps: Hierarchy, name: str, sha256: str) -> IndexedVideo:
-        """Put a video in, in place of what is there of it: in one commit."""
-        about = IndexedVideo(
+        """Put a video in, in place of what the corpus has under its name: in one commit.
+
+        Args:
+            video: As an engine read it.
+            steps: Its hierarchy.
+            name: What the corpus calls it.
+            sha256: Of the content of its file.
+
+        Returns:
+            What the corpus has of it now.
+
+        Raises:
+            InputError: The corpus was made with another model, or too many processes write at a time.
+        """
+        record = IndexedVideo(
             name, str(video.path.resolve()), sha256, video.engine.name, video.engine.key, video.duration_s,
-            tuple(len(level) for level in steps.levels), time.time(), _place(video.engine),
+            tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine),
         )  # fmt: skip
-        rows = self._rows(video, steps, about)
+        rows = build_rows(video, steps, record)
         self.check_model(video.engine)
-        if not self._held:
-            self._make_table(rows.schema)
-        self._commit(lambda table: _replace(table, rows, name))
-        return about
+        if self._table is None:
+            self._create_table(rows.schema)
+        self._commit(lambda table: _replace_rows(table, rows, name))
+        return record
 
     def remove(self, names: Sequence[str]) -> None:
+        """Take videos out; their files stay.
+
+        Args:
+            names: Of the videos, as `IndexedVideo.video`.
+
+        Raises:
+            InputError: There are no names, or the corpus has no such video.
+        """
         if not names:
             raise InputError("say which videos to remove: hiero corpus remove CORPUS VIDEO…")
-        known = set(self.table.search().select(["video"]).limit(100_000_000).to_arrow()["video"].to_pylist())
-        if missing := [name for name in names if name not in known]:
+        # Of all rows, not only those of whole videos: steps whose video is missing can be removed too.
+        existing = set(self.table.search().select(["video"]).limit(ALL_ROWS).to_arrow()["video"].to_pylist())
+        if missing := [name for name in names if name not in existing]:
             raise InputError(f"{self.uri}: holds no {', '.join(missing)}")
-        self._commit(lambda table: table.delete(f"video IN ({', '.join(map(_quoted, names))})"))
+        self._commit(lambda table: table.delete(f"video IN {sql_strings(list(names))}"))
 
-    def tidy(self) -> None:
+    def optimize(self) -> None:
         """Put small files together, forget old versions, and index the vectors where there are many."""
-        if not self._held:
+        if self._table is None:
             return
-        self.table.optimize(cleanup_older_than=timedelta(hours=1))  # who began to read before that has ended
-        if self.table.count_rows() >= INDEXED_FROM and not self.table.list_indices():
+        self.table.optimize(cleanup_older_than=OLD_VERSION)
+        if self.table.count_rows() >= MIN_INDEXED_ROWS and not self.table.list_indices():
             from lancedb.index import IvfRq
 
             self.table.create_index("vector", config=IvfRq(distance_type="cosine"))
 
-    def _make_table(self, schema: Any) -> None:
+    def _create_table(self, schema: Any) -> None:
         try:
-            self._held.append(self._db.create_table(TABLE, schema=schema, exist_ok=True))
+            self._table = self._db.create_table(TABLE, schema=schema, exist_ok=True)
         except (ValueError, OSError, RuntimeError):  # another process was first
-            self._held.append(self._db.open_table(TABLE))
+            self._table = self._db.open_table(TABLE)
 
     def _commit(self, change: Callable[[Any], Any]) -> None:
-        """Another writer's commit in between is not an error: look again, and try again."""
-        for attempt in range(ATTEMPTS):
+        """Change the table; where another process has written in between, read its version and try again."""
+        for attempt in range(MAX_ATTEMPTS):
             try:
                 self.table.checkout_latest()
                 change(self.table)
                 break
             except (RuntimeError, OSError) as error:
+                # LanceDB has no class for this error; its message is such as "Retryable commit conflict for version 7".
                 if "onflict" not in str(error) and "retr" not in str(error).lower():
                     raise
-                if attempt == ATTEMPTS - 1:
+                if attempt == MAX_ATTEMPTS - 1:
                     raise InputError(f"{self.uri}: too many writers at a time ({error})") from error
-                time.sleep(random.uniform(0, 0.1 * (attempt + 1)))
-        if self.table.version % TIDY_EVERY == 0:
-            self.tidy()
+                time.sleep(random.uniform(0, MAX_BACKOFF_S * (attempt + 1)))
+        if self.table.version % COMMITS_PER_TIDY == 0:
+            self.optimize()
 
-    def _rows(self, video: Video, steps: Hierarchy, about: IndexedVideo) -> Any:
-        import pyarrow as pa
-
-        flat: list[tuple[int, Step]] = [(number, step) for number, level in enumerate(steps.levels) for step in level]
-        whole = Step("whole", 0.0, video.duration_s, 0)
-        vectors = np.concatenate([video.embed_spans(np.array([[0, len(video.nodes)]]))]
-                                 + [video.embed_spans(video.level_spans(level)) for level in steps.levels])  # fmt: skip
-        listed = [(WHOLE, whole), *flat]
-        texts = [json.dumps(asdict(about)), *("" for _ in flat)]
-        width = vectors.shape[1]
-        columns = {
-            "uid": [f"{about.video}\n{number}\n{step.id}" for number, step in listed],
-            "video": [about.video] * len(listed),
-            "level": pa.array([number for number, _ in listed], pa.int32()),
-            "step": [step.id for _, step in listed],
-            "start_s": [step.start_s for _, step in listed],
-            "end_s": [step.end_s for _, step in listed],
-            "thread": pa.array([step.thread for _, step in listed], pa.int32()),
-            "label": pa.array([step.label for _, step in listed], pa.string()),
-            "picture": pa.array(
-                [video.source.thumbnail_at((step.start_s + step.end_s) / 2) for _, step in listed], pa.binary()
-            ),
-            "about": texts,
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), width),
-        }  # fmt: skip
-        return pa.table(columns)
+    # What fits
 
     def check_model(self, engine: Embedder) -> None:
-        """Only one model's steps can be compared with each other."""
-        others = {about.model for about in self.videos() if about.model_key != engine.key}
+        """Raise InputError where steps of an engine cannot be added: only those of one model can be compared with each other."""
+        others = {record.model for record in self.videos() if record.model_key != engine.key}
         if others:
             raise InputError(
                 f"{self.uri}: its steps are in the space of {', '.join(sorted(others))}, {engine.name} has another; "
                 "use that model (--model), or another corpus"
             )
 
-    def check_words(self, engine: Embedder) -> None:
-        """A question must be put in the words of the model that made the steps."""
-        made = {about.model_key: about.model for about in self.videos()}
-        if made and engine.key not in made:
-            raise InputError(f"{self.uri} was made with {', '.join(made.values())}; say where that model is: --model FOLDER")
+    def check_query_model(self, engine: Embedder) -> None:
+        """Raise InputError where queries of an engine cannot be searched for: they must be embedded by the model of the steps."""
+        models = {record.model_key: record.model for record in self.videos()}
+        if models and engine.key not in models:
+            raise InputError(f"{self.uri} was made with {', '.join(models.values())}; say where that model is: --model FOLDER")
 
     # Reading
 
     def videos(self) -> list[IndexedVideo]:
-        if not self._held:
+        """All videos, by name."""
+        if self._table is None:
             return []
         self.table.checkout_latest()
-        found = self.table.search().where(f"level = {WHOLE}").select(["about"]).limit(10_000_000).to_list()
-        return sorted((IndexedVideo.read(row["about"]) for row in found), key=lambda about: about.video)
+        rows = self.table.search().where(f"level = {VIDEO_LEVEL}").select(["about"]).limit(ALL_ROWS).to_list()
+        return sorted((IndexedVideo.from_json(row["about"]) for row in rows), key=lambda record: record.video)
 
     def find(self, name: str) -> IndexedVideo:
-        for about in self.videos():
-            if name in (about.video, about.path, Path(about.path).name):
-                return about
+        """A video by its name, its path, or the name of its file.
+
+        Raises:
+            InputError: The corpus has no such video.
+        """
+        for record in self.videos():
+            if name in (record.video, record.path, Path(record.path).name):
+                return record
         raise InputError(f"{self.uri}: holds no video {name}; see: hiero corpus list {self.uri}")
 
     def steps(self, name: str, level: int | None = None) -> list[Hit]:
-        """The steps of a video in time order."""
-        where = f"video = {_quoted(name)} AND level " + (f"> {WHOLE}" if level is None else f"= {level}")
-        rows = self.table.search().where(where).select(COLUMNS).limit(10_000_000).to_list()
-        return sorted((_hit(row, 1.0) for row in rows), key=lambda hit: (hit.level, hit.start_s))
+        """The steps of a video, level by level, in time order.
+
+        Args:
+            name: Of the video, as `IndexedVideo.video`.
+            level: Only of this level, 0 the coarsest.
+
+        Returns:
+            The steps, each with score 1; none where there is no such video.
+        """
+        where = f"video = {sql_string(name)} AND level " + (f"> {VIDEO_LEVEL}" if level is None else f"= {level}")
+        rows = self.table.search().where(where).select(HIT_COLUMNS).limit(ALL_ROWS).to_list()
+        return sorted((Hit.from_row(row, 1.0) for row in rows), key=lambda hit: (hit.level, hit.start_s))
 
     def search(
         self,
@@ -233,130 +224,160 @@ class Corpus:
         *,
         videos: Sequence[str] = (),
         level: int | None = None,
-        without: str | None = None,
+        exclude: str | None = None,
         exact: bool = False,
     ) -> list[Hit]:
-        """The nearest steps, each moment once: of hits that overlap on two levels the nearer stays."""
+        """The steps nearest to a vector, each moment once: of hits that overlap on two levels the nearer stays.
+
+        Args:
+            vector: (D,), such as a row of `Engine.embed_queries` or `Video.embed_spans`.
+            num: How many hits at most.
+            videos: Only in these; by default in all.
+            level: Only steps of this level, 0 the coarsest; by default of all.
+            exclude: Not in this video.
+            exact: Compare with every step; without it a large corpus is searched by its index.
+
+        Returns:
+            Hits, nearest first.
+
+        Raises:
+            InputError: `num` is below 1, the corpus is empty, or its vectors have another size.
+        """
         if num < 1:
             raise InputError(f"-n is at least 1, got {num}")
         self.table.checkout_latest()
-        width = _width(self.table)
+        width = int(self.table.schema.field("vector").type.list_size)
         if len(vector) != width:
             raise InputError(f"{self.uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model")
-        where = [f"level > {WHOLE}" if level is None else f"level = {level}"]
+        conditions = [f"level > {VIDEO_LEVEL}" if level is None else f"level = {level}"]
         if videos:
-            where.append(f"video IN ({', '.join(map(_quoted, videos))})")
-        if without is not None:
-            where.append(f"video != {_quoted(without)}")
-        found: list[Hit] = []
-        wanted = num
+            conditions.append(f"video IN {sql_strings(list(videos))}")
+        if exclude is not None:
+            conditions.append(f"video != {sql_string(exclude)}")
+        num_rows = OVERSAMPLING * num
         while True:
             query = self.table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
-            query = query.where(" AND ".join(where), prefilter=True).select([*COLUMNS, "_distance"]).limit(4 * wanted)
-            query = query.bypass_vector_index() if exact else query.nprobes(PROBES).refine_factor(REFINE)
+            query = query.where(" AND ".join(conditions), prefilter=True).select([*HIT_COLUMNS, "_distance"]).limit(num_rows)
+            query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(REFINE_FACTOR)
             rows = query.to_list()
-            found = _suppress_overlaps([_hit(row, 1 - row["_distance"]) for row in rows])
-            if len(found) >= num or len(rows) < 4 * wanted:
-                return found[:num]
-            wanted *= 4
+            hits = _suppress_overlaps([Hit.from_row(row, 1 - row["_distance"]) for row in rows])
+            if len(hits) >= num or len(rows) < num_rows:  # enough, or there are no more
+                return hits[:num]
+            num_rows *= 4
 
     def like(self, name: str, time_s: float, num: int = 20, level: int | None = None, **options: Any) -> tuple[Hit, list[Hit]]:
-        """The step of a video at a moment, and the steps of other videos that are most like it."""
-        about = self.find(name)
-        level = len(about.levels) - 1 if level is None else level
-        where = f"video = {_quoted(about.video)} AND level = {level} AND start_s <= {time_s} AND end_s > {time_s}"
-        rows = self.table.search().where(where).select([*COLUMNS, "vector"]).limit(1).to_list()
+        """The same step elsewhere: the step of a video at a moment, and the steps of other videos that are most like it.
+
+        Args:
+            name: Of the video, as `find` takes it.
+            time_s: The moment.
+            num: How many hits at most.
+            level: Of the step and of the hits; by default the finest of the video.
+            options: More arguments of `search`.
+
+        Returns:
+            The step at the moment, and the hits, nearest first.
+
+        Raises:
+            InputError: There is no such video, or no step of this level at that moment.
+        """
+        record = self.find(name)
+        level = len(record.levels) - 1 if level is None else level
+        where = f"video = {sql_string(record.video)} AND level = {level} AND start_s <= {time_s} AND end_s > {time_s}"
+        rows = self.table.search().where(where).select([*HIT_COLUMNS, "vector"]).limit(1).to_list()
         if not rows:
-            raise InputError(f"{about.video}: no step of level {level} at {time_s:g} s; it is {about.duration_s:.0f} s long")
-        return _hit(rows[0], 1.0), self.search(np.array(rows[0]["vector"]), num, level=level, without=about.video, **options)
+            raise InputError(f"{record.video}: no step of level {level} at {time_s:g} s; it is {record.duration_s:.0f} s long")
+        hits = self.search(np.array(rows[0]["vector"]), num, level=level, exclude=record.video, **options)
+        return Hit.from_row(rows[0], 1.0), hits
 
     def check(self) -> list[str]:
-        """What is wrong: rows that belong to no video, steps that are missing, files that are gone or have changed."""
+        """What is wrong: rows that belong to no video, steps that are missing, files that are gone or have changed.
+
+        Returns:
+            A line for each problem, with what to do about it.
+        """
         import pyarrow.compute as pc
 
         problems = []
-        videos = {about.video: about for about in self.videos()}
-        held = self.table.search().select(["video", "level"]).limit(100_000_000).to_arrow()
-        counts = held.group_by(["video", "level"]).aggregate([("level", "count")]).to_pylist()
-        there = {(row["video"], row["level"]): row["level_count"] for row in counts}
-        for name in pc.unique(held["video"]).to_pylist():
-            if name not in videos:
+        records = {record.video: record for record in self.videos()}
+        rows = self.table.search().select(["video", "level"]).limit(ALL_ROWS).to_arrow()
+        groups = rows.group_by(["video", "level"]).aggregate([("level", "count")]).to_pylist()
+        num_rows = {(group["video"], group["level"]): group["level_count"] for group in groups}
+        for name in pc.unique(rows["video"]).to_pylist():
+            if name not in records:
                 problems.append(f"{name}: steps without their video; run: hiero corpus remove {self.uri} {name}")
-        for name, about in videos.items():
-            if there.get((name, WHOLE)) != 1 or any(there.get((name, i)) != n for i, n in enumerate(about.levels)):
+        for name, record in records.items():
+            expected = {(name, VIDEO_LEVEL): 1, **{(name, level): num for level, num in enumerate(record.levels)}}
+            if any(num_rows.get(key) != num for key, num in expected.items()):
                 problems.append(f"{name}: steps are missing; index it again")
-            path = Path(about.path)
+            path = Path(record.path)
             if not path.is_file():
                 problems.append(f"{name}: {path} is gone")
-            elif content_key(path) != about.sha256:
+            elif content_key(path) != record.sha256:
                 problems.append(f"{name}: {path} has changed; index it again")
         return problems
-
-
-COLUMNS = ["video", "level", "step", "start_s", "end_s", "thread", "label"]
 
 
 def add_video(
     corpus: Corpus, engine: Engine, path: Path, read: Callable[[Path], Video], *, num_steps: Sequence[int] | None = None,
     labels: Sequence[str] | None = None, name: str | None = None, again: bool = False,
 ) -> tuple[IndexedVideo, bool]:  # fmt: skip
-    """Index a video or feature file, unless it is there unchanged. → what is there of it, and whether it was done now."""
+    """Index a video or feature file, unless the corpus has it unchanged.
+
+    Args:
+        corpus: Where it goes.
+        engine: The model.
+        path: The file.
+        read: Reads it with the engine; called only where it must be read.
+        num_steps: Number of steps of each level, as `Video.steps` takes them.
+        labels: For the steps, likewise.
+        name: What the corpus calls it; by default the name of the file without its ending.
+        again: Also where it is unchanged.
+
+    Returns:
+        What the corpus has of it, and whether it was indexed now.
+
+    Raises:
+        InputError: There is no such file, it cannot be read, or the corpus was made with another model.
+    """
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     name = name or path.stem
     sha256 = content_key(path)
-    for about in corpus.videos() if not again else ():
-        if (about.video, about.sha256, about.model_key) == (name, sha256, engine.key):
-            return about, False
+    for record in corpus.videos() if not again else ():
+        if (record.video, record.sha256, record.model_key) == (name, sha256, engine.key):
+            return record, False
     video = read(path)
     return corpus.add(video, video.steps(num_steps, labels=labels), name, sha256), True
 
 
-def _place(engine: Embedder) -> str:
-    return "" if engine.folder is None or engine.name in SHIPPED else str(engine.folder.path.resolve())
-
-
 def corpus_model(corpus: Corpus) -> str | None:
     """The model that a corpus was made with, as `hiero.load` takes it; None where it is not to be found."""
-    for about in corpus.videos():
-        if about.model in (*SHIPPED, "raw"):
-            return about.model
-        if Path(about.model_at).is_dir() and about.model_at:
-            return about.model_at
+    for record in corpus.videos():
+        if record.model in (*SHIPPED, "raw"):
+            return record.model
+        if record.model_at and Path(record.model_at).is_dir():
+            return record.model_at
     return None
 
 
-def _replace(table: Any, rows: Any, name: str) -> None:
+def _model_folder(engine: Embedder) -> str:
+    return "" if engine.folder is None or engine.name in SHIPPED else str(engine.folder.path.resolve())
+
+
+def _replace_rows(table: Any, rows: Any, name: str) -> None:
+    """Insert, update and delete rows of one video, in one commit."""
     merge = table.merge_insert("uid").when_matched_update_all().when_not_matched_insert_all()
-    merge.when_not_matched_by_source_delete(f"video = {_quoted(name)}").execute(rows)
-
-
-def _quoted(text: str) -> str:
-    """A string for LanceDB's SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _width(table: Any) -> int:
-    return int(table.schema.field("vector").type.list_size)
-
-
-def _hit(row: dict[str, Any], score: float) -> Hit:
-    return Hit(**{name: row[name] for name in COLUMNS}, score=float(score))
+    merge.when_not_matched_by_source_delete(f"video = {sql_string(name)}").execute(rows)
 
 
 def _suppress_overlaps(hits: list[Hit]) -> list[Hit]:
     """Hits that are no repetition of a nearer one in the same video."""
-    kept: dict[str, list[Hit]] = {}
+    by_video: dict[str, list[Hit]] = {}
     out = []
     for hit in hits:
-        others = kept.setdefault(hit.video, [])
-        if all(_overlap(hit, other) <= OVERLAP for other in others):
-            others.append(hit)
+        nearer = by_video.setdefault(hit.video, [])
+        if all(hit.overlap(other) <= MAX_OVERLAP for other in nearer):
+            nearer.append(hit)
             out.append(hit)
     return out
-
-
-def _overlap(a: Hit, b: Hit) -> float:
-    """Intersection over union in time."""
-    both = min(a.end_s, b.end_s) - max(a.start_s, b.start_s)
-    return max(0.0, both) / max(max(a.end_s, b.end_s) - min(a.start_s, b.start_s), 1e-9)

@@ -1,1 +1,1 @@
-"""From files to padded batches: features, windows, batches."""
+"""From files to padded batches: features, narrations, windows, batches; and a simulator of narrated activity."""

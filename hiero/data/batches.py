@@ -17,7 +17,14 @@ from hiero.types import Clock
 
 @dataclass(frozen=True)
 class Batch:
-    """Videos of different lengths side by side. spacing_s is the time between nodes when it is the same everywhere."""
+    """Videos of different lengths, padded to the longest.
+
+    Attributes:
+        features: (B, T, F); zero in the padding.
+        mask: True where a video has a node, (B, T).
+        times: The middle of each node's segment in seconds, (B, T).
+        spacing_s: Seconds from node to node; None where videos differ in it.
+    """
 
     features: Tensor
     mask: Tensor
@@ -25,14 +32,30 @@ class Batch:
     spacing_s: float | None
 
 
-def node_times(num: int, clock: Clock, device: torch.device | str = "cpu") -> Tensor:
-    """The middle of each segment in seconds, (num,) float32, computed in double precision."""
-    index = torch.arange(num, dtype=torch.float64)
+def node_times(num_nodes: int, clock: Clock, device: torch.device | str = "cpu") -> Tensor:
+    """The middle of each segment in seconds, (num_nodes,) float32, computed in double precision."""
+    index = torch.arange(num_nodes, dtype=torch.float64)
     return (clock.start_s + (index + 0.5) * clock.stride / clock.fps).float().to(device)
 
 
 def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
-    """Pad videos (Tᵢ, F) into one batch."""
+    """Pad videos into one batch.
+
+    Args:
+        videos: Features of each video, (Tᵢ, F).
+        clocks: When the segments are: one clock for all videos, or one for each.
+
+    Returns:
+        A batch of B videos and T = max Tᵢ nodes, on the CPU in float32.
+
+    Raises:
+        InputError: There are no videos.
+
+    Example:
+        >>> batch = collate([torch.ones(3, 2), torch.ones(1, 2)], Clock(fps=1, stride=1))
+        >>> batch.features.shape, batch.mask.sum(1), batch.times[0], batch.spacing_s
+        (torch.Size([2, 3, 2]), tensor([3, 1]), tensor([0.5000, 1.5000, 2.5000]), 1.0)
+    """
     if not videos:
         raise InputError("videos is empty; a batch needs at least one")
     clocks = [clocks] * len(videos) if isinstance(clocks, Clock) else list(clocks)
@@ -49,7 +72,20 @@ def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
 
 
 def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """Fill in mask and times, or say which argument is wrong and why."""
+    """Check the input of a model, and fill in what is not given.
+
+    Args:
+        features: (B, T, F).
+        mask: True where a video has a node, a prefix of each row, (B, T); by default everywhere.
+        times: Seconds from the start of the video, not decreasing, (B, T); by default by the model's clock.
+        config: Of the model.
+
+    Returns:
+        Mask and times, (B, T) each.
+
+    Raises:
+        InputError: Says which argument is wrong and why.
+    """
     if features.ndim != 3 or 0 in features.shape[:2]:
         raise InputError(f"features must be (B, T, F) with at least one video and one node, got {tuple(features.shape)}")
     if features.shape[2] != config.input_size:
@@ -75,8 +111,8 @@ def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, con
     if times.shape != shape or not times.is_floating_point():
         raise InputError(f"times must be floating point and {tuple(shape)}, got {times.dtype} {tuple(times.shape)}")
     times = times if times.dtype == torch.float64 else times.float()
-    inside = times[mask]
-    if not torch.isfinite(inside).all() or (inside < 0).any():
+    node_times_s = times[mask]
+    if not torch.isfinite(node_times_s).all() or (node_times_s < 0).any():
         raise InputError("times must be finite and not negative; count seconds from the start of the video")
     if ((times[:, 1:] < times[:, :-1]) & mask[:, 1:]).any():
         raise InputError("times must not decrease; sort the nodes of each video by time")
@@ -84,23 +120,28 @@ def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, con
 
 
 def uniform_spacing(times: Tensor, mask: Tensor) -> float | None:
-    """The spacing of a uniform clock in seconds, or None when times are irregular.
+    """The spacing of a uniform clock in seconds, or None where times are irregular.
 
-    Uniform means: equal to start + i·spacing up to the rounding of the stored times, with one spacing for the whole batch. Of all
-    spacings that the rounding allows, the simplest fraction is taken: times of 1 Hz give exactly 1 wherever a video starts, so
-    that a strict radius of 1 s does not depend on rounding. Where no video has two nodes any spacing will do.
+    Uniform means: equal to start + i·spacing up to the rounding of the stored times, with one spacing for the whole batch.
+
+    Args:
+        times: In seconds, (B, T).
+        mask: True where a video has a node, (B, T).
     """
     epsilon = torch.finfo(times.dtype).eps
     times, mask = times.detach().double().cpu(), mask.cpu()
-    num = mask.sum(1)
-    longest = int(num.argmax())
-    if num[longest] < 2:
-        return 1.0
-    first, last = float(times[longest, 0]), float(times[longest, int(num[longest]) - 1])
-    spacing, slack = (last - first) / (int(num[longest]) - 1), epsilon * last / (int(num[longest]) - 1)
-    if spacing <= slack:
+    num_nodes = mask.sum(1)
+    longest = int(num_nodes.argmax())
+    num_gaps = int(num_nodes[longest]) - 1
+    if num_gaps < 1:
+        return 1.0  # no video has two nodes: any spacing will do
+    first, last = float(times[longest, 0]), float(times[longest, num_gaps])
+    spacing, tolerance = (last - first) / num_gaps, epsilon * last / num_gaps
+    if spacing <= tolerance:
         return None
-    spacing = float(simplest_between(spacing - slack, spacing + slack))
+    # Of all spacings that the rounding allows, the simplest fraction: times of 1 Hz give exactly 1 wherever a video starts, so
+    # that a strict radius of 1 s does not depend on rounding.
+    spacing = float(simplest_between(spacing - tolerance, spacing + tolerance))
     expected = times[:, :1] + spacing * torch.arange(times.shape[1], dtype=torch.float64)
     return spacing if bool((((times - expected).abs() <= 2 * epsilon * times.abs()) | ~mask).all()) else None
 
@@ -110,5 +151,5 @@ def simplest_between(low: float | Fraction, high: float | Fraction) -> Fraction:
     low, high = Fraction(low), Fraction(high)
     if math.ceil(low) <= high:
         return Fraction(math.ceil(low))
-    below = math.floor(low)
-    return below + 1 / simplest_between(1 / (high - below), 1 / (low - below))
+    whole = math.floor(low)
+    return whole + 1 / simplest_between(1 / (high - whole), 1 / (low - whole))

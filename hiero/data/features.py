@@ -1,4 +1,4 @@
-"""Reading one video's features from whatever file the field keeps them in."""
+"""Feature files, one a video: .pt, .npy, .npz and .safetensors, and the sidecars that `hiero extract` writes beside them."""
 
 from __future__ import annotations
 
@@ -18,70 +18,99 @@ from hiero.types import Clock
 if TYPE_CHECKING:
     from torch import Tensor
 
-ENRICHED = "level0"  # of all that `hiero embed` writes, what takes the place of the features that it was made from
+EMBEDDED_LEVEL = "level0"  # of the tensors that `hiero embed` writes, the one that has a row for each row of the input features
 FEATURE_SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
 
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What `hiero extract` says beside a feature file, in FILE.json: where the rows come from, and when each of them is."""
+    """What `hiero extract` writes beside a feature file, in FILE.json: where the rows (T, D) come from and when each of them is.
+
+    Row i is the segment of `stride` frames that begins at frame i · stride of a video at `fps` frames a second.
+
+    Attributes:
+        backbone: Name of the backbone.
+        weights: Hash of the backbone's weights.
+        settings: Hash of all that the rows depend on, but for the video.
+        width: D.
+        fps: Frames a second that `stride` and `window` count in.
+        stride: Frames from row to row.
+        window: Frames that a row covers.
+        num_frames: Frames of each segment that the backbone was shown; 0 where it has no number of its own.
+        dtype: Of the rows on disk.
+        num_segments: T.
+        duration_s: Length of the video.
+        source: File name of the video.
+        sha256: Of the video, its first 32 digits.
+        rows: Hash of the rows: a sidecar belongs to this file, or to none.
+        version: Of this format.
+    """
 
     backbone: str
     weights: str
-    """Names the weights by their content."""
     settings: str
-    """Names all that the rows depend on, but for the video."""
     width: int
     fps: float
     stride: float
     window: float
-    """Frames at `fps` that a row has seen; `num_frames` of them were looked at."""
     num_frames: int
     dtype: str
     num_segments: int
     duration_s: float
     source: str
     sha256: str
-    """Of the video, its first 32 digits."""
     rows: str
-    """Names the rows by their content: a sidecar is of this file, or of none."""
     version: int = 1
 
     @property
     def clock(self) -> Clock:
+        """When each row is."""
         return Clock(self.fps, self.stride)
 
     def to_dict(self) -> dict[str, Any]:
+        """As in the JSON file."""
         return asdict(self)
 
 
 def sidecar_path(path: Path) -> Path:
-    """Where the sidecar of a feature file is."""
+    """Path of the sidecar of a feature file."""
     return path.with_name(path.name + ".json")
 
 
 def read_sidecar(path: Path) -> Sidecar | None:
-    """What stands beside a feature file, if it is ours."""
+    """The sidecar of a feature file; None where there is none, or the JSON beside the file is something else."""
     file = sidecar_path(path)
     if not file.is_file():
         return None
     try:
-        found = Sidecar(**read_json(file))
-        found.clock  # noqa: B018  (fps and stride must be numbers above 0)
+        sidecar = Sidecar(**read_json(file))
+        sidecar.clock  # noqa: B018  (fps and stride must be numbers above 0)
     except (TypeError, InputError):
         return None
-    return found
+    return sidecar
 
 
 def read_features(path: Path | str, width: int | None = None) -> Tensor:
-    """One (T, D) float32 tensor from .pt, .npy, .npz or .safetensors. Errors name the file and say what is wrong with it."""
+    """Read the features of one video, from .pt, .pth, .npy, .npz or .safetensors.
+
+    Args:
+        path: The file. It holds one tensor, alone or in a dictionary, of shape (T, D) or, as some of Ego4D's, (T, 1, D); or it
+            was written by `hiero embed`.
+        width: The D that is expected; by default any.
+
+    Returns:
+        (T, D) float32, a row for each segment.
+
+    Raises:
+        InputError: The file is missing, damaged, or does not hold finite numbers of this shape. Nothing in it is executed.
+    """
     import torch
 
     return torch.from_numpy(read_feature_array(path, width))
 
 
 def read_feature_array(path: Path | str, width: int | None = None) -> np.ndarray:
-    """`read_features` as an array; torch is imported only for torch's own files."""
+    """`read_features` as an array (T, D) float32; torch is imported only for torch's own files."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -96,7 +125,7 @@ def read_feature_array(path: Path | str, width: int | None = None) -> np.ndarray
         raise InputError(f"{path}: expected numbers, found {array.dtype}")
     if width is not None and array.shape[1] != width:
         raise InputError(f"{path}: features are {array.shape[1]} wide, expected {width}")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite, which is reported below
         array = np.ascontiguousarray(array, dtype=np.float32)
     bad = ~np.isfinite(array).all(1)
     if bad.any():
@@ -105,7 +134,11 @@ def read_feature_array(path: Path | str, width: int | None = None) -> np.ndarray
 
 
 def find_features(folder: Path) -> list[Path]:
-    """The feature files below a folder, in order; one a video."""
+    """The feature files below a folder, sorted.
+
+    Raises:
+        InputError: There is no such folder, no feature file in it, or two files of one video that differ in their suffix.
+    """
     if folder.is_file():
         raise InputError(f"{folder}: is a file; give the folder that holds the feature files")
     if not folder.is_dir():
@@ -121,25 +154,25 @@ def find_features(folder: Path) -> list[Path]:
 
 
 def features_by_name(folder: Path) -> dict[str, Path]:
-    """The feature files below a folder by the name of their video; two files of one name are an error."""
-    found: dict[str, Path] = {}
+    """The feature files below a folder by file name without suffix; two files of one name are an error."""
+    files: dict[str, Path] = {}
     for file in find_features(folder):
-        if (other := found.setdefault(file.stem, file)) != file:
+        if (other := files.setdefault(file.stem, file)) != file:
             raise InputError(f"{folder}: {other.relative_to(folder)} and {file.relative_to(folder)} have the same name; keep one")
-    return found
+    return files
 
 
-def _only_array(found: Any, path: Path) -> np.ndarray:
-    """The array itself, or the only one in a flat container."""
-    if (array := _as_array(found)) is not None:
+def _only_array(content: Any, path: Path) -> np.ndarray:
+    """The array itself, or the only one in a dictionary."""
+    if (array := _as_array(content)) is not None:
         return array
-    if isinstance(found, dict):
-        arrays = {str(name): array for name, value in found.items() if (array := _as_array(value)) is not None}
-        if len(arrays) == 1 or ENRICHED in arrays:
-            return arrays.get(ENRICHED, next(iter(arrays.values())))
+    if isinstance(content, dict):
+        arrays = {str(name): array for name, value in content.items() if (array := _as_array(value)) is not None}
+        if len(arrays) == 1 or EMBEDDED_LEVEL in arrays:
+            return arrays.get(EMBEDDED_LEVEL, next(iter(arrays.values())))
         names = ", ".join(sorted(arrays)[:6]) or "none"
         raise InputError(f"{path}: expected one tensor, found {len(arrays)} ({names}); keep one video in a file")
-    raise InputError(f"{path}: expected a tensor, found {type(found).__name__}")
+    raise InputError(f"{path}: expected a tensor, found {type(content).__name__}")
 
 
 def _as_array(value: Any) -> np.ndarray | None:

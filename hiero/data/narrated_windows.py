@@ -1,4 +1,4 @@
-"""Narrated windows: pieces of videos with the narrations that fall into them, as padded batches.
+"""Narrated windows: pieces of videos with the narrations that fall into them, as padded batches for training.
 
 Two readers give the same batches: `NarratedWindows` reads features from a store as they are needed, `ResidentWindows` holds
 everything in the memory of a device and only gathers.
@@ -23,15 +23,22 @@ from hiero.data.windows import cut_windows, narrations_in
 from hiero.errors import InputError
 from hiero.types import Window
 
-ALIGNED = (64, 8)  # nodes and narrations of a resident batch: tensor cores want multiples of 8, at level 3 too
-TAG = re.compile(r"^\s*#\s*(unsure|[cCoO])\b\s*(?:[a-zA-Z]\b)?\s*", re.IGNORECASE)
+# Nodes and narrations of a resident batch are multiples of these. Tensor cores are fast on multiples of 8, and pooling halves the
+# nodes up to three times.
+ALIGNMENT = (64, 8)
+TAG_PATTERN = re.compile(r"^\s*#\s*(unsure|[cCoO])\b\s*(?:[a-zA-Z]\b)?\s*", re.IGNORECASE)
 
 
 class TrainingBatch(NamedTuple):
-    """A padded batch of windows with their narrations.
+    """A padded batch of B windows of up to T nodes, with up to M narrations each.
 
-    features (B, T, F), mask (B, T), times (B, T) in seconds; text_times and text_mask (B, M); texts are either the places of
-    the narrations in a list of texts, (B, M) integers, or their vectors (B, M, E).
+    Attributes:
+        features: (B, T, F).
+        mask: True where a window has a node, (B, T).
+        times: Of the nodes in seconds, (B, T).
+        texts: Of the narrations: indices into a list of texts, (B, M) integers, or their vectors, (B, M, E).
+        text_times: Of the narrations in seconds, (B, M).
+        text_mask: True where a window has a narration, (B, M).
     """
 
     features: Tensor
@@ -41,14 +48,15 @@ class TrainingBatch(NamedTuple):
     text_times: Tensor
     text_mask: Tensor
 
-    def copy_(self, other: TrainingBatch) -> None:
-        for name, mine, theirs in zip(self._fields, self, other, strict=True):
-            if mine.shape != theirs.shape:  # copy_ would broadcast
+    def copy_(self, source: TrainingBatch) -> None:
+        """Copy another batch of the same shapes into these tensors, which a CUDA graph has captured."""
+        for name, target, value in zip(self._fields, self, source, strict=True):
+            if target.shape != value.shape:  # copy_ would broadcast
                 raise InputError(
-                    f"{name} is {tuple(theirs.shape)}, the step was captured with {tuple(mine.shape)}; "
+                    f"{name} is {tuple(value.shape)}, the step was captured with {tuple(target.shape)}; "
                     "pad with masked rows or leave the last batch out"
                 )
-            mine.copy_(theirs, non_blocking=True)
+            target.copy_(value, non_blocking=True)
 
     def clone(self) -> TrainingBatch:
         return TrainingBatch(*(value.clone() for value in self))
@@ -57,14 +65,21 @@ class TrainingBatch(NamedTuple):
         return TrainingBatch(*(value.to(device, non_blocking=True) for value in self))
 
     def with_vectors(self, table: Tensor) -> TrainingBatch:
-        """Look up the vectors of the narrations in a table (number of texts, E)."""
+        """The same batch with vectors in place of indices, from a table (number of texts, E)."""
         vectors = table.index_select(0, self.texts.flatten()).view(*self.texts.shape, table.shape[1])
         return self._replace(texts=vectors.float())
 
 
 @dataclass(frozen=True)
 class NarratedWindow:
-    """One window: whose, which segments, and which texts at which times."""
+    """A window of a video with its narrations.
+
+    Attributes:
+        video: Id of the video.
+        window: Its segments.
+        texts: Of each narration, the index into `NarratedWindows.texts`.
+        times_s: Of each narration.
+    """
 
     video: str
     window: Window
@@ -73,34 +88,53 @@ class NarratedWindow:
 
 
 class NarratedWindows:
-    """All windows of a collection that have narrations, read from a store one batch at a time."""
+    """All windows of a collection that have narrations, read from a store one batch at a time.
+
+    Args:
+        store: The features.
+        narrations: Those of videos that are not in the store are passed over.
+        window_s: Length of a window.
+        drop_tags: Leave out tags at the beginning of texts, such as Ego4D's "#C C".
+
+    Attributes:
+        windows: In the order of videos and time.
+        texts: Each different text once, in order of first appearance.
+        num_empty: Windows that are left out, having no narration.
+        num_outside: Narrations that are left out, being beyond the end of their video's features.
+
+    Raises:
+        InputError: No window has a narration.
+
+    Example:
+        >>> windows = NarratedWindows(FeatureStore("store"), read_narrations("narrations.csv"))      # doctest: +SKIP
+        >>> batch = windows.read([0, 1, 2])                                                           # doctest: +SKIP
+        >>> batch.features.shape, batch.texts.shape                                                   # doctest: +SKIP
+        (torch.Size([3, 562, 256]), torch.Size([3, 41]))
+    """
 
     def __init__(self, store: FeatureStore, narrations: Narrations, window_s: float = 300.0, *, drop_tags: bool = False) -> None:
         self.store, self.window_s = store, window_s
         self.windows: list[NarratedWindow] = []
-        self.texts: list[str] = []
         self.num_empty = 0
         self.num_outside = 0
-        place: dict[str, int] = {}
-        for video, spoken in narrations.by_video.items():
+        text_index: dict[str, int] = {}
+        for video, video_narrations in narrations.by_video.items():
             if video not in store:
                 continue
-            num = store.num_segments(video)
-            inside = 0
-            for index, window in enumerate(cut_windows(num, store.clock, window_s)):
-                here = narrations_in([n.time_s for n in spoken], index, num, store.clock, window_s)
-                inside += len(here)
-                if not here or not window.num_nodes:
+            num_segments = store.num_segments(video)
+            all_times_s = [narration.time_s for narration in video_narrations]
+            num_inside = 0
+            for index, window in enumerate(cut_windows(num_segments, store.clock, window_s)):
+                selected = narrations_in(all_times_s, index, num_segments, store.clock, window_s)
+                num_inside += len(selected)
+                if not selected or not window.num_nodes:
                     self.num_empty += 1
                     continue
-                said = [drop_tag(spoken[i].text) if drop_tags else spoken[i].text for i in here]
-                for text in said:
-                    if text not in place:
-                        place[text] = len(self.texts)
-                        self.texts.append(text)
-                ids, times_s = tuple(place[text] for text in said), tuple(spoken[i].time_s for i in here)
-                self.windows.append(NarratedWindow(video, window, ids, times_s))
-            self.num_outside += len(spoken) - inside
+                texts = [video_narrations[i].text for i in selected]
+                indices = [text_index.setdefault(drop_tag(text) if drop_tags else text, len(text_index)) for text in texts]
+                self.windows.append(NarratedWindow(video, window, tuple(indices), tuple(all_times_s[i] for i in selected)))
+            self.num_outside += len(video_narrations) - num_inside
+        self.texts = list(text_index)
         if not self.windows:
             raise InputError(
                 "no window of any video holds a narration; do the narrations' video ids match the feature files' names?"
@@ -110,8 +144,9 @@ class NarratedWindows:
         return len(self.windows)
 
     def summary(self) -> str:
-        num = sum(len(window.texts) for window in self.windows)
-        line = f"{len(self)} windows of {self.window_s:g} s with {num} narrations ({len(self.texts)} different texts)"
+        """A line for a person: how many windows and narrations there are, and how many are left out."""
+        num_narrations = sum(len(window.texts) for window in self.windows)
+        line = f"{len(self)} windows of {self.window_s:g} s with {num_narrations} narrations ({len(self.texts)} different texts)"
         if self.num_empty:
             line += f"; {self.num_empty} windows without narrations left out"
         if self.num_outside:
@@ -119,30 +154,38 @@ class NarratedWindows:
         return line
 
     def fingerprint(self) -> str:
-        """Names these windows, narrations and texts."""
+        """Hash of these windows, narrations and texts."""
         digest = hashlib.sha256("\n".join(self.texts).encode())
         for item in self.windows:
             digest.update(f"{item.video} {item.window.start} {item.window.end} {item.texts} {item.times_s}".encode())
         return digest.hexdigest()
 
-    def shape(self, index: Sequence[int] | None = None) -> tuple[int, int]:
-        """Most nodes and most narrations of these windows, or of all."""
-        chosen = self.windows if index is None else [self.windows[i] for i in index]
-        return max(w.window.num_nodes for w in chosen), max(len(w.texts) for w in chosen)
+    def shape(self, indices: Sequence[int] | None = None) -> tuple[int, int]:
+        """Most nodes and most narrations of some windows, or of all."""
+        windows = self.windows if indices is None else [self.windows[i] for i in indices]
+        return max(w.window.num_nodes for w in windows), max(len(w.texts) for w in windows)
 
-    def read(self, index: Sequence[int], shape: tuple[int, int] | None = None) -> TrainingBatch:
-        """The windows at these places, padded to (nodes, narrations) or to the largest of them. Texts are places in `texts`."""
-        num_nodes, num_texts = shape or self.shape(index)
-        batch = len(index)
+    def read(self, indices: Sequence[int], shape: tuple[int, int] | None = None) -> TrainingBatch:
+        """Read a batch of windows.
+
+        Args:
+            indices: Of the windows.
+            shape: Nodes and narrations (T, M) to pad to; by default those of the largest of these windows.
+
+        Returns:
+            A batch on the CPU; its texts are indices into `texts`, (B, M).
+        """
+        num_nodes, num_texts = shape or self.shape(indices)
+        batch_size = len(indices)
         out = TrainingBatch(
-            features=torch.zeros(batch, num_nodes, self.store.width),
-            mask=torch.zeros(batch, num_nodes, dtype=torch.bool),
-            times=torch.zeros(batch, num_nodes),
-            texts=torch.zeros(batch, num_texts, dtype=torch.long),
-            text_times=torch.zeros(batch, num_texts),
-            text_mask=torch.zeros(batch, num_texts, dtype=torch.bool),
+            features=torch.zeros(batch_size, num_nodes, self.store.width),
+            mask=torch.zeros(batch_size, num_nodes, dtype=torch.bool),
+            times=torch.zeros(batch_size, num_nodes),
+            texts=torch.zeros(batch_size, num_texts, dtype=torch.long),
+            text_times=torch.zeros(batch_size, num_texts),
+            text_mask=torch.zeros(batch_size, num_texts, dtype=torch.bool),
         )
-        for row, i in enumerate(index):
+        for row, i in enumerate(indices):
             item = self.windows[i]
             n, m = item.window.num_nodes, len(item.texts)
             out.features[row, :n] = self.store.read(item.video, item.window.start, item.window.end)
@@ -154,46 +197,63 @@ class NarratedWindows:
         return out
 
     def statistics(self, max_rows: int = 200_000) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of each channel over (an even choice of) the windows."""
+        """Mean and standard deviation of each channel, (F,) each, over about `max_rows` evenly spaced rows of the windows."""
         step = max(1, sum(w.window.num_nodes for w in self.windows) // max_rows)
         rows = torch.cat([self.store.read(w.video, w.window.start, w.window.end)[::step] for w in self.windows])
         return rows.double().mean(0).float(), rows.double().std(0, unbiased=False).float()
 
     def num_bytes(self, text_size: int) -> int:
-        """What `ResidentWindows` would take of a device, about."""
-        rows = sum(w.window.num_nodes for w in self.windows)
-        size = getattr(torch, self.store.precision).itemsize
-        return rows * self.store.width * size + len(self.texts) * text_size * 2 + len(self) * self.shape()[1] * 12
+        """Memory that `resident` takes on a device, about. text_size: E of the text vectors."""
+        num_rows = sum(w.window.num_nodes for w in self.windows)
+        row_bytes = self.store.width * getattr(torch, self.store.precision).itemsize
+        text_bytes = text_size * 2  # half precision
+        narration_bytes = 8 + 4  # an index and a time
+        return num_rows * row_bytes + len(self.texts) * text_bytes + len(self) * self.shape()[1] * narration_bytes
 
     def resident(self, table: Tensor, device: torch.device | str) -> ResidentWindows:
-        """All of it on a device: features in the store's precision, text vectors, and where each window's are."""
+        """Copy all windows onto a device: features in the store's precision, and text vectors.
+
+        Args:
+            table: Vectors of `texts`, (number of texts, E).
+            device: Where to.
+        """
         num_nodes, num_texts = align(self.shape())
         lengths = torch.tensor([w.window.num_nodes for w in self.windows])
         precision = getattr(torch, self.store.precision)
+        # `ResidentWindows.read` gathers `num_nodes` rows of the last window too, so there must be as many after its first.
         rows = torch.zeros(int(lengths.sum()) + num_nodes, self.store.width, dtype=precision, device=device)
         texts = np.zeros((len(self), num_texts), dtype=np.int64)
         text_times = np.zeros((len(self), num_texts))
-        at = 0
+        row = 0
         for i, item in enumerate(self.windows):
             n, m = item.window.num_nodes, len(item.texts)
-            rows[at : at + n] = self.store.read(item.video, item.window.start, item.window.end).to(device)
+            rows[row : row + n] = self.store.read(item.video, item.window.start, item.window.end).to(device)
             texts[i, :m], text_times[i, :m] = item.texts, item.times_s
-            at += n
-        spacing = self.store.clock.spacing_s
+            row += n
         starts = torch.tensor([w.window.clock.time_s(0) for w in self.windows], dtype=torch.float64)
         return ResidentWindows(
             rows, (lengths.cumsum(0) - lengths).to(device), lengths.to(device), starts.to(device),
             torch.from_numpy(texts).to(device), torch.from_numpy(text_times).float().to(device),
-            torch.tensor([len(w.texts) for w in self.windows], device=device), table.to(device), spacing, num_nodes,
+            torch.tensor([len(w.texts) for w in self.windows], device=device), table.to(device),
+            self.store.clock.spacing_s, num_nodes,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ResidentWindows:
-    """Windows in the memory of a device. `read` is made of gathers only, so that a CUDA graph can hold it.
+    """W narrated windows in the memory of a device. `read` consists of gathers only, so that a CUDA graph can capture it.
 
-    rows (N + T, F); first, length, start_s (W,): first row, number of nodes, time of the first node of each window;
-    texts, text_times (W, M), num_texts (W,); table (number of texts, E) half.
+    Attributes:
+        rows: Features of all windows, one after the other, and T empty rows, (N + T, F).
+        first: First row of each window, (W,).
+        length: Number of nodes of each window, (W,).
+        start_s: Time of the first node of each window, (W,) in double precision.
+        texts: Indices of the narrations into `table`, (W, M).
+        text_times: Of the narrations in seconds, (W, M).
+        num_texts: Number of narrations of each window, (W,).
+        table: Vectors of the texts, (number of texts, E).
+        spacing_s: Seconds from node to node.
+        num_nodes: T that batches are padded to.
     """
 
     rows: Tensor
@@ -210,24 +270,24 @@ class ResidentWindows:
     def __len__(self) -> int:
         return len(self.first)
 
-    def read(self, index: Tensor) -> TrainingBatch:
-        """index (B,) → a batch with text vectors, padded to the largest window of all and a little beyond (`ALIGNED`)."""
-        node = torch.arange(self.num_nodes, device=index.device)
-        mask = node < self.length[index, None]
+    def read(self, indices: Tensor) -> TrainingBatch:
+        """A batch of the windows `indices` (B,), with text vectors; padded to the largest window of all, rounded up by `align`."""
+        node = torch.arange(self.num_nodes, device=indices.device)
+        mask = node < self.length[indices, None]
         # Rows after the end of a window belong to the next one; the mask hides them.
-        features = self.rows[self.first[index, None] + node]
-        times = torch.where(mask, self.start_s[index, None] + node.double() * self.spacing_s, 0.0).float()
-        text_mask = torch.arange(self.texts.shape[1], device=index.device) < self.num_texts[index, None]
+        features = self.rows[self.first[indices, None] + node]
+        times = torch.where(mask, self.start_s[indices, None] + node.double() * self.spacing_s, 0.0).float()
+        text_mask = torch.arange(self.texts.shape[1], device=indices.device) < self.num_texts[indices, None]
         features = torch.where(mask[..., None], features, 0).float()
-        return TrainingBatch(features, mask, times, self.table[self.texts[index]].float(), self.text_times[index], text_mask)
+        return TrainingBatch(features, mask, times, self.table[self.texts[indices]].float(), self.text_times[indices], text_mask)
 
 
 def align(shape: tuple[int, int]) -> tuple[int, int]:
-    """Numbers of nodes and narrations, rounded up to what tensor cores like."""
-    num_nodes, num_texts = (-(-num // unit) * unit for num, unit in zip(shape, ALIGNED, strict=True))
+    """Numbers of nodes and narrations, rounded up to multiples that suit tensor cores (`ALIGNMENT`)."""
+    num_nodes, num_texts = (-(-size // multiple) * multiple for size, multiple in zip(shape, ALIGNMENT, strict=True))
     return num_nodes, num_texts
 
 
 def drop_tag(text: str) -> str:
-    """'#C C rinses a spoon' → 'rinses a spoon'."""
-    return TAG.sub("", text) or text
+    """A narration without the tag of its annotator: '#C C rinses a spoon' → 'rinses a spoon'."""
+    return TAG_PATTERN.sub("", text) or text

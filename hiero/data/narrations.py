@@ -1,4 +1,4 @@
-"""Narrations: what was said or written about a moment of a video. EgoClip's file as it is, or a simple csv or jsonl of your own.
+"""Narrations, texts at moments of videos: from EgoClip's file as it is, or a simple csv or jsonl of your own.
 
 Nothing is dropped silently: every line that cannot be used is counted under its reason.
 """
@@ -17,12 +17,19 @@ from typing import Any
 from hiero.errors import InputError
 from hiero.types import Narration
 
-EXAMPLES = 3  # of bad lines kept for the report
+MAX_EXAMPLES = 3  # bad lines that the summary shows for each reason
+EGOCLIP_COLUMNS = {"video_uid", "narration_time", "clip_text"}
 
 
 @dataclass
 class Narrations:
-    """Narrations by video, in time order, and what was left out and why."""
+    """Narrations by video, and what was left out and why.
+
+    Attributes:
+        by_video: Narrations of each video, in time order.
+        left_out: How many narrations were left out, by reason.
+        examples: A few of them, by reason.
+    """
 
     by_video: dict[str, list[Narration]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -36,12 +43,13 @@ class Narrations:
             yield from narrations
 
     def leave_out(self, reason: str, example: str, count: int = 1) -> None:
+        """Count narrations that are not used under a reason, with an example."""
         self.left_out[reason] += count
-        kept = self.examples.setdefault(reason, [])
-        if len(kept) < EXAMPLES:
-            kept.append(example)
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < MAX_EXAMPLES:
+            examples.append(example)
 
-    def keep(self, videos: Container[str], skip: Container[str] = ()) -> Narrations:
+    def select_videos(self, videos: Container[str], skip: Container[str] = ()) -> Narrations:
         """Only the narrations of videos that have features and are not on the skip list."""
         out = Narrations(left_out=Counter(self.left_out), examples={k: list(v) for k, v in self.examples.items()})
         for video, narrations in self.by_video.items():
@@ -54,6 +62,7 @@ class Narrations:
         return out
 
     def summary(self) -> str:
+        """Lines for a person: how many are used, how many are left out and why."""
         lines = [f"{len(self)} narrations of {len(self.by_video)} videos used"]
         for reason, count in self.left_out.most_common():
             lines.append(f"  {count} left out: {reason} (such as {'; '.join(self.examples[reason])})")
@@ -61,28 +70,32 @@ class Narrations:
 
 
 def read_narrations(path: Path | str) -> Narrations:
-    """Read a narration file, whichever kind it is.
+    """Read a narration file.
 
-    EgoClip: tab-separated with video_uid, narration_time and clip_text. Own: .csv with a header or .jsonl, with
-    video, text and either time_s or start_s and end_s (its middle counts).
+    Args:
+        path: EgoClip's file, tab-separated with the columns video_uid, narration_time and clip_text; or a .csv with a header or
+            a .jsonl, with video, text and either time_s or start_s and end_s (of which the middle counts).
+
+    Raises:
+        InputError: The file is missing, of another kind, or has no usable narration.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix not in (".csv", ".tsv", ".jsonl"):
         raise InputError(f"{path}: unknown kind of narration file; expected EgoClip's csv, or own .csv or .jsonl")
-    found = Narrations()
-    rows = _json_rows(path, found) if path.suffix == ".jsonl" else _table_rows(path, found)
-    for line, row in rows:
-        narration = _parse(row, f"line {line}", found)
+    narrations = Narrations()
+    rows = _json_rows(path, narrations) if path.suffix == ".jsonl" else _table_rows(path, narrations)
+    for line_number, row in rows:
+        narration = _parse(row, f"line {line_number}", narrations)
         if narration is not None:
-            found.by_video.setdefault(narration.video, []).append(narration)
-    for narrations in found.by_video.values():
-        narrations.sort(key=lambda n: n.time_s)
-    if not found.by_video:
-        reasons = "; ".join(f"{count} × {reason}" for reason, count in found.left_out.most_common()) or "it is empty"
+            narrations.by_video.setdefault(narration.video, []).append(narration)
+    for of_video in narrations.by_video.values():
+        of_video.sort(key=lambda narration: narration.time_s)
+    if not narrations.by_video:
+        reasons = "; ".join(f"{count} × {reason}" for reason, count in narrations.left_out.most_common()) or "it is empty"
         raise InputError(f"{path}: no usable narration ({reasons})")
-    return found
+    return narrations
 
 
 def read_skip_list(path: Path | str) -> frozenset[str]:
@@ -93,63 +106,64 @@ def read_skip_list(path: Path | str) -> frozenset[str]:
     return frozenset(word for line in path.read_text().splitlines() if (word := line.split("#")[0].strip()))
 
 
-def _table_rows(path: Path, found: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
+def _table_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and rows of a table, EgoClip's under our names; bad lines are left out of `narrations`."""
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         header = file.readline().rstrip("\r\n").removeprefix("\ufeff")
         tabs = "\t" in header
         columns = next(csv.reader([header], delimiter="\t" if tabs else ","), [])
-        egoclip = {"video_uid", "narration_time", "clip_text"}
-        if not (egoclip <= set(columns) or {"video", "text"} <= set(columns)):
+        is_egoclip = set(columns) >= EGOCLIP_COLUMNS
+        if not (is_egoclip or {"video", "text"} <= set(columns)):
             raise InputError(
                 f"{path}: the first line must name the columns video, text and time_s (or start_s and end_s); found {header[:80]!r}"
             )
         # EgoClip never quotes, and its texts hold quotation marks; a csv of one's own may quote.
         reader = csv.reader(file, delimiter="\t" if tabs else ",", quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL)
         for values in reader:
-            line = reader.line_num + 1
+            line_number = reader.line_num + 1  # the header was read before
             if not values:
                 continue
             if len(values) != len(columns):
-                found.leave_out(f"not {len(columns)} columns", f"line {line} has {len(values)}")
+                narrations.leave_out(f"not {len(columns)} columns", f"line {line_number} has {len(values)}")
                 continue
             row = dict(zip(columns, values, strict=True))
-            if egoclip <= set(columns):
+            if is_egoclip:
                 row = {"video": row["video_uid"], "time_s": row["narration_time"], "text": row["clip_text"]}
-            yield line, row
+            yield line_number, row
 
 
-def _json_rows(path: Path, found: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        if not text.strip():
+def _json_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line_number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        if not line.strip():
             continue
         try:
-            row = json.loads(text)
+            row = json.loads(line)
         except json.JSONDecodeError as error:
-            found.leave_out("not JSON", f"line {line}: {error.msg}")
+            narrations.leave_out("not JSON", f"line {line_number}: {error.msg}")
             continue
         if not isinstance(row, dict):
-            found.leave_out("not a JSON object", f"line {line}")
+            narrations.leave_out("not a JSON object", f"line {line_number}")
             continue
-        yield line, row
+        yield line_number, row
 
 
-def _parse(row: dict[str, Any], where: str, found: Narrations) -> Narration | None:
+def _parse(row: dict[str, Any], where: str, narrations: Narrations) -> Narration | None:
     video, text = str(row.get("video") or "").strip(), " ".join(str(row.get("text") or "").split())
     if not video:
-        found.leave_out("no video id", where)
+        narrations.leave_out("no video id", where)
         return None
     if not text:
-        found.leave_out("no text", where)
+        narrations.leave_out("no text", where)
         return None
     times = [row.get(name) for name in (("start_s", "end_s") if row.get("time_s") in (None, "") else ("time_s",))]
     try:
         values = [float(value) for value in times]  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        found.leave_out("no time", f"{where}: {times}")
+        narrations.leave_out("no time", f"{where}: {times}")
         return None
     time_s = sum(values) / len(values)
     if not math.isfinite(time_s) or min(values) < 0 or values != sorted(values):
-        found.leave_out("impossible time", f"{where}: {times}")
+        narrations.leave_out("impossible time", f"{where}: {times}")
         return None
     return Narration(video, time_s, text)
 

@@ -1,10 +1,7 @@
-"""A packed collection of features: one memory-mapped file of rows and a sidecar that says whose they are.
+"""Feature stores: the features of many videos packed into one memory-mapped file, with an index of whose rows they are.
 
-    OUT/store.json             backbone, width, fps, stride, window, dtype, and for each video its first row, length and source hash
-    OUT/features-HASH.bin      all rows, one video after the other
-
-Reading a window touches only that window. The sidecar is written last and names its data file, so a store is always whole:
-an interrupted or repeated pack leaves the old one or the new one.
+OUT/store.json             backbone, width, fps, stride, window, dtype, and for each video its first row, length and source hash
+OUT/features-HASH.bin      all rows, one video after the other
 """
 
 from __future__ import annotations
@@ -27,14 +24,25 @@ from hiero.errors import InputError
 from hiero.storage.files import atomic_path
 from hiero.types import Clock
 
-SIDECAR = "store.json"
-VERSION = 1
+INDEX_FILE = "store.json"
+VERSION = 1  # of the index
+DEFAULT_WINDOW = 16  # frames that a row covers, where neither the caller nor a sidecar says so
+NUM_WIDTH_VOTES = 5  # files whose usual width is taken for that of the store
+CLOCK_TOLERANCE = 1e-6  # relative difference of two spacings that is only rounding
 StoreDtype = Literal["float16", "float32"]
 
 
 @dataclass(frozen=True)
-class Packed:
-    """One video in a store: rows [offset, offset + length) and where they came from."""
+class PackedVideo:
+    """One video of a store.
+
+    Attributes:
+        id: Path of its feature file in the packed folder, without suffix.
+        offset: Its first row.
+        length: Number of rows.
+        source: Name of its feature file.
+        sha256: Of its feature file.
+    """
 
     id: str
     offset: int
@@ -44,34 +52,57 @@ class Packed:
 
 
 class FeatureStore:
-    """A store opened for reading. Cheap to open, safe to share between processes."""
+    """A packed collection of features, opened for reading. Reading a window touches only its rows on disk.
+
+    Cheap to open, safe to share between processes. Iterates over the ids of its videos.
+
+    Args:
+        folder: As `pack` or `hiero pack` wrote it.
+
+    Attributes:
+        backbone: What the features come from, where it is known.
+        width: D of the rows (N, D).
+        window: Frames that a row covers.
+        clock: When the segments of each video are.
+        precision: Of the rows on disk.
+        digest: Hash of all that was packed.
+        videos: Videos by id.
+
+    Raises:
+        InputError: The folder is not a feature store, or a file in it is damaged.
+
+    Example:
+        >>> store = FeatureStore("features.store")                       # doctest: +SKIP
+        >>> store.read("kitchen", 0, 100).shape                          # doctest: +SKIP
+        torch.Size([100, 256])
+    """
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        sidecar = self.folder / SIDECAR
-        if not sidecar.is_file():
+        index_file = self.folder / INDEX_FILE
+        if not index_file.is_file():
             raise InputError(
-                f"{self.folder}: not a feature store, {SIDECAR} is missing; make one of feature files: hiero pack FOLDER STORE"
+                f"{self.folder}: not a feature store, {INDEX_FILE} is missing; make one of feature files: hiero pack FOLDER STORE"
             )
         try:
-            info = json.loads(sidecar.read_text())
+            info = json.loads(index_file.read_text())
             if info["version"] != VERSION:
-                raise InputError(f"{sidecar}: version {info['version']}, this program reads {VERSION}; pack the features again")
+                raise InputError(f"{index_file}: version {info['version']}, this program reads {VERSION}; pack the features again")
             self.backbone: str | None = info["backbone"]
             self.width: int = info["width"]
             self.window: float = info["window"]
             self.clock = Clock(info["fps"], info["stride"])
             self.precision: StoreDtype = info["dtype"]
             self.digest: str = info["source_sha256"]
-            self.videos = {video["id"]: Packed(**video) for video in info["videos"]}
-            data = self.folder / Path(info["data"]).name  # a name, never a way out of the folder
+            self.videos = {video["id"]: PackedVideo(**video) for video in info["videos"]}
+            data = self.folder / Path(info["data"]).name  # only its name: the index must not point out of the folder
             dtype = np.dtype(self.precision)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{sidecar}: damaged ({error}); pack the features again") from error
-        rows = sum(video.length for video in self.videos.values())
-        if not data.is_file() or data.stat().st_size != rows * self.width * dtype.itemsize:
+            raise InputError(f"{index_file}: damaged ({error}); pack the features again") from error
+        num_rows = sum(video.length for video in self.videos.values())
+        if not data.is_file() or data.stat().st_size != num_rows * self.width * dtype.itemsize:
             raise InputError(f"{data}: missing or cut short; pack the features again")
-        self._rows = np.memmap(data, dtype=dtype, mode="r", shape=(rows, self.width))
+        self._rows = np.memmap(data, dtype=dtype, mode="r", shape=(num_rows, self.width))
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -83,25 +114,38 @@ class FeatureStore:
         return iter(self.videos)
 
     def num_segments(self, video: str) -> int:
+        """T of a video."""
         return self._find(video).length
 
     def read(self, video: str, start: int = 0, end: int | None = None) -> Tensor:
-        """Segments [start, end) of a video as (n, D) float32."""
-        found = self._find(video)
-        end = found.length if end is None else end
-        if not 0 <= start <= end <= found.length:
-            raise InputError(f"{video} has segments 0 to {found.length}; asked for {start} to {end}")
-        return torch.from_numpy(self._rows[found.offset + start : found.offset + end].astype(np.float32))
+        """Features of a stretch of a video.
+
+        Args:
+            video: Its id.
+            start: First segment.
+            end: Segment to stop before; by default the end of the video.
+
+        Returns:
+            (end - start, D) float32.
+
+        Raises:
+            InputError: The video is not in the store, or has no such segments.
+        """
+        packed = self._find(video)
+        end = packed.length if end is None else end
+        if not 0 <= start <= end <= packed.length:
+            raise InputError(f"{video} has segments 0 to {packed.length}; asked for {start} to {end}")
+        return torch.from_numpy(self._rows[packed.offset + start : packed.offset + end].astype(np.float32))
 
     def first_row(self, video: str) -> int:
-        """Where a video begins among all rows of the store."""
+        """Index of a video's first segment among all rows of the store."""
         return self._find(video).offset
 
-    def rows(self, places: np.ndarray) -> np.ndarray:
-        """Segments by their places among all rows: (…) of integers → (…, D) float32."""
-        return self._rows[places].astype(np.float32)
+    def rows(self, indices: np.ndarray) -> np.ndarray:
+        """Features by index among all rows of the store: (…) of integers → (…, D) float32."""
+        return self._rows[indices].astype(np.float32)
 
-    def _find(self, video: str) -> Packed:
+    def _find(self, video: str) -> PackedVideo:
         try:
             return self.videos[video]
         except KeyError:
@@ -119,20 +163,36 @@ def pack(
     skip_bad: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[FeatureStore, list[str]]:
-    """Pack a folder of one feature file a video; its path without suffix is the video's id. → the store, and what was left out.
+    """Pack a folder of feature files, one a video, into a store. An interrupted pack leaves the old store as it was.
 
-    All bad files are found before anything is said; with `skip_bad` the good ones are packed all the same. What is not given
-    is taken from the sidecars of `hiero extract`, where there are any.
+    What is not given is taken from the sidecars of `hiero extract`, where there are any.
+
+    Args:
+        source: Folder of feature files; the path of a file in it, without suffix, is the video's id.
+        out: Folder of the store.
+        backbone: What the features come from.
+        clock: When the rows of all videos are; by default that of the sidecars, or 16 frames at 30 a second.
+        window: Frames that a row covers; by default that of the sidecars, or 16.
+        precision: Of the rows on disk.
+        skip_bad: Leave files that cannot be used out of the store, instead of raising.
+        progress: Called with the id of each video.
+
+    Returns:
+        The store, and for each file that was left out what is wrong with it.
+
+    Raises:
+        InputError: There are no feature files, some cannot be used (all are listed), or their sidecars do not agree.
     """
     files = find_features(source)
-    said = _sidecar(files, clock is None)
-    if said is not None:
-        backbone, clock, window = backbone or said.backbone, clock or said.clock, said.window if window is None else window
-    window = 16 if window is None else window
+    sidecar = _common_sidecar(files, check_clocks=clock is None)
+    if sidecar is not None:
+        backbone, clock = backbone or sidecar.backbone, clock or sidecar.clock
+        window = sidecar.window if window is None else window
+    window = DEFAULT_WINDOW if window is None else window
     out.mkdir(parents=True, exist_ok=True)
     width = _usual_width(files)
     problems: list[str] = []
-    videos: list[Packed] = []
+    videos: list[PackedVideo] = []
     digest = hashlib.sha256(f"{width} {precision}".encode())
     temporary = out / f".features-{os.getpid()}.part"
     try:
@@ -147,14 +207,14 @@ def pack(
                     with file.open("rb") as raw:
                         sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
                     digest.update(f"{name} {sha256}".encode())
-                    videos.append(Packed(name, _next_row(videos), len(rows), file.name, sha256))
+                    videos.append(PackedVideo(name, _next_row(videos), len(rows), file.name, sha256))
                     data.write(rows.tobytes())
                 progress(name)
             os.fsync(data.fileno())
         if problems and not (skip_bad and videos):
-            listed = "\n  ".join(problems)
+            listing = "\n  ".join(problems)
             raise InputError(
-                f"{source}: {len(problems)} of {len(files)} files cannot be used\n  {listed}\nmend them, or skip them (--skip-bad)"
+                f"{source}: {len(problems)} of {len(files)} files cannot be used\n  {listing}\nmend them, or skip them (--skip-bad)"
             )
         final = out / f"features-{digest.hexdigest()[:16]}.bin"
         temporary.replace(final)
@@ -165,57 +225,57 @@ def pack(
         "version": VERSION, "backbone": backbone, "width": width, "fps": clock.fps, "stride": clock.stride, "window": window,
         "dtype": precision, "data": final.name, "source_sha256": digest.hexdigest(), "videos": [asdict(video) for video in videos],
     }  # fmt: skip
-    with atomic_path(out / SIDECAR) as path:
+    # The index names its data file and is written after it: at any moment the folder holds the whole old store or the new one.
+    with atomic_path(out / INDEX_FILE) as path:
         path.write_text(json.dumps(info, indent=1) + "\n")
     for old in set(out.glob("features-*.bin")) - {final}:
         old.unlink()
     return FeatureStore(out), problems
 
 
-def _sidecar(files: list[Path], one_clock: bool) -> Sidecar | None:
-    """What the sidecars of feature files agree on. Other backbones, or other clocks where they count, are an error."""
-    found = {file: said for file in files if (said := read_sidecar(file)) is not None}
-    if not found:
+def _common_sidecar(files: list[Path], check_clocks: bool) -> Sidecar | None:
+    """The first sidecar of feature files; backbones, weights or clocks of others that differ are an error."""
+    sidecars = {file: sidecar for file in files if (sidecar := read_sidecar(file)) is not None}
+    if not sidecars:
         return None
-    (first, said), *others = found.items()
+    (first_file, first), *others = sidecars.items()
     for file, other in others:
-        if (other.backbone, other.weights) != (said.backbone, said.weights):
+        if (other.backbone, other.weights) != (first.backbone, first.weights):
             raise InputError(
-                f"{first.name} is from {said.backbone}, {file.name} from {other.backbone} or other weights; pack them apart"
+                f"{first_file.name} is from {first.backbone}, {file.name} from {other.backbone} or other weights; pack them apart"
             )
-        if one_clock and abs(other.clock.spacing_s / said.clock.spacing_s - 1) > 1e-6:
+        spacing_s, other_spacing_s = first.clock.spacing_s, other.clock.spacing_s
+        if check_clocks and abs(other_spacing_s / spacing_s - 1) > CLOCK_TOLERANCE:
             raise InputError(
-                f"{first.name} has a row every {said.clock.spacing_s:.4f} s, {file.name} every {other.clock.spacing_s:.4f} s, and "
+                f"{first_file.name} has a row every {spacing_s:.4f} s, {file.name} every {other_spacing_s:.4f} s, and "
                 "a store has one clock; extract with --clock seconds, or say which clock to take: --fps and --stride"
             )
-    return said
+    return first
 
 
-def _next_row(videos: list[Packed]) -> int:
-    """The first free row."""
+def _next_row(videos: list[PackedVideo]) -> int:
     return videos[-1].offset + videos[-1].length if videos else 0
 
 
 def _usual_width(files: list[Path]) -> int:
     """The width that most of the first files agree on; a single odd file must not make all others look wrong."""
     widths: Counter[int] = Counter()
-    first: InputError | None = None
+    first_error: InputError | None = None
     for file in files:
         try:
             widths[read_features(file).shape[1]] += 1
         except InputError as error:
-            first = first or error
-        if sum(widths.values()) == 5:
+            first_error = first_error or error
+        if widths.total() == NUM_WIDTH_VOTES:
             break
     if not widths:
-        raise first or InputError("no feature files")
+        raise first_error or InputError("no feature files")
     return widths.most_common(1)[0][0]
 
 
 def _read_rows(file: Path, width: int, precision: StoreDtype) -> np.ndarray[Any, Any]:
     features = read_features(file, width)
-    limit = np.finfo(precision).max
-    if features.abs().max() > limit:
+    if features.abs().max() > np.finfo(precision).max:
         raise InputError(
             f"{file}: values up to {float(features.abs().max()):.3g} do not fit {precision}; pack with --dtype float32"
         )

@@ -79,7 +79,7 @@ class Embedder:
     def key(self) -> str:
         """Names configuration and weights, so that what one model made is not taken for another's."""
         if self.folder is None:  # any features as they are, or those of one backbone, which has a space of its own
-            return f"raw-{self.backbone.name}" if self.backbone.words or self.backbone.num_frames else "raw"
+            return f"raw-{self.backbone.name}" if self.backbone.has_text or self.backbone.num_frames else "raw"
         described = json.dumps(self.folder.config.to_dict(), sort_keys=True) + content_key(self.folder.path / WEIGHTS_FILE)
         return hashlib.sha256(described.encode()).hexdigest()[:16]
 
@@ -91,11 +91,28 @@ class Embedder:
         return 0 if self.folder is None else min(DEEP_LEVEL, max(1, self.folder.config.depth) - 1)
 
     def embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
-        """Level-0 nodes in the space shared with text, not normalised: (T, F) → (T, E); as they are without a network."""
+        """Level-0 nodes in the space shared with text, not normalised.
+
+        Args:
+            features: Of the backbone, (T, F).
+            clock: When they are.
+
+        Returns:
+            (T, E); the features as they are without a network.
+        """
         return self._forward(features, clock, 0, "projected0")
 
     def enrich(self, features: np.ndarray, clock: Clock, level: int) -> np.ndarray:
-        """The network's own features of a level, before h_v: (T, F) → (T / 2^level, D); as they are without a network."""
+        """The network's own features of a level, before h_v.
+
+        Args:
+            features: Of the backbone, (T, F).
+            clock: When they are.
+            level: 0 is the finest.
+
+        Returns:
+            (T / 2^level, D); the features as they are without a network.
+        """
         return features if self.model is None else self._forward(features, clock, level, f"level{level}")
 
     def _forward(self, features: np.ndarray, clock: Clock, level: int, output: str) -> np.ndarray:
@@ -112,7 +129,7 @@ class Embedder:
     @property
     def has_text(self) -> bool:
         """Whether texts can be compared with its nodes."""
-        return self.folder is not None or self.backbone.words
+        return self.folder is not None or self.backbone.has_text
 
     @property
     def uses_minilm(self) -> bool:
@@ -172,14 +189,14 @@ class Embedder:
 
     def _encode_joint(self, texts: Sequence[str]) -> np.ndarray:
         """Texts in the space of the backbone's own features, by its text tower."""
-        if not self.backbone.words:
+        if not self.backbone.has_text:
             raise InputError(NO_TEXT)
 
         def encode(missing: list[str]) -> np.ndarray:
             if self.backbones == (CLIP,):
-                from hiero.video.clip import encode_words
+                from hiero.video.clip import encode_texts
 
-                return encode_words(self.user_checkpoint.parent, missing).numpy()
+                return encode_texts(self.user_checkpoint.parent, missing).numpy()
             from hiero.text.encoders import encode_joint
 
             return encode_joint(self.user_checkpoint, missing).numpy()

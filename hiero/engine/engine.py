@@ -157,7 +157,7 @@ class Engine(Embedder):
         expected = self.backbone.name
         if self.folder is not None:
             expected = backbone_for(self.folder.config.backbone, self.folder.config.input_size) or made_by
-        elif not self.backbone.words and not self.backbone.num_frames:
+        elif not self.backbone.has_text and not self.backbone.num_frames:
             return  # raw features as they are
         if made_by != expected:
             raise InputError(
@@ -252,7 +252,7 @@ class Engine(Embedder):
     def _feature_key(self, stream: int) -> str:
         """Names where a video's features come from: stream, backbones, and the weights of one that the user brought."""
         checkpoint_key, spacing = "", ""
-        if self.backbone.needs_weights and not self.backbone.fetched and weights.find(self.backbone.weights_name) is not None:
+        if self.backbone.needs_weights and not self.backbone.auto_fetch and weights.find(self.backbone.weights_name) is not None:
             checkpoint_key = f"-{content_key(self.user_checkpoint)}"
         if self.backbone.num_frames:
             spacing = f"-{self.spacing_s:.4f}"

@@ -1,12 +1,8 @@
-"""EgoMCQ: which of five clips does a narration describe? Inter-video (type 1) and intra-video (type 2) questions.
-
-Clips are under a second, so each is seen with up to Δ more segments on both sides; the node in the middle stands for it, and
-threads are off. Windows of all questions go through the network together, sorted by length.
-"""
+"""EgoMCQ: which of five clips does a narration describe? Inter-video (type 1) and intra-video (type 2) questions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,34 +17,49 @@ from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.storage.files import read_json
 
 KINDS = {1: "inter", 2: "intra"}
+Clip = tuple[str, float, float]
+"""(video, start_s, end_s)."""
 
 
 @dataclass(frozen=True)
 class Question:
+    """A narration and the clips that it may describe.
+
+    Attributes:
+        text: The narration.
+        choices: The clips.
+        answer: Index of the right one.
+        kind: `inter`: the clips are of several videos; `intra`: all are of the same.
+        video: That of the right clip.
+    """
+
     text: str
-    choices: tuple[tuple[str, float, float], ...]
-    """video, start_s, end_s of each."""
+    choices: tuple[Clip, ...]
     answer: int
     kind: str
     video: str
 
 
 def read_questions(path: Path) -> list[Question]:
-    """The questions of egomcq.json, as EgoVLP publishes it."""
+    """The questions of egomcq.json, as EgoVLP publishes it.
+
+    Raises:
+        InputError: The file has another layout, or no questions.
+    """
     content = read_json(path, "; EgoVLP's page has egomcq.json")
     try:
-        out = []
+        questions = []
         for item in content.values():
             ordered = [item["choices"][str(i)] for i in range(len(item["choices"]))]
             choices = tuple((c["video_uid"], float(c["clip_start"]), float(c["clip_end"])) for c in ordered)
             answer = int(item["answer"])
             kind = KINDS[int(item["types"])]
-            out.append(Question(item["query"]["clip_text"], choices, answer, kind, choices[answer][0]))
+            questions.append(Question(item["query"]["clip_text"], choices, answer, kind, choices[answer][0]))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError(f"{path}: not EgoMCQ's questions ({type(error).__name__}: {error})") from error
-    if not out:
+    if not questions:
         raise InputError(f"{path}: holds no questions")
-    return out
+    return questions
 
 
 def evaluate_egomcq(
@@ -59,63 +70,95 @@ def evaluate_egomcq(
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Table, list[str]]:
-    """Accuracy of both kinds, and the videos that are not in the store: their questions are left out and counted."""
+    """Accuracy of both kinds of question. Questions with a video that is not in the store are left out and counted.
+
+    Args:
+        engine: A trained model.
+        store: Features of the videos.
+        questions: Of `read_questions`.
+        context: Δ, segments that are added on each side of a clip.
+        batch_size: Clips that go through the network together.
+        progress: Called with the number of clips after each batch.
+
+    Returns:
+        A table with one row, and the videos that are not in the store.
+
+    Raises:
+        InputError: No question can be answered, or the engine has no model.
+    """
     missing = sorted({video for q in questions for video, _, _ in q.choices if video not in store})
-    gone = set(missing)
-    asked = [q for q in questions if not any(video in gone for video, _, _ in q.choices)]
-    if not asked:
+    missing_set = set(missing)
+    answerable = [q for q in questions if not any(video in missing_set for video, _, _ in q.choices)]
+    if not answerable:
         raise InputError(f"none of the {len(questions)} questions has all its videos in {store.folder} (missing {missing[:3]} …)")
-    clips = list(dict.fromkeys(choice for q in asked for choice in q.choices))
-    places = {clip: i for i, clip in enumerate(clips)}
-    vectors = embed_clips(engine, store, clips, context, batch_size, progress)
-    texts = list(dict.fromkeys(q.text for q in asked))
-    words = dict(zip(texts, engine.encode(texts)[1], strict=True))
-    videos = {video: i for i, video in enumerate(dict.fromkeys(q.video for q in asked))}
-    parts = {}
+    clips = list(dict.fromkeys(choice for q in answerable for choice in q.choices))
+    clip_index = {clip: i for i, clip in enumerate(clips)}
+    clip_vectors = embed_clips(engine, store, clips, context, batch_size, progress)
+    texts = list(dict.fromkeys(q.text for q in answerable))
+    text_vectors = dict(zip(texts, engine.encode(texts)[1], strict=True))
+    video_index = {video: i for i, video in enumerate(dict.fromkeys(q.video for q in answerable))}
+    results: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # of each kind: whether each question is right, and its video
     for kind in KINDS.values():
-        mine = [q for q in asked if q.kind == kind]
-        if mine:
-            chosen = vectors[np.array([[places[choice] for choice in q.choices] for q in mine])]
-            likeness = np.einsum("qce,qe->qc", chosen, np.stack([words[q.text] for q in mine]))
-            right = choice_accuracy(likeness, np.array([q.answer for q in mine]))
-            parts[kind] = right[:, None], np.array([videos[q.video] for q in mine])
+        group = [q for q in answerable if q.kind == kind]
+        if group:
+            choices = clip_vectors[np.array([[clip_index[choice] for choice in q.choices] for q in group])]
+            similarity = np.einsum("qce,qe->qc", choices, np.stack([text_vectors[q.text] for q in group]))
+            correct = choice_accuracy(similarity, np.array([q.answer for q in group]))
+            results[kind] = correct[:, None], np.array([video_index[q.video] for q in group])
 
-    def values(weights: np.ndarray) -> dict[str, float]:
-        return {kind: weighted_means(right, owner, [kind])(weights)[kind] for kind, (right, owner) in parts.items()}
+    def scores(weights: np.ndarray) -> dict[str, float]:
+        return {kind: weighted_means(correct, owners, [kind])(weights)[kind] for kind, (correct, owners) in results.items()}
 
-    note = f"{len(asked)} of {len(questions)} questions, Δ = {context}; {len(missing)} videos without features."
-    return Table("EgoMCQ, accuracy (%)", [bootstrap_row(engine.name, values, len(videos))], [note]), missing
+    note = f"{len(answerable)} of {len(questions)} questions, Δ = {context}; {len(missing)} videos without features."
+    return Table("EgoMCQ, accuracy (%)", [bootstrap_row(engine.name, scores, len(video_index))], [note]), missing
 
 
 def embed_clips(
     engine: Engine,
     store: FeatureStore,
-    clips: list[tuple[str, float, float]],
+    clips: Sequence[Clip],
     context: int,
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
-    """The unit vector of each clip's middle node (N, E), in the space shared with text. Clips beyond their video are all zeros."""
+    """Each clip as a unit vector in the space shared with text: the middle node of its window.
+
+    Clips are under a second, so each is seen with up to Δ more segments on both sides. Threads are off.
+
+    Args:
+        engine: A trained model.
+        store: Features of the videos.
+        clips: May lie beyond the end of their video.
+        context: Δ.
+        batch_size: Clips that go through the network together.
+        progress: Called with the number of clips after each batch.
+
+    Returns:
+        (N, E).
+
+    Raises:
+        InputError: The engine has no model.
+    """
     import torch
 
     model = engine.model
     if model is None:
         raise InputError("EgoMCQ compares with words: raw features have none; give a trained model (--model)")
     device = next(model.parameters()).device
-    windows = [context_window(store.num_segments(video), store.clock, a, b, context) for video, a, b in clips]
+    windows = [context_window(store.num_segments(video), store.clock, start_s, end_s, context) for video, start_s, end_s in clips]
     lengths = np.array([max(0, window.num_nodes) for window in windows])
-    first = np.array([store.first_row(video) + w.start for (video, _, _), w in zip(clips, windows, strict=True)])
+    first_rows = np.array([store.first_row(video) + w.start for (video, _, _), w in zip(clips, windows, strict=True)])
     out = np.zeros((len(clips), model.config.embedding_size), dtype=np.float32)
     with torch.inference_mode():
-        for length in np.unique(lengths):
-            same = np.flatnonzero(lengths == length)
-            for start in range(0, len(same), batch_size):
-                part = same[start : start + batch_size]
-                if length == 0:  # the release puts one zero segment there
-                    features = np.zeros((len(part), 1, store.width), dtype=np.float32)
+        for length in np.unique(lengths):  # windows of one length make a batch without padding
+            same_length = np.flatnonzero(lengths == length)
+            for start in range(0, len(same_length), batch_size):
+                batch = same_length[start : start + batch_size]
+                if length == 0:  # beyond the video: the release puts one zero segment there
+                    features = np.zeros((len(batch), 1, store.width), dtype=np.float32)
                 else:
-                    features = store.rows(first[part][:, None] + np.arange(length))
+                    features = store.rows(first_rows[batch][:, None] + np.arange(length))
                 nodes = model(torch.from_numpy(features).to(device), spacing_s=store.clock.spacing_s, threads=False)[0].features
-                out[part] = model.embed_video(nodes[:, nodes.shape[1] // 2]).float().cpu().numpy()
-                progress(len(part))
+                out[batch] = model.embed_video(nodes[:, nodes.shape[1] // 2]).float().cpu().numpy()
+                progress(len(batch))
     return out

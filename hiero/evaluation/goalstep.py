@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,51 +24,66 @@ from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.storage.files import read_json
 from hiero.types import AnnotatedStep, Clock
 
-NUM_LABELS = 514
-GROUP = "grp-"
+NUM_LABELS = 514  # of the whole taxonomy
+GROUP_PREFIX = "grp-"
+NARRATOR = "#C C "  # how narrations of Ego4D call the camera wearer
 
 
-def read_grounding(path: Path, prefix: str = "#C C ") -> list[AnnotatedVideo]:
-    """Queries of the step-grounding task (NLQ-like layout). prefix: texts are asked as narrations are written."""
-    return [one for _, one in read_queries(path, prefix)]
+def read_grounding(path: Path, prefix: str = NARRATOR) -> list[AnnotatedVideo]:
+    """Queries of the step-grounding task, in the layout of NLQ.
+
+    Args:
+        path: goalstep_grounding_val.json or alike.
+        prefix: Put before each query, so that it reads like the narrations that models learn from.
+    """
+    return [annotation for _, annotation in read_queries(path, prefix)]
 
 
 def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo]]:
     """Clips of an NLQ-like file by their names, times in seconds of the video. Queries without a text are left out.
 
-    NLQ gives times in the clip and in the video; step grounding only one, which is the video's whatever its name.
+    Args:
+        path: The file.
+        prefix: Put before each query.
+
+    Raises:
+        InputError: The file has another layout.
     """
-    out = []
-    for video in _videos(path):
-        with _naming(path, video):
+    clips = []
+    for video in _read_videos(path):
+        with _name_video_in_errors(path, video):
             for clip in video["clips"]:
                 steps = []
-                for query in (query for about in clip["annotations"] for query in about["language_queries"]):
-                    kind = "video" if "video_start_sec" in query else "clip"
+                for query in (query for annotation in clip["annotations"] for query in annotation["language_queries"]):
+                    # NLQ gives times in the clip and in the video; step grounding only one, the video's whatever its name.
+                    timeline = "video" if "video_start_sec" in query else "clip"
                     if query.get("query"):
-                        times = float(query[f"{kind}_start_sec"]), float(query[f"{kind}_end_sec"])
-                        steps.append(AnnotatedStep(*times, prefix + query["query"]))
-                start_s, end_s = float(clip["video_start_sec"]), float(clip["video_end_sec"])
-                out.append(
-                    (clip.get("clip_uid", video["video_uid"]), AnnotatedVideo(video["video_uid"], tuple(steps), start_s, end_s))
-                )
-    return out
+                        start_s, end_s = float(query[f"{timeline}_start_sec"]), float(query[f"{timeline}_end_sec"])
+                        steps.append(AnnotatedStep(start_s, end_s, prefix + query["query"]))
+                part_s = float(clip["video_start_sec"]), float(clip["video_end_sec"])
+                name = clip.get("clip_uid", video["video_uid"])
+                clips.append((name, AnnotatedVideo(video["video_uid"], tuple(steps), *part_s)))
+    return clips
 
 
 def read_steps(path: Path) -> list[AnnotatedVideo]:
-    """All steps and substeps of goalstep_{train,val}.json, with their categories."""
+    """All steps and substeps of goalstep_{train,val}.json; the text of each is its category.
+
+    Raises:
+        InputError: The file has another layout.
+    """
 
     def walk(segments: Sequence[dict[str, Any]]) -> Iterator[AnnotatedStep]:
         for segment in segments:
             yield AnnotatedStep(float(segment["start_time"]), float(segment["end_time"]), segment["step_category"])
             yield from walk(segment.get("segments") or [])
 
-    out = []
-    for video in _videos(path):
-        with _naming(path, video):
+    annotated = []
+    for video in _read_videos(path):
+        with _name_video_in_errors(path, video):
             steps = tuple(walk(video["segments"]))
-            out.append(AnnotatedVideo(video["video_uid"], steps, float(video["start_time"]), float(video["end_time"])))
-    return out
+            annotated.append(AnnotatedVideo(video["video_uid"], steps, float(video["start_time"]), float(video["end_time"])))
+    return annotated
 
 
 def label_text(category: str) -> str:
@@ -76,17 +92,21 @@ def label_text(category: str) -> str:
 
 
 def read_groups(path: Path) -> dict[str, list[str]]:
-    """Groups of goalstep_video_groups.tsv by the name that annotations use: grp- and the first video."""
+    """Groups of goalstep_video_groups.tsv by the name that annotations use: grp- and the first video.
+
+    Raises:
+        InputError: The file has another layout.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t"))
-        groups = [ast.literal_eval(line["video_group"]) for line in rows]
-        return {GROUP + group[0]: [str(video) for video in group] for group in groups}
+        groups = [ast.literal_eval(row["video_group"]) for row in rows]
+        return {GROUP_PREFIX + group[0]: [str(video) for video in group] for group in groups}
     except (OSError, KeyError, ValueError, SyntaxError, TypeError, IndexError) as error:
         raise InputError(f"{path}: not Goal-Step's list of video groups ({error})") from error
 
 
-def read_cases(
+def read_goalstep_cases(
     engine: Engine,
     folder: Path,
     annotated: Sequence[AnnotatedVideo],
@@ -94,24 +114,41 @@ def read_cases(
     clock: Clock,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Case], list[str]]:
-    """Each annotated part with its features, UID.pt in the folder; grouped videos are joined. And the names of those without."""
+    """The annotated part of each video, read through the engine. Those without steps are left out.
+
+    Args:
+        engine: Reads them.
+        folder: With a feature file for each video.
+        annotated: Videos or groups of videos, which are joined.
+        groups: Of `read_groups`.
+        clock: When the features are.
+        progress: Called with the name of each video when it is done.
+
+    Returns:
+        The cases, and the names of videos without features.
+
+    Raises:
+        InputError: No video has features.
+    """
     files = features_by_name(folder)
-    width = None if engine.folder is None else engine.folder.config.input_size
+    input_size = None if engine.folder is None else engine.folder.config.input_size
     cases, missing = [], []
-    for one in annotated:
-        members = groups.get(one.video, [one.video])  # a group that is not known has no features
-        if one.video in files:
-            members = [one.video]
-        if gone := [video for video in members if video not in files]:
-            missing += gone
-        elif one.steps:
-            features = np.concatenate([read_feature_array(files[video], width) for video in members])
-            start = min(len(features) - 1, clock.index(one.start_s))
-            end = len(features) if one.end_s is None else max(start + 1, min(len(features), clock.index(one.end_s) + 1))
-            part = Clock(clock.fps, clock.stride, clock.start_s + start * clock.spacing_s)
-            video = engine.read_array(features[start:end], part, one.video)
-            cases.append(Case(video, features[start:end], list(one.steps)))
-        progress(one.video)
+    for annotation in annotated:
+        alone = [annotation.video]
+        # A group that is not listed has no features: its name is no file's.
+        members = alone if annotation.video in files else groups.get(annotation.video, alone)
+        if absent := [video for video in members if video not in files]:
+            missing += absent
+        elif annotation.steps:
+            features = np.concatenate([read_feature_array(files[video], input_size) for video in members])
+            start = min(len(features) - 1, clock.index(annotation.start_s))
+            end = len(features)
+            if annotation.end_s is not None:
+                end = max(start + 1, min(end, clock.index(annotation.end_s) + 1))
+            part_clock = Clock(clock.fps, clock.stride, clock.start_s + start * clock.spacing_s)
+            video = engine.read_array(features[start:end], part_clock, annotation.video)
+            cases.append(Case(video, features[start:end], list(annotation.steps)))
+        progress(annotation.video)
     if not cases:
         names = ", ".join(missing[:3]) or "none"
         raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features here (looked for {names} …)")
@@ -119,7 +156,8 @@ def read_cases(
 
 
 def taxonomy_of(*annotated: Sequence[AnnotatedVideo]) -> list[str]:
-    return sorted({step.text for part in annotated for one in part for step in one.steps})
+    """All texts of the steps of several annotation files, sorted."""
+    return sorted({step.text for file in annotated for annotation in file for step in annotation.steps})
 
 
 def evaluate_classification(
@@ -129,53 +167,64 @@ def evaluate_classification(
     train: Sequence[Case] | None = None,
     tops: Sequence[int] = (1, 5),
 ) -> Table:
-    """Key-step classification with known segments: the mean node of each against the taxonomy; and a linear probe, if trained."""
-    names = [f"top-{k}" for k in tops]
-    owner = case_owners(cases)
-    numbers = {label: i for i, label in enumerate(taxonomy)}
-    truth = np.array([numbers[step.text] for case in cases for step in case.truth])
-    labels = embeddings(taxonomy)[1]
-    rows = [("zero-shot", segment_means(cases, "nodes") @ labels.T)]
+    """Key-step classification of given segments: the mean node of each against the labels, and a linear probe if there is training.
+
+    Args:
+        cases: The videos.
+        taxonomy: All labels.
+        embeddings: Of the labels.
+        train: Videos that linear probes learn from.
+        tops: Values of k in top-k accuracy.
+    """
+    label_index = {label: i for i, label in enumerate(taxonomy)}
+    truth = np.array([label_index[step.text] for case in cases for step in case.truth])
+    logits = {"zero-shot": segment_means(cases, "nodes") @ embeddings(taxonomy)[1].T}
     if train:
         from hiero.evaluation.linear_probe import fit_probe
 
-        known = np.array([numbers[step.text] for case in train for step in case.truth])
-        for name, on in (("linear probe on HiERO", "enriched"), ("linear probe on raw features", "features")):
-            probe = fit_probe(segment_means(train, on), known, len(taxonomy))
-            rows.append((name, probe(segment_means(cases, on))))
-    out = []
-    for name, scores in rows:
-        out.append(bootstrap_row(name, weighted_means(top_hits(scores, truth, tops), owner, names), len(cases)))
-    return Table(f"Key-step classification, {len(taxonomy)} labels, segments given", out)
+        train_truth = np.array([label_index[step.text] for case in train for step in case.truth])
+        for name, source in (("linear probe on HiERO", "enriched"), ("linear probe on raw features", "features")):
+            probe = fit_probe(segment_means(train, source), train_truth, len(taxonomy))
+            logits[name] = probe(segment_means(cases, source))
+    columns, owners = [f"top-{k}" for k in tops], case_owners(cases)
+    rows = [
+        bootstrap_row(name, weighted_means(top_hits(scores, truth, tops), owners, columns), len(cases))
+        for name, scores in logits.items()
+    ]
+    return Table(f"Key-step classification, {len(taxonomy)} labels, segments given", rows)
 
 
-def segment_means(cases: Sequence[Case], on: str) -> np.ndarray:
-    """Mean over the nodes of each annotated segment (S, D): `nodes` in the space of words, `enriched` before h_v, or `features`."""
-    out = []
+def segment_means(cases: Sequence[Case], source: str) -> np.ndarray:
+    """Mean over the nodes of each annotated segment.
+
+    Args:
+        cases: The videos.
+        source: `nodes` in the space of texts, `enriched` before h_v, or `features`.
+
+    Returns:
+        (S, D), segments of all videos.
+    """
+    means = []
     for case in cases:
-        x = {"nodes": case.video.nodes, "features": case.features}.get(on)
+        x = {"nodes": case.video.nodes, "features": case.features}.get(source)
         if x is None:
             x = case.video.engine.enrich(case.features, case.video.clock, 0)
-        out += [x[a:b].mean(0) for a, b in (case.to_nodes((step.start_s, step.end_s)) for step in case.truth)]
-    return np.stack(out)
+        means += [x[start:end].mean(0) for start, end in (case.to_nodes((step.start_s, step.end_s)) for step in case.truth)]
+    return np.stack(means)
 
 
-def _videos(path: Path) -> list[dict[str, Any]]:
+def _read_videos(path: Path) -> list[dict[str, Any]]:
     content = read_json(path, "; Ego4D's download has the annotations of Goal-Step")
     if not isinstance(content, dict) or not isinstance(content.get("videos"), list) or not content["videos"]:
         raise InputError(f"{path}: not an annotation file of Goal-Step; expected a list of videos")
     return content["videos"]
 
 
-class _naming:  # noqa: N801
-    """An error in a video's annotations names the file and the video."""
-
-    def __init__(self, path: Path, video: Any) -> None:
-        self.path, self.video = path, video
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
-            name = self.video.get("video_uid", "?") if isinstance(self.video, dict) else "?"
-            raise InputError(f"{self.path}: {name} cannot be read ({type(error).__name__}: {error})") from error
+@contextmanager
+def _name_video_in_errors(path: Path, video: Any) -> Iterator[None]:
+    """Turn an error in a video's annotations into one that names the file and the video."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        name = video.get("video_uid", "?") if isinstance(video, dict) else "?"
+        raise InputError(f"{path}: {name} cannot be read ({type(error).__name__}: {error})") from error

@@ -103,20 +103,20 @@ def find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndar
 
 
 def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndarray:
-    num, spacing_s = len(case.video.nodes), case.video.clock.spacing_s
+    num_nodes, spacing_s = len(case.video.nodes), case.video.clock.spacing_s
     if method.candidates == "spans":
         return case.video.spans
     if method.candidates == "windows":
         windows = set()
         for length_s in LENGTHS_S:
-            length = min(num, max(1, round(length_s / spacing_s)))
-            windows |= {(start, start + length) for start in range(0, num - length + 1, max(1, length // 4))}
+            length = min(num_nodes, max(1, round(length_s / spacing_s)))
+            windows |= {(start, start + length) for start in range(0, num_nodes - length + 1, max(1, length // 4))}
         return np.array(sorted(windows))
-    num_parts = max(1, round(num * spacing_s / PART_S))
+    num_parts = max(1, round(num_nodes * spacing_s / PART_S))
     if method.candidates == "random":
         rng = np.random.default_rng(options.random_state)
-        edges = np.sort(rng.choice(np.arange(1, num), min(num_parts - 1, num - 1), replace=False))
-        return np.stack([[0, *edges], [*edges, num]], axis=1)
+        edges = np.sort(rng.choice(np.arange(1, num_nodes), min(num_parts - 1, num_nodes - 1), replace=False))
+        return np.stack([[0, *edges], [*edges, num_nodes]], axis=1)
     x = case.video.nodes if method.on == "nodes" else case.features
     kappa, seed = options.kappa, options.random_state
     if method.candidates == "equal-parts":
@@ -144,13 +144,13 @@ def best_spans(case: Case, method: Method, similarity: np.ndarray, options: Eval
     """The best spans in nodes (≤ num, 2) for each text, by similarity (Q, T)."""
     spans = find_candidates(case, method, options)
     if method.by_belief:
-        yield from (spans[places] for places, _ in rank_spans(similarity, spans, case.video.clock.spacing_s, num=num))
+        yield from (spans[indices] for indices, _ in rank_spans(similarity, spans, case.video.clock.spacing_s, num=num))
     elif method.candidates == "windows":  # they overlap: take those that do not
         scores = span_means(similarity, spans)
         yield from (spans[nms(spans, row, num, max_iou=0.0)[0]] for row in scores)
     else:
         order = np.argsort(-span_means(similarity, spans), axis=1, kind="stable")[:, :num]
-        yield from (spans[places] for places in order)
+        yield from (spans[indices] for indices in order)
 
 
 def ground_in_order(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""A linear probe: how well classes can be told apart by a plane in a space of features."""
+"""A linear probe: how well a linear classifier separates classes in a space of features."""
 
 from __future__ import annotations
 
@@ -6,27 +6,40 @@ from collections.abc import Callable
 
 import numpy as np
 
+MIN_DEVIATION = 1e-6  # added to a feature's deviation: one that never changes is not divided by zero
+
 
 def fit_probe(
-    x: np.ndarray, labels: np.ndarray, num_classes: int, *, decay: float = 1e-3, num_steps: int = 200
+    x: np.ndarray, labels: np.ndarray, num_classes: int, *, weight_decay: float = 1e-3, num_iterations: int = 200
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Multinomial logistic regression on standardised features x (N, D), by L-BFGS: a function from (M, D) to scores (M, C)."""
+    """Fit multinomial logistic regression on standardised features, by L-BFGS.
+
+    Args:
+        x: Features, (N, D).
+        labels: Class of each, (N,).
+        num_classes: C; some may have no examples.
+        weight_decay: Of the L2 penalty on the weights.
+        num_iterations: Of L-BFGS at most.
+
+    Returns:
+        A function from features (M, D) to logits (M, C).
+    """
     import torch
     from torch.nn import functional as F
 
-    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    mean, deviation = x.mean(0), x.std(0) + MIN_DEVIATION
     inputs = torch.from_numpy((x - mean) / deviation).float()
-    truth = torch.from_numpy(labels).long()
+    targets = torch.from_numpy(labels).long()
     weight = torch.zeros(num_classes, x.shape[1], requires_grad=True)
     bias = torch.zeros(num_classes, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=num_steps, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=num_iterations, line_search_fn="strong_wolfe")
 
-    def loss() -> torch.Tensor:
+    def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        found = F.cross_entropy(inputs @ weight.mT + bias, truth) + decay * weight.square().sum() / 2
-        found.backward()
-        return found
+        loss = F.cross_entropy(inputs @ weight.mT + bias, targets) + weight_decay * weight.square().sum() / 2
+        loss.backward()
+        return loss
 
-    optimizer.step(loss)
-    plane, offset = weight.detach().numpy(), bias.detach().numpy()
-    return lambda other: ((other - mean) / deviation) @ plane.T + offset
+    optimizer.step(closure)
+    fitted_weight, fitted_bias = weight.detach().numpy(), bias.detach().numpy()
+    return lambda features: ((features - mean) / deviation) @ fitted_weight.T + fitted_bias

@@ -1,4 +1,4 @@
-"""Scores, as the official evaluators compute them."""
+"""Metrics, as the official evaluators compute them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+
+THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5)  # tIoU of step localization
+MIN_DENOMINATOR = 1e-12
+SAME_SPAN_S = 1e-3  # true spans that differ by no more are one; shorter ones are none
+
+
+# Step grounding
 
 
 def interval_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -22,36 +29,54 @@ def grounding_recall(
     thresholds: Sequence[float] = (0.3, 0.5),
     top: Sequence[int] = (1, 5),
 ) -> np.ndarray:
-    """Share of queries with one of their first k spans above the IoU threshold (strictly, as Ego4D counts), (thresholds, top).
+    """Share of queries with one of their first k spans above an IoU threshold (strictly, as Ego4D counts).
 
-    predicted: for each query its ranked spans (n, 2); truth (Q, 2).
+    Args:
+        predicted: Spans of each query, best first, (n, 2).
+        truth: The true span of each query, (Q, 2).
+        thresholds: Of IoU.
+        top: Values of k.
+
+    Returns:
+        (thresholds, top).
     """
     hits = np.zeros((len(thresholds), len(top)))
     for spans, true in zip(predicted, truth, strict=True):
-        overlap = interval_iou(np.asarray(spans, dtype=float).reshape(-1, 2), np.asarray(true, dtype=float))
+        iou = interval_iou(np.asarray(spans, dtype=float).reshape(-1, 2), np.asarray(true, dtype=float))
         for j, k in enumerate(top):
-            best = overlap[:k].max(initial=0.0)
+            best = iou[:k].max(initial=0.0)
             hits[:, j] += [best > threshold for threshold in thresholds]
     return hits / max(1, len(truth))
 
 
 def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
     """Ego4D's mIoU: the mean over queries of the IoU of their first span."""
-    first = np.array([np.asarray(spans, dtype=float).reshape(-1, 2)[:1].sum(0) for spans in predicted])  # zeros where there is none
+    # The sum of at most one span: zeros where a query has none.
+    first = np.array([np.asarray(spans, dtype=float).reshape(-1, 2)[:1].sum(0) for spans in predicted])
     return float(interval_iou(first, np.asarray(truth, dtype=float)).mean())
+
+
+# Procedure learning
 
 
 @dataclass(frozen=True)
 class ProcedureScores:
-    """How well clusters find key-steps. `coverage` is the share of the truth that found a partner."""
+    """How well clusters find key-steps: means over the matched key-steps, or the scores of their pooled frames.
+
+    Attributes:
+        precision: Share of a cluster's frames that are of its key-step.
+        recall: Share of a key-step's frames that are in its cluster.
+        iou: Intersection over union of key-step and cluster.
+        f1: Harmonic mean of precision and recall above.
+        mean_f1: Mean of the key-steps' own F1.
+        coverage: Share of frames whose key-step was matched with a cluster.
+    """
 
     precision: float
     recall: float
     iou: float
     f1: float
-    """Of the two means above."""
     mean_f1: float
-    """The mean of the key-steps' own F1."""
     coverage: float
 
 
@@ -66,55 +91,67 @@ def procedure_scores(
 ) -> ProcedureScores:
     """EgoProceL's scores of a video: clusters are matched one to one with key-steps by their overlap (Hungarian), then compared.
 
-    predicted, truth (T,): cluster and key-step of each frame; truth 0 is background. `per_step` averages over matched key-steps
-    that occur, otherwise their frames are pooled. `skip_background` leaves background out of the matching (its frames still
-    count against precision). num_steps and num_clusters, where more exist than occur, decide between equally good matchings only.
+    Args:
+        predicted: Cluster of each frame, (T,).
+        truth: Key-step of each frame, (T,); 0 is background.
+        per_step: Average over the matched key-steps that occur; otherwise their frames are pooled.
+        skip_background: Leave background out of the matching; its frames still count against precision.
+        num_steps: Key-steps with background, where more exist than occur. It decides between equally good matchings only.
+        num_clusters: The same of clusters.
     """
-    scores, coverage = _compare(predicted, truth, per_step, skip_background, num_steps, num_clusters)
+    scores, _, coverage = _score_matched(predicted, truth, per_step, skip_background, num_steps, num_clusters)
     if not len(scores):
         return ProcedureScores(0.0, 0.0, 0.0, 0.0, 0.0, coverage)
     precision, recall, iou = scores[:, :3].mean(0).tolist()
     return ProcedureScores(precision, recall, iou, harmonic_mean(precision, recall), float(scores[:, 3].mean()), coverage)
 
 
-def key_step_scores(predicted: np.ndarray, truth: np.ndarray, **options: int | None) -> dict[int, dict[str, float]]:
-    """precision, recall, iou and f1 of each key-step that occurs and found a partner."""
-    scores, _ = _compare(predicted, truth, True, False, options.get("num_steps"), options.get("num_clusters"))
-    return {int(row[4]): dict(zip(("precision", "recall", "iou", "f1"), row[:4].tolist(), strict=True)) for row in scores}
+def key_step_scores(
+    predicted: np.ndarray, truth: np.ndarray, *, num_steps: int | None = None, num_clusters: int | None = None
+) -> dict[int, dict[str, float]]:
+    """precision, recall, iou and f1 of each key-step that occurs and was matched; arguments as of `procedure_scores`."""
+    scores, steps, _ = _score_matched(predicted, truth, True, False, num_steps, num_clusters)
+    names = ("precision", "recall", "iou", "f1")
+    return {int(step): dict(zip(names, row.tolist(), strict=True)) for step, row in zip(steps, scores, strict=True)}
 
 
 def harmonic_mean(precision: float, recall: float) -> float:
-    return 2 * precision * recall / max(precision + recall, 1e-12)
+    """F1."""
+    return 2 * precision * recall / max(precision + recall, MIN_DENOMINATOR)
 
 
-def _compare(
+def _score_matched(
     predicted: np.ndarray, truth: np.ndarray, per_step: bool, skip_background: bool, num_steps: int | None, num_clusters: int | None
-) -> tuple[np.ndarray, float]:
-    """precision, recall, IoU, F1 and number of each matched key-step that occurs (n, 5), or of all together; and the coverage."""
-    num = max(num_steps or 0, int(truth.max()) + 1)
-    overlap = np.zeros((num, max(num_clusters or 0, int(predicted.max()) + 1)))
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """precision, recall, IoU, F1 (n, 4) and number (n,) of the matched key-steps that occur, or of all pooled; and the coverage."""
+    # Frames that each key-step shares with each cluster.
+    overlap = np.zeros((max(num_steps or 0, int(truth.max()) + 1), max(num_clusters or 0, int(predicted.max()) + 1)))
     np.add.at(overlap, (truth, predicted), 1)
-    size = overlap.sum(0)  # of each cluster
+    cluster_sizes = overlap.sum(0)
     if skip_background:
         overlap = overlap[1:]
     # In single precision, as the official code has it: rounding decides between matchings that are equally good.
     steps, clusters = linear_sum_assignment(np.float32(1) - overlap.astype(np.float32) / np.float32(len(truth)))
-    both, true, found = overlap[steps, clusters], overlap.sum(1)[steps], size[clusters]
-    coverage = float(true.sum() / len(truth))
+    shared, step_size, cluster_size = overlap[steps, clusters], overlap.sum(1)[steps], cluster_sizes[clusters]
+    coverage = float(step_size.sum() / len(truth))
     if not per_step:
-        both, true, found, steps = (np.array([part.sum()]) for part in (both, true, found, steps))
-    here = true > 0
-    both, true, found, steps = both[here], true[here], found[here], steps[here] + skip_background
-    precision, recall = np.where(found > 0, both / np.maximum(found, 1), 0), both / true
-    f1 = 2 * both / (true + found)
-    return np.stack([precision, recall, both / (true + found - both), f1, steps], axis=1), coverage
+        shared, step_size, cluster_size, steps = (np.array([x.sum()]) for x in (shared, step_size, cluster_size, steps))
+    occurs = step_size > 0
+    shared, step_size, cluster_size, steps = shared[occurs], step_size[occurs], cluster_size[occurs], steps[occurs]
+    precision = np.where(cluster_size > 0, shared / np.maximum(cluster_size, 1), 0)
+    iou = shared / (step_size + cluster_size - shared)
+    f1 = 2 * shared / (step_size + cluster_size)
+    return np.stack([precision, shared / step_size, iou, f1], axis=1), steps + skip_background, coverage
 
 
 def matched_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:
-    """Share of all frames whose cluster is the partner of their key-step; with all frames pooled, precision = recall = F1."""
+    """Share of all frames whose cluster is matched with their key-step; with all frames pooled, precision = recall = F1."""
     overlap = np.zeros((int(predicted.max()) + 1, int(truth.max()) + 1))
     np.add.at(overlap, (predicted, truth), 1)
     return float(overlap[linear_sum_assignment(-overlap)].sum() / len(truth))
+
+
+# Multiple choice and classification
 
 
 def choice_accuracy(similarity: np.ndarray, answers: np.ndarray) -> np.ndarray:
@@ -122,102 +159,134 @@ def choice_accuracy(similarity: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return (similarity.argmax(1) == answers).astype(float)
 
 
-THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5)  # tIoU
+def top_hits(scores: np.ndarray, truth: np.ndarray, tops: Sequence[int]) -> np.ndarray:
+    """Whether the true class is among the best k: scores (N, C), truth (N,) → (N, tops) of 0 and 1."""
+    num_better = (scores > scores[np.arange(len(truth)), truth][:, None]).sum(1)
+    return np.stack([num_better < k for k in tops], axis=1).astype(float)
+
+
+# Step localization
 
 
 @dataclass(frozen=True)
 class Detections:
-    """Spans of one video with labels; predictions have scores too. start_s, end_s, label, score (N,)."""
+    """Labelled spans of one video, true or predicted.
+
+    Attributes:
+        spans: start_s and end_s, (N, 2).
+        labels: (N,).
+        scores: (N,); those of true spans mean nothing.
+    """
 
     spans: np.ndarray
     labels: np.ndarray
     scores: np.ndarray
 
-
-def top_hits(scores: np.ndarray, truth: np.ndarray, tops: Sequence[int]) -> np.ndarray:
-    """Whether the true class is among the best k: scores (N, C), truth (N,) → (N, tops) of 0 and 1."""
-    better = (scores > scores[np.arange(len(truth)), truth][:, None]).sum(1)
-    return np.stack([better < k for k in tops], axis=1).astype(float)
+    def __getitem__(self, indices: np.ndarray | list[int]) -> Detections:
+        return Detections(self.spans[indices].reshape(-1, 2), self.labels[indices], self.scores[indices])
 
 
 @dataclass(frozen=True)
-class Matched:
-    """Predictions of one class, best first: whether each found a true span at each threshold (P, thresholds), and its video."""
+class ClassMatches:
+    """Predictions of one class in all V videos, best first, matched with the true spans.
+
+    Attributes:
+        hits: 1 where a prediction found a true span, at each threshold, (P, thresholds).
+        videos: That each prediction is of, (P,).
+        num_true: True spans in each video, (V,).
+    """
 
     hits: np.ndarray
     videos: np.ndarray
-    truths: np.ndarray
-    """Number of true spans in each video (V,)."""
+    num_true: np.ndarray
 
 
 def match_detections(
     truth: Sequence[Detections], predicted: Sequence[Detections], thresholds: Sequence[float] = THRESHOLDS
-) -> dict[int, Matched]:
-    """For each class that occurs in the truth: its predictions over all videos, compared as ActivityNet does.
+) -> dict[int, ClassMatches]:
+    """Match predictions with true spans as ActivityNet does.
 
-    truth, predicted: one for each video. A true span is found once, by the best prediction that overlaps it enough (tIoU ≥
-    threshold). Repeated true spans, and those shorter than a millisecond, count once or not at all.
+    A true span is found once, by the best prediction that overlaps it enough (tIoU ≥ threshold). Repeated true spans count once,
+    those shorter than a millisecond not at all.
+
+    Args:
+        truth: Of each video.
+        predicted: Of each video.
+        thresholds: Of tIoU.
+
+    Returns:
+        For each class that occurs in the truth, its predictions.
     """
-    truth = [_without_repetitions(one) for one in truth]
+    truth = [_drop_repeated(detections) for detections in truth]
     out = {}
-    for label in sorted({int(label) for one in truth for label in one.labels}):
+    for label in sorted({int(label) for detections in truth for label in detections.labels}):
         hits, videos, scores = [], [], []
-        for video, (true, found) in enumerate(zip(truth, predicted, strict=True)):
-            mine = np.flatnonzero(found.labels == label)
-            mine = mine[np.argsort(-found.scores[mine], kind="stable")]
-            hits.append(_match(true.spans[true.labels == label], found.spans[mine], thresholds))
-            videos.append(np.full(len(mine), video))
-            scores.append(found.scores[mine])
+        for video, (true, candidates) in enumerate(zip(truth, predicted, strict=True)):
+            of_class = candidates[np.flatnonzero(candidates.labels == label)]
+            of_class = of_class[np.argsort(-of_class.scores, kind="stable")]
+            hits.append(_match_spans(true.spans[true.labels == label], of_class.spans, thresholds))
+            videos.append(np.full(len(of_class.labels), video))
+            scores.append(of_class.scores)
         order = np.argsort(-np.concatenate(scores), kind="stable")
-        truths = np.array([(one.labels == label).sum() for one in truth])
-        out[label] = Matched(np.concatenate(hits)[order], np.concatenate(videos)[order], truths)
+        num_true = np.array([(detections.labels == label).sum() for detections in truth])
+        out[label] = ClassMatches(np.concatenate(hits)[order], np.concatenate(videos)[order], num_true)
     return out
 
 
-def average_precision(matched: Matched, weights: np.ndarray | None = None) -> np.ndarray:
-    """All-point interpolated AP at each threshold. weights (V,): how often each video counts."""
-    weights = np.ones(len(matched.truths)) if weights is None else weights
-    num = float(matched.truths @ weights)
-    if not num or not len(matched.hits):
-        return np.zeros(matched.hits.shape[1])
-    weight = weights[matched.videos][:, None]
-    right, tried = np.cumsum(matched.hits * weight, axis=0), np.cumsum(np.broadcast_to(weight, matched.hits.shape), axis=0)
-    precision = np.divide(right, tried, out=np.zeros_like(right), where=tried > 0)
-    precision = np.maximum.accumulate(precision[::-1], axis=0)[::-1]
-    return (np.diff(right / num, axis=0, prepend=0) * precision).sum(0)
+def average_precision(matches: ClassMatches, weights: np.ndarray | None = None) -> np.ndarray:
+    """All-point interpolated AP of one class.
+
+    Args:
+        matches: Of the class.
+        weights: How often each video counts, (V,); by default once.
+
+    Returns:
+        AP at each threshold, in 0 … 1.
+    """
+    weights = np.ones(len(matches.num_true)) if weights is None else weights
+    num_true = float(matches.num_true @ weights)
+    if not num_true or not len(matches.hits):
+        return np.zeros(matches.hits.shape[1])
+    weight = weights[matches.videos][:, None]
+    true_positives = np.cumsum(matches.hits * weight, axis=0)
+    num_predicted = np.cumsum(np.broadcast_to(weight, matches.hits.shape), axis=0)
+    precision = np.divide(true_positives, num_predicted, out=np.zeros_like(true_positives), where=num_predicted > 0)
+    precision = np.maximum.accumulate(precision[::-1], axis=0)[::-1]  # interpolated: the best at this recall or a higher one
+    return (np.diff(true_positives / num_true, axis=0, prepend=0) * precision).sum(0)
 
 
-def mean_average_precision(matched: Mapping[int, Matched], weights: np.ndarray | None = None) -> np.ndarray:
-    """Mean over the classes that occur, at each threshold."""
-    here = [one for one in matched.values() if weights is None or one.truths @ weights > 0]
-    if not here:
-        return np.full(next((one.hits.shape[1] for one in matched.values()), len(THRESHOLDS)), np.nan)
-    return np.mean([average_precision(one, weights) for one in here], axis=0)
+def mean_average_precision(matched: Mapping[int, ClassMatches], weights: np.ndarray | None = None) -> np.ndarray:
+    """Mean AP over the classes that occur, at each threshold; NaN where none does. Arguments as of `average_precision`."""
+    classes = [matches for matches in matched.values() if weights is None or matches.num_true @ weights > 0]
+    if not classes:
+        return np.full(next((matches.hits.shape[1] for matches in matched.values()), len(THRESHOLDS)), np.nan)
+    return np.mean([average_precision(matches, weights) for matches in classes], axis=0)
 
 
-def _match(true: np.ndarray, found: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
-    hits = np.zeros((len(found), len(thresholds)))
-    if not len(true) or not len(found):
+def _match_spans(true: np.ndarray, predicted: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
+    """Which predicted spans (P, 2), best first, find one of the true ones (N, 2) at each threshold: (P, thresholds)."""
+    hits = np.zeros((len(predicted), len(thresholds)))
+    if not len(true) or not len(predicted):
         return hits
-    overlap = np.minimum(found[:, None, 1], true[None, :, 1]) - np.maximum(found[:, None, 0], true[None, :, 0])
+    overlap = np.minimum(predicted[:, None, 1], true[None, :, 1]) - np.maximum(predicted[:, None, 0], true[None, :, 0])
     overlap = np.maximum(overlap, 0)
-    sizes = (found[:, 1] - found[:, 0])[:, None] + (true[:, 1] - true[:, 0])[None]
-    tiou = overlap / np.maximum(sizes - overlap, 1e-12)
+    lengths = (predicted[:, 1] - predicted[:, 0])[:, None] + (true[:, 1] - true[:, 0])[None]
+    tiou = overlap / np.maximum(lengths - overlap, MIN_DENOMINATOR)
     for j, threshold in enumerate(thresholds):
-        free = np.ones(len(true), dtype=bool)
-        for i in range(len(found)):
+        free = np.ones(len(true), dtype=bool)  # not found by a better prediction
+        for i in range(len(predicted)):
             best = int(np.where(free, tiou[i], -1.0).argmax())
             if free[best] and tiou[i, best] >= threshold:
                 hits[i, j], free[best] = 1.0, False
     return hits
 
 
-def _without_repetitions(truth: Detections, tolerance_s: float = 1e-3) -> Detections:
-    keep: list[int] = []
-    for i, (start, end) in enumerate(truth.spans):
-        again = any(
-            truth.labels[i] == truth.labels[j] and np.abs(truth.spans[j] - truth.spans[i]).max() <= tolerance_s for j in keep
+def _drop_repeated(truth: Detections) -> Detections:
+    indices: list[int] = []
+    for i, (start_s, end_s) in enumerate(truth.spans):
+        repeated = any(
+            truth.labels[i] == truth.labels[j] and np.abs(truth.spans[j] - truth.spans[i]).max() <= SAME_SPAN_S for j in indices
         )
-        if end - start >= tolerance_s and not again:
-            keep.append(i)
-    return Detections(truth.spans[keep].reshape(-1, 2), truth.labels[keep], truth.scores[keep])
+        if end_s - start_s >= SAME_SPAN_S and not repeated:
+            indices.append(i)
+    return truth[indices]

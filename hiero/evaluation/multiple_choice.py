@@ -42,17 +42,17 @@ def evaluate_multiple_choice(
             means.append(span_means(similarity, np.array([case.to_nodes(span) for span in case.spans_s])))
         else:
             parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-            for kind, asked in questions.items():
-                if asked:
-                    scores = np.array([[means[case][index[q.text], step] for case, step in q.choices] for q in asked])
-                    correct = choice_accuracy(scores, np.array([q.answer for q in asked]))
-                    parts[kind] = correct, np.array([q.case for q in asked])
+            for kind, group in questions.items():
+                if group:
+                    scores = np.array([[means[case][index[q.text], step] for case, step in q.choices] for q in group])
+                    correct = choice_accuracy(scores, np.array([q.answer for q in group]))
+                    parts[kind] = correct, np.array([q.case for q in group])
 
             def values(weights: np.ndarray, parts: dict[str, tuple[np.ndarray, np.ndarray]] = parts) -> dict[str, float]:
                 return {kind: weighted_means(c[:, None], owner, [kind])(weights)[kind] for kind, (c, owner) in parts.items()}
 
             rows.append(bootstrap_row(method.name, values, len(cases), options.num_draws))
-    counts = ", ".join(f"{len(asked)} {kind}" for kind, asked in questions.items())
+    counts = ", ".join(f"{len(group)} {kind}" for kind, group in questions.items())
     return Table("Multiple choice of five", rows, [f"Questions: {counts}."])
 
 

@@ -1,6 +1,7 @@
 """One's own videos: features of each and a file with timed steps, scored on every task.
 
-FILE is JSON: {video: {"task": …, "duration_s": …, "steps": [{"start_s", "end_s", "text"}]}}; the folder has a feature file a video.
+The annotations are JSON, {video: {"task": …, "duration_s": …, "steps": [{"start_s", "end_s", "text"}]}}; the folder has a feature
+file for each video.
 """
 
 from __future__ import annotations
@@ -24,29 +25,35 @@ from hiero.storage.files import read_json, read_lines
 from hiero.types import AnnotatedStep, Clock
 
 TASKS = ("procedure", "grounding", "localization", "choices")
-MAX_LINES = 10  # about videos that were left out, that are shown
-TOLERANCE = 1.1  # of the length that features and annotations give a video
+MAX_ERRORS = 5  # of an annotation file that a message names
+MAX_WARNINGS = 10  # that are shown; all are in the report
+LENGTH_TOLERANCE = 1.1  # ratio of the lengths that features and annotations give a video
 
 
 def read_annotations(path: Path) -> list[AnnotatedVideo]:
-    """The videos of an annotation file, in order. All that is wrong with it is said at once."""
+    """The videos of an annotation file, sorted by name.
+
+    Raises:
+        InputError: Names several of the videos that cannot be read, not only the first.
+    """
     content = read_json(path)
     if content == {}:
         raise InputError(f"{path}: holds no videos")
     if not isinstance(content, dict):
         raise InputError(f'{path}: expected {{"video": {{"steps": [{{"start_s", "end_s", "text"}}]}}}}')
-    out, wrong = [], []
+    annotated, errors = [], []
     for video, entry in content.items():
         try:
             steps = tuple(_parse_step(step) for step in entry["steps"])
             duration_s = entry.get("duration_s")
             task = str(entry.get("task", ""))
-            out.append(AnnotatedVideo(video, steps, task=task, duration_s=None if duration_s is None else float(duration_s)))
+            annotated.append(AnnotatedVideo(video, steps, task=task, duration_s=None if duration_s is None else float(duration_s)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            wrong.append(f"{video} (no {error})" if isinstance(error, KeyError) else f"{video} ({error})")
-    if wrong:
-        raise InputError(f"{path}: {len(wrong)} videos cannot be read: {'; '.join(wrong[:5])}{' …' if len(wrong) > 5 else ''}")
-    return sorted(out, key=lambda one: one.video)
+            errors.append(f"{video} (no {error})" if isinstance(error, KeyError) else f"{video} ({error})")
+    if errors:
+        more = " …" if len(errors) > MAX_ERRORS else ""
+        raise InputError(f"{path}: {len(errors)} videos cannot be read: {'; '.join(errors[:MAX_ERRORS])}{more}")
+    return sorted(annotated, key=lambda annotation: annotation.video)
 
 
 def _parse_step(step: dict[str, object]) -> AnnotatedStep:
@@ -59,38 +66,51 @@ def _parse_step(step: dict[str, object]) -> AnnotatedStep:
     return AnnotatedStep(start_s, end_s, text)
 
 
-def read_cases(
+def read_own_cases(
     engine: Engine,
     folder: Path,
     annotated: Sequence[AnnotatedVideo],
     clock: Clock | None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Case], list[str], list[str]]:
-    """Each annotated video with its features, read through the engine; the names of those without; and what was left out."""
+    """Each annotated video with its features, read through the engine.
+
+    Args:
+        engine: Reads them.
+        folder: With a feature file for each video.
+        annotated: Of `read_annotations`.
+        clock: When the rows are, if not as the model was trained.
+        progress: Called with the name of each video when it is done.
+
+    Returns:
+        The cases, names of videos without features, and warnings about what was left out or does not agree.
+
+    Raises:
+        InputError: No video has features.
+    """
     files = features_by_name(folder)
-    cases, missing, left_out = [], [], []
-    for one in annotated:
-        if one.video not in files:
-            missing.append(one.video)
-        elif one.steps:
-            features = read_feature_array(files[one.video], None if engine.folder is None else engine.folder.config.input_size)
-            video = engine.read(files[one.video], clock=clock)
-            steps = [step for step in one.steps if step.start_s < video.duration_s]
-            if len(steps) < len(one.steps):
-                left_out.append(
-                    f"{one.video}: {len(one.steps) - len(steps)} of {len(one.steps)} steps begin after its features end"
-                )
-            if doubt := doubt_length(one, video.duration_s):
-                left_out.append(doubt)
+    cases, missing, warnings = [], [], []
+    for annotation in annotated:
+        name = annotation.video
+        if name not in files:
+            missing.append(name)
+        elif annotation.steps:
+            features = read_feature_array(files[name], None if engine.folder is None else engine.folder.config.input_size)
+            video = engine.read(files[name], clock=clock)
+            steps = [step for step in annotation.steps if step.start_s < video.duration_s]
+            if num_late := len(annotation.steps) - len(steps):
+                warnings.append(f"{name}: {num_late} of {len(annotation.steps)} steps begin after its features end")
+            if warning := length_warning(annotation, video.duration_s):
+                warnings.append(warning)
             if steps:
-                cases.append(Case(video, features, steps, one.task))
+                cases.append(Case(video, features, steps, annotation.task))
         else:
-            left_out.append(f"{one.video}: has no steps")
-        progress(one.video)
+            warnings.append(f"{name}: has no steps")
+        progress(name)
     if not cases:
-        known = ", ".join(sorted(files)[:3])
-        raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features here (found {known} …)")
-    return cases, missing, left_out
+        names = ", ".join(sorted(files)[:3])
+        raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features here (found {names} …)")
+    return cases, missing, warnings
 
 
 def run_own_videos(
@@ -121,6 +141,9 @@ def run_own_videos(
         device: `auto`, `cpu`, `cuda` …
         log: Gets lines worth showing.
         bar: Makes a progress bar of a title and a total; entered, it gives a function that is called for each item.
+
+    Raises:
+        InputError: There is no such task, or a file cannot be used.
     """
     options = options or EvalOptions()
     if unknown := [name for name in tasks if name not in TASKS]:
@@ -130,24 +153,24 @@ def run_own_videos(
     annotated = read_annotations(annotations)
     if only is not None:
         names = read_lines(only)
-        not_annotated = sorted(set(names) - {one.video for one in annotated})
-        annotated = [one for one in annotated if one.video in names]
+        not_annotated = sorted(set(names) - {annotation.video for annotation in annotated})
+        annotated = [annotation for annotation in annotated if annotation.video in names]
         if not annotated:
             raise InputError(f"{only}: none of its videos is in {annotations}")
         if not_annotated:
             log(f"{only}: {len(not_annotated)} videos are not in {annotations}: {', '.join(not_annotated[:3])} …")
     engine = load(model, backbone="default", device=device)
     with bar("reading", len(annotated)) as advance:
-        cases, missing, left_out = read_cases(engine, features, annotated, clock, advance)
-    for line in left_out[:MAX_LINES]:
+        cases, missing, warnings = read_own_cases(engine, features, annotated, clock, advance)
+    for line in warnings[:MAX_WARNINGS]:
         log(line)
-    if len(left_out) > MAX_LINES:
-        log(f"… and {len(left_out) - MAX_LINES} more like this; all are in the report")
+    if len(warnings) > MAX_WARNINGS:
+        log(f"… and {len(warnings) - MAX_WARNINGS} more like this; all are in the report")
     with bar("scoring", len(tasks)) as advance:
         tables = evaluate_own_videos(cases, tasks, options, num_clusters, advance)
     settings = {
         "model": model, "videos": len(cases), "steps": sum(len(case.truth) for case in cases), "seed": options.random_state,
-        "hz": None if clock is None else clock.fps / clock.stride, "left_out": left_out,
+        "hz": None if clock is None else clock.fps / clock.stride, "left_out": warnings,
     }  # fmt: skip
     return Report("own", "", tables, settings, missing)
 
@@ -155,7 +178,7 @@ def run_own_videos(
 def read_case(
     engine: Engine, features: Path, annotations: Path, video: str | None = None, clock: Clock | None = None
 ) -> tuple[Case, str | None]:
-    """One feature file with its annotated steps, and what to say when the two do not agree on its length.
+    """One feature file with its annotated steps.
 
     Args:
         engine: Reads it.
@@ -163,23 +186,36 @@ def read_case(
         annotations: JSON file with timed steps.
         video: Its name there; by default that of the file.
         clock: When the rows are, if not as the model was trained.
+
+    Returns:
+        The case, and a warning where features and annotations do not agree on its length.
+
+    Raises:
+        InputError: The file does not exist, or the annotations do not have it.
     """
     if not features.is_file():
         raise InputError(f"{features}: no such file")
     name = video or features.stem
-    annotated = {one.video: one for one in read_annotations(annotations)}
+    annotated = {annotation.video: annotation for annotation in read_annotations(annotations)}
     if name not in annotated:
         raise InputError(f"{annotations}: has no video {name}; say which with --video ({', '.join(sorted(annotated)[:3])} …)")
     opened = engine.read(features, clock=clock)
     case = Case(opened, read_feature_array(features), list(annotated[name].steps), annotated[name].task)
-    return case, doubt_length(annotated[name], opened.duration_s)
+    return case, length_warning(annotated[name], opened.duration_s)
 
 
-def doubt_length(one: AnnotatedVideo, covered_s: float) -> str | None:
-    """What to say when features and annotations do not agree on how long a video is."""
-    if not one.duration_s or 1 / TOLERANCE < covered_s / one.duration_s < TOLERANCE:
+def length_warning(annotation: AnnotatedVideo, covered_s: float) -> str | None:
+    """A warning where features and annotations do not agree on how long a video is.
+
+    Args:
+        annotation: May give its length.
+        covered_s: Seconds that the features cover.
+    """
+    if not annotation.duration_s or 1 / LENGTH_TOLERANCE < covered_s / annotation.duration_s < LENGTH_TOLERANCE:
         return None
-    return f"{one.video}: features cover {covered_s:.0f} s, the annotations say {one.duration_s:.0f} s; is --hz right?"
+    return (
+        f"{annotation.video}: features cover {covered_s:.0f} s, the annotations say {annotation.duration_s:.0f} s; is --hz right?"
+    )
 
 
 def evaluate_own_videos(
@@ -192,28 +228,28 @@ def evaluate_own_videos(
     """The tables of each task.
 
     Args:
-        cases: Of `read_cases`.
+        cases: Of `read_own_cases`.
         tasks: Some of TASKS.
         options: Settings.
         num_clusters: Procedure learning also with this number for all videos.
         progress: Called with the name of each task when it is done.
     """
-    out: list[Table] = []
+    tables: list[Table] = []
     texts = list(dict.fromkeys(text for case in cases for text in case.texts))
     engine = cases[0].video.engine
     embeddings = TextEmbeddings(engine, texts) if engine.has_text else None
     for task in tasks:
         if task == "procedure":
-            out += evaluate_procedure_learning(cases, options)
+            tables += evaluate_procedure_learning(cases, options)
             if num_clusters is not None:
-                out += evaluate_procedure_learning(cases, options, num_clusters)
+                tables += evaluate_procedure_learning(cases, options, num_clusters)
         elif embeddings is None:
-            out.append(Table(task, [], [NO_TEXT]))
+            tables.append(Table(task, [], [NO_TEXT]))
         elif task == "grounding":
-            out.append(evaluate_grounding(cases, embeddings, options))
+            tables.append(evaluate_grounding(cases, embeddings, options))
         elif task == "localization":
-            out.append(evaluate_localization(cases, texts, embeddings, options))
+            tables.append(evaluate_localization(cases, texts, embeddings, options))
         elif task == "choices":
-            out.append(evaluate_multiple_choice(cases, embeddings, options))
+            tables.append(evaluate_multiple_choice(cases, embeddings, options))
         progress(task)
-    return out
+    return tables

@@ -1,4 +1,4 @@
-"""The paper's tables: ours beside the published numbers. What a table needs is run once and kept as reports of `hiero eval`.
+"""The paper's tables: our numbers beside the published ones. What a table needs is run once and saved as reports of `hiero eval`.
 
 DATA/egomcq.json  DATA/stores/BACKBONE             EgoMCQ's questions, and packed features of the Ego4D videos
 DATA/goalstep/…json, …tsv  DATA/ego4d/BACKBONE/    annotations of Goal-Step, and UID.pt
@@ -27,6 +27,7 @@ from hiero.evaluation.results import Report, Row, Table
 from hiero.storage.cache import content_key
 
 TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
+# Annotations that heads are scored on, by the name of their task: the file, and the key of SOURCES that says where to get it.
 HEAD_DATA = {
     "nlq": ("nlq/nlq_val.json", "nlq"),
     "steps": ("goalstep/goalstep_grounding_val.json", "goalstep"),
@@ -43,61 +44,83 @@ SOURCES = {
     "features": "features of EgoProceL's videos, named as the csv files",
     "rates": "EgoProceL's videos (DATA/egoprocel/videos) or their frame rates (DATA/egoprocel/rates.csv: video,fps,frames)",
 }
+ENRICHED = "hiero-"  # prefix of a backbone whose features went through a model
+DIGEST_LENGTH = 10  # hexadecimal digits in the name of a report
+
+Run = dict[str, Any]
+"""A run of `hiero eval` as tables.toml has it: eval, model, backbone, and options."""
 
 
 @dataclass
 class TableResult:
-    """A table of the paper: published and ours in rows that follow each other, and what could not be run for want of data."""
+    """A table of the paper.
+
+    Attributes:
+        name: In tables.toml.
+        table: Published and our rows, which follow each other.
+        commands: Those that made our rows.
+        wanted: What could not be run for want of data, and where to get it.
+    """
 
     name: str
     table: Table
     commands: list[str] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
 
+    def add_wanted(self, line: str) -> None:
+        """Add a line once."""
+        if line not in self.wanted:
+            self.wanted.append(line)
+
 
 @cache
 def definitions() -> dict[str, Any]:
+    """The content of tables.toml: `tables`, and how to get each of the `models`."""
     return tomllib.loads(TABLES.read_text(encoding="utf-8"))
 
 
 def table_names() -> list[str]:
+    """Names that `make_table` takes."""
     return list(definitions()["tables"])
 
 
 def make_table(name: str, data: Path, models: Path, runs: Path, log: Callable[[str], None] = lambda _: None) -> TableResult:
-    """Read the reports that the table needs, run those that are not there, and say what is missing for the rest."""
+    """A table of the paper with our numbers. Runs whose report does not exist are run now, if their data exists.
+
+    Args:
+        name: One of `table_names()`.
+        data: Folder with features and annotations, laid out as above.
+        models: Folder with model folders.
+        runs: Folder for the reports.
+        log: Gets the command of each run.
+
+    Raises:
+        InputError: There is no such table, or a run failed.
+    """
     if name not in table_names():
         raise InputError(f"no table {name}; known are {', '.join(table_names())}")
-    about = definitions()["tables"][name]
-    columns = about["columns"]
-    out = TableResult(name, Table(about["title"], [], list(about.get("notes", []))))
-    for line in about["rows"]:
-        published = {c: float(v) for c, v in zip(columns, line["published"], strict=True) if not math.isnan(v)}
+    definition = definitions()["tables"][name]
+    columns = definition["columns"]
+    result = TableResult(name, Table(definition["title"], [], list(definition.get("notes", []))))
+    for entry in definition["rows"]:
+        published = {c: float(v) for c, v in zip(columns, entry["published"], strict=True) if not math.isnan(v)}
         if published:
-            out.table.rows.append(Row(f"{line['method']}, published", published))
-        found = Row(f"{line['method']}, ours", {})
-        for run in line.get("ours", []) or _ablation(line):
-            found_models = [[m] for m in _seeds(models, run["model"])]
-            if run["eval"] == "head" and found_models:  # which averages its seeds itself
-                found_models = [[m for one in found_models for m in one]]
-            reports = [report for group in found_models if (report := _report(run, group, data, runs, out, log))]
-            if not _seeds(models, run["model"]):
-                how = definitions()["models"][run["model"]].replace("MODELS", str(models)).replace("DATA", str(data))
-                _want(out, f"{models / run['model']}: {how}")
-                for path, what in _arguments(run, [models / run["model"]], data)[1]:
-                    _want(out, f"{path}: {what}")
+            result.table.rows.append(Row(f"{entry['method']}, published", published))
+        ours = Row(f"{entry['method']}, ours", {})
+        for run in entry.get("ours", []) or _ablation_runs(entry):
+            reports = _reports(run, data, models, runs, result, log)
             if reports:
-                _add(found, [_pick(report, run) for report in reports], run.get("pick") or {c: c for c in columns})
-        if found.scores:
-            out.table.rows.append(found)
-    return out
+                _add_scores(ours, [_select_row(report, run) for report in reports], run.get("pick") or {c: c for c in columns})
+        if ours.scores:
+            result.table.rows.append(ours)
+    return result
 
 
-def _ablation(line: dict[str, Any]) -> list[dict[str, Any]]:
-    """An ablated model on three benchmarks."""
-    if "ablation" not in line:
+def _ablation_runs(entry: dict[str, Any]) -> list[Run]:
+    """The runs of an ablated model, on three benchmarks; none where the row is no ablation."""
+    if "ablation" not in entry:
         return []
-    model = {"model": line["ablation"], "backbone": "egovlp"}
+    model = {"model": entry["ablation"], "backbone": "egovlp"}
     threads = "HiERO, runs of threads (the paper)"
     return [
         {**model, "eval": "egomcq", "pick": {"MCQ inter": "inter", "MCQ intra": "intra"}},
@@ -107,105 +130,132 @@ def _ablation(line: dict[str, Any]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _seeds(models: Path, name: str) -> list[Path]:
-    found = sorted(models.glob(f"{name}-seed*"))
-    return found or ([models / name] if (models / name).is_dir() else [])
+def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Callable[[str], None]) -> list[Report]:
+    """The reports of all seeds of a run; what is missing is added to the result."""
+    seeds = _seed_folders(models, run["model"])
+    if not seeds:
+        model = models / run["model"]
+        source = definitions()["models"][run["model"]].replace("MODELS", str(models)).replace("DATA", str(data))
+        result.add_wanted(f"{model}: {source}")
+        for path, source in _arguments(run, [model], data)[1]:
+            result.add_wanted(f"{path}: {source}")
+        return []
+    groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds itself
+    reports = (_read_or_run(run, group, data, runs, result, log) for group in groups)
+    return [report for report in reports if report is not None]
 
 
-def _report(
-    run: dict[str, Any], models: list[Path], data: Path, runs: Path, out: TableResult, log: Callable[[str], None]
+def _seed_folders(models: Path, name: str) -> list[Path]:
+    seeds = sorted(models.glob(f"{name}-seed*"))
+    return seeds or ([models / name] if (models / name).is_dir() else [])
+
+
+def _read_or_run(
+    run: Run, models: list[Path], data: Path, runs: Path, result: TableResult, log: Callable[[str], None]
 ) -> Report | None:
-    """The report of one run: read, or made now."""
+    """The report of one run; None where its data is missing."""
     arguments, absent = _arguments(run, models, data)
     file = report_file(run, models, arguments, runs)
     if not file.is_file():
-        for path, what in absent:
-            _want(out, f"{path}: {what}")
+        for path, source in absent:
+            result.add_wanted(f"{path}: {source}")
         if absent:
             return None
         command = [*(["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]), *arguments, "-o", str(file)]
         log(shlex.join(["hiero", *command]))
-        done = subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], stdout=subprocess.DEVNULL, check=False)
-        if done.returncode:
+        # A process of its own, so that the report holds the command that makes it.
+        process = subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], stdout=subprocess.DEVNULL, check=False)
+        if process.returncode:
             raise InputError(f"hiero {shlex.join(command)} failed; its message is above")
     report = Report.load(file)
-    if report.command not in out.commands:
-        out.commands.append(report.command)
+    if report.command not in result.commands:
+        result.commands.append(report.command)
     return report
 
 
-def report_file(run: dict[str, Any], models: list[Path], arguments: list[str], runs: Path) -> Path:
-    """Where a run's report lies: other data, other seeds or other weights are another run."""
-    named = models[0].name if run["eval"] != "head" else Path(run["model"]).name
+def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) -> Path:
+    """Where the report of a run lies: other data, other seeds or other weights are another run.
+
+    Args:
+        run: Of tables.toml.
+        models: Model folders that it scores.
+        arguments: Of the command.
+        runs: Folder of the reports.
+    """
+    name = models[0].name if run["eval"] != "head" else Path(run["model"]).name
     digest = hashlib.sha256("\0".join(arguments).encode())
     for model in models:
         if (model / "model.safetensors").is_file():
             digest.update(content_key(model / "model.safetensors").encode())
-    return runs / f"{run['eval']}-{named}-{digest.hexdigest()[:10]}.json"
+    return runs / f"{run['eval']}-{name}-{digest.hexdigest()[:DIGEST_LENGTH]}.json"
 
 
-def _arguments(run: dict[str, Any], models: list[Path], data: Path) -> tuple[list[str], list[tuple[Path, str]]]:
-    """What `hiero eval` is called with, and what of it is not there."""
-    backbone, goalstep, procel = run["backbone"], data / "goalstep", data / "egoprocel"
-    needs: dict[str, tuple[Path, str]] = {}
-    if run["eval"] == "head":
-        file, kind = HEAD_DATA[run["data"]]
-        needs = {"--annotations": (data / file, kind), "--features": (data / "ego4d" / backbone, "ego4d")}
-        if kind == "goalstep":
-            needs["--groups"] = (goalstep / "goalstep_video_groups.tsv", "goalstep")
-    elif run["eval"] == "egomcq":
-        needs = {"--questions": (data / "egomcq.json", "egomcq.json"), "--store": (data / "stores" / backbone, "stores")}
-    elif run["eval"] == "egoprocel":
-        rates = procel / "rates.csv"
-        needs = {
-            "--annotations": (procel / "annotations", "annotations"), "--features": (procel / "features" / backbone, "features"),
-            **({"--rates": (rates, "rates")} if rates.is_file() else {"--videos": (procel / "videos", "rates")}),
-        }  # fmt: skip
-    else:
-        file = "goalstep_grounding_val.json" if run["eval"] == "goalstep-grounding" else "goalstep_val.json"
-        needs = {
-            "--annotations": (goalstep / file, "goalstep"), "--features": (data / "ego4d" / backbone, "ego4d"),
-            "--groups": (goalstep / "goalstep_video_groups.tsv", "goalstep"),
-        }  # fmt: skip
-        if run["eval"] == "goalstep-classification":
-            needs["--train"] = (goalstep / "goalstep_train.json", "goalstep")
-        elif run["eval"] == "goalstep-localization":
-            needs["--taxonomy"] = (goalstep / "goalstep_train.json", "goalstep")
-    plain = backbone.removeprefix("hiero-")
-    source = {kind: text.format(backbone=backbone, plain=plain).replace("DATA", str(data)) for kind, text in SOURCES.items()}
+def _arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], list[tuple[Path, str]]]:
+    """What `hiero eval` is called with, and which of its files are absent, with their source."""
+    backbone = run["backbone"]
+    inputs = _inputs(run, data)
+    plain = backbone.removeprefix(ENRICHED)
+    sources = {key: text.format(backbone=backbone, plain=plain).replace("DATA", str(data)) for key, text in SOURCES.items()}
     if plain != backbone:
-        source["ego4d"] = source["enriched"]
-    absent = [(path, source[kind]) for path, kind in needs.values() if not path.exists()]
-    given = [text for name, (path, _) in needs.items() for text in (name, str(path))]
-    context = ["--context", str(run["context"])] if "context" in run else []
+        sources["ego4d"] = sources["enriched"]
+    absent = [(path, sources[key]) for path, key in inputs.values() if not path.exists()]
+    files = [text for option, (path, _) in inputs.items() for text in (option, str(path))]
     if run["eval"] == "head":
-        return [*map(str, models), *given], absent
-    return [*given, "--model", str(models[0]), *context], absent
+        return [*map(str, models), *files], absent
+    context = ["--context", str(run["context"])] if "context" in run else []
+    return [*files, "--model", str(models[0]), *context], absent
 
 
-def _pick(report: Report, run: dict[str, Any]) -> Row:
-    rows = report.tables[0].rows
-    wanted = run.get("row")
-    for one in rows:
-        if wanted is None or one.method == wanted:
-            return one
-    raise InputError(f"the report of {report.command} has no row {wanted}; remove it, and it is made again")
+def _inputs(run: Run, data: Path) -> dict[str, tuple[Path, str]]:
+    """Files that a run reads, by the option: the path, and its key in SOURCES."""
+    features, goalstep, egoprocel = data / "ego4d" / run["backbone"], data / "goalstep", data / "egoprocel"
+    groups = goalstep / "goalstep_video_groups.tsv"
+    if run["eval"] == "head":
+        file, key = HEAD_DATA[run["data"]]
+        inputs = {"--annotations": (data / file, key), "--features": (features, "ego4d")}
+        return inputs | {"--groups": (groups, "goalstep")} if key == "goalstep" else inputs
+    if run["eval"] == "egomcq":
+        return {"--questions": (data / "egomcq.json", "egomcq.json"), "--store": (data / "stores" / run["backbone"], "stores")}
+    if run["eval"] == "egoprocel":
+        rates = egoprocel / "rates.csv"
+        return {
+            "--annotations": (egoprocel / "annotations", "annotations"),
+            "--features": (egoprocel / "features" / run["backbone"], "features"),
+            **({"--rates": (rates, "rates")} if rates.is_file() else {"--videos": (egoprocel / "videos", "rates")}),
+        }
+    file = "goalstep_grounding_val.json" if run["eval"] == "goalstep-grounding" else "goalstep_val.json"
+    inputs = {
+        "--annotations": (goalstep / file, "goalstep"), "--features": (features, "ego4d"), "--groups": (groups, "goalstep"),
+    }  # fmt: skip
+    train = goalstep / "goalstep_train.json", "goalstep"
+    if run["eval"] == "goalstep-classification":
+        inputs["--train"] = train
+    elif run["eval"] == "goalstep-localization":
+        inputs["--taxonomy"] = train
+    return inputs
 
 
-def _add(found: Row, rows: list[Row], pick: dict[str, str]) -> None:
-    """Means over seeds; the interval is that of the videos for one seed, mean ± two deviations for several."""
+def _select_row(report: Report, run: Run) -> Row:
+    """The row that the run names, or the first."""
+    method = run.get("row")
+    for row in report.tables[0].rows:
+        if method is None or row.method == method:
+            return row
+    raise InputError(f"the report of {report.command} has no row {method}; remove it, and it is made again")
+
+
+def _add_scores(ours: Row, rows: list[Row], pick: dict[str, str]) -> None:
+    """Add means over seeds, columns as `pick` names them.
+
+    The interval is that of the videos for one seed, mean ± two deviations for several.
+    """
     for column, name in pick.items():
         values = [row.scores[name] for row in rows if name in row.scores]
         if not values:
             continue
-        found.scores[column] = float(np.mean(values))
+        ours.scores[column] = float(np.mean(values))
         if len(values) > 1:
             spread = 2 * float(np.std(values, ddof=1))
-            found.intervals[column] = (found.scores[column] - spread, found.scores[column] + spread)
+            ours.intervals[column] = (ours.scores[column] - spread, ours.scores[column] + spread)
         elif name in rows[0].intervals:
-            found.intervals[column] = rows[0].intervals[name]
-
-
-def _want(out: TableResult, line: str) -> None:
-    if line not in out.wanted:
-        out.wanted.append(line)
+            ours.intervals[column] = rows[0].intervals[name]

@@ -1,8 +1,9 @@
-"""What a benchmark gives: rows of scores with intervals, to print, to keep and to compare."""
+"""Results of a benchmark: rows of scores with confidence intervals, to print, to save and to compare."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,11 +15,18 @@ from hiero.errors import InputError
 from hiero.storage.files import write_text
 
 Scores = dict[str, float]
+INTERVAL_PERCENTILES = (2.5, 97.5)  # 95 % of the draws lie between them
 
 
 @dataclass
 class Row:
-    """One method: scores in percent, with intervals that hold 95 % of what other videos of the same kind would give."""
+    """The scores of one method.
+
+    Attributes:
+        method: Its name.
+        scores: In percent, by the name of the column.
+        intervals: Hold 95 % of what other videos of the same kind would give.
+    """
 
     method: str
     scores: Scores
@@ -27,25 +35,35 @@ class Row:
 
 @dataclass
 class Table:
+    """Rows with a title; notes are printed below."""
+
     title: str
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
 
     @property
     def columns(self) -> list[str]:
+        """Names of all scores, in the order in which the rows have them."""
         return list(dict.fromkeys(name for row in self.rows for name in row.scores))
 
 
 @dataclass
 class Report:
-    """The tables of one run, with all that is needed to run it again."""
+    """The tables of one run, with all that is needed to run it again.
+
+    Attributes:
+        benchmark: Its name in `hiero eval`.
+        command: The command line.
+        tables: The main one first.
+        settings: Of the run.
+        missing: Videos that the benchmark has and the features do not.
+    """
 
     benchmark: str
     command: str
     tables: list[Table]
     settings: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    """Videos that the benchmark has and the features do not."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"version": 1, **asdict(self)}
@@ -55,67 +73,92 @@ class Report:
 
     @classmethod
     def load(cls, path: Path) -> Report:
+        """The reverse of `save`. Raises InputError where the file is no report."""
         try:
-            held = json.loads(path.read_text(encoding="utf-8"))
-            tables = [Table(t["title"], [Row(**row) for row in t["rows"]], t["notes"]) for t in held["tables"]]
-            return cls(held["benchmark"], held["command"], tables, held["settings"], held["missing"])
+            document = json.loads(path.read_text(encoding="utf-8"))
+            tables = [Table(t["title"], [Row(**row) for row in t["rows"]], t["notes"]) for t in document["tables"]]
+            return cls(document["benchmark"], document["command"], tables, document["settings"], document["missing"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: not a report of hiero eval ({error})") from error
 
 
 def bootstrap_row(
-    method: str, values: Callable[[np.ndarray], Scores], num_videos: int, num_draws: int = 1000, seed: int = 0
+    method: str, compute_scores: Callable[[np.ndarray], Scores], num_videos: int, num_draws: int = 1000, seed: int = 0
 ) -> Row:
-    """A row from a function of how often each video counts: once each for the scores, drawn with replacement for the intervals."""
-    scores = values(np.ones(num_videos))
-    if num_videos < 2 or any(value != value for value in scores.values()):
+    """A row with 95 % intervals, by the bootstrap over videos.
+
+    Args:
+        method: Name of the row.
+        compute_scores: From how often each video counts, (V,), to scores in percent.
+        num_videos: V.
+        num_draws: Sets of V videos that are drawn with replacement.
+        seed: Of the draws.
+
+    Returns:
+        Scores with each video counted once. There are no intervals for a single video or where a score is NaN.
+    """
+    scores = compute_scores(np.ones(num_videos))
+    if num_videos < 2 or any(math.isnan(value) for value in scores.values()):
         return Row(method, scores)
     rng = np.random.default_rng(seed)
-    draws = [values(rng.multinomial(num_videos, np.full(num_videos, 1 / num_videos)).astype(float)) for _ in range(num_draws)]
+    uniform = np.full(num_videos, 1 / num_videos)
+    draws = [compute_scores(rng.multinomial(num_videos, uniform).astype(float)) for _ in range(num_draws)]
     intervals = {}
     for name in scores:
         drawn = np.array([draw[name] for draw in draws])
         bias = np.nanmean(drawn) - scores[name]  # a draw has fewer different videos: what is no mean over videos comes out too high
-        low, high = np.clip(np.nanpercentile(drawn, [2.5, 97.5]) - bias, 0.0, 100.0)
+        low, high = np.clip(np.nanpercentile(drawn, INTERVAL_PERCENTILES) - bias, 0.0, 100.0)
         intervals[name] = (float(low), float(high))
     return Row(method, scores, intervals)
 
 
-def weighted_means(values: np.ndarray, videos: np.ndarray, names: Sequence[str]) -> Callable[[np.ndarray], Scores]:
-    """Means over questions (Q, M) in percent, where `videos` (Q,) says which video each question belongs to."""
+def weighted_means(values: np.ndarray, owners: np.ndarray, names: Sequence[str]) -> Callable[[np.ndarray], Scores]:
+    """Means over questions, as a function that `bootstrap_row` takes.
+
+    Args:
+        values: Of each question, in 0 … 1, (Q, M).
+        owners: The video that each question belongs to, (Q,).
+        names: Of the M columns.
+
+    Returns:
+        A function from how often each video counts, (V,), to means in percent; NaN where no question counts.
+    """
 
     def scores(weights: np.ndarray) -> Scores:
-        weight = weights[videos]
+        weight = weights[owners]
         total = weight.sum()
-        found = (weight @ values / total) if total else np.full(values.shape[1], np.nan)
-        return dict(zip(names, (100 * found).tolist(), strict=True))
+        means = (weight @ values / total) if total else np.full(values.shape[1], np.nan)
+        return dict(zip(names, (100 * means).tolist(), strict=True))
 
     return scores
 
 
-def mean_row(name: str, rows: Sequence[Row]) -> Row:
-    """Means over seeds of scores and intervals."""
-    scores = {column: float(np.mean([one.scores[column] for one in rows])) for column in rows[0].scores}
+def mean_row(method: str, rows: Sequence[Row]) -> Row:
+    """Means of scores and intervals over rows, which are seeds of one method."""
+    scores = {column: float(np.mean([row.scores[column] for row in rows])) for column in rows[0].scores}
     intervals = {}
     for column in rows[0].intervals:
-        low, high = np.mean([one.intervals[column] for one in rows], axis=0)
+        low, high = np.mean([row.intervals[column] for row in rows], axis=0)
         intervals[column] = (float(low), float(high))
-    return Row(name, scores, intervals)
+    return Row(method, scores, intervals)
 
 
 def as_markdown(table: Table, intervals: bool = True) -> str:
+    """A table in Markdown, with its title and notes."""
     lines = [f"| | {' | '.join(table.columns)} |", "|---" * (1 + len(table.columns)) + "|"]
-    for one in table.rows:
-        cells = [format_cell(one, name, intervals) for name in table.columns]
-        lines.append(f"| {one.method} | {' | '.join(cells)} |")
+    for row in table.rows:
+        cells = [format_cell(row, column, intervals) for column in table.columns]
+        lines.append(f"| {row.method} | {' | '.join(cells)} |")
     return "\n".join([f"**{table.title}**", "", *lines, *(["", *table.notes] if table.notes else [])])
 
 
-def format_cell(one: Row, name: str, intervals: bool = True) -> str:
-    value = one.scores.get(name)
-    if value is None or value != value:
+def format_cell(row: Row, column: str, intervals: bool = True) -> str:
+    """A score as text, with its interval if there is one and it is to be shown; a dash where there is no score."""
+    value = row.scores.get(column)
+    if value is None or math.isnan(value):
         return "–"
-    if intervals and name in one.intervals:
-        low, high = (max(0.0, bound) for bound in one.intervals[name])
+    if intervals and column in row.intervals:
+        low, high = (max(0.0, bound) for bound in row.intervals[column])
         return f"{value:.1f} ({low:.1f}-{high:.1f})"
-    return f"{value:.1f}" if name in one.intervals else f"{value:.2f}".removesuffix("0")  # the paper's numbers as published
+    # Published numbers have no interval: they are shown as in the paper, with one or two digits.
+    return f"{value:.1f}" if column in row.intervals else f"{value:.2f}".removesuffix("0")

@@ -1,15 +1,16 @@
-"""Features of a video in one pass over it: decode, run the backbones, keep small pictures on the way.
+"""Features of one video in one pass over it: decode, run the backbones, make thumbnails on the way.
 
-One row a segment. The networks that we fetch share a pass of windows of two segments (of 1 s): those that see motion look at all
-its frames and their outputs are interpolated to the segments; those that see pictures look at the middle frame of each segment. A
-tower for video has a pass of its own, where a window is one segment (16 frames at 30 a second), or a few that overlap.
-Decoding runs in a thread of its own. Every minute what is done is saved, so that an interrupted run goes on from there.
+There is a row for each segment. Backbones are of two kinds:
+
+- Networks that hiero fetches share a pass over windows of two segments (of 1 s each). Those that see motion are shown all frames
+  of a window, and their outputs are interpolated to the segments; those that see single frames are shown two of each segment.
+- A tower for video, such as EgoVLP's, has a pass of its own, where a window is one segment (16 frames at 30 a second), or several
+  in windows that overlap.
 """
 
 from __future__ import annotations
 
 import io
-import queue
 import threading
 import time
 from collections import deque
@@ -17,35 +18,48 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hiero.errors import InputError
+from hiero.extraction.prefetch import Prefetcher
 from hiero.extraction.video_features import VideoFeatures
 from hiero.video.decode import Segment, read_segments
 from hiero.video.registry import Backbone, Precision, find_backbone, load_backbone
 
+SEGMENTS_PER_WINDOW = 2  # of the networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what more and fewer cost and give
-FRAMES_PER_SEGMENT = 2  # frames of a segment that networks for pictures look at
-MAX_PICTURES = 2000
-PICTURE_HEIGHT = 90
-SAVE_EVERY_S = 60.0
+FRAMES_PER_SEGMENT = 2  # frames of a segment that networks for single frames are shown
+GPU_BATCH_SIZE = 16
+MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm stays finite
+MAX_THUMBNAILS = 2000
+THUMBNAIL_HEIGHT = 90
+THUMBNAIL_QUALITY = 70
+SAVE_EVERY_S = 60.0  # how often what is done is saved, for an interrupted run to resume from
+HALF_SPEEDUP = 0.8  # a CPU uses half precision where it takes less than this share of the time of single precision
 
 
 @dataclass
 class LoadedBackbones:
-    """Backbones that read a video together, loaded. May be shared by threads that read several videos: one batch runs at a time."""
+    """Backbones that read a video together, loaded. Threads that read several videos may share them: one batch runs at a time.
+
+    Attributes:
+        backbones: What they are.
+        modules: Their networks, in the same order.
+        device: Where the networks are.
+        num_frames: Frames of a window of `num_segments` segments.
+        num_segments: Segments of a window: 1 for a tower, otherwise 2.
+        lock: Held while a batch runs.
+    """
 
     backbones: list[Backbone]
     modules: list[nn.Module]
     device: torch.device
     num_frames: int
-    """Frames of a window of `num_segments` segments."""
     num_segments: int
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def load(
@@ -57,27 +71,37 @@ class LoadedBackbones:
         folder: Path | None = None,
         overlap: int = 1,
     ) -> LoadedBackbones:
-        """num_frames: that a tower looks at in a segment, where not its own; overlap: segments of its windows.
+        """Load backbones by name.
 
-        folder: weights in place of the fetched ones.
+        Args:
+            names: Of the backbones; a tower for video must be the only one.
+            device: Where they run.
+            precision: Of the networks; `auto` is what is fast on the device.
+            num_frames: Frames of a segment that a tower is shown; by default the tower's own number.
+            folder: Weights in place of the fetched ones.
+            overlap: Segments that a window of a tower spans.
+
+        Raises:
+            InputError: A name is unknown, weights are missing, or the settings do not fit the backbones.
         """
-        chosen = [find_backbone(name) for name in names]
-        if any(backbone.num_frames for backbone in chosen) and len(chosen) > 1:
+        backbones = [find_backbone(name) for name in names]
+        if any(backbone.num_frames for backbone in backbones) and len(backbones) > 1:
             raise InputError(f"{', '.join(names)}: a tower for video reads alone")
-        tower = chosen[0].num_frames > 0
+        tower = backbones[0].num_frames > 0
         if num_frames is not None and (num_frames < 1 or not tower):
             raise InputError(f"frames of a segment: at least 1, and only of towers for video, got {num_frames} for {names[0]}")
         device = torch.device(device)
-        frames = (num_frames or chosen[0].num_frames) if tower else NUM_FRAMES
+        window_frames = (num_frames or backbones[0].num_frames) if tower else NUM_FRAMES
         if tower and device.type != "cuda" and precision in ("float16", "bfloat16"):
             raise InputError(f"towers run in float32 on {device.type}; leave --precision out")
-        kind = choose_precision(device, tower) if precision == "auto" else getattr(torch, precision)
-        modules = [load_backbone(backbone, device, kind, overlap * frames if tower else None, folder) for backbone in chosen]
-        return cls(chosen, modules, device, frames, 1 if tower else 2)
+        dtype = choose_precision(device, tower) if precision == "auto" else getattr(torch, precision)
+        tower_frames = overlap * window_frames if tower else None
+        modules = [load_backbone(backbone, device, dtype, tower_frames, folder) for backbone in backbones]
+        return cls(backbones, modules, device, window_frames, 1 if tower else SEGMENTS_PER_WINDOW)
 
     def run(self, batch: list[Segment]) -> list[Tensor]:
         """Features of a batch of windows by each of the backbones."""
-        with self.turn, torch.inference_mode():
+        with self.lock, torch.inference_mode():
             return [run_backbone(b, m, batch, self.device) for b, m in zip(self.backbones, self.modules, strict=True)]
 
 
@@ -93,87 +117,126 @@ def extract_features(
     batch_size: int | None = None,
     stream: int = 0,
     threads: int = 0,
-    pictures: bool = True,
+    thumbnails: bool = True,
     partial: Path | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> VideoFeatures:
-    """Features of a video, one row every `spacing_s` seconds, from each of the named backbones (or from `networks`, loaded before).
+    """Extract the features of a video, one row every `spacing_s` seconds, from each of the backbones.
 
-    overlap: segments that a tower's window spans; the next one begins a segment later. threads: of the decoder, 0 chooses.
-    partial: where to keep what is done, to go on from after an interruption; the caller removes it when it has kept the result.
-    progress: told the seconds of video that are done. batch_size: windows that go through the networks together (1 on a CPU,
-    16 on a GPU).
+    Args:
+        path: The video.
+        names: Of the backbones.
+        networks: Backbones that are loaded already, in place of `names`, `device` and `precision`.
+        spacing_s: Length of a segment; by default that of the backbones.
+        overlap: Segments that a window of a tower spans; the next window begins one segment later.
+        device: Where the networks run.
+        precision: Of the networks; `auto` is what is fast on the device.
+        batch_size: Windows that go through the networks together; by default 1 on a CPU, 16 on a GPU.
+        stream: Which video stream of the file.
+        threads: Of the decoder; 0 lets it choose.
+        thumbnails: Make thumbnails too.
+        partial: A file for what is done so far, from which a later call resumes after an interruption. It stays when all is
+            done: the caller removes it once the result is safe.
+        progress: Called with the seconds of video that are done.
+
+    Returns:
+        Features (T, D) of each backbone, and thumbnails.
+
+    Raises:
+        InputError: The file is no video that can be read, or the settings do not fit the backbones.
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"the batch size is at least 1, got {batch_size}")
     networks = networks or LoadedBackbones.load(names, device, precision)
-    chosen, num = networks.backbones, networks.num_segments
-    spacing_s = chosen[0].spacing_s if spacing_s is None else spacing_s
-    done = _PartialResult.resume(partial, [backbone.name for backbone in chosen])
-    windows = read_segments(
-        path, spacing_s=num * spacing_s, num_frames=networks.num_frames, short_side=chosen[0].short_side, stream=stream,
-        threads=threads, min_share=0.0,
+    backbones, num_segments = networks.backbones, networks.num_segments
+    spacing_s = backbones[0].spacing_s if spacing_s is None else spacing_s
+    result = _PartialResult.resume(partial, [backbone.name for backbone in backbones])
+    segments = read_segments(
+        path, spacing_s=num_segments * spacing_s, num_frames=networks.num_frames, short_side=backbones[0].short_side,
+        stream=stream, threads=threads, min_share=0.0,
     )  # fmt: skip
-    size = batch_size or (16 if networks.device.type == "cuda" else 1)
-    saved = time.monotonic()
-    with _Prefetcher(_batches(_overlapping(windows, overlap), done.num_windows, size)) as batches:
+    windows = _overlapping_windows(segments, overlap)
+    saved_at_s = time.monotonic()
+    # Decoding runs in a thread of its own, ahead of the networks.
+    with Prefetcher(_batches(windows, result.num_windows, batch_size or default_batch_size(networks.device))) as batches:
         for batch in batches:
-            if batch[-1].index < done.num_windows:  # done in an earlier run
+            if batch[-1].index < result.num_windows:  # done in an earlier run
                 progress(batch[-1].end_s)
                 continue
-            for backbone, rows in zip(chosen, networks.run(batch), strict=True):
-                done.rows[backbone.name].append(rows)
-            done.count(batch)
-            if pictures:
-                done.look(batch, num)
-            progress(done.end_s)
-            if partial is not None and time.monotonic() - saved > SAVE_EVERY_S:
-                with suppress(OSError):  # a full disk must not end what it only protects
-                    done.save(partial)
-                saved = time.monotonic()
-    rows_there = max(1, round(done.end_s / spacing_s))
-    features = {
-        b.name: _rows_per_segment(torch.cat(done.rows[b.name]), rows_there, num == 1 or b.per_frame).numpy() for b in chosen
-    }
-    return VideoFeatures(features, done.end_s, spacing_s, done.picture_times, done.pictures)
+            for backbone, rows in zip(backbones, networks.run(batch), strict=True):
+                result.rows[backbone.name].append(rows)
+            result.num_windows, result.end_s = batch[-1].index + 1, batch[-1].end_s
+            if thumbnails:
+                result.add_thumbnails(batch, num_segments)
+            progress(result.end_s)
+            if partial is not None and time.monotonic() - saved_at_s > SAVE_EVERY_S:
+                with suppress(OSError):  # a full disk must not end what the file only protects
+                    result.save(partial)
+                saved_at_s = time.monotonic()
+    num_rows = max(1, round(result.end_s / spacing_s))
+    features = {}
+    for backbone in backbones:
+        rows = torch.cat(result.rows[backbone.name])
+        features[backbone.name] = _rows_per_segment(rows, num_rows, num_segments == 1 or backbone.per_frame).numpy()
+    return VideoFeatures(features, result.end_s, spacing_s, result.thumbnail_times, result.thumbnails)
+
+
+def default_batch_size(device: torch.device) -> int:
+    """Windows that go through the networks together."""
+    return GPU_BATCH_SIZE if device.type == "cuda" else 1
 
 
 def run_backbone(backbone: Backbone, module: nn.Module, batch: list[Segment], device: torch.device) -> Tensor:
-    """Features of a batch of windows: (windows, width), or for pictures (2 · windows, width)."""
+    """Features of a batch of windows from one backbone.
+
+    Args:
+        backbone: What it is.
+        module: Its network, on `device`.
+        batch: B windows with frames (frames, height, width, 3) of uint8.
+        device: Where the network is.
+
+    Returns:
+        (B, D); from a backbone for single frames, with a row for each of the two segments of a window, (2 · B, D). Float32 on the
+        CPU.
+    """
     dtype = next(module.parameters()).dtype
     if backbone.per_frame:
-        at = [int((i + 0.5) * NUM_FRAMES / (2 * FRAMES_PER_SEGMENT)) for i in range(2 * FRAMES_PER_SEGMENT)]
-        frames = torch.from_numpy(np.concatenate([s.frames[at] for s in batch]))
-        found = module(backbone.prepare(frames.to(device)).to(dtype)).float().cpu().unflatten(0, (-1, FRAMES_PER_SEGMENT))
-        return found.softmax(2).mean(1).clamp_min(1e-8).log() if backbone.scores else found.mean(1)
-    frames = torch.from_numpy(np.concatenate([s.frames for s in batch])).to(device)
+        num_shown = SEGMENTS_PER_WINDOW * FRAMES_PER_SEGMENT
+        shown = [int((i + 0.5) * NUM_FRAMES / num_shown) for i in range(num_shown)]  # evenly spread over the window
+        frames = torch.from_numpy(np.concatenate([window.frames[shown] for window in batch]))
+        outputs = module(backbone.prepare(frames.to(device)).to(dtype)).float().cpu().unflatten(0, (-1, FRAMES_PER_SEGMENT))
+        # Class scores are averaged as probabilities, features as they are.
+        return outputs.softmax(2).mean(1).clamp_min(MIN_PROBABILITY).log() if backbone.scores else outputs.mean(1)
+    frames = torch.from_numpy(np.concatenate([window.frames for window in batch])).to(device)
     clips = backbone.prepare(frames).to(dtype).unflatten(0, (len(batch), -1))
-    found = module(clips).float().cpu()
-    if dtype == torch.float16 and not torch.isfinite(found).all():  # beyond what half precision holds
-        found = module.float()(clips.float()).float().cpu()
-    return found
+    outputs = module(clips).float().cpu()
+    if dtype == torch.float16 and not torch.isfinite(outputs).all():  # it overflows: from now on in single precision
+        outputs = module.float()(clips.float()).float().cpu()
+    return outputs
 
 
-def _rows_per_segment(rows: Tensor, num: int, per_frame: bool) -> Tensor:
-    """Rows for `num` segments: as they are, or from windows of two segments by interpolation between their middles."""
-    if per_frame:
-        at = torch.arange(num).clamp_max(len(rows) - 1)
-        return rows[at].contiguous()
-    place = ((torch.arange(num) + 0.5) / 2 - 0.5).clamp(0, len(rows) - 1)  # middles of windows are 1, 3, 5 … segments in
-    low = place.floor().long()
-    return torch.lerp(rows[low], rows[(low + 1).clamp_max(len(rows) - 1)], (place - low)[:, None])
+def _rows_per_segment(rows: Tensor, num_rows: int, is_per_segment: bool) -> Tensor:
+    """A row for each segment: rows that are so already, or an interpolation between windows of two segments."""
+    last = len(rows) - 1
+    if is_per_segment:
+        return rows[torch.arange(num_rows).clamp_max(last)].contiguous()
+    # The middles of windows are 1, 3, 5 … segments from the start, those of segments ½, 1½, 2½ …
+    position = ((torch.arange(num_rows) + 0.5) / 2 - 0.5).clamp(0, last)
+    lower = position.floor().long()
+    return torch.lerp(rows[lower], rows[(lower + 1).clamp_max(last)], (position - lower)[:, None])
 
 
 def choose_precision(device: torch.device, tower: bool = False) -> torch.dtype:
-    """Half precision on GPUs, and on CPUs that are clearly faster with it: measured, because neither name nor flag says so.
+    """The precision in which networks are fast: half on GPUs and on CPUs that are clearly faster with it.
 
-    Towers take bfloat16 on a GPU, which does not overflow, and float32 elsewhere.
+    Towers run in bfloat16 on a GPU, which does not overflow, and in float32 elsewhere.
     """
     if device.type == "cuda":
         return torch.bfloat16 if tower else torch.float16
     if tower or device.type != "cpu":
         return torch.float32
-    spent = {}
+    # Whether a CPU is faster in half precision is measured by a small convolution: neither its name nor its flags say so.
+    spent_s = {}
     for dtype in (torch.float32, torch.float16):
         x, weight = torch.zeros(1, 64, 28, 28, dtype=dtype), torch.zeros(64, 64, 3, 3, dtype=dtype)
         try:
@@ -181,96 +244,96 @@ def choose_precision(device: torch.device, tower: bool = False) -> torch.dtype:
             begin = time.perf_counter()
             for _ in range(4):
                 torch.nn.functional.conv2d(x, weight, padding=1)
-            spent[dtype] = time.perf_counter() - begin
-        except RuntimeError:  # not there on this machine
+            spent_s[dtype] = time.perf_counter() - begin
+        except RuntimeError:  # this CPU has no half precision
             return torch.float32
-    return torch.float16 if spent[torch.float16] < 0.8 * spent[torch.float32] else torch.float32
+    return torch.float16 if spent_s[torch.float16] < HALF_SPEEDUP * spent_s[torch.float32] else torch.float32
 
 
 @dataclass
 class _PartialResult:
-    """What an extraction has so far."""
+    """What an extraction has so far: rows of each backbone, and every n-th thumbnail."""
 
     rows: dict[str, list[Tensor]]
     num_windows: int = 0
     end_s: float = 0.0
-    every: int = 1
-    picture_times: list[float] = field(default_factory=list)
-    pictures: list[bytes] = field(default_factory=list)
+    thumbnail_interval: int = 1
+    thumbnail_times: list[float] = field(default_factory=list)
+    thumbnails: list[bytes] = field(default_factory=list)
 
     @classmethod
     def resume(cls, partial: Path | None, names: list[str]) -> _PartialResult:
+        """What an earlier run has saved, or nothing yet."""
         if partial is None or not partial.is_file():
             return cls({name: [] for name in names})
         try:
-            held = VideoFeatures.load(partial)
-            num = held.features.pop("windows")
+            saved = VideoFeatures.load(partial)
+            ((num_windows, thumbnail_interval),) = saved.features.pop("windows")
         except (InputError, KeyError):  # damaged: begin again
             return cls({name: [] for name in names})
-        rows = {name: [torch.from_numpy(value)] for name, value in held.features.items()}
-        return cls(rows, int(num[0, 0]), held.duration_s, int(num[0, 1]), held.picture_times, held.pictures)
+        rows = {name: [torch.from_numpy(value)] for name, value in saved.features.items()}
+        return cls(rows, int(num_windows), saved.duration_s, int(thumbnail_interval), saved.thumbnail_times, saved.thumbnails)
 
     def save(self, partial: Path) -> None:
-        rows = {name: torch.cat(found).numpy() for name, found in self.rows.items()}
-        rows["windows"] = np.array([[self.num_windows, self.every]])
-        VideoFeatures(rows, self.end_s, 1.0, self.picture_times, self.pictures).save(partial)
+        arrays = {name: torch.cat(rows).numpy() for name, rows in self.rows.items()}
+        arrays["windows"] = np.array([[self.num_windows, self.thumbnail_interval]])
+        VideoFeatures(arrays, self.end_s, 1.0, self.thumbnail_times, self.thumbnails).save(partial)
 
-    def count(self, batch: list[Segment]) -> None:
-        self.num_windows = batch[-1].index + 1
-        self.end_s = batch[-1].end_s
-
-    def look(self, batch: list[Segment], num_segments: int) -> None:
-        """Keep some pictures of a batch: never more than MAX_PICTURES, evenly spread."""
+    def add_thumbnails(self, batch: list[Segment], num_segments: int) -> None:
+        """Thumbnails of the middle frames of segments: never more than MAX_THUMBNAILS, evenly spread over the video."""
         for window in batch:
-            for part in range(num_segments):
-                at = (2 * part + 1) * len(window.times_s) // (2 * num_segments)
-                if (num_segments * window.index + part) % self.every == 0 and window.times_s[at] <= window.end_s:
-                    self.picture_times.append(window.times_s[at])
-                    self.pictures.append(make_thumbnail(window.frames[at]))
-            if len(self.pictures) > MAX_PICTURES:
-                self.every *= 2
-                self.picture_times, self.pictures = self.picture_times[::2], self.pictures[::2]
+            for segment in range(num_segments):
+                middle = (2 * segment + 1) * len(window.times_s) // (2 * num_segments)
+                is_selected = (num_segments * window.index + segment) % self.thumbnail_interval == 0
+                if is_selected and window.times_s[middle] <= window.end_s:
+                    self.thumbnail_times.append(window.times_s[middle])
+                    self.thumbnails.append(make_thumbnail(window.frames[middle]))
+            if len(self.thumbnails) > MAX_THUMBNAILS:  # drop every other one, and make half as many from now on
+                self.thumbnail_interval *= 2
+                self.thumbnail_times, self.thumbnails = self.thumbnail_times[::2], self.thumbnails[::2]
 
 
 def make_thumbnail(frame: np.ndarray) -> bytes:
-    """An RGB frame as a small JPEG."""
+    """An RGB frame (height, width, 3) as a small JPEG file."""
     from PIL import Image
 
     image = Image.fromarray(frame)
-    image.thumbnail((PICTURE_HEIGHT * 4, PICTURE_HEIGHT))
+    image.thumbnail((THUMBNAIL_HEIGHT * 4, THUMBNAIL_HEIGHT))
     out = io.BytesIO()
-    image.save(out, "JPEG", quality=70)
+    image.save(out, "JPEG", quality=THUMBNAIL_QUALITY)
     return out.getvalue()
 
 
-def _overlapping(segments: Iterator[Segment], num: int) -> Iterator[Segment]:
-    """Windows of `num` segments that begin one segment after the other. At the end they step back, as far as the video reaches."""
-    if num < 1:
-        raise InputError(f"a window spans at least 1 segment, got {num}")
-    if num == 1:
+def _overlapping_windows(segments: Iterator[Segment], num_segments: int) -> Iterator[Segment]:
+    """Windows of several segments, each beginning one segment after the one before; as many windows as segments."""
+    if num_segments < 1:
+        raise InputError(f"a window spans at least 1 segment, got {num_segments}")
+    if num_segments == 1:
         yield from segments
         return
-    held: deque[Segment] = deque(maxlen=num)
+    recent: deque[Segment] = deque(maxlen=num_segments)
     index = 0
 
-    def window(end_s: float) -> Segment:
-        frames, times = np.concatenate([s.frames for s in held]), tuple(time for s in held for time in s.times_s)
-        return Segment(index, times, frames, end_s)
+    def join_recent(end_s: float) -> Segment:
+        frames = np.concatenate([segment.frames for segment in recent])
+        return Segment(index, tuple(time_s for segment in recent for time_s in segment.times_s), frames, end_s)
 
     for segment in segments:
-        held.append(segment)
-        if len(held) == num:
-            yield window(held[0].end_s)
+        recent.append(segment)
+        if len(recent) == num_segments:
+            yield join_recent(recent[0].end_s)
             index += 1
-    for segment in list(held)[1 if index else 0 :]:
-        yield window(segment.end_s)
+    # The last segments have no full window after them: each gets the last window that the video has room for.
+    for segment in list(recent)[1 if index else 0 :]:
+        yield join_recent(segment.end_s)
         index += 1
 
 
-def _batches(windows: Iterator[Segment], skip: int, size: int) -> Iterator[list[Segment]]:
+def _batches(windows: Iterator[Segment], num_done: int, size: int) -> Iterator[list[Segment]]:
+    """Batches of windows; those that are done already come one by one, for the progress."""
     batch: list[Segment] = []
     for window in windows:
-        if window.index < skip:
+        if window.index < num_done:
             yield [window]
             continue
         batch.append(window)
@@ -279,51 +342,3 @@ def _batches(windows: Iterator[Segment], skip: int, size: int) -> Iterator[list[
             batch = []
     if batch:
         yield batch
-
-
-class _Prefetcher:
-    """Iterate in a thread, a few items ahead. Leaving the block, even by an error, ends the thread; its errors come out here."""
-
-    def __init__(self, source: Iterator[Any], num: int = 2) -> None:
-        self.source = source
-        self.items: queue.Queue[Any] = queue.Queue(num)
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self._fill, daemon=True)
-
-    def __enter__(self) -> Iterator[Any]:
-        self.thread.start()
-        return self._items()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop.set()
-        while self.thread.is_alive():
-            while not self.items.empty():
-                self.items.get_nowait()
-            self.thread.join(0.05)
-
-    def _items(self) -> Iterator[Any]:
-        while True:
-            kind, value = self.items.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise value
-            yield value
-
-    def _fill(self) -> None:
-        try:
-            for item in self.source:
-                if self.stop.is_set():
-                    return
-                self._put("item", item)
-            self._put("end", None)
-        except BaseException as error:  # whatever it is belongs to the caller
-            self._put("error", error)
-
-    def _put(self, kind: str, value: Any) -> None:
-        while not self.stop.is_set():
-            try:
-                self.items.put((kind, value), timeout=0.1)
-                return
-            except queue.Full:
-                continue

@@ -1,7 +1,7 @@
-"""The same extraction on a Ray cluster: actors that keep the networks, one or a few videos at a time each.
+"""The extraction of `hiero.extraction.collection` on a Ray cluster.
 
-A video goes to an actor only when it has a free place, so nothing piles up. An actor that dies takes nothing along: its videos go
-to others, which find what was written of them. A result is a file that appears whole, and one that is there is not made again.
+A worker is an actor that holds the networks and reads one or a few videos at a time. When it dies nothing is lost: its videos go to
+other workers, which resume from what it has written; feature files appear whole, and one that is there is not made again.
 """
 
 from __future__ import annotations
@@ -18,104 +18,124 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.extraction.collection import (
-    ExtractionPlan,
-    ExtractionProgress,
-    ExtractionResult,
-    LazyBackbones,
-    extract_video,
-    length_of,
-)
+from hiero.extraction.collection import ExtractionProgress, ExtractionResult, extract_video, probe_duration
+from hiero.extraction.plan import ExtractionPlan, LazyBackbones
 from hiero.video.registry import fetch_weights
 
-TRIES = 3
-POLL_S = 0.5
-PLACED_S = 120.0
+MAX_ATTEMPTS = 3  # workers that may be lost over a video before it has failed
+POLL_S = 0.5  # how long to wait for results before asking for progress
+PROGRESS_TIMEOUT_S = 0.2
+CONNECT_TIMEOUT_S = 10.0
+PLACEMENT_TIMEOUT_S = 120.0  # how long the cluster may have no worker at all
+MAX_WORKERS_PER_GPU = 64
 
 
 class Worker:
-    """Runs in a process of the cluster."""
+    """An actor: runs in a process of the cluster, with the networks of a plan."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.plan = ExtractionPlan(
             **{**settings, "out": Path(settings["out"]), "weights": settings["weights"] and Path(settings["weights"])}
         )
-        self.moments: dict[str, float] = {}
-        self.networks = LazyBackbones(self.plan)
+        self.positions_s: dict[str, float] = {}
+        self.backbones = LazyBackbones(self.plan)
         if self.plan.threads:
             import torch
 
             torch.set_num_threads(self.plan.threads)
 
     def extract(self, name: str, path: str) -> dict[str, Any]:
+        """Extract one video; an ExtractionResult as a dictionary."""
+
         def advance(done_s: float) -> None:
-            self.moments[name] = done_s
+            self.positions_s[name] = done_s
 
-        outcome = extract_video(self.plan, self.networks, name, Path(path), advance)
-        self.moments.pop(name, None)
-        return outcome.to_dict()
+        result = extract_video(self.plan, self.backbones, name, Path(path), advance)
+        self.positions_s.pop(name, None)
+        return result.to_dict()
 
-    def now(self) -> dict[str, float]:
-        """Where the videos in hand are, in seconds."""
-        return dict(self.moments)
+    def positions(self) -> dict[str, float]:
+        """How far the videos in flight are, in seconds."""
+        return dict(self.positions_s)
 
-    def process(self) -> int:
+    def pid(self) -> int:
         return os.getpid()
 
 
 @dataclass
-class _Crew:
-    """Actors and what each has in hand. One that was not placed yet gets nothing."""
+class _WorkerPool:
+    """Workers, and the videos that each has in flight. A worker gets videos only once the cluster has placed it.
+
+    Attributes:
+        ray: The module.
+        create_actor: Starts a worker.
+        max_in_flight: Videos of a worker at a time.
+        workers: All workers.
+        ready: Ids of those that have answered.
+        pings: Calls that new workers have not answered yet, with their workers.
+        in_flight: Calls of `Worker.extract`, each with its video and worker.
+        isolated: Videos that get a worker to themselves, because a worker was lost that had them in flight. Of several videos
+            that shows which one it was.
+    """
 
     ray: Any
-    make: Callable[[], Any]
-    places: int
-    actors: list[Any] = field(default_factory=list)
+    create_actor: Callable[[], Any]
+    max_in_flight: int
+    workers: list[Any] = field(default_factory=list)
     ready: set[int] = field(default_factory=set)
     pings: dict[Any, Any] = field(default_factory=dict)
-    hands: dict[Any, tuple[str, Any]] = field(default_factory=dict)
-    """future → (video, actor)"""
-    alone: set[str] = field(default_factory=set)
-    """Videos of lost workers that had several: each goes alone, to see which it was."""
+    in_flight: dict[Any, tuple[str, Any]] = field(default_factory=dict)
+    isolated: set[str] = field(default_factory=set)
 
-    def hire(self) -> None:
-        actor = self.make()
-        self.actors.append(actor)
-        self.pings[actor.process.remote()] = actor
+    def add_worker(self) -> None:
+        worker = self.create_actor()
+        self.workers.append(worker)
+        self.pings[worker.pid.remote()] = worker
 
-    def look(self) -> None:
-        """Who is there now."""
+    def poll(self) -> None:
+        """See which new workers are ready, and replace those that have failed."""
         answered, _ = self.ray.wait(list(self.pings), num_returns=len(self.pings), timeout=0) if self.pings else ([], [])
         for ping in answered:
-            actor = self.pings.pop(ping)
+            worker = self.pings.pop(ping)
             try:
                 self.ray.get(ping)
-                self.ready.add(id(actor))
+                self.ready.add(id(worker))
             except self.ray.exceptions.RayError:
-                self.replace(actor)
+                self.replace(worker)
 
-    def free(self, name: str) -> Any | None:
-        """An actor for a video, the least busy first."""
-        held = {id(actor): [n for n, other in self.hands.values() if other is actor] for actor in self.actors}
-        able = [
-            actor
-            for actor in self.actors
-            if id(actor) in self.ready
-            and len(held[id(actor)]) < (1 if name in self.alone else self.places)
-            and not self.alone.intersection(held[id(actor)])
+    def idle_worker(self, name: str) -> Any | None:
+        """The least busy worker that has room for a video; None where all are busy."""
+        names = {id(worker): self.names_of(worker) for worker in self.workers}
+        max_others = 0 if name in self.isolated else self.max_in_flight - 1
+        candidates = [
+            worker
+            for worker in self.workers
+            if id(worker) in self.ready
+            and len(names[id(worker)]) <= max_others
+            and not self.isolated.intersection(names[id(worker)])
         ]
-        return min(able, key=lambda actor: len(held[id(actor)]), default=None)
+        return min(candidates, key=lambda worker: len(names[id(worker)]), default=None)
 
-    def replace(self, actor: Any) -> list[str]:
-        """A new actor in place of a lost one; → the videos that it had."""
-        lost = [name for name, other in self.hands.values() if other is actor]
-        self.hands = {future: (name, other) for future, (name, other) in self.hands.items() if other is not actor}
-        self.actors.remove(actor)
-        self.ready.discard(id(actor))
+    def submit(self, worker: Any, name: str, path: Path) -> None:
+        self.in_flight[worker.extract.remote(name, str(path))] = (name, worker)
+
+    def names_of(self, worker: Any) -> list[str]:
+        """The videos that a worker has in flight."""
+        return [name for name, other in self.in_flight.values() if other is worker]
+
+    def busy_workers(self) -> list[Any]:
+        return list({id(worker): worker for _, worker in self.in_flight.values()}.values())
+
+    def replace(self, worker: Any) -> list[str]:
+        """Put a new worker in place of a lost one; returns the videos that it had in flight."""
+        names = self.names_of(worker)
+        self.in_flight = {future: (name, other) for future, (name, other) in self.in_flight.items() if other is not worker}
+        self.workers.remove(worker)
+        self.ready.discard(id(worker))
         with suppress(Exception):
-            self.ray.kill(actor)  # it may only have been out of reach: two must not write the same
-        self.hire()
-        return lost
+            self.ray.kill(worker)  # it may only have been out of reach: two must not write the same file
+        self.add_worker()
+        return names
 
 
 def extract_on_cluster(
@@ -125,18 +145,29 @@ def extract_on_cluster(
     address: str | None = None,
     workers: int | None = None,
     jobs: int = 1,
-    following: ExtractionProgress | None = None,
+    progress: ExtractionProgress | None = None,
 ) -> list[ExtractionResult]:
-    """All videos on the cluster at `address`; without one, on a local one that lives as long as this call.
+    """Extract the features of videos on a Ray cluster. Videos and the output folder have the same paths on all its machines.
 
-    workers: actors; by default one a GPU, or one for every two CPUs where there is none. jobs: videos that one has in hand.
-    Videos and the output folder must be at the same place on all machines.
+    Args:
+        videos: Files by name.
+        plan: Settings.
+        address: Of the cluster; by default a local one that lives as long as this call.
+        workers: How many processes; by default one for each GPU, or one for two CPUs where there is no GPU.
+        jobs: How many videos a worker has in flight.
+        following: Callbacks.
+
+    Returns:
+        What became of each video, in the order of `videos`.
+
+    Raises:
+        InputError: Ray is not installed, there is no cluster at the address, or something is wrong with the plan.
     """
     try:
         import ray
     except ImportError:
         raise InputError("--ray needs Ray; run: pip install 'hiero-video[ray]'") from None
-    following = following or ExtractionProgress()
+    progress = progress or ExtractionProgress()
     plan.prepare()
     _check_address(address)
     try:
@@ -144,103 +175,142 @@ def extract_on_cluster(
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}") from error
     try:
-        return _run(ray, {name: path.resolve() for name, path in videos.items()}, plan, workers, jobs, following)
+        videos = {name: path.resolve() for name, path in videos.items()}
+        pool, resources = _start_workers(ray, plan, workers, jobs, len(videos))
+        return _ClusterRun(ray, videos, plan, pool, resources, progress).run()
     finally:
         ray.shutdown()
 
 
 def _check_address(address: str | None) -> None:
-    """Ray itself tries for minutes to reach a cluster that is not there."""
+    """Raise at once where nothing answers at an address; Ray itself would try for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
         except OSError as error:
             raise InputError(f"no Ray cluster at {address}: {error.strerror or error}") from error
 
 
-def _run(
-    ray: Any, videos: dict[str, Path], plan: ExtractionPlan, workers: int | None, jobs: int, following: ExtractionProgress
-) -> list[ExtractionResult]:
-    there = ray.cluster_resources()
-    gpus = int(there.get("GPU", 0)) if plan.device in ("auto", "cuda") else 0
-    cpus = max(1, int(there.get("CPU", 1)))
-    num = min(workers or gpus or max(1, cpus // 2), len(videos), 64 * gpus if gpus else cpus)
-    needs = {"num_gpus": 1 / math.ceil(num / gpus)} if gpus else {"num_cpus": 1}  # so that they fit, GPU by GPU
-    folder = plan.weights or (fetch_weights(plan.spec) if plan.spec.num_frames else None)
+def _start_workers(
+    ray: Any, plan: ExtractionPlan, workers: int | None, jobs: int, num_videos: int
+) -> tuple[_WorkerPool, dict[str, float]]:
+    """The pool, and the resources that each of its workers takes."""
+    cluster = ray.cluster_resources()
+    num_gpus = int(cluster.get("GPU", 0)) if plan.device in ("auto", "cuda") else 0
+    num_cpus = max(1, int(cluster.get("CPU", 1)))
+    max_workers = MAX_WORKERS_PER_GPU * num_gpus if num_gpus else num_cpus
+    num_workers = min(workers or num_gpus or max(1, num_cpus // 2), num_videos, max_workers)
+    # A share of a GPU for each, such that all of them fit, GPU by GPU.
+    resources: dict[str, float] = {"num_gpus": 1 / math.ceil(num_workers / num_gpus)} if num_gpus else {"num_cpus": 1}
+    weights = plan.weights or (fetch_weights(plan.backbone_info) if plan.is_tower else None)
     settings = plan.to_dict() | {
-        "out": str(plan.out.resolve()), "weights": None if folder is None else str(folder.resolve()),
-        "device": "cuda" if gpus else "cpu",
+        "out": str(plan.out.resolve()), "weights": None if weights is None else str(weights.resolve()),
+        "device": "cuda" if num_gpus else "cpu",
     }  # fmt: skip
-    kind = ray.remote(Worker).options(max_concurrency=jobs + 2, **needs)
-    crew = _Crew(ray, lambda: kind.remote(settings), jobs)
-    for _ in range(num):
-        crew.hire()
-    waiting, tries = list(videos), dict.fromkeys(videos, 0)
-    outcomes: dict[str, ExtractionResult] = {}
-    begun, seen = set(), time.monotonic()
+    # Two more calls at a time than videos, so that a busy worker answers `pid` and `positions`.
+    actor_class = ray.remote(Worker).options(max_concurrency=jobs + 2, **resources)
+    pool = _WorkerPool(ray, lambda: actor_class.remote(settings), jobs)
+    for _ in range(num_workers):
+        pool.add_worker()
+    return pool, resources
 
-    def finish(outcome: ExtractionResult) -> None:
-        outcomes[outcome.name] = outcome
-        crew.alone.discard(outcome.name)
-        following.end(outcome)
 
-    def lost(actor: Any) -> None:
-        """A worker is gone: its videos go to others; one that was alone with it has lost a try."""
-        names = crew.replace(actor)
-        for name in names:
-            tries[name] += len(names) == 1
-            crew.alone.add(name)
-            if tries[name] < TRIES:
-                following.log(f"a worker was lost; {name} goes to another")
-                waiting.insert(0, name)
-            else:
-                finish(ExtractionResult(name, "failed", f"{videos[name]}: {TRIES} workers were lost over it (out of memory?)"))
+@dataclass
+class _ClusterRun:
+    """Videos on their way through a pool of workers.
 
-    while len(outcomes) < len(videos):
-        crew.look()
-        for name in list(waiting):
-            if (actor := crew.free(name)) is None:
+    Attributes:
+        waiting: Videos that no worker has.
+        begun: Videos that some worker has had.
+        lost_workers: How many workers were lost over each video.
+        results: Of the videos that have ended.
+    """
+
+    ray: Any
+    videos: dict[str, Path]
+    plan: ExtractionPlan
+    pool: _WorkerPool
+    resources: dict[str, float]
+    progress: ExtractionProgress
+    waiting: list[str] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
+    lost_workers: dict[str, int] = field(default_factory=dict)
+    results: dict[str, ExtractionResult] = field(default_factory=dict)
+
+    def run(self) -> list[ExtractionResult]:
+        self.waiting, self.lost_workers = list(self.videos), dict.fromkeys(self.videos, 0)
+        last_ready = time.monotonic()
+        while len(self.results) < len(self.videos):
+            self.pool.poll()
+            self._submit_waiting()
+            if self.pool.ready:
+                last_ready = time.monotonic()
+            elif time.monotonic() - last_ready > PLACEMENT_TIMEOUT_S:
+                raise InputError(
+                    f"no worker could be placed in {PLACEMENT_TIMEOUT_S:.0f} s; the cluster is busy, or has no "
+                    f"{' '.join(self.resources)} free"
+                )
+            if not self.pool.in_flight:
+                time.sleep(POLL_S)
                 continue
-            waiting.remove(name)
-            if name not in begun:
-                begun.add(name)
-                following.begin(name, length_of(videos[name], plan.stream))
-            crew.hands[actor.extract.remote(name, str(videos[name]))] = (name, actor)
-        if crew.ready:
-            seen = time.monotonic()
-        elif time.monotonic() - seen > PLACED_S:
-            raise InputError(
-                f"no worker could be placed in {PLACED_S:.0f} s; the cluster is busy, or has no {' '.join(needs)} free"
-            )
-        if not crew.hands:
-            time.sleep(POLL_S)
-            continue
-        ended, _ = ray.wait(list(crew.hands), timeout=POLL_S)
-        for future in ended:
-            if future not in crew.hands:  # of an actor that was replaced meanwhile
+            self._collect_results()
+            _report_progress(self.ray, self.pool, self.progress)
+        return [self.results[name] for name in self.videos]
+
+    def _submit_waiting(self) -> None:
+        """Give videos to workers that have room; the others wait here, so that nothing piles up at a worker."""
+        for name in list(self.waiting):
+            if (worker := self.pool.idle_worker(name)) is None:
                 continue
-            name, actor = crew.hands[future]
+            self.waiting.remove(name)
+            if name not in self.begun:
+                self.begun.add(name)
+                self.progress.begin(name, probe_duration(self.videos[name], self.plan.stream))
+            self.pool.submit(worker, name, self.videos[name])
+
+    def _collect_results(self) -> None:
+        finished, _ = self.ray.wait(list(self.pool.in_flight), timeout=POLL_S)
+        for future in finished:
+            if future not in self.pool.in_flight:  # of a worker that was replaced meanwhile
+                continue
+            _, worker = self.pool.in_flight[future]
             try:
-                found = ExtractionResult(**ray.get(future))
-            except ray.exceptions.RayTaskError as error:  # of the command, or of a disk: it would be the same for all
+                result = ExtractionResult(**self.ray.get(future))
+            except self.ray.exceptions.RayTaskError as error:  # of the plan, or of a disk: it would be the same for all videos
                 raise error.as_instanceof_cause() from None
-            except ray.exceptions.RayError:
-                lost(actor)
+            except self.ray.exceptions.RayError:
+                self._handle_lost_worker(worker)
             else:
-                del crew.hands[future]
-                finish(found)
-        _follow(ray, crew, following)
-    return [outcomes[name] for name in videos]
+                del self.pool.in_flight[future]
+                self._finish(result)
+
+    def _finish(self, result: ExtractionResult) -> None:
+        self.results[result.name] = result
+        self.pool.isolated.discard(result.name)
+        self.progress.end(result)
+
+    def _handle_lost_worker(self, worker: Any) -> None:
+        """Give the videos of a lost worker to others, alone; only a video that was alone with it counts it as its own loss."""
+        names = self.pool.replace(worker)
+        for name in names:
+            self.lost_workers[name] += len(names) == 1
+            self.pool.isolated.add(name)
+            if self.lost_workers[name] < MAX_ATTEMPTS:
+                self.progress.log(f"a worker was lost; {name} goes to another")
+                self.waiting.insert(0, name)
+            else:
+                message = f"{self.videos[name]}: {MAX_ATTEMPTS} workers were lost over it (out of memory?)"
+                self._finish(ExtractionResult(name, "failed", message))
 
 
-def _follow(ray: Any, crew: _Crew, following: ExtractionProgress) -> None:
-    """Ask the actors where they are; one that does not answer now is asked the next time."""
-    asked = [actor.now.remote() for actor in {id(actor): actor for _, actor in crew.hands.values()}.values()]
-    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=0.2) if asked else ([], [])
+def _report_progress(ray: Any, pool: _WorkerPool, progress: ExtractionProgress) -> None:
+    """Ask busy workers how far they are; one that does not answer in time is asked again the next time."""
+    calls = [worker.positions.remote() for worker in pool.busy_workers()]
+    answered, _ = ray.wait(calls, num_returns=len(calls), timeout=PROGRESS_TIMEOUT_S) if calls else ([], [])
     for answer in answered:
         try:
             for name, done_s in ray.get(answer).items():
-                following.advance(name, done_s)
+                progress.advance(name, done_s)
         except ray.exceptions.RayError:
             continue

@@ -1,67 +1,81 @@
-"""How fast the backbones are on this machine, measured once and kept."""
+"""Speed of the backbones on this machine: measured once, and kept in a file."""
 
 from __future__ import annotations
 
 import json
 import platform
 import time
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from hiero.errors import InputError
-from hiero.extraction.extractor import NUM_FRAMES, choose_precision, run_backbone
+from hiero.extraction.extractor import NUM_FRAMES, choose_precision, default_batch_size, run_backbone
 from hiero.storage import weights
 from hiero.storage.files import read_json, write_text
 from hiero.video.decode import Segment
 from hiero.video.registry import find_backbone
 
-LEAST_S = 2.0
+MIN_MEASURE_S = 2.0  # how long a measurement runs at least
 
 
 def measure_speed(name: str, device: str) -> float:
-    """Seconds of video that the network alone handles in a second; kept for `known_speeds`."""
+    """Measure a backbone with random weights, without decoding; `known_speeds` gives the result again.
+
+    Args:
+        name: Of the backbone.
+        device: Where it runs.
+
+    Returns:
+        Seconds of video a second.
+
+    Raises:
+        InputError: The backbone is unknown, or its size depends on weights that the user brings.
+    """
     backbone = find_backbone(name)
     if backbone.module == "hiero.video.clip" or not backbone.builtin:
         raise InputError(f"{name}: comes as the user brings it, so there is no size to measure")
-    place = torch.device(device)
-    kind = choose_precision(place, tower=backbone.num_frames > 0)
-    module = backbone.untrained().to(place, kind if backbone.half or place.type == "cuda" else torch.float32)
-    frames, length_s = (backbone.num_frames, backbone.spacing_s) if backbone.num_frames else (NUM_FRAMES, 2 * backbone.spacing_s)
-    side = backbone.short_side
-    rng = np.random.default_rng(0)
-    window = Segment(0, (0.0,) * frames, rng.integers(0, 255, (frames, side, side * 4 // 3, 3), dtype=np.uint8), length_s)
-    batch = [window] * (16 if place.type == "cuda" else 1)
+    torch_device = torch.device(device)
+    dtype = choose_precision(torch_device, tower=backbone.num_frames > 0)
+    module = backbone.untrained().to(torch_device, dtype if backbone.allows_half or torch_device.type == "cuda" else torch.float32)
+    # As `extract_features` reads: a tower sees segments, the other networks windows of two segments.
+    if backbone.num_frames:
+        num_frames, window_s = backbone.num_frames, backbone.spacing_s
+    else:
+        num_frames, window_s = NUM_FRAMES, 2 * backbone.spacing_s
+    height, width = backbone.short_side, backbone.short_side * 4 // 3
+    frames = np.random.default_rng(0).integers(0, 255, (num_frames, height, width, 3), dtype=np.uint8)
+    batch = [Segment(0, (0.0,) * num_frames, frames, window_s)] * default_batch_size(torch_device)
     with torch.inference_mode():
-        run_backbone(backbone, module, batch, place)
-        num, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < LEAST_S:
-            run_backbone(backbone, module, batch, place)
-            num += 1
-        spent = time.perf_counter() - begin
-    found = num * len(batch) * length_s / spent
-    held = _held()
-    held.setdefault(_machine(device), {})[name] = round(found, 4)
-    write_text(_file(), json.dumps(held, indent=1) + "\n")
-    return found
+        run_backbone(backbone, module, batch, torch_device)  # warms up
+        num_batches, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < MIN_MEASURE_S:
+            run_backbone(backbone, module, batch, torch_device)
+            num_batches += 1
+        spent_s = time.perf_counter() - begin
+    speed = num_batches * len(batch) * window_s / spent_s
+    speeds = _read_speeds()
+    speeds.setdefault(_machine(device), {})[name] = round(speed, 4)
+    write_text(_speeds_file(), json.dumps(speeds, indent=1) + "\n")
+    return speed
 
 
 def known_speeds(device: str) -> dict[str, float]:
-    """What was measured on this device before."""
-    return dict(_held().get(_machine(device), {}))
+    """Speeds that were measured on this device before, by backbone."""
+    return dict(_read_speeds().get(_machine(device), {}))
 
 
-def _file() -> Any:
+def _speeds_file() -> Path:
     return weights.home() / "cache" / "speeds.json"
 
 
-def _held() -> dict[str, dict[str, float]]:
+def _read_speeds() -> dict[str, dict[str, float]]:
     try:
-        found = read_json(_file())
+        speeds = read_json(_speeds_file())
     except InputError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return speeds if isinstance(speeds, dict) else {}
 
 
 def _machine(device: str) -> str:

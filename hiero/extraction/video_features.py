@@ -1,4 +1,4 @@
-"""What reading a video gave, as it is kept in a file."""
+"""VideoFeatures: features and thumbnails of one video, and their file."""
 
 from __future__ import annotations
 
@@ -13,38 +13,62 @@ from hiero.storage.files import load_arrays, save_arrays
 
 @dataclass
 class VideoFeatures:
-    """Features of a video by backbone (T, width), how long it is, and small JPEG pictures with their times."""
+    """Features of a video, and thumbnails.
+
+    Attributes:
+        features: Of each backbone by name, (T, D) each, with a row for each segment.
+        duration_s: Length of the video.
+        spacing_s: Seconds from row to row.
+        thumbnail_times: When each thumbnail is, in seconds.
+        thumbnails: Thumbnails as JPEG files, in time order.
+
+    Example:
+        >>> source = VideoFeatures({"i3d-k400": np.zeros((3, 400), np.float32)}, duration_s=3.2, spacing_s=1.0)
+        >>> source.num_segments
+        3
+        >>> source.thumbnail_at(1.5) is None
+        True
+    """
 
     features: dict[str, np.ndarray]
     duration_s: float
     spacing_s: float
-    picture_times: list[float] = field(default_factory=list)
-    pictures: list[bytes] = field(default_factory=list)
+    thumbnail_times: list[float] = field(default_factory=list)
+    thumbnails: list[bytes] = field(default_factory=list)
 
     @property
     def num_segments(self) -> int:
+        """T."""
         return len(next(iter(self.features.values())))
 
     def thumbnail_at(self, time_s: float) -> bytes | None:
-        """The small picture nearest to a moment."""
-        if not self.pictures:
+        """The thumbnail nearest to a moment, as a JPEG file; None where the video has none."""
+        if not self.thumbnails:
             return None
-        return self.pictures[int(np.abs(np.array(self.picture_times) - time_s).argmin())]
+        return self.thumbnails[int(np.abs(np.array(self.thumbnail_times) - time_s).argmin())]
 
     def save(self, path: Path) -> None:
+        """Write a safetensors file, whole or not at all."""
         save_arrays(path, {
             **{f"features/{name}": value for name, value in self.features.items()},
             "clock": np.array([self.duration_s, self.spacing_s]),
-            "picture_times": np.array(self.picture_times, dtype=np.float64),
-            "picture_ends": np.cumsum([len(picture) for picture in self.pictures], dtype=np.int64),
-            "pictures": np.frombuffer(b"".join(self.pictures) or bytes(1), dtype=np.uint8),
+            "picture_times": np.array(self.thumbnail_times, dtype=np.float64),
+            # All JPEGs one after the other; a single zero byte where there are none.
+            "picture_ends": np.cumsum([len(picture) for picture in self.thumbnails], dtype=np.int64),
+            "pictures": np.frombuffer(b"".join(self.thumbnails) or bytes(1), dtype=np.uint8),
         })  # fmt: skip
 
     @classmethod
     def load(cls, path: Path) -> VideoFeatures:
-        held = load_arrays(path)
-        duration_s, spacing_s = held["clock"].tolist()
-        blob, ends = held["pictures"].tobytes(), [0, *held["picture_ends"].tolist()]
-        pictures = [blob[a:b] for a, b in pairwise(ends)]
-        features = {name.removeprefix("features/"): value for name, value in held.items() if name.startswith("features/")}
-        return cls(features, duration_s, spacing_s, held["picture_times"].tolist(), pictures)
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: The file is damaged.
+            KeyError: It is another safetensors file.
+        """
+        arrays = load_arrays(path)
+        duration_s, spacing_s = arrays["clock"].tolist()
+        joined, ends = arrays["pictures"].tobytes(), [0, *arrays["picture_ends"].tolist()]
+        thumbnails = [joined[start:end] for start, end in pairwise(ends)]
+        features = {name.removeprefix("features/"): value for name, value in arrays.items() if name.startswith("features/")}
+        return cls(features, duration_s, spacing_s, arrays["picture_times"].tolist(), thumbnails)

@@ -1,1 +1,1 @@
-"""Supervised heads on any features: VSLNet for grounding, ActionFormer for localization."""
+"""Supervised heads on any features: VSLNet for grounding, ActionFormer for localization, a linear probe for classification."""

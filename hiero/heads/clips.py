@@ -1,8 +1,4 @@
-"""Annotated clips that heads learn from: parts of videos with their features, and texts or labels with times.
-
-Three layouts of annotations are told apart by what they hold: Ego4D's natural language queries (and step grounding, which has the
-same layout), Goal-Step's hierarchy, and one's own (`hiero eval own`).
-"""
+"""Annotated clips that heads learn from: parts of videos with their features, and texts or labels with times."""
 
 from __future__ import annotations
 
@@ -19,15 +15,23 @@ from hiero.evaluation.annotations import AnnotatedVideo
 from hiero.storage.files import read_json
 from hiero.types import AnnotatedStep, Clock
 
-LOOKED_AT = 50  # clips whose lengths are compared with what the annotations say
-KEPT = 2**30  # bytes of features that are kept in memory
+NUM_CHECKED = 50  # clips whose lengths are compared with those of the annotations
+CACHE_BYTES = 2**30  # of features that stay in memory
+EGO4D_CLOCK = Clock(30.0, 16.0)
+OWN_CLOCK = Clock(1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A part of a video: `members` are its feature files, in order. Times are seconds of the video.
+    """A part of a video.
 
-    own_file: the features are those of the clip alone, which begin where it begins; otherwise they are cut out of the video's.
+    Attributes:
+        name: Of the clip; where there are no clips, of the video.
+        members: Its feature files, in order.
+        start_s: Where it begins, in seconds of the video.
+        end_s: Where it ends; None with the video.
+        truth: Its steps or queries, in seconds of the video.
+        own_file: The features are those of the clip alone and begin where it begins; otherwise they are cut out of the video's.
     """
 
     name: str
@@ -40,15 +44,21 @@ class Clip:
 
 @dataclass
 class Clips:
-    """Clips that have features, read when they are needed."""
+    """Clips that have features, read when they are needed.
+
+    Attributes:
+        clips: In the order of the annotations.
+        clock: Of the features.
+        missing: Names of feature files that were not found.
+        doubts: Problems with names and lengths, as messages.
+    """
 
     clips: list[Clip]
     clock: Clock
     missing: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
-    """What seems wrong with names and lengths, in words."""
-    _held: dict[int, np.ndarray] = field(default_factory=dict)
-    _bytes: int = 0
+    warnings: list[str] = field(default_factory=list)
+    _cache: dict[int, np.ndarray] = field(default_factory=dict)
+    _cached_bytes: int = 0
     _width: int | None = None
 
     def __len__(self) -> int:
@@ -59,24 +69,24 @@ class Clips:
         return int(self.features(0).shape[1])
 
     def features(self, index: int) -> np.ndarray:
-        """(T, D) of a clip, in half precision where it holds them; those read first stay in memory."""
-        if index in self._held:
-            return self._held[index].astype(np.float32)
+        """Features of a clip, (T, D), rounded to half precision where that can hold them."""
+        if index in self._cache:
+            return self._cache[index].astype(np.float32)
         clip = self.clips[index]
-        whole = np.concatenate([read_feature_array(file, self._width) for file in clip.members])
-        self._width = whole.shape[1]
+        x = np.concatenate([read_feature_array(file, self._width) for file in clip.members])
+        self._width = x.shape[1]
         if not clip.own_file:
-            start = min(len(whole) - 1, max(0, self.clock.index(clip.start_s)))
-            end = len(whole) if clip.end_s is None else max(start + 1, min(len(whole), self.clock.index(clip.end_s) + 1))
-            whole = whole[start:end]
+            start = min(len(x) - 1, max(0, self.clock.index(clip.start_s)))
+            end = len(x) if clip.end_s is None else max(start + 1, min(len(x), self.clock.index(clip.end_s) + 1))
+            x = x[start:end]
         with np.errstate(over="ignore"):
-            found = whole.astype(np.float16)
-        if not np.isfinite(found).all():
-            found = whole.copy()
-        if self._bytes < KEPT:
-            self._held[index] = found
-            self._bytes += found.nbytes
-        return found.astype(np.float32)
+            rounded = x.astype(np.float16)
+        if not np.isfinite(rounded).all():
+            rounded = x.copy()  # not a view, which would hold the whole video in memory
+        if self._cached_bytes < CACHE_BYTES:
+            self._cache[index] = rounded
+            self._cached_bytes += rounded.nbytes
+        return rounded.astype(np.float32)  # rounded on the first read too: every read gives the same numbers
 
     def first_s(self, index: int) -> float:
         """When the first segment of a clip begins."""
@@ -85,13 +95,14 @@ class Clips:
         return self.clock.start_s + max(0, self.clock.index(self.clips[index].start_s)) * self.clock.spacing_s
 
     def spans(self, index: int) -> np.ndarray:
-        """True spans (n, 2) in segments from the clip's first, as fractions."""
-        seconds = np.array([[t.start_s, t.end_s] for t in self.clips[index].truth], dtype=np.float64).reshape(-1, 2)
-        return (seconds - self.first_s(index)) / self.clock.spacing_s
+        """True spans of a clip in segments from its first, with fractions, (N, 2)."""
+        spans_s = np.array([[step.start_s, step.end_s] for step in self.clips[index].truth], dtype=np.float64).reshape(-1, 2)
+        return (spans_s - self.first_s(index)) / self.clock.spacing_s
 
     @property
     def texts(self) -> list[str]:
-        return list(dict.fromkeys(t.text for clip in self.clips for t in clip.truth))
+        """The different texts of all steps, in the order in which they first occur."""
+        return list(dict.fromkeys(step.text for clip in self.clips for step in clip.truth))
 
 
 def read_clips(
@@ -100,54 +111,70 @@ def read_clips(
     clock: Clock | None = None,
     groups: Path | None = None,
     only: Sequence[str] | None = None,
-    but: Collection[str] = (),
+    exclude: Collection[str] = (),
 ) -> Clips:
-    """Clips of an annotation file, in any of the three layouts, whose videos have features in the folder.
+    """Clips of an annotation file whose videos have features in a folder.
 
-    clock: of the features; by default 30 frames a second, 16 to a segment for Ego4D's layouts, and one segment a second for
-    one's own. only: names of videos or clips to take; but: names of clips to leave out.
+    Args:
+        features: The folder; files are named after videos, or after clips.
+        annotations: Ego4D's natural language queries (and step grounding, which has the same layout), Goal-Step's hierarchy, or
+            one's own layout (`hiero eval own`).
+        clock: Of the features; by default 30 frames a second, 16 to a segment for Ego4D's layouts, and one segment a second for
+            one's own.
+        groups: goalstep_video_groups.tsv, where annotated videos are several files.
+        only: Names of videos or clips to read; by default all.
+        exclude: Names of clips to leave out.
+
+    Raises:
+        InputError: A file cannot be read, or no clip is left.
     """
     files = features_by_name(features)
-    joined = {} if groups is None else goalstep.read_groups(groups)
+    group_members = {} if groups is None else goalstep.read_groups(groups)
+    annotated, own_layout = _read_annotations(annotations)
+    clock = clock or (OWN_CLOCK if own_layout is not None else EGO4D_CLOCK)
+    problems = []
+    if only is not None and (unknown := sorted(set(only) - {text for name, part in annotated for text in (name, part.video)})):
+        problems.append(f"{len(unknown)} names are not in {annotations}: {', '.join(unknown[:3])} …")
     clips, missing = [], []
-    annotated, lengths = _annotated(annotations)
-    clock = clock or (Clock(1.0, 1.0) if lengths is not None else Clock(30.0, 16.0))
-    doubts = []
-    if only is not None and (unknown := sorted(set(only) - {text for one in annotated for text in one[:2]})):
-        doubts.append(f"{len(unknown)} names are not in {annotations}: {', '.join(unknown[:3])} …")
-    for name, video, start_s, end_s, truth in annotated:
-        if name in but or (only is not None and video not in only and name not in only):
+    for name, part in annotated:
+        if name in exclude or (only is not None and part.video not in only and name not in only):
             continue
-        own_file = name in files and name != video
-        members = [name] if own_file else [video] if video in files else joined.get(video, [video])
-        if gone := [member for member in members if member not in files]:
-            missing += gone
-        elif truth:
-            clips.append(Clip(name, tuple(files[member] for member in members), start_s, end_s, truth, own_file))
+        own_file = name in files and name != part.video
+        members = [name] if own_file else [part.video] if part.video in files else group_members.get(part.video, [part.video])
+        if absent := [member for member in members if member not in files]:
+            missing += absent
+        elif part.steps:
+            member_files = tuple(files[member] for member in members)
+            clips.append(Clip(name, member_files, part.start_s, part.end_s, tuple(part.steps), own_file))
     if not clips:
-        why = f"{len(missing)} have no features there" if missing else "none is named, has steps and was not taken before"
-        raise InputError(f"{features}: no clip of {annotations} is left ({why})")
-    out = Clips(clips, clock, missing, doubts)
-    for i, clip in enumerate(clips[:LOOKED_AT] if lengths is not None else []):
-        covered_s = len(out.features(i)) * clock.spacing_s
-        if doubt := own_videos.doubt_length(lengths[clip.name], covered_s) if lengths is not None else None:
-            doubts.append(doubt)
-        if late := sum(step.start_s >= covered_s for step in clip.truth):
-            doubts.append(f"{clip.name}: {late} of {len(clip.truth)} steps begin after its features end")
+        reason = f"{len(missing)} have no features there" if missing else "none is named, has steps and was not taken before"
+        raise InputError(f"{features}: no clip of {annotations} is left ({reason})")
+    out = Clips(clips, clock, missing, problems)
+    if own_layout is not None:
+        problems += _length_problems(out, own_layout)
     return out
 
 
-def _annotated(
-    path: Path,
-) -> tuple[list[tuple[str, str, float, float | None, tuple[AnnotatedStep, ...]]], dict[str, AnnotatedVideo] | None]:
-    """name, video, start_s, end_s and truth of each clip; and for one's own layout what the annotations say of each video."""
+def _read_annotations(path: Path) -> tuple[list[tuple[str, AnnotatedVideo]], dict[str, AnnotatedVideo] | None]:
+    """Clips by name; and for one's own layout, the annotations of each video."""
+    # The three layouts are told apart by what they hold.
     content = read_json(path)
     videos = content.get("videos") if isinstance(content, dict) else None
     if not isinstance(videos, list):
-        mine = own_videos.read_annotations(path)
-        return [(one.video, one.video, 0.0, None, tuple(one.steps)) for one in mine], {one.video: one for one in mine}
+        annotated = own_videos.read_annotations(path)
+        return [(video.video, video) for video in annotated], {video.video: video for video in annotated}
     if videos and isinstance(videos[0], dict) and "clips" in videos[0]:
-        found = goalstep.read_queries(path)
-    else:
-        found = [(one.video, one) for one in goalstep.read_steps(path)]
-    return [(name, one.video, one.start_s, one.end_s, one.steps) for name, one in found], None
+        return goalstep.read_queries(path), None
+    return [(video.video, video) for video in goalstep.read_steps(path)], None
+
+
+def _length_problems(clips: Clips, annotated: dict[str, AnnotatedVideo]) -> list[str]:
+    """Messages about features that are longer or shorter than the annotations say."""
+    problems = []
+    for i, clip in enumerate(clips.clips[:NUM_CHECKED]):
+        covered_s = len(clips.features(i)) * clips.clock.spacing_s
+        if message := own_videos.length_warning(annotated[clip.name], covered_s):
+            problems.append(message)
+        if num_late := sum(step.start_s >= covered_s for step in clip.truth):
+            problems.append(f"{clip.name}: {num_late} of {len(clip.truth)} steps begin after its features end")
+    return problems

@@ -21,7 +21,7 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 @dataclass(frozen=True)
 class HeadConfig(RunConfig):
-    """A training run of a head. One of the two networks is there."""
+    """A training run of a head. The configuration of one of the two networks is set."""
 
     vslnet: VSLNetConfig | None = None
     actionformer: ActionFormerConfig | None = None
@@ -41,14 +41,21 @@ class HeadConfig(RunConfig):
 
 @dataclass
 class TrainedHead:
-    """A trained head: its network, the labels that it knows (ActionFormer), and the clock of the features that it learned from."""
+    """A trained head.
+
+    Attributes:
+        network: In evaluation mode.
+        labels: Names of the classes (ActionFormer), in the order of the logits.
+        clock: Of the features that it was trained on.
+        config: Of its training.
+        trained_on: Names of the clips that it was trained on.
+    """
 
     network: VSLNet | ActionFormer
     labels: list[str]
     clock: Clock | None = None
     config: HeadConfig | None = None
     trained_on: frozenset[str] = frozenset()
-    """Names of the clips that it learned from."""
 
     @property
     def kind(self) -> HeadKind:
@@ -56,6 +63,7 @@ class TrainedHead:
 
 
 def build_head(config: HeadConfig) -> VSLNet | ActionFormer:
+    """The network of a configuration, with new weights. Raises InputError where it names no network."""
     if config.vslnet is not None:
         return VSLNet(config.vslnet)
     if config.actionformer is not None:
@@ -64,15 +72,20 @@ def build_head(config: HeadConfig) -> VSLNet | ActionFormer:
 
 
 def load_head(folder: Path, device: str = "cpu") -> TrainedHead:
-    """A head from its folder."""
+    """Load a head from its folder.
+
+    Raises:
+        InputError: The folder is not one of a head, or its files are damaged.
+    """
     try:
-        about = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        config = HeadConfig.from_dict(about["head"])
+        document = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = HeadConfig.from_dict(document["head"])
         network = build_head(config)
         network.load_state_dict(load_tensors(folder / WEIGHTS_FILE))
-        clock = Clock(**about["clock"])
+        clock = Clock(**document["clock"])
     except FileNotFoundError as error:
         raise InputError(f"{folder}: not the folder of a head ({Path(error.filename).name} is missing)") from None
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise InputError(f"{folder}: not the folder of a head ({error})") from error
-    return TrainedHead(network.to(device).eval(), about.get("labels", []), clock, config, frozenset(about.get("clips", [])))
+    labels, trained_on = document.get("labels", []), frozenset(document.get("clips", []))
+    return TrainedHead(network.to(device).eval(), labels, clock, config, trained_on)

@@ -1,4 +1,4 @@
-"""Parts that heads share: masks, convolutions that respect them, and inputs brought to one scale."""
+"""Layers and padding that the heads share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Standardise(nn.Module):
-    """Each channel of any features, shifted and scaled as the training data asks."""
+    """Each channel shifted and scaled to zero mean and unit deviation over the training data."""
 
     mean: Tensor
     scale: Tensor
@@ -20,22 +20,24 @@ class Standardise(nn.Module):
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
 
-    def fit(self, parts: Iterable[np.ndarray]) -> None:
-        """Mean and deviation over the rows of all parts, one part in memory at a time."""
-        count, total, square = 0, 0.0, 0.0
-        for part in parts:
-            rows = part.astype(np.float64)
-            count, total, square = count + len(rows), total + rows.sum(0), square + (rows**2).sum(0)
-        mean = total / count
-        deviation = np.sqrt(np.maximum(square / count - mean**2, 0))
+    def fit(self, arrays: Iterable[np.ndarray]) -> None:
+        """Set mean and scale by the rows of all arrays, (T, D) each; one array is in memory at a time."""
+        num_rows, total, squares = 0, 0.0, 0.0
+        for array in arrays:
+            rows = array.astype(np.float64)
+            num_rows, total, squares = num_rows + len(rows), total + rows.sum(0), squares + (rows**2).sum(0)
+        mean = total / num_rows
+        deviation = np.sqrt(np.maximum(squares / num_rows - mean**2, 0))
+        # A channel that hardly moves is not blown up to the size of the others.
+        smallest = 1e-3 * deviation.mean() + 1e-6
         self.mean.copy_(torch.from_numpy(np.asarray(mean)))
-        self.scale.copy_(torch.from_numpy(1 / np.maximum(deviation, 1e-3 * deviation.mean() + 1e-6)))
+        self.scale.copy_(torch.from_numpy(1 / np.maximum(deviation, smallest)))
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) * self.scale
 
 
-class Normalise(nn.Module):
+class ChannelLayerNorm(nn.Module):
     """LayerNorm over channels of (B, C, T)."""
 
     def __init__(self, width: int) -> None:
@@ -60,26 +62,21 @@ class MaskedConv(nn.Module):
         return x * mask[:, None], mask
 
 
-def at_least_single(x: Tensor) -> Tensor:
-    """Half precision is too coarse for losses."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def pad_batch(rows: list[np.ndarray], multiple: int = 1) -> tuple[Tensor, Tensor]:
+def pad_batch(arrays: list[np.ndarray], multiple: int = 1) -> tuple[Tensor, Tensor]:
     """(T, D) arrays → (B, T', D) and mask (B, T'), T' a multiple of `multiple`."""
-    longest = max(len(row) for row in rows)
+    longest = max(len(array) for array in arrays)
     longest = -(-longest // multiple) * multiple
-    out = torch.zeros(len(rows), longest, rows[0].shape[1])
-    mask = torch.zeros(len(rows), longest, dtype=torch.bool)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = torch.from_numpy(np.ascontiguousarray(row, dtype=np.float32))
-        mask[i, : len(row)] = True
+    out = torch.zeros(len(arrays), longest, arrays[0].shape[1])
+    mask = torch.zeros(len(arrays), longest, dtype=torch.bool)
+    for i, array in enumerate(arrays):
+        out[i, : len(array)] = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+        mask[i, : len(array)] = True
     return out, mask
 
 
-def mean_pool(x: np.ndarray, most: int) -> np.ndarray:
-    """Features (T, D) as means over at most `most` equal parts."""
-    if len(x) <= most:
+def mean_pool(x: np.ndarray, max_length: int) -> np.ndarray:
+    """Features (T, D) as means over `max_length` equal parts; as they are where T is no larger."""
+    if len(x) <= max_length:
         return x
-    edges = np.linspace(0, len(x), most + 1).round().astype(int)
+    edges = np.linspace(0, len(x), max_length + 1).round().astype(int)
     return np.asarray(np.add.reduceat(x, edges[:-1], axis=0) / np.diff(edges)[:, None])

@@ -1,4 +1,4 @@
-"""Soft-NMS over spans in time: a span that overlaps a better one of its class loses score instead of its life."""
+"""Soft-NMS over spans in time (arXiv 1704.04503): a span that overlaps a better one of its class loses score."""
 
 from __future__ import annotations
 
@@ -12,29 +12,41 @@ def soft_nms(
     *,
     sigma: float = 0.5,
     min_score: float = 1e-3,
-    most: int = 200,
+    max_spans: int = 200,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Spans (N, 2), scores and labels (N,) → the same for those that are kept, best first.
+    """Lower the scores of overlapping spans.
 
-    Class by class the best span is taken and the others of the class are weighed by exp(−tIoU²/σ), again and again.
+    Class by class the best span is selected and the scores of the others are multiplied by exp(−tIoU²/σ), again and again.
+
+    Args:
+        spans: (N, 2).
+        scores: (N,).
+        labels: Class of each, (N,).
+        sigma: How gently overlap is punished.
+        min_score: Spans below it are dropped.
+        max_spans: How many to return at most.
+
+    Returns:
+        Spans, scores and labels of those that are left, best first.
     """
-    kept: list[np.ndarray] = []
+    selected: list[np.ndarray] = []
     for label in np.unique(labels):
-        mine = np.flatnonzero(labels == label)
-        box, score = spans[mine].astype(np.float64), scores[mine].astype(np.float64).copy()
-        alive = np.ones(len(mine), dtype=bool)
-        for _ in range(min(most, len(mine))):
-            best = int(np.where(alive, score, -1.0).argmax())
-            if not alive[best] or score[best] < min_score:
+        members = np.flatnonzero(labels == label)
+        box, score = spans[members].astype(np.float64), scores[members].astype(np.float64).copy()
+        remaining = np.ones(len(members), dtype=bool)
+        for _ in range(min(max_spans, len(members))):
+            best = int(np.where(remaining, score, -1.0).argmax())
+            if not remaining[best] or score[best] < min_score:
                 break
-            alive[best] = False
-            kept.append(np.array([*box[best], score[best], label]))
-            inter = np.minimum(box[:, 1], box[best, 1]) - np.maximum(box[:, 0], box[best, 0])
-            inter = np.maximum(inter, 0)
-            union = (box[:, 1] - box[:, 0]) + (box[best, 1] - box[best, 0]) - inter
-            score = np.where(alive, score * np.exp(-((inter / np.maximum(union, 1e-9)) ** 2) / sigma), score)
-    if not kept:
+            remaining[best] = False
+            selected.append(np.array([*box[best], score[best], label]))
+            intersection = np.minimum(box[:, 1], box[best, 1]) - np.maximum(box[:, 0], box[best, 0])
+            intersection = np.maximum(intersection, 0)
+            union = (box[:, 1] - box[:, 0]) + (box[best, 1] - box[best, 0]) - intersection
+            iou = intersection / np.maximum(union, 1e-9)
+            score = np.where(remaining, score * np.exp(-(iou**2) / sigma), score)
+    if not selected:
         return np.zeros((0, 2)), np.zeros(0), np.zeros(0, dtype=int)
-    rows = np.stack(kept)
-    rows = rows[np.argsort(-rows[:, 2], kind="stable")][:most]
+    rows = np.stack(selected)
+    rows = rows[np.argsort(-rows[:, 2], kind="stable")][:max_spans]
     return rows[:, :2], rows[:, 2], rows[:, 3].astype(int)

@@ -1,4 +1,4 @@
-"""Token vectors of texts, for heads that look at single words."""
+"""Token vectors of texts, for heads that attend to single words."""
 
 from __future__ import annotations
 
@@ -16,9 +16,17 @@ from hiero.storage.cache import cache_folder, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.text.minilm import MINILM_KEY, MiniLM
 
+TEXT_BATCH = 512  # texts between two calls of `progress`
+
 
 class TokenEmbeddings:
-    """Token vectors of texts, encoded once and kept for the next run with the same texts."""
+    """MiniLM's token vectors of texts, encoded once and cached for the next run with the same texts.
+
+    Args:
+        texts: In any order, with repetitions or without.
+        device: That encodes them.
+        progress: Called with the number of texts that were encoded since the last call.
+    """
 
     def __init__(
         self, texts: Sequence[str], device: str | torch.device = "cpu", progress: Callable[[int], None] = lambda _: None
@@ -27,18 +35,19 @@ class TokenEmbeddings:
         texts = sorted(set(texts))
         if not texts:
             return
-        named = hashlib.sha256("\0".join([MINILM_KEY, *texts]).encode()).hexdigest()[:32]
-        kept = cache_folder("words") / f"{named}.safetensors"
-        held = read_cached(kept, load_arrays)
-        if held is None:
+        key = hashlib.sha256("\0".join([MINILM_KEY, *texts]).encode()).hexdigest()[:32]
+        cache_file = cache_folder("words") / f"{key}.safetensors"
+        arrays = read_cached(cache_file, load_arrays)
+        if arrays is None:
             model = MiniLM(weights.get("minilm")).to(device)
             rows: list[np.ndarray] = []
-            for start in range(0, len(texts), 512):
-                rows += [row.astype(np.float16) for row in model.encode_words(texts[start : start + 512])]
-                progress(min(512, len(texts) - start))
-            held = {"vectors": np.concatenate(rows), "ends": np.cumsum([len(row) for row in rows])}
-            store_cached(functools.partial(save_arrays, kept, held))
-        self.vectors = dict(zip(texts, np.split(held["vectors"], held["ends"][:-1]), strict=True))
+            for start in range(0, len(texts), TEXT_BATCH):
+                rows += [row.astype(np.float16) for row in model.encode_tokens(texts[start : start + TEXT_BATCH])]
+                progress(min(TEXT_BATCH, len(texts) - start))
+            arrays = {"vectors": np.concatenate(rows), "ends": np.cumsum([len(row) for row in rows])}
+            store_cached(functools.partial(save_arrays, cache_file, arrays))
+        self.vectors = dict(zip(texts, np.split(arrays["vectors"], arrays["ends"][:-1]), strict=True))
 
     def batch(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token vectors (B, L, S) and mask (B, L) of some of the texts."""
         return pad_batch([self.vectors[text] for text in texts])

@@ -1,4 +1,4 @@
-"""Training a head on annotated clips, on the loop that HiERO trains on: resume, processes, TensorBoard, presets."""
+"""Training a head on annotated clips, with the loop that trains HiERO: resume, processes, TensorBoard, presets."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ from hiero.heads.prediction import predict_detections, predict_spans
 from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.vslnet import VSLNet, VSLNetInputs
 from hiero.storage.files import save_tensors, write_text
+from hiero.training.fabric import autocast_precision, make_fabric
 from hiero.training.from_files import SilentDisplay
-from hiero.training.loop import STATE, TrainingLoop, autocast_precision, make_fabric
+from hiero.training.loop import BEST_FOLDER, STATE_FILE, TrainingLoop
 from hiero.training.step import TrainStep
 
-SAMPLED = 200  # clips that inputs are standardised by
+NUM_STANDARDISED = 200  # clips that the mean and scale of the inputs are computed on, about
+NUM_FINGERPRINTED = 16  # clips whose features identify the data, about
+MIN_INSIDE = 0.75  # share of a step that must be inside a crop
 
 
 class HeadObjective(nn.Module):
+    """What is minimised: a batch of inputs in, the losses of the network out."""
+
     def __init__(self, network: VSLNet | ActionFormer, precision: torch.dtype | None) -> None:
         super().__init__()
         self.network, self.precision = network, precision
@@ -42,13 +47,24 @@ class HeadObjective(nn.Module):
 
 
 class HeadTraining(TrainingLoop):
-    """Examples are (clip, query) for VSLNet and clips for ActionFormer."""
+    """A training run of a head. Examples are (clip, query) for VSLNet and clips for ActionFormer.
+
+    Args:
+        config: All settings.
+        clips: The training set.
+        out: Folder of the run.
+        fabric: From `make_fabric`.
+        embeddings: Of all queries, for VSLNet.
+        labels: Names of the classes, for ActionFormer.
+        validation: Clips to validate on after each epoch.
+        save_every_s: Seconds between two saves.
+    """
 
     def __init__(
-        self, config: HeadConfig, clips: Clips, out: Path, fabric: Any, *, words: TokenEmbeddings, labels: list[str],
+        self, config: HeadConfig, clips: Clips, out: Path, fabric: Any, *, embeddings: TokenEmbeddings, labels: list[str],
         validation: Clips | None = None, save_every_s: float = 300.0,
     ) -> None:  # fmt: skip
-        self.config, self.clips, self.words, self.labels, self.validation = config, clips, words, labels, validation
+        self.config, self.clips, self.embeddings, self.labels, self.validation = config, clips, embeddings, labels, validation
         if config.vslnet is not None:
             self.examples = [(i, j) for i, clip in enumerate(clips.clips) for j in range(len(clip.truth))]
         else:
@@ -56,62 +72,64 @@ class HeadTraining(TrainingLoop):
         super().__init__(config, len(self.examples), out, fabric, save_every_s)
         torch.manual_seed(config.seed)
         self.network = build_head(config)
-        sampled = range(0, len(clips), max(1, len(clips) // SAMPLED))
-        self.network.standardise.fit(clips.features(i) for i in sampled)
-        self._pooled: dict[int, tuple[np.ndarray, int]] = {}
+        chosen = range(0, len(clips), max(1, len(clips) // NUM_STANDARDISED))
+        self.network.standardise.fit(clips.features(i) for i in chosen)
+        self._pooled: dict[int, tuple[np.ndarray, int]] = {}  # of each clip, pooled features and the length before
 
     def prepare(self, resume: bool = False) -> None:
-        self.begin(HeadObjective(self.network, autocast_precision(self.config, self.fabric.device)), resume)
+        """Set up weights and the step; with `resume`, those of the run in the folder."""
+        self._setup(HeadObjective(self.network, autocast_precision(self.config, self.fabric.device)), resume)
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
         self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
 
-    def _take(self, batches: Any) -> Any:
+    def _train_step(self, batches: Any) -> Any:
         device = self.fabric.device
-        return self.step(*(type(batch)(*(part.to(device) for part in batch)) for batch in batches))
+        return self.step(*(type(batch)(*(tensor.to(device) for tensor in batch)) for batch in batches))
 
-    def _read(self, indices: list[Tensor], number: int) -> list[Any]:
-        rng = np.random.default_rng([self.config.seed, number])
-        return [self._batch([self.examples[i] for i in self._own(index).tolist()], rng) for index in indices]
+    def _read_batches(self, indices: list[Tensor], step_number: int) -> list[Any]:
+        rng = np.random.default_rng([self.config.seed, step_number])
+        return [self._batch([self.examples[i] for i in self._process_share(index).tolist()], rng) for index in indices]
 
     def _batch(self, examples: list[tuple[int, int]], rng: np.random.Generator) -> VSLNetInputs | ActionFormerInputs:
         if isinstance(self.network, VSLNet):
-            return self._queries(examples, self.network.config.num_positions)
-        return self._videos([i for i, _ in examples], self.network, rng)
+            return self._vslnet_batch(examples, self.network.config.num_positions)
+        return self._actionformer_batch([i for i, _ in examples], self.network, rng)
 
-    def _queries(self, examples: list[tuple[int, int]], most: int) -> VSLNetInputs:
-        rows, spans, texts = [], [], []
+    def _vslnet_batch(self, examples: list[tuple[int, int]], num_positions: int) -> VSLNetInputs:
+        features, spans, texts = [], [], []
         for i, j in examples:
             if i not in self._pooled:
-                self._pooled[i] = mean_pool(self.clips.features(i), most).astype(np.float32), len(self.clips.features(i))
-            row, length = self._pooled[i]
-            rows.append(row)
-            spans.append(place_span(self.clips.spans(i)[j], length, len(row)))
+                x = self.clips.features(i)
+                self._pooled[i] = mean_pool(x, num_positions).astype(np.float32), len(x)
+            pooled, length = self._pooled[i]
+            features.append(pooled)
+            spans.append(span_positions(self.clips.spans(i)[j], length, len(pooled)))
             texts.append(self.clips.clips[i].truth[j].text)
-        video, mask = pad_batch(rows)
-        return VSLNetInputs(video, mask, *self.words.batch(texts), torch.tensor(spans))
+        video, mask = pad_batch(features)
+        return VSLNetInputs(video, mask, *self.embeddings.batch(texts), torch.tensor(spans))
 
-    def _videos(self, places: list[int], network: ActionFormer, rng: np.random.Generator) -> ActionFormerInputs:
-        numbers = {label: k for k, label in enumerate(self.labels)}
-        found = []
-        for i in places:
-            known = np.array([numbers.get(t.text, -1) for t in self.clips.clips[i].truth])
-            found.append(crop(self.clips.features(i), self.clips.spans(i), known, network.config.max_length, rng))
-        video, mask = pad_batch([x for x, _, _ in found], network.multiple)
-        most = max(1, *(len(kept) for _, _, kept in found))
-        spans, labels = torch.zeros(len(found), most, 2), torch.full((len(found), most), -1)
-        for k, (_, inside, kept) in enumerate(found):
-            spans[k, : len(kept)] = torch.from_numpy(inside).float()
-            labels[k, : len(kept)] = torch.from_numpy(kept)
+    def _actionformer_batch(self, clip_indices: list[int], network: ActionFormer, rng: np.random.Generator) -> ActionFormerInputs:
+        label_index = {label: k for k, label in enumerate(self.labels)}
+        crops = []
+        for i in clip_indices:
+            step_labels = np.array([label_index.get(step.text, -1) for step in self.clips.clips[i].truth])
+            crops.append(random_crop(self.clips.features(i), self.clips.spans(i), step_labels, network.config.max_length, rng))
+        video, mask = pad_batch([x for x, _, _ in crops], network.multiple)
+        max_steps = max(1, *(len(crop_labels) for _, _, crop_labels in crops))
+        spans, labels = torch.zeros(len(crops), max_steps, 2), torch.full((len(crops), max_steps), -1)
+        for k, (_, crop_spans, crop_labels) in enumerate(crops):
+            spans[k, : len(crop_labels)] = torch.from_numpy(crop_spans).float()
+            labels[k, : len(crop_labels)] = torch.from_numpy(crop_labels)
         return ActionFormerInputs(video, mask, spans, labels)
 
-    def _check(self) -> dict[str, float]:
+    def _validation_scores(self) -> dict[str, float]:
         if self.validation is None:
             return {}
         head = TrainedHead(self.network, self.labels)
         self.network.eval()
         try:
             if head.kind == "vslnet":
-                predicted, truth, _ = predict_spans(head, self.validation, self.words)
+                predicted, truth, _ = predict_spans(head, self.validation, self.embeddings)
                 recall = grounding_recall(predicted, truth)
                 return {"R1@.3": recall[0, 0], "R5@.3": recall[0, 1], "R1@.5": recall[1, 0]}
             matched = match_detections(*predict_detections(head, self.validation))
@@ -122,57 +140,87 @@ class HeadTraining(TrainingLoop):
     def _save_model(self, folder: Path) -> None:
         save_tensors(folder / WEIGHTS_FILE, self.network.state_dict())
         clock = {"fps": self.clips.clock.fps, "stride": self.clips.clock.stride}
-        about = {
+        document = {
             "head": self.config.to_dict(), "labels": self.labels, "clock": clock, "steps_done": self.step_number,
             "validation": self.scores, "clips": [clip.name for clip in self.clips.clips],
         }  # fmt: skip
-        write_text(folder / CONFIG_FILE, json.dumps(about, indent=1) + "\n")
+        write_text(folder / CONFIG_FILE, json.dumps(document, indent=1) + "\n")
 
     @cached_property
-    def _data(self) -> str:
+    def _fingerprint(self) -> str:
+        """Identifies labels, clock, annotations, and the features of an even choice of clips."""
         digest = hashlib.sha256(json.dumps([self.labels, self.clips.clock.fps, self.clips.clock.stride]).encode())
         for i, clip in enumerate(self.clips.clips):
-            digest.update(json.dumps([clip.name, [[t.start_s, t.end_s, t.text] for t in clip.truth]]).encode())
-            if i % max(1, len(self.clips) // 16) == 0:
+            digest.update(json.dumps([clip.name, [[step.start_s, step.end_s, step.text] for step in clip.truth]]).encode())
+            if i % max(1, len(self.clips) // NUM_FINGERPRINTED) == 0:
                 digest.update(self.clips.features(i).astype(np.float16).tobytes())
         return digest.hexdigest()
 
-    @property
-    def _fingerprint(self) -> str:
-        return self._data
+
+def span_positions(span: np.ndarray, length: int, num_positions: int) -> tuple[int, int]:
+    """First and last position of a span in a clip that is pooled.
+
+    Args:
+        span: Start and end in segments.
+        length: Segments of the clip.
+        num_positions: Positions that it is pooled to.
+    """
+    first = min(num_positions - 1, max(0, int(span[0] * num_positions / length)))
+    return first, min(num_positions - 1, max(first, int(np.ceil(span[1] * num_positions / length)) - 1))
 
 
-def place_span(span: np.ndarray, length: int, num: int) -> tuple[int, int]:
-    """First and last of `num` positions of a span in segments of a clip of `length`."""
-    first = min(num - 1, max(0, int(span[0] * num / length)))
-    return first, min(num - 1, max(first, int(np.ceil(span[1] * num / length)) - 1))
-
-
-def crop(
-    x: np.ndarray, spans: np.ndarray, labels: np.ndarray, most: int, rng: np.random.Generator
+def random_crop(
+    x: np.ndarray, spans: np.ndarray, labels: np.ndarray, max_length: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """At most `most` segments of a video, at random, and the steps that are mostly inside."""
-    start = int(rng.integers(0, max(1, len(x) - most + 1))) if len(x) > most else 0
-    end = min(len(x), start + most)
+    """Crop a long video at random, with the steps that are mostly inside.
+
+    Args:
+        x: Features, (T, D).
+        spans: Of steps in segments, (N, 2).
+        labels: Of steps, (N,); those below 0 are left out.
+        max_length: Segments of the crop at most.
+        rng: Chooses where it begins.
+
+    Returns:
+        Features, spans from the start of the crop, and labels.
+    """
+    start = int(rng.integers(0, max(1, len(x) - max_length + 1))) if len(x) > max_length else 0
+    end = min(len(x), start + max_length)
     inside = np.clip(spans, start, end)
-    mostly_inside = (
-        (inside[:, 1] - inside[:, 0] >= 0.75 * (spans[:, 1] - spans[:, 0])) & (labels >= 0) & (inside[:, 1] > inside[:, 0])
-    )
-    return x[start:end], inside[mostly_inside] - start, labels[mostly_inside]
+    length, inside_length = spans[:, 1] - spans[:, 0], inside[:, 1] - inside[:, 0]
+    selected = (inside_length >= MIN_INSIDE * length) & (labels >= 0) & (inside_length > 0)
+    return x[start:end], inside[selected] - start, labels[selected]
 
 
 def train_head(
     kind: str, clips: Clips, out: Path, *, validation: Clips | None = None, preset: str | None = None, settings: Sequence[str] = (),
-    resume: bool = False, device: str = "auto", save_every_s: float = 300.0, words: TokenEmbeddings | None = None,
+    resume: bool = False, device: str = "auto", save_every_s: float = 300.0, embeddings: TokenEmbeddings | None = None,
     display: SilentDisplay | Any = None,
 ) -> HeadTraining:  # fmt: skip
-    """Train a head, and leave it in `out`. See `hiero head train --help`."""
+    """Train a head, and leave it in a folder. The same as `hiero head train`.
+
+    Args:
+        kind: `vslnet` or `actionformer`.
+        clips: The training set.
+        out: Folder for the head and the state of the run.
+        validation: Clips to validate on after each epoch; the best head is saved in OUT/best.
+        preset: Name of a preset, or a TOML file; by default that of the head.
+        settings: Changes to it, such as "epochs=50".
+        resume: Go on with the run in `out`.
+        device: `auto`, `cpu`, `cuda` …
+        save_every_s: Seconds between two saves.
+        embeddings: Of all queries of `clips` and `validation`, for VSLNet; encoded here by default.
+        display: Shows progress.
+
+    Raises:
+        InputError: A setting cannot be used, or `out` holds a run that is not to be resumed.
+    """
     display = display or SilentDisplay()
     if kind not in KINDS:
         raise InputError(f"a head is one of {', '.join(KINDS)}, got {kind}")
     fabric = make_fabric(device)
     display = display if fabric.is_global_zero else SilentDisplay()
-    if (out / STATE).is_file() and not resume:
+    if (out / STATE_FILE).is_file() and not resume:
         raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
     labels = clips.texts if kind == "actionformer" else []
     values = override(read_preset(preset or f"heads/{kind}"), settings)
@@ -180,21 +228,22 @@ def train_head(
     if kind == "actionformer":
         network["num_classes"] = len(labels)
     config = HeadConfig.from_dict({**values, kind: network})
-    texts = list(dict.fromkeys([*clips.texts, *(validation.texts if validation is not None else [])]))
-    if words is None and kind == "actionformer":
-        words = TokenEmbeddings([])
-    elif words is None:
+    if embeddings is None and kind == "actionformer":
+        embeddings = TokenEmbeddings([])
+    elif embeddings is None:
+        texts = list(dict.fromkeys([*clips.texts, *(validation.texts if validation is not None else [])]))
         with display.texts(len(texts)) as progress:
-            words = TokenEmbeddings(texts, fabric.device, progress)
+            embeddings = TokenEmbeddings(texts, fabric.device, progress)
     training = HeadTraining(
-        config, clips, out, fabric, words=words, labels=labels, validation=validation, save_every_s=save_every_s
+        config, clips, out, fabric, embeddings=embeddings, labels=labels, validation=validation, save_every_s=save_every_s
     )
-    num = sum(p.numel() for p in training.network.parameters())
-    display.log(f"{len(clips)} clips, {len(training.examples)} examples; {num / 1e6:.2f} M parameters, {training.num_steps} steps")
+    num_parameters = sum(p.numel() for p in training.network.parameters()) / 1e6
+    sizes = f"{len(clips)} clips, {len(training.examples)} examples; {num_parameters:.2f} M parameters"
+    display.log(f"{sizes}, {training.num_steps} steps")
     out.mkdir(parents=True, exist_ok=True)
     training.prepare(resume)
     with display.steps(training.step_number, training.num_steps):
         training.run(on_report=display.report, log=display.log)
-    best = f" (the best at validation is {out / 'best'})" if validation is not None else ""
+    best = f" (the best at validation is {out / BEST_FOLDER})" if validation is not None else ""
     display.log(f"{out}: trained{best}; next: hiero head eval {out} --features FEATURES --annotations FILE")
     return training

@@ -17,11 +17,15 @@ from torch.nn import functional as F
 from hiero.config import Config
 from hiero.heads.layers import Standardise
 
-NEVER = -1e9
+MASKED_LOGIT = -1e9  # of padding: its probability is 0
+MIN_POSITION_EMBEDDINGS = 256  # the encoder also reads queries, which may have more words than the video has positions
+KERNEL_SIZE = 7  # of the separable convolutions
 
 
 @dataclass(frozen=True)
 class VSLNetConfig(Config):
+    """Size and training of a VSLNet."""
+
     input_size: int
     text_size: int = 384
     hidden_size: int = 128
@@ -36,16 +40,21 @@ class VSLNetConfig(Config):
 
 
 class VSLNetInputs(NamedTuple):
+    """A padded batch of clips, each with one query.
+
+    Attributes:
+        video: Features pooled to at most num_positions, (B, P, D).
+        mask: (B, P), False on padding.
+        words: Token vectors of the query, (B, L, S).
+        word_mask: (B, L).
+        span: First and last position of the answer, (B, 2).
+    """
+
     video: Tensor
-    """(B, P, D), pooled to at most num_positions."""
     mask: Tensor
-    """(B, P)"""
     words: Tensor
-    """(B, L, S)"""
     word_mask: Tensor
-    """(B, L)"""
     span: Tensor
-    """(B, 2): first and last position of the answer."""
 
 
 class VSLNetLosses(NamedTuple):
@@ -55,7 +64,7 @@ class VSLNetLosses(NamedTuple):
 
 
 class SeparableConv(nn.Module):
-    """A depth-wise convolution, then one of single positions; normalised before, added after."""
+    """A residual pre-norm block on (B, P, C): depth-wise, then point-wise convolution."""
 
     def __init__(self, width: int, size: int, dropout: float) -> None:
         super().__init__()
@@ -65,18 +74,18 @@ class SeparableConv(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        seen = torch.where(mask[..., None], self.norm(x), 0)
-        return x + self.dropout(F.relu(self.point(self.depth(seen.mT).mT)))
+        masked = torch.where(mask[..., None], self.norm(x), 0)
+        return x + self.dropout(F.relu(self.point(self.depth(masked.mT).mT)))
 
 
 class Encoder(nn.Module):
-    """Positions, separable convolutions, self-attention, a feed-forward layer. Shared by video and query."""
+    """Position embeddings, separable convolutions, self-attention, a feed-forward layer. Shared by video and query."""
 
     def __init__(self, config: VSLNetConfig, num_convs: int) -> None:
         super().__init__()
         width = config.hidden_size
-        self.places = nn.Embedding(max(256, config.num_positions), width)
-        self.convs = nn.ModuleList(SeparableConv(width, 7, config.dropout) for _ in range(num_convs))
+        self.places = nn.Embedding(max(MIN_POSITION_EMBEDDINGS, config.num_positions), width)
+        self.convs = nn.ModuleList(SeparableConv(width, KERNEL_SIZE, config.dropout) for _ in range(num_convs))
         self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = nn.MultiheadAttention(width, config.num_heads, config.dropout, batch_first=True)
         self.feed = nn.Linear(width, width)
@@ -92,9 +101,10 @@ class Encoder(nn.Module):
 
 
 class ContextQueryAttention(nn.Module):
-    """Each position reads the words, and the positions that those words read: [v; a; v⊙a; v⊙b] → width.
+    """Each position attends to the words, and through them to the other positions: [v; a; v⊙a; v⊙b] → width.
 
-    Similarity is trilinear: w₁·v + w₂·q + w₃·(v⊙q).
+    a is what the position reads in the words, b what those words read in the video. Similarity is trilinear:
+    w₁·v + w₂·q + w₃·(v⊙q).
     """
 
     def __init__(self, width: int, dropout: float) -> None:
@@ -106,16 +116,19 @@ class ContextQueryAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, video: Tensor, query: Tensor, mask: Tensor, word_mask: Tensor) -> Tensor:
+        """(B, P, C) and (B, L, C) → (B, P, C)."""
         v, q = self.dropout(video), self.dropout(query)
-        score = self.video(v) + self.query(q).mT + (v * self.both) @ q.mT  # (B, P, L)
-        to_words = score.masked_fill(~word_mask[:, None], NEVER).softmax(2)
-        to_video = score.masked_fill(~mask[..., None], NEVER).softmax(1)
+        similarity = self.video(v) + self.query(q).mT + (v * self.both) @ q.mT  # (B, P, L)
+        to_words = similarity.masked_fill(~word_mask[:, None], MASKED_LOGIT).softmax(2)
+        to_video = similarity.masked_fill(~mask[..., None], MASKED_LOGIT).softmax(1)
         a = to_words @ query
         b = to_words @ to_video.mT @ video
         return self.mix(torch.cat([video, a, video * a, video * b], dim=-1))
 
 
 class VSLNet(nn.Module):
+    """Natural language video localization: a clip and a query in, logits of start and end over positions out."""
+
     def __init__(self, config: VSLNetConfig) -> None:
         super().__init__()
         self.config = config
@@ -134,45 +147,61 @@ class VSLNet(nn.Module):
         )
 
     def forward(self, video: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of start, end and highlight, (B, P) each; padding is never chosen."""
+        """Logits of start, end and highlight, (B, P) each; padding has `MASKED_LOGIT`. See `VSLNetInputs` for the arguments."""
         v = self.encoder(self.video(self.standardise(video)), mask)
         q = self.encoder(self.words(words), word_mask)
         x = self.meet(v, q, mask, word_mask)
-        weight = self.pool(q).squeeze(-1).masked_fill(~word_mask, NEVER).softmax(1)
-        whole = (weight[:, None] @ q).expand(-1, x.shape[1], -1)
-        x = self.join(torch.cat([x, whole], dim=-1))
-        light = self.highlight(x).squeeze(-1)
-        x = x * light.sigmoid()[..., None]
-        first = self.start_encoder(x, mask)
-        last = self.end_encoder(first, mask)
-        start = self.start(torch.cat([first, x], dim=-1)).squeeze(-1).masked_fill(~mask, NEVER)
-        end = self.end(torch.cat([last, x], dim=-1)).squeeze(-1).masked_fill(~mask, NEVER)
-        return start, end, light.masked_fill(~mask, NEVER)
+        word_weights = self.pool(q).squeeze(-1).masked_fill(~word_mask, MASKED_LOGIT).softmax(1)
+        sentence = (word_weights[:, None] @ q).expand(-1, x.shape[1], -1)
+        x = self.join(torch.cat([x, sentence], dim=-1))
+        highlight = self.highlight(x).squeeze(-1)
+        x = x * highlight.sigmoid()[..., None]
+        start_features = self.start_encoder(x, mask)
+        end_features = self.end_encoder(start_features, mask)
+        start = self.start(torch.cat([start_features, x], dim=-1)).squeeze(-1).masked_fill(~mask, MASKED_LOGIT)
+        end = self.end(torch.cat([end_features, x], dim=-1)).squeeze(-1).masked_fill(~mask, MASKED_LOGIT)
+        return start, end, highlight.masked_fill(~mask, MASKED_LOGIT)
 
     def losses(self, x: VSLNetInputs) -> VSLNetLosses:
-        start, end, light = self(x.video, x.mask, x.words, x.word_mask)
+        """Cross-entropy of start and end, and the weighted loss of the highlight."""
+        start, end, highlight = self(x.video, x.mask, x.words, x.word_mask)
         span = F.cross_entropy(start, x.span[:, 0]) + F.cross_entropy(end, x.span[:, 1])
-        highlight = highlight_loss(light, foreground(x.span, x.mask, self.config.extend), x.mask)
-        return VSLNetLosses(span, highlight, span + self.config.highlight_weight * highlight)
+        highlighting = highlight_loss(highlight, foreground(x.span, x.mask, self.config.extend), x.mask)
+        return VSLNetLosses(span, highlighting, span + self.config.highlight_weight * highlighting)
 
 
 def foreground(span: Tensor, mask: Tensor, extend: float) -> Tensor:
-    """Positions of the answer (B, 2), and `extend` of its length beyond it: (B, P) of 0 and 1."""
-    place = torch.arange(mask.shape[1], device=mask.device)
-    more = (extend * (span[:, 1] - span[:, 0] + 1).float()).round()
-    inside = (place >= (span[:, 0] - more)[:, None]) & (place <= (span[:, 1] + more)[:, None])
+    """Which positions the highlight should let through: (B, P) of 0 and 1.
+
+    Args:
+        span: First and last position of the answer, (B, 2).
+        mask: (B, P), False on padding.
+        extend: Share of the answer's length by which the foreground reaches beyond it, on both sides.
+    """
+    position = torch.arange(mask.shape[1], device=mask.device)
+    margin = (extend * (span[:, 1] - span[:, 0] + 1).float()).round()
+    inside = (position >= (span[:, 0] - margin)[:, None]) & (position <= (span[:, 1] + margin)[:, None])
     return (inside & mask).float()
 
 
-def highlight_loss(light: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
-    """Binary cross-entropy over the positions that are there; the foreground weighs twice."""
-    each = F.binary_cross_entropy_with_logits(light.float(), truth, reduction="none") * (1 + truth)
-    return torch.where(mask, each, 0).sum() / mask.sum().clamp_min(1)
+def highlight_loss(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+    """Binary cross-entropy over the positions of the mask, (B, P) each; the foreground weighs twice."""
+    losses = F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none") * (1 + targets)
+    return torch.where(mask, losses, 0).sum() / mask.sum().clamp_min(1)
 
 
-def best_spans(start: Tensor, end: Tensor, num: int = 5) -> tuple[Tensor, Tensor]:
-    """The `num` most likely (first, last) positions with first ≤ last, (B, num, 2), and their probabilities."""
-    both = start.float().softmax(1)[:, :, None] * end.float().softmax(1)[:, None, :]
-    both = both.triu()
-    score, place = both.flatten(1).topk(min(num, both.shape[1] ** 2), dim=1)
-    return torch.stack([place // both.shape[2], place % both.shape[2]], dim=2), score
+def top_spans(start: Tensor, end: Tensor, num_spans: int = 5) -> tuple[Tensor, Tensor]:
+    """The most likely spans.
+
+    Args:
+        start: Logits of the first position, (B, P).
+        end: Logits of the last position, (B, P).
+        num_spans: How many for each query.
+
+    Returns:
+        First and last position, first ≤ last, (B, num_spans, 2), and their probabilities (B, num_spans).
+    """
+    joint = start.float().softmax(1)[:, :, None] * end.float().softmax(1)[:, None, :]
+    joint = joint.triu()  # a span does not end before it starts
+    scores, indices = joint.flatten(1).topk(min(num_spans, joint.shape[1] ** 2), dim=1)
+    return torch.stack([indices // joint.shape[2], indices % joint.shape[2]], dim=2), scores

@@ -5,13 +5,19 @@ Each function takes the Triton kernel where it can run and torch's attention oth
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from hiero.kernels.dispatch import video_kernels
+
+GridShape = tuple[int, int, int]
+"""Tokens along time, height and width."""
 
 
 def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Literal["time", "space"]) -> Tensor:
@@ -31,21 +37,137 @@ def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Liter
     class_row = _attend(*(part.transpose(1, 2) for part in (split[:, :1, 0], split[:, :, 1], split[:, :, 2])))  # (B, H, 1, d)
     class_row = class_row.transpose(1, 2)
     if (kernels := video_kernels(qkv)) is not None:
-        out: Tensor = kernels.divided_attention(qkv, num_frames, num_heads, along == "time")
+        out: Tensor = kernels.divided_attention_triton(qkv, num_frames, num_heads, along == "time")
         out[:, :1] = class_row.flatten(2)
         return out
     patches = split[:, 1:].unflatten(1, (num_frames, -1))  # (B, F, N, 3, H, d)
     if along == "time":
         patches = patches.transpose(1, 2)  # (B, groups, members, 3, H, d)
-    groups = patches.shape[1]
-    shared = split[:, None, :1, 1:].expand(-1, groups, -1, -1, -1, -1)
-    k, v = torch.cat([shared, patches[:, :, :, 1:]], 2).flatten(0, 1).permute(2, 0, 3, 1, 4)
+    num_groups = patches.shape[1]
+    class_kv = split[:, None, :1, 1:].expand(-1, num_groups, -1, -1, -1, -1)  # every group sees the class token
+    k, v = torch.cat([class_kv, patches[:, :, :, 1:]], 2).flatten(0, 1).permute(2, 0, 3, 1, 4)
     q = patches[:, :, :, 0].flatten(0, 1).transpose(1, 2)
-    patch_rows = _attend(q, k, v).transpose(1, 2).unflatten(0, (batch, groups))  # (B, groups, members, H, d)
+    patch_rows = _attend(q, k, v).transpose(1, 2).unflatten(0, (batch, num_groups))  # (B, groups, members, H, d)
     if along == "time":
         patch_rows = patch_rows.transpose(1, 2)
     return torch.cat([class_row, patch_rows.flatten(1, 2)], 1).flatten(2)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v)
+@dataclass(frozen=True, eq=False)
+class WindowPartition:
+    """How a grid of L tokens is cut into W windows of N positions, padded where windows do not divide it.
+
+    After a shift, a window may hold tokens from two ends of the grid; these must not attend to each other.
+    """
+
+    order: Tensor
+    """Tokens of the padded grid, window by window, (W·N)."""
+    inverse: Tensor
+    """Where each token of the grid without padding stands in `order`, (L)."""
+    num_windows: int
+    """W."""
+    groups: list[tuple[int, int, Tensor | None]]
+    """Windows [start, end) of one mask: True for pairs of positions that must not see each other, (N, N); None masks none."""
+    regions: Tensor | None
+    """The same token by token, (W·N): tokens of different regions must not see each other. None where nothing is shifted."""
+    unpadded: bool
+    """The windows divide the grid."""
+
+    @functools.lru_cache(2)  # noqa: B019  (as long as the partition itself, which is cached too)
+    def tiled(self, tile: int) -> tuple[Tensor, Tensor | None, int]:
+        """`order` and `regions` as (W, P), with P a multiple of `tile`, and N."""
+        order = self.order.view(self.num_windows, -1)
+        num_positions = order.shape[1]
+        padding = (0, -num_positions % tile)
+        regions = None if self.regions is None else F.pad(self.regions.view(self.num_windows, -1), padding).contiguous()
+        return F.pad(order, padding).contiguous(), regions, num_positions
+
+
+@functools.lru_cache(64)
+def partition_windows(size: GridShape, window: GridShape, shift: GridShape, device: torch.device) -> WindowPartition:
+    """Cut a grid into windows, after rolling it by `shift`.
+
+    Args:
+        size: Of the grid; padded at its ends to whole windows.
+        window: Tokens of a window along each axis.
+        shift: Tokens that the grid is rolled by along each axis.
+        device: Where the partition's tensors are.
+    """
+    padded = tuple(-(-n // w) * w for n, w in zip(size, window, strict=True))
+    tokens = torch.arange(math.prod(padded)).view(padded).roll([-n for n in shift], (0, 1, 2))
+    # A token's region says along which axes the roll carried it around: one bit for each axis that is shifted.
+    regions = torch.zeros(padded, dtype=torch.long)
+    for axis, (length, offset) in enumerate(zip(padded, shift, strict=True)):
+        if offset:
+            wrapped = (torch.arange(length) >= length - offset).long()
+            regions = 2 * regions + wrapped.view([-1 if i == axis else 1 for i in range(3)])
+    tokens, regions = _cut(tokens, window), _cut(regions, window)
+    masked = regions[:, :, None] != regions[:, None]
+    # Windows with the same mask are put side by side, so that torch's attention takes each mask once: at most 2 kinds an axis.
+    by_mask: dict[bytes, list[int]] = {}
+    for index, mask in enumerate(masked):
+        by_mask.setdefault(mask.numpy().tobytes(), []).append(index)
+    groups: list[tuple[int, int, Tensor | None]] = []
+    for indices in by_mask.values():
+        start = groups[-1][1] if groups else 0
+        mask = masked[indices[0]]
+        groups.append((start, start + len(indices), mask.to(device) if bool(mask.any()) else None))
+    sequence = [index for indices in by_mask.values() for index in indices]
+    order = tokens[sequence].flatten()
+    inverse = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+    inverse = inverse.view(padded)[: size[0], : size[1], : size[2]].flatten()
+    token_regions = regions[sequence].flatten().int().to(device) if any(shift) else None
+    return WindowPartition(order.int().to(device), inverse.to(device), len(tokens), groups, token_regions, size == padded)
+
+
+def _cut(grid: Tensor, window: GridShape) -> Tensor:
+    """(T, H, W) → (windows, positions)."""
+    (a, b, c), (t, h, w) = window, (n // m for n, m in zip(grid.shape, window, strict=True))
+    return grid.view(t, a, h, b, w, c).permute(0, 2, 4, 1, 3, 5).reshape(t * h * w, a * b * c)
+
+
+def window_attention(
+    qkv: Tensor, windows: WindowPartition, bias_table: Tensor, bias_index: Tensor, bias_cache: dict[Any, Tensor]
+) -> Tensor:
+    """Tokens attend to those of their window, with a learned bias for each displacement.
+
+    Args:
+        qkv: Queries, keys and values of the tokens of the padded grid, (B, W·N, 3·H·d).
+        windows: How the grid is cut.
+        bias_table: Bias of each displacement and head, (R, H).
+        bias_index: Row of the table for each pair of positions of a window, (N, N).
+        bias_cache: Holds the bias in the layout of the kernel from call to call. It belongs to the caller, beside the table.
+
+    Returns:
+        (B, L, H·d), without the padding.
+    """
+    num_heads = bias_table.shape[1]
+    if windows.unpadded and (kernels := video_kernels(qkv)) is not None:
+        order, regions, num_positions = windows.tiled(kernels.TILE)
+        bias = _kernel_bias(bias_table, bias_index, order.shape[1], bias_cache)
+        return kernels.window_attention_triton(qkv, order, regions, bias, num_positions)
+    split = qkv[:, windows.order].unflatten(1, (windows.num_windows, -1)).unflatten(-1, (3, num_heads, -1))
+    q, k, v = split.permute(3, 0, 1, 4, 2, 5)  # each (B, W, H, N, d)
+    bias = bias_table.mT[:, bias_index].to(q.dtype).contiguous()  # fused kernels want rows side by side
+    out = []
+    for start, end, masked in windows.groups:
+        mask = bias if masked is None else bias.masked_fill(masked, float("-inf"))
+        group_q, group_k, group_v = (part[:, start:end].flatten(0, 1) for part in (q, k, v))
+        rows = _attend(group_q, group_k, group_v, mask[None])
+        out.append(rows.unflatten(0, (len(qkv), end - start)).transpose(2, 3).flatten(3))
+    return torch.cat(out, 1).flatten(1, 2)[:, windows.inverse]
+
+
+def _kernel_bias(table: Tensor, index: Tensor, padded: int, cache: dict[Any, Tensor]) -> Tensor:
+    """The bias (H, P, P) times log₂e, as our kernel takes powers of 2, with −∞ for the keys that pad a window."""
+    num_positions = len(index)
+    key = (num_positions, padded, table.device, table.dtype, table.data_ptr())
+    if key not in cache:
+        bias = F.pad(table.mT[:, index].float() / math.log(2), (0, padded - num_positions), value=float("-inf"))
+        cache.clear()  # of other weights, or for windows of another length
+        cache[key] = F.pad(bias, (0, 0, 0, padded - num_positions)).to(table.dtype).contiguous()
+    return cache[key]
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

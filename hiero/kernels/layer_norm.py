@@ -16,6 +16,6 @@ def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, T
         norm: Weights and epsilon.
     """
     if (kernels := video_kernels(x)) is not None:
-        return kernels.add_norm(x, y, norm)
+        return kernels.add_norm_triton(x, y, norm)
     x = x if y is None else x + y
     return x, norm(x)

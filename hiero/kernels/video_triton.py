@@ -3,8 +3,8 @@
 torch's fused attention wants the members of a group side by side. For divided attention that is a copy of everything along time,
 and its tiles of 128 rows are mostly empty for 4 to 16 frames; for Swin's windows it is a permutation before and after, and a bias
 makes it slow at heads of 32. Here a program handles the queries of one group and head: it reads queries, keys and values where
-the projection left them and writes where the next layer reads. Half precision, no gradients; the slow twins are in `spacetime.py`
-and `omnivore.py`.
+the projection left them and writes where the next layer reads. Half precision, no gradients; the plain versions are in
+`attention.py`, `layer_norm.py` and `activations.py`.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 64  # queries of a program
+MAX_QUERIES = 64  # of a program of divided attention
+MIN_KEYS = 16  # the smallest side of a matrix that tl.dot takes
+TILE = 64  # queries and keys of a program of window attention; windows are padded to a multiple of it
+NORM_ELEMENTS = 4096  # that a program of add_norm holds
+GELU_ELEMENTS = 2048  # that a program of quick_gelu_triton_ handles
 
 
 def usable(x: Tensor) -> bool:
@@ -26,144 +30,170 @@ def usable(x: Tensor) -> bool:
 
 @triton.jit
 def _divided(
-    qkv, out, length, heads, count, groups, group_step, member_step, scale, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr
-):
-    place, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    video, group = place // groups, place % groups
-    first = 1 + group * group_step
-    token = 3 * heads * D
-    base = qkv + video.to(tl.int64) * length * token + head * D
-    rows, columns, d = part * ROWS + tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, D)
-    there = (first + columns * member_step)[:, None] * token + d[None]
-    inside = (columns < count)[:, None]
-    q = tl.load(base + (first + rows * member_step)[:, None] * token + d[None], mask=(rows < count)[:, None], other=0.0)
-    k = tl.load(base + heads * D + there, mask=inside, other=0.0)
-    v = tl.load(base + 2 * heads * D + there, mask=inside, other=0.0)
-    k_class, v_class = tl.load(base + heads * D + d), tl.load(base + 2 * heads * D + d)
-    scores = tl.where((columns < count)[None], tl.dot(q, tl.trans(k)) * scale, float("-inf"))
-    to_class = tl.sum(q.to(tl.float32) * k_class.to(tl.float32)[None], 1) * scale
-    top = tl.maximum(tl.max(scores, 1), to_class)
-    weight, class_weight = tl.exp(scores - top[:, None]), tl.exp(to_class - top)
-    found = tl.dot(weight.to(v.dtype), v) + class_weight[:, None] * v_class.to(tl.float32)[None]
-    found /= (tl.sum(weight, 1) + class_weight)[:, None]
-    to = out + (video.to(tl.int64) * length + first + rows * member_step)[:, None] * heads * D + head * D + d[None]
-    tl.store(to, found.to(out.dtype.element_ty), mask=(rows < count)[:, None])
+    qkv, out, length, num_heads, num_members, num_groups, group_stride, member_stride, scale,
+    D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    group_id, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    video, group = group_id // num_groups, group_id % num_groups
+    first = 1 + group * group_stride  # token 0 is the class token
+    token_stride = 3 * num_heads * D
+    base = qkv + video.to(tl.int64) * length * token_stride + head * D
+    queries, keys, d = block * QUERIES + tl.arange(0, QUERIES), tl.arange(0, KEYS), tl.arange(0, D)
+    query_offsets = (first + queries * member_stride)[:, None] * token_stride + d[None]
+    key_offsets = (first + keys * member_stride)[:, None] * token_stride + d[None]
+    inside = (keys < num_members)[:, None]
+    q = tl.load(base + query_offsets, mask=(queries < num_members)[:, None], other=0.0)
+    k = tl.load(base + num_heads * D + key_offsets, mask=inside, other=0.0)
+    v = tl.load(base + 2 * num_heads * D + key_offsets, mask=inside, other=0.0)
+    k_class, v_class = tl.load(base + num_heads * D + d), tl.load(base + 2 * num_heads * D + d)
+    # One softmax over the members and the class token, which would not fit into a power of 2 of keys beside them.
+    scores = tl.where((keys < num_members)[None], tl.dot(q, tl.trans(k)) * scale, float("-inf"))
+    class_score = tl.sum(q.to(tl.float32) * k_class.to(tl.float32)[None], 1) * scale
+    maximum = tl.maximum(tl.max(scores, 1), class_score)
+    weight, class_weight = tl.exp(scores - maximum[:, None]), tl.exp(class_score - maximum)
+    result = tl.dot(weight.to(v.dtype), v) + class_weight[:, None] * v_class.to(tl.float32)[None]
+    result /= (tl.sum(weight, 1) + class_weight)[:, None]
+    rows = (video.to(tl.int64) * length + first + queries * member_stride)[:, None]
+    tl.store(
+        out + rows * num_heads * D + head * D + d[None], result.to(out.dtype.element_ty), mask=(queries < num_members)[:, None]
+    )
 
 
-def divided_attention(qkv: Tensor, num_frames: int, heads: int, along_time: bool) -> Tensor:
-    """(B, 1 + F·N, 3·H·d) → (B, 1 + F·N, H·d): patches see their group and the class token, whose own row is left to the caller."""
-    num, length, width = qkv.shape
-    size = width // 3 // heads
-    patches = (length - 1) // num_frames
-    count, groups, group_step, member_step = (num_frames, patches, 1, patches) if along_time else (patches, num_frames, patches, 1)
-    out = qkv.new_empty(num, length, heads * size)
-    keys = max(16, triton.next_power_of_2(count))
-    rows = min(ROWS, keys)
-    _divided[(num * groups, heads, triton.cdiv(count, rows))](
-        qkv, out, length, heads, count, groups, group_step, member_step, size**-0.5, D=size, ROWS=rows, KEYS=keys,
-        num_warps=4 if keys > 32 else 1,
+def divided_attention_triton(qkv: Tensor, num_frames: int, num_heads: int, along_time: bool) -> Tensor:
+    """Patches attend to their group and the class token, whose own row is left to the caller.
+
+    Args:
+        qkv: (B, 1 + F·N, 3·H·d).
+        num_frames: F.
+        num_heads: H.
+        along_time: A group is the same patch in all frames; otherwise all patches of a frame.
+
+    Returns:
+        (B, 1 + F·N, H·d), row 0 undefined.
+    """
+    batch, length, width = qkv.shape
+    head_size = width // 3 // num_heads
+    num_patches = (length - 1) // num_frames
+    if along_time:
+        num_members, num_groups, group_stride, member_stride = num_frames, num_patches, 1, num_patches
+    else:
+        num_members, num_groups, group_stride, member_stride = num_patches, num_frames, num_patches, 1
+    out = qkv.new_empty(batch, length, num_heads * head_size)
+    num_keys = max(MIN_KEYS, triton.next_power_of_2(num_members))
+    num_queries = min(MAX_QUERIES, num_keys)
+    _divided[(batch * num_groups, num_heads, triton.cdiv(num_members, num_queries))](
+        qkv, out, length, num_heads, num_members, num_groups, group_stride, member_stride, head_size**-0.5,
+        D=head_size, QUERIES=num_queries, KEYS=num_keys, num_warps=4 if num_keys > 32 else 1,
     )  # fmt: skip
     return out
 
 
 @triton.jit
 def _windowed(
-    qkv, order, regions, bias, out, length, windows, places, heads, scale,
-    SHIFTED: tl.constexpr, PADDED: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    qkv, order, regions, bias, out, length, num_windows, num_positions, num_heads, scale,
+    SHIFTED: tl.constexpr, PADDED: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    part, head, place = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    video, window = place // windows, place % windows
-    token = 3 * heads * D
-    base = qkv + video.to(tl.int64) * length * token + head * D
-    rows, d = part * ROWS + tl.arange(0, ROWS), tl.arange(0, D)
-    here = tl.load(order + window * PADDED + rows)
-    region = tl.load(regions + window * PADDED + rows) if SHIFTED else rows
-    q = tl.load(base + here[:, None] * token + d[None])
-    q = (q * (scale * 1.44269504)).to(q.dtype)  # exponentials to the base of 2
-    top = tl.full((ROWS,), -1e30, tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    found = tl.zeros((ROWS, D), tl.float32)
-    pairs = bias + (head * PADDED + rows[:, None]) * PADDED + tl.arange(0, KEYS)[None]
-    for begin in range(0, PADDED, KEYS):
-        columns = begin + tl.arange(0, KEYS)
-        there = tl.load(order + window * PADDED + columns)
-        k = tl.load(base + heads * D + there[:, None] * token + d[None])
-        v = tl.load(base + 2 * heads * D + there[:, None] * token + d[None])
-        scores = tl.dot(q, tl.trans(k)) + tl.load(pairs + begin).to(tl.float32)
+    block, head, window_id = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    video, window = window_id // num_windows, window_id % num_windows
+    token_stride = 3 * num_heads * D
+    base = qkv + video.to(tl.int64) * length * token_stride + head * D
+    queries, d = block * QUERIES + tl.arange(0, QUERIES), tl.arange(0, D)
+    query_tokens = tl.load(order + window * PADDED + queries)
+    query_regions = tl.load(regions + window * PADDED + queries) if SHIFTED else queries
+    q = tl.load(base + query_tokens[:, None] * token_stride + d[None])
+    q = (q * (scale * 1.44269504)).to(q.dtype)  # log₂e: exponentials to the base of 2
+    # Online softmax over tiles of keys: the maximum so far, the sum of weights and the weighted sum of values under it.
+    maximum = tl.full((QUERIES,), -1e30, tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    result = tl.zeros((QUERIES, D), tl.float32)
+    bias_rows = bias + (head * PADDED + queries[:, None]) * PADDED + tl.arange(0, KEYS)[None]
+    for start in range(0, PADDED, KEYS):
+        keys = start + tl.arange(0, KEYS)
+        key_tokens = tl.load(order + window * PADDED + keys)
+        k = tl.load(base + num_heads * D + key_tokens[:, None] * token_stride + d[None])
+        v = tl.load(base + 2 * num_heads * D + key_tokens[:, None] * token_stride + d[None])
+        scores = tl.dot(q, tl.trans(k)) + tl.load(bias_rows + start).to(tl.float32)
         if SHIFTED:
-            other = tl.load(regions + window * PADDED + columns)
-            scores = tl.where(region[:, None] == other[None], scores, float("-inf"))
-        higher = tl.maximum(top, tl.max(scores, 1))
-        weight = tl.exp2(scores - higher[:, None])
-        shrink = tl.exp2(top - higher)
-        total = total * shrink + tl.sum(weight, 1)
-        found = tl.dot(weight.to(v.dtype), v, found * shrink[:, None])
-        top = higher
-    found /= total[:, None]
-    to = out + (video.to(tl.int64) * length + here)[:, None] * heads * D + head * D + d[None]
-    tl.store(to, found.to(out.dtype.element_ty), mask=(rows < places)[:, None])
+            key_regions = tl.load(regions + window * PADDED + keys)
+            scores = tl.where(query_regions[:, None] == key_regions[None], scores, float("-inf"))
+        new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+        weight = tl.exp2(scores - new_maximum[:, None])
+        rescale = tl.exp2(maximum - new_maximum)
+        total = total * rescale + tl.sum(weight, 1)
+        result = tl.dot(weight.to(v.dtype), v, result * rescale[:, None])
+        maximum = new_maximum
+    result /= total[:, None]
+    rows = (video.to(tl.int64) * length + query_tokens)[:, None]
+    tl.store(
+        out + rows * num_heads * D + head * D + d[None], result.to(out.dtype.element_ty), mask=(queries < num_positions)[:, None]
+    )
 
 
-TILE = 64  # windows are padded to a multiple of this
+def window_attention_triton(qkv: Tensor, order: Tensor, regions: Tensor | None, bias: Tensor, num_positions: int) -> Tensor:
+    """Tokens attend to those of their window.
 
+    Args:
+        qkv: (B, L, 3·H·d).
+        order: Tokens of each window, (W, P): the first `num_positions`; the rest is any token.
+        regions: Of each of these tokens, (W, P): tokens of different regions do not see each other. None: all do.
+        bias: Of each pair of positions, times log₂e, (H, P, P); −∞ for keys from `num_positions` on.
+        num_positions: Tokens of a window.
 
-def window_attention(qkv: Tensor, order: Tensor, regions: Tensor | None, bias: Tensor, places: int) -> Tensor:
-    """(B, L, 3·H·d) → (B, L, H·d): tokens see those of their window.
-
-    order (W, P): the tokens of each window, `places` of them; the rest is any token. regions (W, P): tokens of other regions are
-    strangers; None: there are none. bias (H, P, P), times log₂e, −∞ for columns from `places` on.
+    Returns:
+        (B, L, H·d).
     """
-    videos, length, width = qkv.shape
-    heads, padded, _ = bias.shape
-    size = width // 3 // heads
-    out = qkv.new_empty(videos, length, heads * size)
-    _windowed[(padded // TILE, heads, videos * len(order))](
-        qkv, order, order if regions is None else regions, bias, out, length, len(order), places, heads, size**-0.5,
-        SHIFTED=regions is not None, PADDED=padded, D=size, ROWS=TILE, KEYS=TILE, num_warps=4, num_stages=1,
+    batch, length, width = qkv.shape
+    num_heads, padded, _ = bias.shape
+    head_size = width // 3 // num_heads
+    out = qkv.new_empty(batch, length, num_heads * head_size)
+    _windowed[(padded // TILE, num_heads, batch * len(order))](
+        qkv, order, order if regions is None else regions, bias, out, length, len(order), num_positions, num_heads,
+        head_size**-0.5, SHIFTED=regions is not None, PADDED=padded, D=head_size, QUERIES=TILE, KEYS=TILE,
+        num_warps=4, num_stages=1,
     )  # fmt: skip
     return out
 
 
 @triton.jit
-def _add_norm(x, y, scale, shift, total, out, num, width, eps, ADD: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr):
+def _add_norm(x, y, weight, bias, total, out, num_rows, width, eps, ADD: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr):
     rows, columns = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE)
-    at = rows[:, None] * width + columns[None]
-    inside = (rows < num)[:, None] & (columns < width)[None]
-    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    offsets = rows[:, None] * width + columns[None]
+    inside = (rows < num_rows)[:, None] & (columns < width)[None]
+    value = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32)
     if ADD:
-        value += tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(total + at, value.to(total.dtype.element_ty), mask=inside)
+        value += tl.load(y + offsets, mask=inside, other=0.0).to(tl.float32)
+        tl.store(total + offsets, value.to(total.dtype.element_ty), mask=inside)
     mean = tl.sum(value, 1) / width
-    apart = tl.where(inside, value - mean[:, None], 0.0)
-    spread = tl.rsqrt(tl.sum(apart * apart, 1) / width + eps)
-    a = tl.load(scale + columns, mask=columns < width, other=0.0).to(tl.float32)
-    b = tl.load(shift + columns, mask=columns < width, other=0.0).to(tl.float32)
-    tl.store(out + at, (apart * spread[:, None] * a[None] + b[None]).to(out.dtype.element_ty), mask=inside)
+    centred = tl.where(inside, value - mean[:, None], 0.0)
+    inverse_deviation = tl.rsqrt(tl.sum(centred * centred, 1) / width + eps)
+    a = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32)
+    b = tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)
+    tl.store(out + offsets, (centred * inverse_deviation[:, None] * a[None] + b[None]).to(out.dtype.element_ty), mask=inside)
 
 
-def add_norm(x: Tensor, y: Tensor | None, norm: torch.nn.LayerNorm) -> tuple[Tensor, Tensor]:
+def add_norm_triton(x: Tensor, y: Tensor | None, norm: torch.nn.LayerNorm) -> tuple[Tensor, Tensor]:
     """x + y, and its LayerNorm."""
     x = x.contiguous()
     width = x.shape[-1]
-    num = x.numel() // width
+    num_rows = x.numel() // width
     total, out = x if y is None else torch.empty_like(x), torch.empty_like(x)
     size = triton.next_power_of_2(width)
-    rows = max(1, 4096 // size)
-    _add_norm[(triton.cdiv(num, rows),)](
-        x, x if y is None else y.contiguous(), norm.weight, norm.bias, total, out, num, width, norm.eps, ADD=y is not None,
+    rows = max(1, NORM_ELEMENTS // size)
+    _add_norm[(triton.cdiv(num_rows, rows),)](
+        x, x if y is None else y.contiguous(), norm.weight, norm.bias, total, out, num_rows, width, norm.eps, ADD=y is not None,
         ROWS=rows, SIZE=size, num_warps=4,
     )  # fmt: skip
     return total, out
 
 
 @triton.jit
-def _quick_gelu(x, num, SIZE: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    value = tl.load(x + at, mask=at < num).to(tl.float32)
-    tl.store(x + at, (value / (1 + tl.exp(-1.702 * value))).to(x.dtype.element_ty), mask=at < num)
+def _quick_gelu(x, num_elements, SIZE: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    value = tl.load(x + offsets, mask=offsets < num_elements).to(tl.float32)
+    tl.store(x + offsets, (value / (1 + tl.exp(-1.702 * value))).to(x.dtype.element_ty), mask=offsets < num_elements)
 
 
-def quick_gelu_(x: Tensor) -> Tensor:
+def quick_gelu_triton_(x: Tensor) -> Tensor:
     """x · σ(1.702 x), in place."""
-    _quick_gelu[(triton.cdiv(x.numel(), 2048),)](x, x.numel(), SIZE=2048)
+    _quick_gelu[(triton.cdiv(x.numel(), GELU_ELEMENTS),)](x, x.numel(), SIZE=GELU_ELEMENTS)
     return x

@@ -14,6 +14,9 @@ from hiero.model.losses import alignment_loss, gather_reachable, thread_loss
 from hiero.model.pretrained import PretrainedMixin
 from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder
 
+MIN_SQUARE = 1e-6  # of all values of a video, so that a constant one is not divided by zero
+MIN_RELATIVE_DEVIATION = 1e-4  # against the mean deviation of all channels; below it a channel counts as constant
+
 
 class VideoHead(nn.Sequential):
     """h_v: Linear → LayerNorm → ReLU → Linear, into the shared space (not normalised)."""
@@ -32,13 +35,32 @@ class TextHead(nn.Sequential):
 
 
 class Losses(NamedTuple):
+    """The losses of a batch, scalars. `HiERO.losses` returns them.
+
+    Attributes:
+        alignment: L_vna, without its weight.
+        threads: L_ft, without its weight; 0 where no threads were cut.
+        total: The weighted sum, which training minimises.
+
+    Example:
+        >>> import hiero, torch
+        >>> losses = hiero.Losses(torch.tensor(2.0), torch.tensor(0.5), torch.tensor(2.5))
+        >>> losses.total.item()
+        2.5
+    """
+
     alignment: Tensor
     threads: Tensor
     total: Tensor
 
 
 class Peers(Protocol):
-    """Other processes that hold parts of the same batch: this one is number `rank` of `num`."""
+    """Other processes that hold parts of the same batch.
+
+    Attributes:
+        rank: Number of this process.
+        num: How many processes there are.
+    """
 
     rank: int
     num: int
@@ -47,16 +69,27 @@ class Peers(Protocol):
         """(B, …) of each process → (all B, …), with gradients."""
 
     def share(self, count: Tensor | int) -> Tensor:
-        """What this process's mean over `count` things weighs in the mean over all processes, times their number."""
+        """Weight of this process's mean over `count` items in the mean over all processes, times their number."""
 
 
 class HiERO(nn.Module, PretrainedMixin):
     """A hierarchy-aware encoder of video segments (ICCV 2025).
 
-    >>> model = HiERO(ModelConfig(input_size=256))
-    >>> levels = model(torch.randn(1, 100, 256))
-    >>> [tuple(level.features.shape) for level in levels]
-    [(1, 100, 768), (1, 50, 768), (1, 25, 768)]
+    A graph U-Net over the segments of a video: the Temporal Encoder halves the rate level by level, the Function-Aware Decoder
+    goes back up and reasons inside threads, clusters of nodes with the same function. Two heads map nodes and narrations into one
+    space. `HiERO.from_pretrained` loads a model folder, `save_pretrained` writes one.
+
+    Args:
+        config: Sizes and settings; defaults are the paper's.
+
+    Example:
+        >>> import hiero, torch
+        >>> model = hiero.HiERO(hiero.ModelConfig(input_size=256, hidden_size=64))
+        >>> levels = model(torch.randn(1, 100, 256))
+        >>> [tuple(level.features.shape) for level in levels]
+        [(1, 100, 64), (1, 50, 64), (1, 25, 64)]
+        >>> tuple(model.embed_video(levels[0].features).shape)
+        (1, 100, 768)
     """
 
     input_mean: Tensor
@@ -83,12 +116,27 @@ class HiERO(nn.Module, PretrainedMixin):
         spacing_s: float | None = None,
         threads: bool | None = None,
     ) -> list[Level]:
-        """Enrich a batch of videos: features (B, T, F), mask (B, T), times (B, T) in seconds → levels 0 … depth − 1.
+        """Enrich the nodes of a batch of videos.
 
-        mask marks each video's nodes, a prefix of T (default: all). times default to the clock of the config.
-        spacing_s: time between nodes where all are equally far apart and it is known; otherwise it is read off the times.
-        threads: Cut & Match on or off; by default on while training and otherwise as configured.
-        Bad input raises InputError and names the argument.
+        Args:
+            features: Backbone features, (B, T, F).
+            mask: True on the nodes of each video, which are a prefix of T, (B, T); by default all are.
+            times: In seconds, not decreasing, (B, T); by default by the clock of the configuration.
+            spacing_s: Time between nodes where it is the same everywhere and known; otherwise it is read off the times.
+            threads: Cut & Match on or off; by default on while training and otherwise as configured.
+
+        Returns:
+            Levels 0 … depth − 1 of the decoder, finest first; with depth 0 the projected features alone.
+
+        Raises:
+            InputError: An argument has another shape or type, or holds what it must not; the message names it.
+
+        Example:
+            >>> import hiero, torch
+            >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16)).eval()
+            >>> levels = model(torch.randn(2, 40, 8), spacing_s=0.5, threads=True)
+            >>> [None if level.threads is None else tuple(level.threads.shape) for level in levels]
+            [None, (2, 20), (2, 10)]
         """
         mask, times = check_batch(features, mask, times, self.config)
         if threads is None:
@@ -100,29 +148,39 @@ class HiERO(nn.Module, PretrainedMixin):
         return self.enrich(features.to(self.project.weight.dtype), mask, times, spacing_s, threads=threads)
 
     def enrich(self, features: Tensor, mask: Tensor, times: Tensor, spacing_s: float | None, *, threads: bool) -> list[Level]:
-        """`forward` without looking at the data: no checks, and the spacing is given (None: irregular times)."""
-        if self.config.centre:
-            num = mask.sum(1)[:, None, None].clamp_min(1)
-            features = features - torch.where(mask[..., None], features, 0).sum(1, keepdim=True) / num
+        """`forward` that never waits for the data: no checks, and the spacing is given (None: irregular times)."""
+        features = self._normalise_input(features, mask)
+        features = self.project(torch.where(mask[..., None], features, 0))  # padding may hold anything, NaN included
+        levels = self.encoder(Level(features, mask, times, spacing_s))
+        return self.decoder(levels, cut=threads)
+
+    def _normalise_input(self, features: Tensor, mask: Tensor) -> Tensor:
+        """Shift and scale the features (B, T, F) as configured."""
+        if self.config.centre:  # by the mean of the video, which takes the place of the training set's
+            num_nodes = mask.sum(1)[:, None, None].clamp_min(1)
+            features = features - torch.where(mask[..., None], features, 0).sum(1, keepdim=True) / num_nodes
         elif self.config.standardise:
             features = features - self.input_mean
         if self.config.standardise:
             features = features * self.input_scale
         if self.config.rescale:
             square = torch.where(mask[..., None], features, 0).square().sum((1, 2), keepdim=True)
-            features = features * (mask.sum(1)[:, None, None] * features.shape[2] / square.clamp_min(1e-6)).sqrt()
-        features = self.project(torch.where(mask[..., None], features, 0))  # whatever stands in the padding
-        levels = self.encoder(Level(features, mask, times, spacing_s))
-        return self.decoder(levels, cut=threads)
+            num_values = mask.sum(1)[:, None, None] * features.shape[2]
+            features = features * (num_values / square.clamp_min(MIN_SQUARE)).sqrt()
+        return features
 
     def standardise(self, mean: Tensor, deviation: Tensor) -> None:
-        """Fix how input channels are shifted and scaled (with `standardise` in the configuration).
+        """Set how input channels are shifted and scaled (with `standardise` in the configuration).
 
-        A channel that never moved in training is switched off: nothing was learned about what it says when it does.
+        A channel that is constant in training is switched off: nothing was learned about what it says when it is not.
+
+        Args:
+            mean: Of each channel over the training videos, (F,).
+            deviation: Standard deviation of each channel over the training videos, (F,).
         """
         self.input_mean.copy_(mean)
-        moves = deviation > 1e-4 * deviation.mean()
-        self.input_scale.copy_(torch.where(moves, 1 / torch.where(moves, deviation, 1.0), 0.0))
+        varies = deviation > MIN_RELATIVE_DEVIATION * deviation.mean()
+        self.input_scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
 
     def embed_video(self, features: Tensor) -> Tensor:
         """Decoder features (…, D) → unit vectors in the shared space (…, E)."""
@@ -141,25 +199,39 @@ class HiERO(nn.Module, PretrainedMixin):
         config: LossConfig,
         peers: Peers | None = None,
     ) -> Losses:
-        """L = L_vna + L_ft for a batch: texts (B, M, text_size), text_times and text_mask (B, M).
+        """L = L_vna + L_ft of a batch: nodes align with narrations, threads tighten.
 
-        With `peers`, other processes hold the rest of the batch: all nodes and narrations are compared with all.
+        Args:
+            levels: What `forward` returns.
+            texts: Text encoder outputs of the narrations of each video, (B, M, text_size).
+            text_times: When they are, in seconds, (B, M).
+            text_mask: True on narrations, False on padding, (B, M).
+            config: Weights, windows and temperature.
+            peers: Other processes that hold the rest of the batch: all nodes are compared with the narrations of all.
+
+        Example:
+            >>> import hiero, torch
+            >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16, text_size=4))
+            >>> texts, text_times, text_mask = torch.randn(2, 5, 4), 20 * torch.rand(2, 5), torch.ones(2, 5, dtype=torch.bool)
+            >>> losses = model.losses(model(torch.randn(2, 40, 8)), texts, text_times, text_mask, hiero.LossConfig())
+            >>> losses.total.backward()
         """
-        texts = torch.where(text_mask[..., None], texts, 0)  # whatever stands in the padding
+        texts = torch.where(text_mask[..., None], texts, 0)  # padding may hold anything, NaN included
         nodes, times, mask = levels[0].features, levels[0].times, levels[0].mask
-        if peers is None and not torch.compiler.is_compiling():  # compiled steps have fixed shapes, as have those of peers
+        # Fewer nodes go through h_v, but how many depends on the data: compiled steps need fixed shapes, peers equal ones.
+        if peers is None and not torch.compiler.is_compiling():
             nodes, times, mask = gather_reachable(nodes, times, mask, text_times, text_mask, config)
         pairs = (self.video_head(nodes), times, mask, self.text_head(texts), text_times, text_mask)
         if peers is not None:
             pairs = tuple(peers.gather(part) for part in pairs)  # type: ignore[assignment]
         alignment = alignment_loss(*pairs, config)
-        tighten = alignment.new_zeros(())
-        cut = [(level.features, level.threads) for level in levels if level.threads is not None]
-        if cut and config.thread_weight:
+        tightness = alignment.new_zeros(())
+        clustered = [(level.features, level.threads) for level in levels if level.threads is not None]
+        if clustered and config.thread_weight:
             if config.projected_threads:
-                cut = [(self.video_head(features), threads) for features, threads in cut]
-            tighten = thread_loss(cut, config.temperature)
+                clustered = [(self.video_head(features), threads) for features, threads in clustered]
+            tightness = thread_loss(clustered, config.temperature)
             if peers is not None:
-                tighten = tighten * peers.share(sum((threads >= 0).sum() for _, threads in cut))
-        total = config.alignment_weight * alignment + config.thread_weight * tighten
-        return Losses(alignment, tighten, total)
+                tightness = tightness * peers.share(sum((threads >= 0).sum() for _, threads in clustered))
+        total = config.alignment_weight * alignment + config.thread_weight * tightness
+        return Losses(alignment, tightness, total)

@@ -1,6 +1,6 @@
 """A model folder: config.json, model.safetensors and, where a text encoder was trained along, text_encoder.safetensors.
 
-Here it is read as far as it can be without torch: settings, and the text head as plain arrays. `HiERO.from_pretrained` reads all.
+Here it is read as far as that needs no torch: settings, and the text head as plain arrays. `HiERO.from_pretrained` reads all.
 """
 
 from __future__ import annotations
@@ -23,17 +23,26 @@ SHIPPED = ("hiero-k400", "hiero-omnivore-b")
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_ENCODER_FILE = "text_encoder.safetensors"
+HUB_OPTIONS = ("revision", "cache_dir", "force_download", "token", "local_files_only")  # of huggingface_hub that are passed on
 
 
 @dataclass(frozen=True)
 class ModelFolder:
+    """A model on disk.
+
+    Attributes:
+        path: The folder.
+        config: Settings of the network.
+        extra: What else config.json holds.
+    """
+
     path: Path
     config: ModelConfig
     extra: dict[str, Any]
-    """What else config.json holds."""
 
     @property
     def text_encoder(self) -> Path | None:
+        """The file of the text encoder that was trained along; None without one."""
         return self.path / TEXT_ENCODER_FILE if (self.path / TEXT_ENCODER_FILE).is_file() else None
 
     @cached_property
@@ -41,7 +50,11 @@ class ModelFolder:
         return {name: value.astype(np.float32) for name, value in load_arrays(self.path / WEIGHTS_FILE, "text_head.").items()}
 
     def embed_text(self, vectors: np.ndarray) -> np.ndarray:
-        """h_t, as `HiERO.embed_text`: text encoder outputs (n, text_size) → unit vectors in the shared space."""
+        """h_t, as `HiERO.embed_text`: text encoder outputs (n, text_size) → unit vectors in the shared space (n, E).
+
+        Raises:
+            InputError: The weights do not fit config.json.
+        """
         head = self._text_head
         try:
             hidden = np.maximum(vectors @ head["text_head.0.weight"].T + head["text_head.0.bias"], 0)
@@ -51,9 +64,17 @@ class ModelFolder:
         return out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-12)
 
 
-def open_model_folder(name: str | Path, **hub: Any) -> ModelFolder:
-    """A model folder, or the id of one on a hub, which is fetched."""
-    folder = find_model_folder(name, **hub)
+def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
+    """Read the settings of a model.
+
+    Args:
+        name: A shipped model, a folder, or a hub id, which is fetched.
+        hub_options: As in huggingface_hub: `revision`, `cache_dir`, `token` …
+
+    Raises:
+        InputError: There is no such folder, or it is not a model's.
+    """
+    folder = find_model_folder(name, **hub_options)
     for file in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / file).is_file():
             raise InputError(f"{folder}: not a model folder, {file} is missing; for an authors' .pth run hiero import-checkpoint")
@@ -70,18 +91,20 @@ def open_model_folder(name: str | Path, **hub: Any) -> ModelFolder:
     return ModelFolder(folder, config, extra)
 
 
-def find_model_folder(name: str | Path, **hub: Any) -> Path:
+def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
+    """The folder of a shipped model, of a path, or of a hub id, which is fetched."""
     if str(name) in SHIPPED:
         return ASSETS / str(name)
     if Path(name).is_dir():
         return Path(name)
+    # A mistyped path can look like a hub id; where its parent is a folder here, a path was meant.
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)) or Path(name).parent.is_dir():
         raise InputError(f"{name}: no such model folder")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise InputError(f"{name}: no such model folder; to load from a hub, run: pip install huggingface_hub") from None
-    options = {key: hub[key] for key in ("revision", "cache_dir", "force_download", "token", "local_files_only") if key in hub}
+    options = {key: hub_options[key] for key in HUB_OPTIONS if key in hub_options}
     try:
         return Path(snapshot_download(str(name), allow_patterns=[CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE], **options))
     except (OSError, ValueError, RuntimeError) as error:

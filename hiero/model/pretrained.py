@@ -49,11 +49,11 @@ class PretrainedMixin(ModelHubMixin):
     """Saving and loading for `HiERO`. What came with a loaded model (its text encoder, losses, source) is saved with it again."""
 
     config: ModelConfig
-    _extra: dict[str, Any] | None = None
-    _text_encoder: Path | None = None
+    _extra: dict[str, Any] | None = None  # what else config.json held
+    _text_encoder: Path | None = None  # the file of the text encoder
 
     def fingerprint(self) -> str:
-        """Names configuration and weights, so that what one model made is not taken for another's."""
+        """A name for configuration and weights, so that what one model computed is not taken for another's."""
         model: Any = self
         digest = hashlib.sha256(json.dumps(self.config.to_dict(), sort_keys=True).encode())
         for name, value in model.state_dict().items():
@@ -70,12 +70,25 @@ class PretrainedMixin(ModelHubMixin):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
-        """A model folder, or the id of one on a hub (with `revision`, `cache_dir`, `token` … as in huggingface_hub)."""
+        """Load a model, in evaluation mode.
+
+        Args:
+            pretrained_model_name_or_path: A shipped model, a folder, or a hub id.
+            options: For a hub, as in huggingface_hub: `revision`, `cache_dir`, `token` …
+
+        Raises:
+            InputError: There is no such model, or its files are damaged or do not fit each other.
+
+        Example:
+            >>> import hiero
+            >>> hiero.HiERO.from_pretrained("hiero-k400").config.depth
+            3
+        """
         return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **options)
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:
-        folder = open_model_folder(model_id, **hub)
+    def _from_pretrained(cls, *, model_id: str, **hub_options: Any) -> Self:
+        folder = open_model_folder(model_id, **hub_options)
         model: Any = cls(folder.config)  # type: ignore[call-arg]
         try:
             model.load_state_dict(load_tensors(folder.path / WEIGHTS_FILE))
@@ -86,7 +99,17 @@ class PretrainedMixin(ModelHubMixin):
 
 
 def write_model_folder(folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
-    """`extra` joins config.json under its own keys, e.g. {"text_encoder": {…}}."""
+    """Write config.json and model.safetensors.
+
+    Args:
+        folder: Where to.
+        config: Settings of the network.
+        state: Its weights.
+        extra: Joins config.json under its own keys, such as {"text_encoder": {…}}.
+
+    Raises:
+        InputError: `extra` holds what JSON cannot.
+    """
     try:
         text = json.dumps({"model": config.to_dict(), **(extra or {})}, indent=2) + "\n"
     except (TypeError, ValueError) as error:

@@ -22,28 +22,45 @@ from hiero.storage.files import save_tensors
 from hiero.storage.pickles import Opaque, read_torch
 from hiero.types import Clock
 
+# Classes of a pickled OmegaConf tree; read as inert data.
 OMEGACONF = frozenset(
     {f"omegaconf.{name}" for name in ("dictconfig.DictConfig", "listconfig.ListConfig", "base.ContainerMetadata", "base.Metadata")}
     | {f"omegaconf.nodes.{kind}Node" for kind in ("Any", "Integer", "Float", "String", "Boolean", "Enum", "Bytes", "Path")}
     | {
         "typing.Any",
-        *(f"{home}.{kind}" for home in ("builtins", "__builtin__") for kind in ("int", "float", "str", "bool", "list")),
+        *(f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in ("int", "float", "str", "bool", "list")),
     }
 )
 # What optimizer and scheduler states may hold beside tensors; none of it is used.
-BYSTANDERS = frozenset(
+UNUSED_CLASSES = frozenset(
     {"torch.device", "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "collections.Counter"}
 )
-# The release can be configured into other networks; these settings make the one of the paper and of its checkpoints.
-EXPECTED = {
+# The release can be configured into other networks; these settings give the one of the paper and of its checkpoints.
+REQUIRED_SETTINGS = {
     "pool": "mean", "conv.aggr": "mean", "conv.pos_act": "tanh",
     "conv.use_signed_temporal_distance": True, "conv.use_pos_attr": True,
 }  # fmt: skip
+KMEANS_SEED = 42  # of the release; its configuration does not hold it
+MAX_INTERPOLATION_DEPTH = 32  # of references to references
+MAX_CONFIG_NODES = 20_000  # of a configuration, values included; far more than the authors' have
 
 
 @dataclass(frozen=True)
 class Released:
-    """What a release checkpoint holds, in our terms. text_encoder keeps its own layout (transformers' DistilBERT, CLIP)."""
+    """What a checkpoint of the release holds, in this package's terms. `read_released` returns it.
+
+    Attributes:
+        config: Settings of the network.
+        losses: Settings of the losses that it was trained with.
+        state: Weights of `HiERO`.
+        text_encoder: Weights of the text encoder in its own layout (transformers' DistilBERT, CLIP); empty without one.
+        source: The authors' configuration, as plain values.
+
+    Example:
+        >>> released = read_released(checkpoint)
+        >>> released.losses.mode, len(released.model()(torch.randn(1, 9, released.config.input_size)))
+        ('sym', 3)
+    """
 
     config: ModelConfig
     losses: LossConfig
@@ -52,12 +69,13 @@ class Released:
     source: dict[str, Any]
 
     def model(self) -> HiERO:
+        """The network with these weights, in evaluation mode."""
         model = HiERO(self.config)
         model.load_state_dict(self.state)
         return model.eval()
 
     def save(self, folder: Path) -> None:
-        """As a model folder; the original configuration is kept in config.json under `source`."""
+        """Write a model folder; the authors' configuration goes into config.json under `source`."""
         if self.text_encoder:
             save_tensors(folder / TEXT_ENCODER_FILE, self.text_encoder)
         else:
@@ -72,7 +90,19 @@ class Released:
 
 
 def read_released(path: Path | str) -> Released:
-    """Read a checkpoint of the release, refusing anything that is not one."""
+    """Read a checkpoint of the authors' release. No code in the file is run.
+
+    Args:
+        path: The .pth file.
+
+    Raises:
+        InputError: The file is missing, damaged, not a checkpoint of the release, or of another network than the paper's.
+
+    Example:
+        >>> released = read_released(checkpoint)
+        >>> released.config.depth, released.config.behaviour == Behaviour.released()
+        (3, True)
+    """
     path = Path(path)
     try:
         return _read(path)
@@ -81,10 +111,10 @@ def read_released(path: Path | str) -> Released:
 
 
 def _read(path: Path) -> Released:
-    raw = read_torch(path, opaque=OMEGACONF | BYSTANDERS)
+    raw = read_torch(path, opaque=OMEGACONF | UNUSED_CLASSES)
     if not isinstance(raw, dict) or not {"model", "task", "config"} <= set(raw):
         raise InputError(f"{path}: not a HiERO checkpoint; expected the entries model, task and config")
-    source = resolve(plain(raw["config"]))
+    source = resolve_interpolations(to_container(raw["config"]))
     _check_settings(source, path)
     try:
         config, losses = _configs(source, raw["model"], raw["task"])
@@ -95,19 +125,23 @@ def _read(path: Path) -> Released:
         raise
     except (RuntimeError, IndexError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"{path}: weights or settings do not fit the released layout ({error})") from error
-    with torch.device("meta"):
-        expected = {name: tuple(value.shape) for name, value in HiERO(config).state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in state.items()}
-    if wrong := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
-        lines = [f"{name}: expected {expected.get(name)}, found {found.get(name)}" for name in wrong[:8]]
-        raise InputError(f"{path}: weights do not fit its configuration\n  " + "\n  ".join(lines))
+    _check_shapes(config, state, path)
     return Released(config, losses, state, text_encoder, source)
+
+
+def _check_shapes(config: ModelConfig, state: dict[str, Tensor], path: Path) -> None:
+    with torch.device("meta"):  # shapes only
+        expected = {name: tuple(value.shape) for name, value in HiERO(config).state_dict().items()}
+    actual = {name: tuple(value.shape) for name, value in state.items()}
+    if wrong := sorted(name for name in expected.keys() | actual.keys() if expected.get(name) != actual.get(name)):
+        lines = [f"{name}: expected {expected.get(name)}, found {actual.get(name)}" for name in wrong[:8]]
+        raise InputError(f"{path}: weights do not fit its configuration\n  " + "\n  ".join(lines))
 
 
 def _check_settings(source: Any, path: Path) -> None:
     if not isinstance(source, dict) or not isinstance(source.get("model"), dict) or not isinstance(source.get("task"), dict):
         raise InputError(f"{path}: not a HiERO checkpoint; its configuration has no model and task")
-    for name, expected in EXPECTED.items():
+    for name, expected in REQUIRED_SETTINGS.items():
         node: Any = source["model"]
         for part in name.split("."):
             node = node.get(part, expected) if isinstance(node, dict) else expected
@@ -115,12 +149,12 @@ def _check_settings(source: Any, path: Path) -> None:
             raise InputError(f"{path}: made with model.{name} = {node}; only {expected}, as in the paper, is supported")
 
 
-def plain(node: Any) -> Any:
+def to_container(node: Any) -> Any:
     """A pickled OmegaConf tree as dicts, lists and values."""
-    visits = _Limit()
+    limit = _VisitLimit()
 
     def walk(node: Any) -> Any:
-        visits.count()
+        limit.count()
         if not isinstance(node, Opaque):
             return node
         state = node.state if isinstance(node.state, dict) else {}
@@ -136,9 +170,9 @@ def plain(node: Any) -> Any:
     return walk(node)
 
 
-def resolve(tree: Any) -> Any:
+def resolve_interpolations(tree: Any) -> Any:
     """Replace interpolations ${a.b} that name another entry of the tree; others stay as text."""
-    visits = _Limit()
+    limit = _VisitLimit()
 
     def look_up(name: str, depth: int) -> Any:
         node = tree
@@ -149,34 +183,34 @@ def resolve(tree: Any) -> Any:
         return walk(node, depth + 1)
 
     def walk(node: Any, depth: int = 0) -> Any:
-        visits.count()
-        if depth > 32:
+        limit.count()
+        if depth > MAX_INTERPOLATION_DEPTH:
             raise InputError("the checkpoint's configuration refers to itself")
         if isinstance(node, dict):
             return {key: walk(value, depth) for key, value in node.items()}
         if isinstance(node, list):
             return [walk(value, depth) for value in node]
-        if isinstance(node, str) and (whole := re.fullmatch(r"\$\{([\w.]+)\}", node)):
-            return look_up(whole[1], depth)
+        if isinstance(node, str) and (match := re.fullmatch(r"\$\{([\w.]+)\}", node)):
+            return look_up(match[1], depth)
         return node
 
     return walk(tree)
 
 
-class _Limit:
+class _VisitLimit:
     """Ends walks through configurations that were built to be endless."""
 
-    def __init__(self, limit: int = 20_000) -> None:
-        self.left = limit
+    def __init__(self) -> None:
+        self.num_visits = 0
 
     def count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
+        self.num_visits += 1
+        if self.num_visits > MAX_CONFIG_NODES:
             raise InputError("the checkpoint's configuration is larger than any of HiERO's")
 
 
 def _configs(source: dict[str, Any], model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[ModelConfig, LossConfig]:
-    """Sizes come from the weights themselves, the rest from the configuration."""
+    """Our settings: sizes from the weights themselves, the rest from the authors' configuration."""
     settings, losses, features = source["model"], source["task"], source.get("features", {})
     stages = {int(name.split(".")[1]) for name in model if name.startswith("up_stages.")}
     layers = {name.split(".")[2] for name in model if name.endswith(".lin_rel.weight") and name.startswith("up_stages.0.")}
@@ -194,7 +228,7 @@ def _configs(source: dict[str, Any], model: dict[str, Tensor], task: dict[str, T
         sample_points=int(settings.get("clustering_sample_points", 32)),
         dropout=float(settings.get("dropout", 0.1)),
         threads_at_inference=bool(settings.get("clustering_at_inference", False)),
-        random_state=42,
+        random_state=KMEANS_SEED,
         backbone=features.get("name"),
         clock=Clock(fps=float(features.get("fps", 30.0)), stride=float(features.get("stride", 16))),
         behaviour=Behaviour.released(),
@@ -210,7 +244,7 @@ def _configs(source: dict[str, Any], model: dict[str, Tensor], task: dict[str, T
 
 
 def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Rename the released weights to ours; the two matrices of a TDGC become one."""
+    """The released weights under our names, and those of the text encoder."""
     size = model["up_stages.0.module_1.lin_rel.weight"].shape[0]
     state = {
         "project.weight": model.get("proj.1.weight", torch.eye(size)),  # released models may go without a projection
@@ -218,25 +252,31 @@ def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[st
     }
     for name, value in model.items():
         if match := re.fullmatch(r"(up|down)_stages\.(\d+)\.module_(\d+)\.(.+)", name):
-            side, stage, module, rest = match[1], match[2], int(match[3]), match[4]
+            side, stage, module, parameter = match[1], match[2], int(match[3]), match[4]
             prefix = f"{'encoder' if side == 'up' else 'decoder'}.stages.{stage}"
-            if rest == "lin_rel.weight":
-                old = name.removesuffix("lin_rel.weight")
-                layer = f"{prefix}.layers.{(module - 1) // 2}"
-                state[f"{layer}.mix.weight"] = torch.cat([model[old + "lin_root.weight"], value])
-                state[f"{layer}.mix.bias"] = torch.cat(
-                    [model.get(old + "bias", torch.zeros(size)).flatten(), model[old + "lin_rel.bias"]]
-                )
-                for part in ("weight", "bias"):
-                    state[f"{layer}.gate.hidden.{part}"] = model[f"{old}lin_pos.0.{part}"]
-                    state[f"{layer}.gate.out.{part}"] = model[f"{old}lin_pos.2.{part}"]
-            elif rest in ("weight", "bias") and f"{name.rsplit('.', 1)[0]}.lin_rel.weight" not in model:
-                state[f"{prefix}.norm.{rest}"] = value
-    for ours, theirs in ((0, 1), (1, 2), (3, 4)):
-        for part in ("weight", "bias"):
-            state[f"video_head.{ours}.{part}"] = task[f"projector.net.{theirs}.{part}"]
+            if parameter == "lin_rel.weight":
+                # Every second module is a layer: modules 1, 3, 5 are layers 0, 1, 2.
+                state |= _convert_tdgc(model, name.removesuffix(parameter), f"{prefix}.layers.{(module - 1) // 2}.", size)
+            elif parameter in ("weight", "bias") and f"{name.rsplit('.', 1)[0]}.lin_rel.weight" not in model:
+                state[f"{prefix}.norm.{parameter}"] = value  # a module without lin_rel is the LayerNorm
+    for ours, theirs in ((0, 1), (1, 2), (3, 4)):  # theirs begins with a module without weights
+        for parameter in ("weight", "bias"):
+            state[f"video_head.{ours}.{parameter}"] = task[f"projector.net.{theirs}.{parameter}"]
     for index in (0, 2):
-        for part in ("weight", "bias"):
-            state[f"text_head.{index}.{part}"] = task[f"text_proj.{index}.{part}"]
+        for parameter in ("weight", "bias"):
+            state[f"text_head.{index}.{parameter}"] = task[f"text_proj.{index}.{parameter}"]
     text_encoder = {name.removeprefix("text_model."): value for name, value in task.items() if name.startswith("text_model.")}
     return state, text_encoder
+
+
+def _convert_tdgc(model: dict[str, Tensor], theirs: str, ours: str, size: int) -> dict[str, Tensor]:
+    """One TDGC layer, by the prefixes of its weights; their two matrices become one."""
+    bias = model.get(theirs + "bias", torch.zeros(size)).flatten()
+    state = {
+        f"{ours}mix.weight": torch.cat([model[theirs + "lin_root.weight"], model[theirs + "lin_rel.weight"]]),
+        f"{ours}mix.bias": torch.cat([bias, model[theirs + "lin_rel.bias"]]),
+    }
+    for parameter in ("weight", "bias"):
+        state[f"{ours}gate.hidden.{parameter}"] = model[f"{theirs}lin_pos.0.{parameter}"]
+        state[f"{ours}gate.out.{parameter}"] = model[f"{theirs}lin_pos.2.{parameter}"]
+    return state

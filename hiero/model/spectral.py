@@ -6,7 +6,7 @@ M has the eigenvectors of the normalised Laplacian I − M in reverse order; the
 Two forms exist, and at small κ they differ a lot. `sklearn`, for zero-shot use: a node is not similar to itself (S has a zero
 diagonal) and its row of the eigenvectors is divided by √degree. `training`, inside the network: neither.
 
-Two paths. `exact` holds S. `landmarks` never does: it solves the cut on nodes spread evenly over the video and extends the
+Two methods. `exact` holds S. `landmarks` never does: it solves the cut on nodes spread evenly over the video and extends the
 eigenvectors to all others by one step of the random walk (Nyström; Fowlkes et al. 2004, Bengio et al. 2004):
 
     v(x) = Σⱼ softmaxⱼ(cos(x, lⱼ)/κ) vⱼ / λ
@@ -21,58 +21,94 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.kernels.eigen import top_eigenvectors
+from hiero.kernels.eigen import leading_eigenvectors
 from hiero.kernels.kmeans import kmeans
 from hiero.kernels.normalised_cut import Form, log_similarity, normalise_similarity
 
 CutMethod = Literal["auto", "exact", "landmarks"]
 
 NUM_LANDMARKS = 2048
-CHUNK = 2**24  # entries of a similarity block held at once on the landmark path
+CHUNK_SIZE = 2**24  # entries of the similarity of nodes with landmarks that are held at once
+NUM_MATRICES = 3  # of the size of S that the exact method holds at once
+NUM_RESTARTS, NUM_ITERATIONS = 10, 100  # of K-Means
+PADDING_EIGENVALUE = -2.0  # below every eigenvalue of M, which are in [−1, 1]
+MIN_EIGENVALUE = 1e-3  # where ratios are compared: among eigenvalues near zero they mean nothing
 
 
 def embed_exactly(
-    x: Tensor, num: int, kappa: float, *, mask: Tensor | None = None, form: Form = "sklearn", random_state: int = 0
+    x: Tensor, num_vectors: int, kappa: float, *, mask: Tensor | None = None, form: Form = "sklearn", random_state: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Leading eigenvalues (B, num) and eigenvectors (B, N, num) of M, from the whole matrix."""
-    values, vectors, log_degree = _solve(x, num, kappa, mask, form, random_state)
-    return values, _walk_form(vectors, log_degree) if form == "sklearn" else vectors
+    """Spectral embedding of nodes from the whole similarity matrix.
+
+    Args:
+        x: Features, (B, N, D).
+        num_vectors: V, how many eigenvectors.
+        kappa: Temperature of the similarity.
+        mask: True on nodes, False on padding, (B, N).
+        form: See the module.
+        random_state: Seed of the eigensolver for large matrices.
+
+    Returns:
+        Leading eigenvalues (B, V) of M, descending, and the embedding (B, N, V).
+    """
+    values, vectors, log_degree = _solve(x, num_vectors, kappa, mask, form, random_state)
+    return values, _divide_by_degree(vectors, log_degree) if form == "sklearn" else vectors
 
 
-def _solve(x: Tensor, num: int, kappa: float, mask: Tensor | None, form: Form, random_state: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Eigenvalues, eigenvectors as they are, and the log of the degrees."""
+def _solve(
+    x: Tensor, num_vectors: int, kappa: float, mask: Tensor | None, form: Form, random_state: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Eigenvalues (B, V), eigenvectors as they are (B, N, V), and the log of the degrees (B, N)."""
     m, log_degree = normalise_similarity(log_similarity(x, kappa, form, mask), kappa)
     if mask is not None:
-        m.diagonal(dim1=1, dim2=2).masked_fill_(~mask, -2)  # below every true eigenvalue, so that padding comes last
-    return *top_eigenvectors(m, num, random_state), log_degree
+        m.diagonal(dim1=1, dim2=2).masked_fill_(~mask, PADDING_EIGENVALUE)  # eigenvectors of padding come last
+    return *leading_eigenvectors(m, num_vectors, random_state), log_degree
 
 
-def _walk_form(vectors: Tensor, log_degree: Tensor) -> Tensor:
-    """D^−½ u, up to a factor for all nodes (which K-Means does not see) that keeps it from overflowing."""
+def _divide_by_degree(vectors: Tensor, log_degree: Tensor) -> Tensor:
+    """D^−½ u, up to a factor for all nodes (which K-Means does not see) that prevents overflow."""
     return vectors * ((log_degree.amin(-1, keepdim=True) - log_degree) / 2).exp()[..., None]
 
 
 def embed_by_landmarks(
-    x: Tensor, num: int, kappa: float, *, form: Form = "sklearn", random_state: int = 0, num_landmarks: int = NUM_LANDMARKS
+    x: Tensor,
+    num_vectors: int,
+    kappa: float,
+    *,
+    form: Form = "sklearn",
+    random_state: int = 0,
+    num_landmarks: int = NUM_LANDMARKS,
 ) -> tuple[Tensor, Tensor]:
-    """The same for one long video (N, D) in O(N·landmarks) time and bounded memory. → (num,), (N, num)."""
+    """Spectral embedding of one long video in O(N · landmarks) time and bounded memory.
+
+    Args:
+        x: Features, (N, D).
+        num_vectors: V, how many eigenvectors.
+        kappa: Temperature of the similarity.
+        form: See the module.
+        random_state: Seed of the eigensolver for large matrices.
+        num_landmarks: Nodes that the cut is solved on.
+
+    Returns:
+        Leading eigenvalues (V,), descending, and the embedding (N, V).
+    """
     x = F.normalize(x, dim=-1)
     num_nodes = len(x)
     index = torch.linspace(0, num_nodes - 1, min(num_landmarks, num_nodes), device=x.device, dtype=torch.float64).round().long()
     landmarks = x[index]
-    values, vectors, log_degree = (found[0] for found in _solve(landmarks[None], num, kappa, None, form, random_state))
-    vectors = _walk_form(vectors, log_degree) / values.clamp_min(1e-12)  # the walk carries D^−½u
+    values, vectors, log_degree = (part[0] for part in _solve(landmarks[None], num_vectors, kappa, None, form, random_state))
+    vectors = _divide_by_degree(vectors, log_degree) / values.clamp_min(1e-12)  # the random walk extends D^−½ u
     out = x.new_empty(num_nodes, vectors.shape[1])
-    step = max(1, CHUNK // len(landmarks))
-    for start in range(0, num_nodes, step):
-        logits = (x[start : start + step] @ landmarks.mT).sub_(1).div_(kappa)
-        if form == "sklearn":
-            here = torch.arange(start, start + len(logits), device=x.device)
-            logits.masked_fill_(here[:, None] == index, -torch.inf)
-        walk = logits.softmax(-1).nan_to_num_(0.0) @ vectors  # a lone landmark has nowhere to go
-        if form == "training":  # put the degrees back
-            walk = walk * ((logits.logsumexp(-1, keepdim=True) - log_degree.min()) / 2).exp()
-        out[start : start + step] = walk
+    num_rows = max(1, CHUNK_SIZE // len(landmarks))
+    for start in range(0, num_nodes, num_rows):
+        logits = (x[start : start + num_rows] @ landmarks.mT).sub_(1).div_(kappa)
+        if form == "sklearn":  # a landmark is not similar to itself
+            nodes = torch.arange(start, start + len(logits), device=x.device)
+            logits.masked_fill_(nodes[:, None] == index, -torch.inf)
+        extended = logits.softmax(-1).nan_to_num_(0.0) @ vectors  # a single landmark has no other to go to: NaN
+        if form == "training":  # this form has the eigenvectors themselves: multiply by √degree again
+            extended = extended * ((logits.logsumexp(-1, keepdim=True) - log_degree.min()) / 2).exp()
+        out[start : start + num_rows] = extended
     return values, out
 
 
@@ -89,26 +125,54 @@ def spectral_cut(
     memory_budget: int = 2**30,
     max_threads: int = 20,
 ) -> Tensor:
-    """Thread of each node, numbered by first appearance: x (N, D) → (N,), or x (B, N, D), mask (B, N) → (B, N), −1 on padding.
+    """Spectral clustering of the nodes of a video into threads.
 
-    `method` auto takes the exact path while its matrices stay within `memory_budget` bytes, else landmarks.
-    `num_threads` "auto" picks a K up to `max_threads` from the spectrum (see `choose_num_threads`).
+    Args:
+        x: Features of one video, (N, D), or of a batch, (B, N, D). Their length does not matter, only their direction.
+        num_threads: K; `auto` picks it from the eigenvalues (see `choose_num_threads`), for one video.
+        kappa: Temperature of the similarity exp(cos/κ): the smaller, the more only the nearest nodes count.
+        mask: True on nodes, False on padding, (B, N); only with a batch and the exact method.
+        form: `sklearn` for zero-shot use, `training` as inside the network.
+        random_state: Seed. The same one gives the same threads.
+        method: `exact`; `landmarks`, for very long videos; `auto`, exact while its matrices stay within `memory_budget`.
+        memory_budget: In bytes.
+        max_threads: The largest K that `auto` picks.
+
+    Returns:
+        Thread of each node, numbered by first appearance, (N,) or (B, N); −1 on padding.
+
+    Raises:
+        InputError: An argument has another shape or type, or holds what it must not; the message names it.
+
+    Example:
+        >>> import hiero, torch
+        >>> directions = torch.eye(3)[[0, 0, 1, 1, 0, 0, 2, 2]]
+        >>> hiero.spectral_cut(directions, 3, kappa=0.5).tolist()
+        [0, 0, 1, 1, 0, 0, 2, 2]
     """
     single = x.ndim == 2
     x = x[None] if single else x
     _check(x, num_threads, kappa, mask, form, method, single)
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    num = min(max_threads + 1 if num_threads == "auto" else num_threads, x.shape[1])
-    if method == "exact" or (method == "auto" and 3 * x.element_size() * x.shape[1] ** 2 * len(x) <= memory_budget):
-        values, vectors = embed_exactly(x, num, kappa, mask=mask, form=form, random_state=random_state)
+    # One eigenvalue more than the largest K: `choose_num_threads` compares each with the next.
+    num_vectors = min(max_threads + 1 if num_threads == "auto" else num_threads, x.shape[1])
+    num_bytes = NUM_MATRICES * x.element_size() * x.shape[1] ** 2 * len(x)
+    if method == "exact" or (method == "auto" and num_bytes <= memory_budget):
+        values, vectors = embed_exactly(x, num_vectors, kappa, mask=mask, form=form, random_state=random_state)
     elif mask is None:
-        found = [embed_by_landmarks(video, num, kappa, form=form, random_state=random_state) for video in x]
-        values, vectors = torch.stack([f[0] for f in found]), torch.stack([f[1] for f in found])
+        embeddings = [embed_by_landmarks(video, num_vectors, kappa, form=form, random_state=random_state) for video in x]
+        values, vectors = (torch.stack(parts) for parts in zip(*embeddings, strict=True))
     else:
         raise InputError("the landmark path takes unpadded videos; cut padded ones one at a time, without a mask")
-    if num_threads == "auto":
-        num = choose_num_threads(values[0])
-    labels = kmeans(vectors[..., :num], num, random_state=random_state, num_restarts=10, mask=mask, num_iterations=100)
+    num_clusters = choose_num_threads(values[0]) if num_threads == "auto" else num_vectors
+    labels = kmeans(
+        vectors[..., :num_clusters],
+        num_clusters,
+        random_state=random_state,
+        num_restarts=NUM_RESTARTS,
+        mask=mask,
+        num_iterations=NUM_ITERATIONS,
+    )
     return labels[0] if single else labels
 
 
@@ -136,10 +200,13 @@ def _check(x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None,
 def choose_num_threads(values: Tensor) -> int:
     """K by the largest ratio λ_K / λ_K+1 of leading eigenvalues of M, at least 2 (Ahn and Horenstein 2013).
 
-    values (n,) descending. The usual eigengap λ_K − λ_K+1 (von Luxburg 2007, Sec. 8.3) picks 2 or 3 whenever κ is wide and
-    the eigenvalues of real threads are small but well above the rest; the ratio finds them there too.
+    The usual eigengap λ_K − λ_K+1 (von Luxburg 2007, Sec. 8.3) picks 2 or 3 whenever κ is wide and the eigenvalues of real threads
+    are small but well above the rest; the ratio finds them there too.
+
+    Args:
+        values: Eigenvalues, descending, (n,).
     """
     if len(values) < 3:
         return len(values)
-    values = values.double().clamp_min(1e-3)
+    values = values.double().clamp_min(MIN_EIGENVALUE)
     return int((values[1:-1] / values[2:]).argmax()) + 2

@@ -23,10 +23,10 @@ class SharedDropout(nn.Module):
         self.part = (0, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        rank, num = self.part
-        if num == 1 or not self.training or not self.p:
+        rank, num_processes = self.part
+        if num_processes == 1 or not self.training or not self.p:
             return F.dropout(x, self.p, self.training)
-        scale = F.dropout(x.new_ones(num * x.shape[0], *x.shape[1:]), self.p)
+        scale = F.dropout(x.new_ones(num_processes * x.shape[0], *x.shape[1:]), self.p)
         return x * scale[rank * x.shape[0] : (rank + 1) * x.shape[0]]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hiero.config import ModelConfig
 from hiero.kernels.normalised_cut import cut_samples
 from hiero.model.neighbours import Neighbours, timed_neighbours, uniform_neighbours
-from hiero.model.pooling import nearest_sample, pool, resample, upsample, upsample_by_time
+from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, pool, resample, upsample, upsample_by_time
 from hiero.model.spectral import spectral_cut
 from hiero.model.stage import Stage
 
@@ -19,8 +19,19 @@ from hiero.model.stage import Stage
 class Level:
     """The nodes of a batch of videos at one level.
 
-    features (B, T, D), mask (B, T), times (B, T) in seconds; spacing_s between nodes when it is the same everywhere.
-    threads (B, T): thread of each node within its video, −1 on padding; None where nothing was cut.
+    Attributes:
+        features: (B, T, D).
+        mask: True on nodes, False on padding, (B, T).
+        times: In seconds, (B, T).
+        spacing_s: Time between nodes where it is the same everywhere; None for irregular times.
+        threads: Thread of each node within its video, −1 on padding, (B, T); None where nothing was cut.
+
+    Example:
+        >>> import hiero, torch
+        >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16))
+        >>> level = model(torch.randn(1, 40, 8), spacing_s=0.5)[1]
+        >>> tuple(level.features.shape), level.spacing_s, tuple(level.threads.shape)
+        ((1, 20, 16), 1.0, (1, 20))
     """
 
     features: Tensor
@@ -30,12 +41,16 @@ class Level:
     threads: Tensor | None = None
 
 
-def temporal_neighbours(level: Level, reach_s: float) -> Neighbours:
-    """Nodes of a video less than `reach_s` seconds apart."""
-    group = level.mask.long() - 1  # 0 in the video, −1 on padding
+def temporal_neighbours(level: Level, radius_s: float) -> Neighbours:
+    """Nodes of a video less than `radius_s` seconds apart."""
     if level.spacing_s is None:
-        return timed_neighbours(group, level.times, reach_s)
-    return uniform_neighbours(group, level.spacing_s, reach_s, level.times.dtype)
+        return timed_neighbours(_video_group(level.mask), level.times, radius_s)
+    return uniform_neighbours(_video_group(level.mask), level.spacing_s, radius_s, level.times.dtype)
+
+
+def _video_group(mask: Tensor) -> Tensor:
+    """All nodes of a video as one group for the neighbour search: 0 on nodes, −1 on padding."""
+    return mask.long() - 1
 
 
 class TemporalEncoder(nn.Module):
@@ -44,7 +59,7 @@ class TemporalEncoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.radius_s = config.radius_s
-        self.stages = _stages(config)
+        self.stages = _make_stages(config)
 
     def forward(self, level: Level) -> list[Level]:
         """Level 0 → levels 0 … depth."""
@@ -72,35 +87,34 @@ class FunctionAwareDecoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.stages = _stages(config)
+        self.stages = _make_stages(config)
 
     def forward(self, levels: list[Level], *, cut: bool) -> list[Level]:
         """Levels 0 … depth of the encoder → levels 0 … depth − 1 of the decoder. `cut`: find threads, or take one a video."""
         config = self.config
         if not self.stages:  # depth 0: no graph
             return levels
-        feature = levels[-1].features
+        x = levels[-1].features
         out: list[Level] = []
         for depth, stage in zip(range(len(levels) - 2, -1, -1), self.stages, strict=True):
             level = levels[depth]
             if level.spacing_s is None:
-                feature = level.features + upsample_by_time(feature, level.times, level.mask)
+                x = level.features + upsample_by_time(x, level.times, level.mask)
             else:
-                feature = level.features + upsample(feature, level.mask)
+                x = level.features + upsample(x, level.mask)
             threads: Tensor | None = None
             if depth == 0:
-                feature = stage(feature, temporal_neighbours(level, config.radius_s))
+                x = stage(x, temporal_neighbours(level, config.radius_s))
             elif cut:
-                threads = cut_threads(feature, level.mask, config)
-                feature = reason_in_threads(stage, feature, threads, config)
-            else:
-                group = level.mask.long() - 1
-                feature = stage(feature, uniform_neighbours(group, 1.0, config.thread_radius, feature.dtype))
-            out.append(replace(level, features=feature, threads=threads))
+                threads = cut_threads(x, level.mask, config)
+                x = reason_in_threads(stage, x, threads, config)
+            else:  # the video is one thread, and the rank of a node in it is its index
+                x = stage(x, uniform_neighbours(_video_group(level.mask), 1.0, config.thread_radius, x.dtype))
+            out.append(replace(level, features=x, threads=threads))
         return out[::-1]
 
 
-def _stages(config: ModelConfig) -> nn.ModuleList:
+def _make_stages(config: ModelConfig) -> nn.ModuleList:
     return nn.ModuleList(
         Stage(config.hidden_size, config.num_layers, config.gate_size, config.dropout) for _ in range(config.depth)
     )
@@ -111,34 +125,60 @@ def _stages(config: ModelConfig) -> nn.ModuleList:
 
 @torch.no_grad()
 def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
-    """Thread of each node (B, T), −1 on padding: cut a few evenly spread samples, give every node its nearest one's label."""
+    """Threads by the spectral cut of a few evenly spread samples; every node takes the label of its nearest one.
+
+    Args:
+        x: (B, T, D).
+        mask: True on nodes, (B, T).
+        config: Number of threads and samples, κ, seed; `sample_points` None cuts all nodes.
+
+    Returns:
+        Thread of each node, −1 on padding, (B, T).
+    """
     with torch.autocast(x.device.type, enabled=False):  # the cut needs single precision
         x = x.float() if x.dtype != torch.float64 else x
-        if config.sample_points is None:  # all nodes, video by video
-            threads = torch.full_like(mask, -1, dtype=torch.long)
-            for i, num in enumerate(mask.sum(1).tolist()):
-                threads[i, :num] = spectral_cut(
-                    x[i, :num], config.num_threads, kappa=config.kappa, form="training", random_state=config.random_state
-                )
-            return threads
+        if config.sample_points is None:
+            return _cut_all_nodes(x, mask, config)
         samples = resample(x, mask, config.sample_points)
         labels = cut_samples(samples, config.num_threads, config.kappa, config.random_state)
         nearest = nearest_sample(mask, config.sample_points)
         threads = labels.gather(1, nearest)
         if config.behaviour.truncated_labels:
-            threads = _truncate(threads, nearest, mask, config.sample_points)
+            threads = _truncate_labels(threads, nearest, mask, config.sample_points)
         return torch.where(mask, threads, -1)
 
 
-def _truncate(labels: Tensor, nearest: Tensor, mask: Tensor, num: int) -> Tensor:
-    """The release's way to carry a label: weight, divide by the weight, cut off the fraction."""
-    place = torch.arange(mask.shape[1], device=mask.device) / (mask.sum(1, keepdim=True) - 1).clamp_min(1)
-    weight = 1 / ((nearest / (num - 1)).float() - place.float()).square().clamp_min(1e-16)
+def _cut_all_nodes(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
+    threads = torch.full_like(mask, -1, dtype=torch.long)
+    for i, num_nodes in enumerate(mask.sum(1).tolist()):
+        threads[i, :num_nodes] = spectral_cut(
+            x[i, :num_nodes], config.num_threads, kappa=config.kappa, form="training", random_state=config.random_state
+        )
+    return threads
+
+
+def _truncate_labels(labels: Tensor, nearest: Tensor, mask: Tensor, num_samples: int) -> Tensor:
+    """Labels as the release propagates them: times the weight, divided by the weight, the fraction cut off."""
+    position = torch.arange(mask.shape[1], device=mask.device) / (mask.sum(1, keepdim=True) - 1).clamp_min(1)
+    distance = (nearest / (num_samples - 1)).float() - position.float()
+    weight = 1 / distance.square().clamp_min(MIN_SQUARED_DISTANCE)
     return ((labels * weight) / weight).int().long()
 
 
 def reason_in_threads(stage: nn.Module, x: Tensor, threads: Tensor, config: ModelConfig) -> Tensor:
-    """Run a stage inside each thread: sort members together (in time order), shift along the sorted nodes, sort back."""
+    """Run a stage inside each thread.
+
+    Nodes are sorted so that the members of a thread are adjacent, in time order; neighbours are then shifts along the sorted nodes.
+
+    Args:
+        stage: Takes nodes (B, T, D) and their neighbours.
+        x: (B, T, D).
+        threads: Thread of each node, −1 on padding, (B, T).
+        config: `thread_radius`, and whether the release's quirk is on.
+
+    Returns:
+        (B, T, D), in the order of the input.
+    """
     if config.behaviour.mixed_threads:
         group, rank, position = _mixed_groups(threads)
         order = position.argsort(1)
@@ -151,32 +191,41 @@ def reason_in_threads(stage: nn.Module, x: Tensor, threads: Tensor, config: Mode
 
 
 def sort_positions(threads: Tensor, num_threads: int) -> tuple[Tensor, Tensor]:
-    """Where each node goes when nodes are sorted by thread (stable; padding last), and its rank in its thread. (B, T) each."""
+    """Sort nodes by thread: stable, padding last.
+
+    Args:
+        threads: Thread of each node, negative on padding, (B, T).
+        num_threads: K.
+
+    Returns:
+        Position of each node in the sorted order, and its rank among the members of its thread, (B, T) each.
+    """
+    # Counting sort: a thread starts after the members of all threads before it.
     thread = torch.where(threads < 0, num_threads, threads)
     member = thread[..., None] == torch.arange(num_threads + 1, device=threads.device)
-    before = member.cumsum(1)
-    rank = (before - 1).gather(2, thread[..., None])[..., 0]
-    start = before[:, -1].cumsum(1) - before[:, -1]
+    count = member.cumsum(1)
+    rank = (count - 1).gather(2, thread[..., None])[..., 0]
+    start = count[:, -1].cumsum(1) - count[:, -1]
     return start.gather(1, thread) + rank, rank
 
 
 def _mixed_groups(threads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What the release's neighbour search makes of unsorted thread ids: (group, rank, position when sorted by both).
+    """The release's neighbour search on unsorted thread ids: group, rank, and position when sorted by both, (B, T) each.
 
-    It finds the borders between ids by binary search over ids that are not sorted, so a "thread" becomes a stretch of the
-    video in which nodes of any thread hear each other when their ranks are close. Borders depend on the whole batch.
+    It searches the borders between ids by bisection in ids that are not sorted, so a "thread" becomes a stretch of the video in
+    which nodes of any thread are neighbours when their ranks are close. Borders depend on the whole batch.
     """
     batch, length = threads.shape
-    num = int(threads.max()) + 1
+    num_threads = int(threads.max()) + 1
     valid = threads >= 0
     video = torch.arange(batch, device=threads.device)[:, None]
-    ids = (video * num + threads)[valid]
-    border = torch.searchsorted(ids, torch.arange(batch * num + 1, device=ids.device, dtype=ids.dtype))
+    ids = (video * num_threads + threads)[valid]
+    borders = torch.searchsorted(ids, torch.arange(batch * num_threads + 1, device=ids.device, dtype=ids.dtype))
     node = torch.arange(len(ids), device=ids.device)
-    inside = (node[:, None] >= border[:-1]) & (node[:, None] < border[1:])
+    inside = (node[:, None] >= borders[:-1]) & (node[:, None] < borders[1:])
     group = torch.full_like(threads, -1)
-    group[valid] = torch.where(inside.any(1), inside.int().argmax(1), batch * num + node)  # in no stretch: alone
-    _, rank = sort_positions(threads, num)
+    group[valid] = torch.where(inside.any(1), inside.int().argmax(1), batch * num_threads + node)  # in no stretch: alone
+    _, rank = sort_positions(threads, num_threads)
     key = torch.where(valid, group * length + rank, torch.iinfo(torch.long).max)
     position = key.argsort(dim=1, stable=True).argsort(1)
     return group, rank, position
@@ -188,15 +237,15 @@ class _Permute(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(inverse)
-        return _take(x, order)
+        return _gather_rows(x, order)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         (inverse,) = ctx.saved_tensors
-        return _take(grad, inverse), None, None
+        return _gather_rows(grad, inverse), None, None
 
 
-def _take(x: Tensor, order: Tensor) -> Tensor:
+def _gather_rows(x: Tensor, order: Tensor) -> Tensor:
     """Rows of each video in the given order, copied row by row. (B, T, D), (B, T) → (B, T, D)"""
     start = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (order + start).flatten()).view_as(x)

@@ -1,7 +1,7 @@
-"""Steps as files for other tools, one function a format: a hierarchy in, the text of a file out (Parquet: bytes).
+"""Steps as files for other tools, one function a format: a hierarchy in, the content of a file out.
 
-Formats with one row of marks take one level. Chapters (vtt, ffmetadata, youtube) take the middle one, subtitles (srt) and editing
-lists (edl) the finest; the others hold all levels. Text is escaped as each format wants it: labels may hold anything.
+Formats that know no levels take one: chapters (vtt, ffmetadata, youtube) the middle one, subtitles (srt), edit lists (edl) and
+ActivityNet the finest. The others hold all levels. Labels may hold anything, so text is escaped as each format demands.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from hiero.storage.files import write_bytes
 from hiero.types import Hierarchy, Step, format_time
 
 GROUP = "hiero.exporters"
-FRAME_RATE = 25  # of edit lists, which count frames
+FRAME_RATE = 25  # of edit lists and Label Studio, which count frames
+EDL_TITLE_LENGTH = 70  # characters
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
-SHORTEST_CHAPTER_S = 10.0  # YouTube ignores lists with shorter ones
+MIN_CHAPTER_S = 10.0  # YouTube ignores lists with shorter ones
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Exporter:
     """A format, registered as an entry point of `hiero.exporters`.
 
     Attributes:
-        file_name: Of what is written.
-        convert: A hierarchy to the content of the file.
+        file_name: That the content is written to.
+        convert: From a hierarchy to the content of the file.
     """
 
     file_name: str
@@ -40,7 +41,7 @@ class Exporter:
 
 
 def exporter_names() -> list[str]:
-    """Names that `find_exporter` takes: ours and those of other packages."""
+    """Names that `find_exporter` takes: the formats below and those of other packages."""
     return list(registered(GROUP))
 
 
@@ -52,17 +53,18 @@ def find_exporter(name: str) -> Exporter:
     return exporter
 
 
-def write_export(name: str, steps: Hierarchy, folder: Path) -> Path:
-    """Write a format into a folder, under its usual file name; returns the file."""
+def write_export(name: str, hierarchy: Hierarchy, folder: Path) -> Path:
+    """Write a hierarchy in the format `name` into a folder, under the format's file name; returns the file."""
     exporter = find_exporter(name)
-    content = exporter.convert(steps)
+    content = exporter.convert(hierarchy)
     file = folder / exporter.file_name
     write_bytes(file, content if isinstance(content, bytes) else content.encode("utf-8"))
     return file
 
 
-def chapters(steps: Hierarchy) -> tuple[Step, ...]:
-    return steps.levels[len(steps.levels) // 2]
+def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
+    """The steps of the middle level."""
+    return hierarchy.levels[len(hierarchy.levels) // 2]
 
 
 def title(step: Step) -> str:
@@ -74,66 +76,68 @@ def title(step: Step) -> str:
 # Chapters and subtitles
 
 
-def to_vtt(steps: Hierarchy) -> str:
+def to_vtt(hierarchy: Hierarchy) -> str:
+    """WebVTT chapters."""
     cues = []
-    for step in chapters(steps):
+    for step in chapters(hierarchy):
         text = escape(title(step)).replace("-->", "--&gt;")
-        cues.append(f"{step.id}\n{_time(step.start_s, '.')} --> {_time(step.end_s, '.')}\n{text}\n")
+        cues.append(f"{step.id}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
     return "WEBVTT\n\n" + "\n".join(cues)
 
 
-def to_srt(steps: Hierarchy) -> str:
+def to_srt(hierarchy: Hierarchy) -> str:
+    """SubRip subtitles."""
     cues = []
-    for i, step in enumerate(steps.levels[-1], start=1):
-        cues.append(f"{i}\n{_time(step.start_s, ',')} --> {_time(step.end_s, ',')}\n{title(step)}\n")
+    for i, step in enumerate(hierarchy.levels[-1], start=1):
+        cues.append(f"{i}\n{_timestamp(step.start_s, ',')} --> {_timestamp(step.end_s, ',')}\n{title(step)}\n")
     return "\n".join(cues)
 
 
-def to_ffmetadata(steps: Hierarchy) -> str:
-    """FFmpeg's own: ffmpeg -i video.mp4 -i chapters.ffmeta -map_chapters 1 -codec copy out.mp4"""
+def to_ffmetadata(hierarchy: Hierarchy) -> str:
+    """FFmpeg's metadata: ffmpeg -i video.mp4 -i chapters.ffmeta -map_chapters 1 -codec copy out.mp4"""
     lines = [";FFMETADATA1"]
-    for step in chapters(steps):
+    for step in chapters(hierarchy):
         text = "".join("\\" + c if c in "=;#\\\n" else c for c in title(step))
-        lines += ["[CHAPTER]", "TIMEBASE=1/1000", f"START={_ms(step.start_s)}", f"END={_ms(step.end_s)}", f"title={text}"]
+        lines += ["[CHAPTER]", "TIMEBASE=1/1000", f"START={_to_ms(step.start_s)}", f"END={_to_ms(step.end_s)}", f"title={text}"]
     return "\n".join(lines) + "\n"
 
 
-def to_youtube(steps: Hierarchy) -> str:
-    """Lines for a video's description. The first is at 0:00; chapters under ten seconds join the one before."""
+def to_youtube(hierarchy: Hierarchy) -> str:
+    """Chapters in a YouTube description. The first is at 0:00; those under ten seconds join the one before."""
     lines: list[str] = []
-    last = -SHORTEST_CHAPTER_S
-    for i, step in enumerate(chapters(steps)):
+    previous_s = -MIN_CHAPTER_S
+    for i, step in enumerate(chapters(hierarchy)):
         start_s = 0.0 if i == 0 else step.start_s
-        if start_s - last >= SHORTEST_CHAPTER_S and (i == 0 or steps.duration_s - start_s >= SHORTEST_CHAPTER_S):
+        if start_s - previous_s >= MIN_CHAPTER_S and (i == 0 or hierarchy.duration_s - start_s >= MIN_CHAPTER_S):
             lines.append(f"{format_time(start_s)} {title(step)}")
-            last = start_s
+            previous_s = start_s
     return "\n".join(lines) + "\n"
 
 
 # Editing
 
 
-def to_otio(steps: Hierarchy) -> str:
-    """OpenTimelineIO: a track a level, a clip a step, all of the same video."""
+def to_otio(hierarchy: Hierarchy) -> str:
+    """OpenTimelineIO: a track for each level, a clip for each step, all of the same video."""
     tracks = []
-    for number, level in enumerate(steps.levels):
+    for level_index, level in enumerate(hierarchy.levels):
         clips = [
             {
                 "OTIO_SCHEMA": "Clip.2", "name": title(step), "active_media_reference_key": "DEFAULT_MEDIA", "effects": [],
                 "enabled": True, "markers": [],
                 "metadata": {"hiero": {"id": step.id, "thread": step.thread, "score": step.score, "parent": step.parent}},
-                "source_range": _range(step.start_s, step.end_s),
+                "source_range": _time_range(step.start_s, step.end_s),
                 "media_references": {
                     "DEFAULT_MEDIA": {
-                        "OTIO_SCHEMA": "ExternalReference.1", "target_url": Path(steps.video).name, "name": "",
-                        "available_range": _range(0, steps.duration_s), "available_image_bounds": None, "metadata": {},
+                        "OTIO_SCHEMA": "ExternalReference.1", "target_url": Path(hierarchy.video).name, "name": "",
+                        "available_range": _time_range(0, hierarchy.duration_s), "available_image_bounds": None, "metadata": {},
                     }
                 },
             }
             for step in level
         ]  # fmt: skip
         tracks.append({
-            "OTIO_SCHEMA": "Track.1", "name": f"level {number}", "kind": "Video", "children": clips, "effects": [],
+            "OTIO_SCHEMA": "Track.1", "name": f"level {level_index}", "kind": "Video", "children": clips, "effects": [],
             "enabled": True, "markers": [], "metadata": {}, "source_range": None,
         })  # fmt: skip
     stack = {
@@ -141,21 +145,21 @@ def to_otio(steps: Hierarchy) -> str:
         "metadata": {}, "source_range": None,
     }  # fmt: skip
     timeline = {
-        "OTIO_SCHEMA": "Timeline.1", "name": Path(steps.video).stem, "global_start_time": None, "tracks": stack,
-        "metadata": {"hiero": {"model": steps.model}},
+        "OTIO_SCHEMA": "Timeline.1", "name": Path(hierarchy.video).stem, "global_start_time": None, "tracks": stack,
+        "metadata": {"hiero": {"model": hierarchy.model}},
     }  # fmt: skip
     return json.dumps(timeline, indent=1) + "\n"
 
 
-def to_edl(steps: Hierarchy) -> str:
-    """CMX 3600 at 25 frames a second: one cut a step of the finest level, label as a comment."""
-    lines = [f"TITLE: {_ascii(Path(steps.video).stem)[:70]}", "FCM: NON-DROP FRAME", ""]
-    for number, step in enumerate(steps.levels[-1], start=1):
+def to_edl(hierarchy: Hierarchy) -> str:
+    """CMX 3600 at 25 frames a second: an event for each step of the finest level, its label as a comment."""
+    lines = [f"TITLE: {_to_ascii(Path(hierarchy.video).stem)[:EDL_TITLE_LENGTH]}", "FCM: NON-DROP FRAME", ""]
+    for event, step in enumerate(hierarchy.levels[-1], start=1):
         start, end = _timecode(step.start_s), _timecode(step.end_s)
         lines += [
-            f"{number:03d}  AX       V     C        {start} {end} {start} {end}",
-            f"* FROM CLIP NAME: {_ascii(title(step))}",
-            f"* SOURCE FILE: {_ascii(Path(steps.video).name)}",
+            f"{event:03d}  AX       V     C        {start} {end} {start} {end}",
+            f"* FROM CLIP NAME: {_to_ascii(title(step))}",
+            f"* SOURCE FILE: {_to_ascii(Path(hierarchy.video).name)}",
         ]
     return "\n".join(lines) + "\n"
 
@@ -163,32 +167,33 @@ def to_edl(steps: Hierarchy) -> str:
 # Annotation
 
 
-def to_elan(steps: Hierarchy) -> str:
-    """ELAN .eaf: a tier a level, each finer one included in the coarser one's annotations."""
-    moments = sorted({_ms(time_s) for level in steps.levels for step in level for time_s in (step.start_s, step.end_s)})
-    slot = {moment: f"ts{i + 1}" for i, moment in enumerate(moments)}
+def to_elan(hierarchy: Hierarchy) -> str:
+    """ELAN .eaf: a tier for each level; annotations of a finer tier lie inside those of the coarser one."""
+    times_ms = sorted({_to_ms(time_s) for level in hierarchy.levels for step in level for time_s in (step.start_s, step.end_s)})
+    file_name = Path(hierarchy.video).name
+    slot_ids = {time_ms: f"ts{i + 1}" for i, time_ms in enumerate(times_ms)}
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<ANNOTATION_DOCUMENT AUTHOR="" DATE="{datetime.now(UTC).isoformat(timespec="seconds")}" FORMAT="3.0" VERSION="3.0" '
         'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
         'xsi:noNamespaceSchemaLocation="http://www.mpi.nl/tools/elan/EAFv3.0.xsd">',
         '  <HEADER MEDIA_FILE="" TIME_UNITS="milliseconds">',
-        f"    <MEDIA_DESCRIPTOR MEDIA_URL={quoteattr(Path(steps.video).name)} MIME_TYPE={quoteattr(_mime(steps.video))} "
-        f"RELATIVE_MEDIA_URL={quoteattr('./' + Path(steps.video).name)}/>",
+        f"    <MEDIA_DESCRIPTOR MEDIA_URL={quoteattr(file_name)} MIME_TYPE={quoteattr(_mime_type(hierarchy.video))} "
+        f"RELATIVE_MEDIA_URL={quoteattr('./' + file_name)}/>",
         "  </HEADER>",
         "  <TIME_ORDER>",
-        *(f'    <TIME_SLOT TIME_SLOT_ID="{slot[moment]}" TIME_VALUE="{moment}"/>' for moment in moments),
+        *(f'    <TIME_SLOT TIME_SLOT_ID="{slot_ids[time_ms]}" TIME_VALUE="{time_ms}"/>' for time_ms in times_ms),
         "  </TIME_ORDER>",
     ]
-    for number, level in enumerate(steps.levels):
-        parent = f' PARENT_REF="level {number - 1}"' if number else ""
-        kind = "inside" if number else "steps"
-        lines.append(f'  <TIER LINGUISTIC_TYPE_REF="{kind}" TIER_ID="level {number}"{parent}>')
+    for level_index, level in enumerate(hierarchy.levels):
+        parent = f' PARENT_REF="level {level_index - 1}"' if level_index else ""
+        kind = "inside" if level_index else "steps"
+        lines.append(f'  <TIER LINGUISTIC_TYPE_REF="{kind}" TIER_ID="level {level_index}"{parent}>')
         for step in level:
             lines += [
                 "    <ANNOTATION>",
                 f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="a{step.id.replace(".", "_")}" '
-                f'TIME_SLOT_REF1="{slot[_ms(step.start_s)]}" TIME_SLOT_REF2="{slot[_ms(step.end_s)]}">',
+                f'TIME_SLOT_REF1="{slot_ids[_to_ms(step.start_s)]}" TIME_SLOT_REF2="{slot_ids[_to_ms(step.end_s)]}">',
                 f"        <ANNOTATION_VALUE>{escape(title(step))}</ANNOTATION_VALUE>",
                 "      </ALIGNABLE_ANNOTATION>",
                 "    </ANNOTATION>",
@@ -208,24 +213,26 @@ def to_elan(steps: Hierarchy) -> str:
 COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background")
 
 
-def rows(steps: Hierarchy) -> list[dict[str, object]]:
-    """A flat table of all levels."""
+def table_rows(hierarchy: Hierarchy) -> list[dict[str, object]]:
+    """A row for each step of all levels."""
     return [
-        {name: value for name, value in {"level": number, **step.to_dict()}.items() if name in COLUMNS}
-        for number, level in enumerate(steps.levels)
+        {name: value for name, value in {"level": level_index, **step.to_dict()}.items() if name in COLUMNS}
+        for level_index, level in enumerate(hierarchy.levels)
         for step in level
     ]
 
 
-def to_csv(steps: Hierarchy) -> str:
+def to_csv(hierarchy: Hierarchy) -> str:
+    """A table of all steps as comma-separated values."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS)
     writer.writeheader()
-    writer.writerows(rows(steps))
+    writer.writerows(table_rows(hierarchy))
     return out.getvalue()
 
 
-def to_parquet(steps: Hierarchy) -> bytes:
+def to_parquet(hierarchy: Hierarchy) -> bytes:
+    """A table of all steps as Parquet. Raises InputError where pyarrow is not installed."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -236,19 +243,19 @@ def to_parquet(steps: Hierarchy) -> bytes:
         "label": pa.string(), "score": pa.float64(), "parent": pa.string(), "background": pa.bool_(),
     }  # fmt: skip
     out = io.BytesIO()
-    parquet.write_table(pa.Table.from_pylist(rows(steps), schema=pa.schema(list(types.items()))), out)
+    parquet.write_table(pa.Table.from_pylist(table_rows(hierarchy), schema=pa.schema(list(types.items()))), out)
     return out.getvalue()
 
 
-def to_activitynet(steps: Hierarchy) -> str:
-    """The annotations' layout of ActivityNet, the finest level; `results` is the same as a submission."""
-    name = Path(steps.video).stem
-    finest = steps.levels[-1]
+def to_activitynet(hierarchy: Hierarchy) -> str:
+    """ActivityNet: `database` has the finest level as annotations, `results` the same as a submission."""
+    name = Path(hierarchy.video).stem
+    finest = hierarchy.levels[-1]
     spans = [[round(step.start_s, 3), round(step.end_s, 3)] for step in finest]
     document = {
         "version": "VERSION 1.3",
         "database": {name: {
-            "duration": round(steps.duration_s, 3), "subset": "validation", "url": "",
+            "duration": round(hierarchy.duration_s, 3), "subset": "validation", "url": "",
             "annotations": [{"segment": span, "label": title(step)} for step, span in zip(finest, spans, strict=True)],
         }},
         "results": {name: [
@@ -259,45 +266,41 @@ def to_activitynet(steps: Hierarchy) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def to_labelstudio(steps: Hierarchy) -> str:
-    """Label Studio: one task with a prediction, a timeline label a step."""
+def to_labelstudio(hierarchy: Hierarchy) -> str:
+    """Label Studio: one task with a prediction, which has a timeline label for each step."""
     results = [
         {
-            "id": step.id.replace(".", "_"), "type": "timelinelabels", "from_name": f"level{number}", "to_name": "video",
+            "id": step.id.replace(".", "_"), "type": "timelinelabels", "from_name": f"level{level_index}", "to_name": "video",
             "value": {
+                # Frames are counted from 1.
                 "ranges": [{"start": int(step.start_s * FRAME_RATE) + 1, "end": max(1, int(step.end_s * FRAME_RATE))}],
                 "timelinelabels": [title(step)],
             },
             "score": step.score or 0.0,
         }
-        for number, level in enumerate(steps.levels)
+        for level_index, level in enumerate(hierarchy.levels)
         for step in level
     ]  # fmt: skip
-    return (
-        json.dumps(
-            [{"data": {"video": Path(steps.video).name}, "predictions": [{"model_version": steps.model, "result": results}]}],
-            indent=1,
-        )
-        + "\n"
-    )
+    prediction = {"model_version": hierarchy.model, "result": results}
+    return json.dumps([{"data": {"video": Path(hierarchy.video).name}, "predictions": [prediction]}], indent=1) + "\n"
 
 
-def to_coco(steps: Hierarchy) -> str:
-    """COCO-like: videos, categories, annotations; a segment [start_s, duration_s] stands where a picture would have a box."""
-    labels = sorted({title(step) for level in steps.levels for step in level})
-    number_of = {label: i + 1 for i, label in enumerate(labels)}
+def to_coco(hierarchy: Hierarchy) -> str:
+    """COCO-like: videos, categories, annotations; a segment [start_s, duration_s] stands where an image would have a box."""
+    labels = sorted({title(step) for level in hierarchy.levels for step in level})
+    category_ids = {label: i + 1 for i, label in enumerate(labels)}
     annotations: list[dict[str, object]] = []
-    for number, level in enumerate(steps.levels):
+    for level_index, level in enumerate(hierarchy.levels):
         for step in level:
             annotations.append({
-                "id": len(annotations) + 1, "video_id": 1, "category_id": number_of[title(step)], "level": number,
+                "id": len(annotations) + 1, "video_id": 1, "category_id": category_ids[title(step)], "level": level_index,
                 "segment": [round(step.start_s, 3), round(step.end_s - step.start_s, 3)], "thread": step.thread,
                 "score": step.score, "iscrowd": 0,
             })  # fmt: skip
     document = {
-        "info": {"description": f"hiero {steps.model}", "version": "1.0"},
-        "videos": [{"id": 1, "file_name": Path(steps.video).name, "duration": round(steps.duration_s, 3)}],
-        "categories": [{"id": i, "name": label, "supercategory": "step"} for label, i in number_of.items()],
+        "info": {"description": f"hiero {hierarchy.model}", "version": "1.0"},
+        "videos": [{"id": 1, "file_name": Path(hierarchy.video).name, "duration": round(hierarchy.duration_s, 3)}],
+        "categories": [{"id": i, "name": label, "supercategory": "step"} for label, i in category_ids.items()],
         "annotations": annotations,
     }
     return json.dumps(document, indent=1) + "\n"
@@ -317,39 +320,40 @@ LABELSTUDIO = Exporter("labelstudio.json", to_labelstudio)
 COCO = Exporter("coco.json", to_coco)
 
 
-def _ms(time_s: float) -> int:
+def _to_ms(time_s: float) -> int:
     return round(1000 * time_s)
 
 
-def _time(time_s: float, mark: str) -> str:
-    """hh:mm:ss.mmm"""
-    rest, ms = divmod(_ms(time_s), 1000)
-    return f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}{mark}{ms:03d}"
+def _timestamp(time_s: float, separator: str) -> str:
+    """hh:mm:ss.mmm; subtitles have a comma for the point."""
+    seconds, ms = divmod(_to_ms(time_s), 1000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{separator}{ms:03d}"
 
 
 def _timecode(time_s: float) -> str:
     """hh:mm:ss:ff"""
-    frames = round(time_s * FRAME_RATE)
-    rest, frame = divmod(frames, FRAME_RATE)
-    return f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}:{frame:02d}"
+    seconds, frame = divmod(round(time_s * FRAME_RATE), FRAME_RATE)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}:{frame:02d}"
 
 
-def _range(start_s: float, end_s: float) -> dict[str, object]:
-    def time(value: float) -> dict[str, object]:
-        return {"OTIO_SCHEMA": "RationalTime.1", "rate": 1000.0, "value": float(_ms(value))}
+def _time_range(start_s: float, end_s: float) -> dict[str, object]:
+    """OpenTimelineIO's range, in milliseconds."""
 
+    def rational_time(time_ms: int) -> dict[str, object]:
+        return {"OTIO_SCHEMA": "RationalTime.1", "rate": 1000.0, "value": float(time_ms)}
+
+    start_ms, end_ms = _to_ms(start_s), _to_ms(end_s)
     return {
-        "OTIO_SCHEMA": "TimeRange.1", "start_time": time(start_s),
-        "duration": {"OTIO_SCHEMA": "RationalTime.1", "rate": 1000.0, "value": float(_ms(end_s) - _ms(start_s))},
+        "OTIO_SCHEMA": "TimeRange.1", "start_time": rational_time(start_ms), "duration": rational_time(end_ms - start_ms),
     }  # fmt: skip
 
 
-def _ascii(text: str) -> str:
-    """Edit lists know ASCII only, one line."""
+def _to_ascii(text: str) -> str:
+    """One line of ASCII, all that edit lists may hold."""
     return " ".join(text.encode("ascii", "replace").decode().split())
 
 
-def _mime(video: str) -> str:
+def _mime_type(video: str) -> str:
     import mimetypes
 
     return mimetypes.guess_type(video)[0] or "video/mp4"

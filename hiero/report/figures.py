@@ -1,6 +1,6 @@
-"""The paper's figures from any data: similarity matrices, timelines of steps, and how narrations lie around steps.
+"""The paper's figures from any data: similarity matrices, timelines of steps, and t-SNE of narrations.
 
-Readable in print and in grey: steps are told apart by numbers and hatching as well as by colour.
+Readable in print and in grey: steps differ in numbers and hatching as well as in colour.
 """
 
 from __future__ import annotations
@@ -23,113 +23,149 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#1f4e79", "#f2a65a", "#7fb069", "#b23a48", "#a8c5da", "#6a4c93", "#f7d774", "#3d5a45", "#d9a5b3", "#8d99ae")
-HATCHES = ("", "////", "....")  # 3 and 10 make 30 looks
+HATCHES = ("", "////", "....")  # 3 and 10 colours have no common divisor: 30 different styles
 MARKERS = "osDv^<>pPX"
-MOST_NODES = 600  # of a matrix that is drawn; longer videos are averaged
+MAX_NODES = 600  # of a matrix that is drawn; longer videos are averaged
+MIN_NUMBERED_SHARE = 0.02  # of the video: a shorter step has no room for its number
+PERPLEXITY = 30.0  # of t-SNE; less where there are few points
+MIN_NARRATIONS = 3
+LETTERS_PER_INCH = 6.2  # of one of the two columns of a legend, by the width of the figure
+NUMBER_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+RESOLUTION = 150  # dots an inch of .png
 
 
 def similarity_figure(case: Case) -> Figure:
-    """Fig. 2: how alike the segments of a video are, in raw features and in HiERO's; boxes are the true steps."""
-    numbers = _numbers(case)
-    figure, axes = _figure(1, 2, (11, 6.2))
+    """Fig. 2: how alike the segments of a video are, in raw features and in HiERO's; boxes are the true steps.
+
+    Raises:
+        InputError: There are no true steps, or matplotlib is not installed.
+    """
+    numbers = _number_steps(case)
+    figure, axes = _make_figure(1, 2, (11, 6.2))
     end_s = float(case.to_seconds(np.array(len(case.video.nodes))))
     start_s = case.video.clock.start_s
     for panel, (title, x) in zip(axes, (("raw features", case.features), ("HiERO", case.video.nodes)), strict=True):
-        matrix = similarity_matrix(x, MOST_NODES)
+        matrix = similarity_matrix(x, MAX_NODES)
         panel.imshow(matrix, cmap="gray", vmin=-0.3, vmax=1, extent=(start_s, end_s, end_s, start_s), interpolation="nearest")
         for step in case.truth:
             colour = COLOURS[(numbers[step.text] - 1) % len(COLOURS)]
             side = step.end_s - step.start_s
-            for line, width in (("white", 2.6), (colour, 1.4)):  # seen on dark and on light
-                panel.add_patch(_rectangle(step.start_s, step.start_s, side, side, fill=False, edgecolor=line, linewidth=width))
-            panel.text(step.end_s, step.start_s, f" {numbers[step.text]}", va="top", fontsize=7, color="black",
-                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85})  # fmt: skip
+            for edge, width in (("white", 2.6), (colour, 1.4)):  # a white rim, so that the box is seen on dark and on light
+                panel.add_patch(_rectangle(step.start_s, step.start_s, side, side, fill=False, edgecolor=edge, linewidth=width))
+            number = f" {numbers[step.text]}"
+            panel.text(step.end_s, step.start_s, number, va="top", fontsize=7, color="black", bbox=NUMBER_BOX)
         panel.set_title(title)
-        _minutes(panel.xaxis)
-        _minutes(panel.yaxis)
-    _legend(figure, numbers)
+        _format_time_axis(panel.xaxis)
+        _format_time_axis(panel.yaxis)
+    _add_legend(figure, numbers)
     return figure
 
 
 def timeline_figure(case: Case, pieces: bool = True) -> Figure:
-    """Fig. 4: the true steps, those of raw features with spectral clustering, and HiERO's; equal numbers were matched."""
-    numbers = _numbers(case)
+    """Fig. 4: the true steps, those of raw features with spectral clustering, and HiERO's; equal numbers were matched.
+
+    Args:
+        case: The video.
+        pieces: Add a row for the best contiguous pieces.
+
+    Raises:
+        InputError: There are no true steps, or matplotlib is not installed.
+    """
+    numbers = _number_steps(case)
     truth = case.labels()
     num = len(set(truth[truth > 0].tolist()))
-    found = {
+    rows = {
         "truth": truth,
-        "raw, spectral": _matched(cluster(case.features, num, "spectral"), truth),
-        "HiERO, spectral": _matched(cluster(case.video.nodes, num, "spectral"), truth),
+        "raw, spectral": _match_to_truth(cluster(case.features, num, "spectral"), truth),
+        "HiERO, spectral": _match_to_truth(cluster(case.video.nodes, num, "spectral"), truth),
     }
     if pieces:
-        found["HiERO"] = _matched(cluster(case.video.segmentation_features, num, "pieces"), truth)
-    figure, axes = _figure(1, 1, (11, 1.0 + 0.55 * len(found) + 0.17 * len(numbers)))
+        rows["HiERO"] = _match_to_truth(cluster(case.video.segmentation_features, num, "pieces"), truth)
+    figure, axes = _make_figure(1, 1, (11, 1.0 + 0.55 * len(rows) + 0.17 * len(numbers)))
     panel = axes[0]
-    for place, labels in enumerate(found.values()):
-        for a, b in label_runs(labels):
-            number = int(labels[a])
-            start_s, end_s = case.to_seconds(np.array([a, b])).tolist()
-            style = {"facecolor": "white", "edgecolor": "#999999"} if number == 0 else _style(number)
-            panel.add_patch(_rectangle(start_s, place + 0.1, end_s - start_s, 0.8, linewidth=0.4, **style))
-            if number and end_s - start_s > 0.02 * case.video.duration_s:
-                panel.text((start_s + end_s) / 2, place + 0.5, str(number), ha="center", va="center", fontsize=7,
-                           bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85})  # fmt: skip
+    for row, labels in enumerate(rows.values()):
+        for start, end in label_runs(labels):
+            number = int(labels[start])
+            start_s, end_s = case.to_seconds(np.array([start, end])).tolist()
+            style = {"facecolor": "white", "edgecolor": "#999999"} if number == 0 else _step_style(number)
+            panel.add_patch(_rectangle(start_s, row + 0.1, end_s - start_s, 0.8, linewidth=0.4, **style))
+            if number and end_s - start_s > MIN_NUMBERED_SHARE * case.video.duration_s:
+                middle_s = (start_s + end_s) / 2
+                panel.text(middle_s, row + 0.5, str(number), ha="center", va="center", fontsize=7, bbox=NUMBER_BOX)
     panel.set_xlim(case.video.clock.start_s, case.video.duration_s)
-    panel.set_ylim(len(found), 0)
-    panel.set_yticks(np.arange(len(found)) + 0.5, list(found))
+    panel.set_ylim(len(rows), 0)
+    panel.set_yticks(np.arange(len(rows)) + 0.5, list(rows))
     panel.tick_params(axis="y", length=0)
-    _minutes(panel.xaxis)
+    _format_time_axis(panel.xaxis)
     for side in ("top", "right", "left"):
         panel.spines[side].set_visible(False)
-    _legend(figure, numbers)
+    _add_legend(figure, numbers)
     return figure
 
 
 def narration_figure(vectors: np.ndarray, steps: Sequence[int], labels: np.ndarray, names: Sequence[str], seed: int = 0) -> Figure:
-    """t-SNE of narrations (N, E), each in step `steps[i]`, and of the steps' own labels (S, E): dots and stars."""
+    """t-SNE of narrations and of the labels of their steps: small markers and stars.
+
+    Args:
+        vectors: Narrations, (N, E).
+        steps: The step that each narration falls into, (N,).
+        labels: Labels of the steps, (S, E).
+        names: The labels as texts, S.
+        seed: Of t-SNE.
+
+    Raises:
+        InputError: There are too few narrations, or scikit-learn or matplotlib is not installed.
+    """
     try:
         from sklearn.manifold import TSNE  # type: ignore[import-untyped]
     except ImportError:
         raise InputError("t-SNE needs scikit-learn; run: pip install 'hiero-video[figures]'") from None
-    if len(vectors) < 3:
+    if len(vectors) < MIN_NARRATIONS:
         raise InputError(f"t-SNE needs a few narrations inside steps, found {len(vectors)}")
-    points = np.concatenate([vectors, labels])
-    flat = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), random_state=seed, init="pca", metric="cosine").fit_transform(points)
-    figure, axes = _figure(1, 1, (8, 6.5 + 0.12 * len(names)))
-    panel, owner = axes[0], np.asarray(steps)
+    x = np.concatenate([vectors, labels])
+    perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
+    points = TSNE(perplexity=perplexity, random_state=seed, init="pca", metric="cosine").fit_transform(x)
+    narration_points, label_points = points[: len(vectors)], points[len(vectors) :]
+    figure, axes = _make_figure(1, 1, (8, 6.5 + 0.12 * len(names)))
+    panel, owners = axes[0], np.asarray(steps)
     for i in range(len(names)):
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
-        mine = flat[: len(vectors)][owner == i]
-        panel.scatter(*mine.T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3)
-        x, y = flat[len(vectors) + i]
-        panel.scatter(x, y, s=190, c=colour, marker="*", edgecolors="black", linewidths=0.8, zorder=3)
-        panel.annotate(str(i + 1), (x, y), textcoords="offset points", xytext=(6, 5), fontsize=9, weight="bold", zorder=4)
+        panel.scatter(*narration_points[owners == i].T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3)
+        panel.scatter(*label_points[i], s=190, c=colour, marker="*", edgecolors="black", linewidths=0.8, zorder=3)
+        offset = {"textcoords": "offset points", "xytext": (6, 5)}
+        panel.annotate(str(i + 1), tuple(label_points[i]), **offset, fontsize=9, weight="bold", zorder=4)
     panel.set_xticks([])
     panel.set_yticks([])
-    _legend(figure, {name: i + 1 for i, name in enumerate(names)}, MARKERS)
+    _add_legend(figure, {name: i + 1 for i, name in enumerate(names)}, MARKERS)
     return figure
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write .svg or .png as the name says; both without a suffix."""
+    """Write .svg or .png by the suffix of the path, both without one; returns the files.
+
+    Raises:
+        InputError: The suffix is another.
+    """
     if path.suffix not in (".svg", ".png", ""):
         raise InputError(f"{path}: figures are .svg or .png, or both without a suffix")
-    paths = [path] if path.suffix else [path.with_name(path.name + end) for end in (".svg", ".png")]
-    for one in paths:
-        with atomic_path(one) as temporary:
-            figure.savefig(temporary, format=one.suffix[1:], dpi=150, metadata={"Date": None} if one.suffix == ".svg" else None)
-    return paths
+    files = [path] if path.suffix else [path.with_name(path.name + suffix) for suffix in (".svg", ".png")]
+    for file in files:
+        metadata = {"Date": None} if file.suffix == ".svg" else None  # the same figure is the same file
+        with atomic_path(file) as temporary:
+            figure.savefig(temporary, format=file.suffix[1:], dpi=RESOLUTION, metadata=metadata)
+    return files
 
 
-def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Any]]:
+def _make_figure(num_rows: int, num_columns: int, size: tuple[float, float]) -> tuple[Figure, list[Any]]:
+    """A figure of a size in inches, and its panels."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("figures need matplotlib; run: pip install 'hiero-video[figures]'") from None
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False)
+    FigureCanvasAgg(figure)  # no pyplot: it would hold on to every figure
+    axes = figure.subplots(num_rows, num_columns, squeeze=False)
     return figure, list(axes.flatten())
 
 
@@ -139,14 +175,14 @@ def _rectangle(x: float, y: float, width: float, height: float, **style: Any) ->
     return Rectangle((x, y), width, height, **style)
 
 
-def _style(number: int) -> dict[str, Any]:
+def _step_style(number: int) -> dict[str, Any]:
     return {
         "facecolor": COLOURS[(number - 1) % len(COLOURS)], "hatch": HATCHES[(number - 1) % len(HATCHES)],
         "edgecolor": "black",
     }  # fmt: skip
 
 
-def _legend(figure: Figure, numbers: dict[str, int], markers: str = "") -> None:
+def _add_legend(figure: Figure, numbers: dict[str, int], markers: str = "") -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -156,17 +192,18 @@ def _legend(figure: Figure, numbers: dict[str, int], markers: str = "") -> None:
             marker, colour = markers[(number - 1) % len(markers)], COLOURS[(number - 1) % len(COLOURS)]
             handles.append(Line2D([], [], color="none", marker=marker, markerfacecolor=colour, markeredgecolor="black"))
         else:
-            handles.append(Patch(**_style(number)))
-    most = int(6.2 * figure.get_figwidth())  # letters of half a line
-    texts = [f"{number} {_short(text, most)}" for text, number in numbers.items()]
+            handles.append(Patch(**_step_style(number)))
+    max_letters = int(LETTERS_PER_INCH * figure.get_figwidth())
+    texts = [f"{number} {_shorten(text, max_letters)}" for text, number in numbers.items()]
     figure.legend(handles, texts, loc="outside lower center", ncols=2 if len(texts) > 3 else 1, fontsize=7, frameon=False)
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _shorten(text: str, max_letters: int) -> str:
+    return text if len(text) <= max_letters else text[: max_letters - 1] + "…"
 
 
-def _minutes(axis: Any) -> None:
+def _format_time_axis(axis: Any) -> None:
+    """A few ticks in minutes and seconds."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=True))
@@ -174,20 +211,21 @@ def _minutes(axis: Any) -> None:
     axis.set_tick_params(labelsize=7)
 
 
-def _numbers(case: Case) -> dict[str, int]:
+def _number_steps(case: Case) -> dict[str, int]:
+    """Numbers of the true steps by their text, from 1, in the order in which they happen; the truth of the case is sorted too."""
     ordered = sorted(case.truth, key=lambda step: step.start_s)
     if not ordered:
         raise InputError("the video has no annotated steps to draw")
-    names = dict.fromkeys(step.text for step in ordered)
-    case.truth = ordered
-    return {text: i for i, text in enumerate(names, start=1)}
+    case.truth = ordered  # `case.labels()` numbers steps in the order of the truth: both must be the same
+    texts = dict.fromkeys(step.text for step in ordered)
+    return {text: i for i, text in enumerate(texts, start=1)}
 
 
-def _matched(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Clusters by the number of the true step that is their partner, 0 where they have none."""
+def _match_to_truth(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Labels (T,) replaced by the number of the true step that their cluster is matched with (Hungarian), 0 for none."""
     overlap = np.zeros((int(labels.max()) + 1, int(truth.max()) + 1))
     np.add.at(overlap, (labels, truth), 1)
-    names = np.zeros(len(overlap), dtype=int)
-    found, steps = linear_sum_assignment(-overlap[:, 1:])
-    names[found] = np.where(overlap[found, steps + 1] > 0, steps + 1, 0)
-    return names[labels]
+    numbers = np.zeros(len(overlap), dtype=int)
+    clusters, steps = linear_sum_assignment(-overlap[:, 1:])
+    numbers[clusters] = np.where(overlap[clusters, steps + 1] > 0, steps + 1, 0)
+    return numbers[labels]

@@ -12,60 +12,71 @@ from hiero.engine import Video
 from hiero.report.exports import write_export
 from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
-from hiero.types import Hierarchy
+from hiero.types import Hierarchy, Step
 
 TEMPLATE = Path(__file__).parent / "report.html"
 MAX_PICTURES = 400  # of the finest level; more would make the page too heavy to send
 
 
-def write_report(path: Path, video: Video, steps: Hierarchy, labels: Sequence[str] | None = None) -> None:
-    """The timeline of all levels, pictures, the similarity matrix, and a search over the labels that steps are likely to have.
+def write_report(path: Path, video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None = None) -> None:
+    """Write the page: a timeline of all levels, pictures, the similarity matrix, and a search over likely labels of steps.
 
-    labels: those that the steps were named with, if not the everyday phrases.
+    Args:
+        path: The HTML file.
+        video: That was read.
+        hierarchy: Its steps.
+        labels: Those that the steps were named with, if not the everyday phrases.
     """
-    document = json.dumps(_content(video, steps, labels), ensure_ascii=False, allow_nan=False).replace(
-        "<", "\\u003c"
-    )  # no tag inside
+    document = json.dumps(_page_data(video, hierarchy, labels), ensure_ascii=False, allow_nan=False)
+    document = document.replace("<", "\\u003c")  # a label must not close the script element that holds the data
     write_text(path, TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/", document))
 
 
-def _content(video: Video, steps: Hierarchy, labels: Sequence[str] | None) -> dict[str, Any]:
+def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None) -> dict[str, Any]:
+    """What the script of the template reads."""
     levels = []
-    for number, level in enumerate(steps.levels):
-        words = video.likely_labels(level, labels)
+    for number, level in enumerate(hierarchy.levels):
+        has_pictures = number == len(hierarchy.levels) - 1 and len(level) <= MAX_PICTURES
         rows = []
-        for step, likely in zip(level, words, strict=True):
+        for step, likely in zip(level, video.likely_labels(level, labels), strict=True):
             row = {**step.to_dict(), "words": [[label, round(score, 3)] for label, score in likely]}
-            if number == len(steps.levels) - 1 and len(level) <= MAX_PICTURES:
-                picture = video.source.thumbnail_at((step.start_s + step.end_s) / 2)
-                row["picture"] = None if picture is None else base64.b64encode(picture).decode()
+            if has_pictures:
+                thumbnail = _thumbnail(video, step)
+                row["picture"] = None if thumbnail is None else base64.b64encode(thumbnail).decode()
             rows.append(row)
         levels.append(rows)
     matrix = video.similarity_matrix()
     return {
-        "name": Path(steps.video).name, "model": steps.model, "duration_s": steps.duration_s, "levels": levels,
+        "name": Path(hierarchy.video).name, "model": hierarchy.model, "duration_s": hierarchy.duration_s, "levels": levels,
         "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
     }  # fmt: skip
 
 
-def write_results(video: Video, steps: Hierarchy, labels: Sequence[str] | None, folder: Path, formats: Sequence[str] = ()) -> None:
-    """All files of `hiero steps -o FOLDER`: steps.json, report.html, exports, and a thumbnail of each step.
+def write_results(
+    video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None, folder: Path, formats: Sequence[str] = ()
+) -> None:
+    """Write all files of `hiero steps -o FOLDER`: steps.json, report.html, exports, and a thumbnail of each step.
 
     Args:
         video: That was read.
-        steps: Its hierarchy.
+        hierarchy: Its steps.
         labels: Those that the steps were named with, if not the default ones.
         folder: Where to write; thumbnails of an earlier run that are not of these steps are removed.
         formats: Names of exporters.
     """
-    write_text(folder / "steps.json", json.dumps(steps.to_dict(), indent=1) + "\n")
-    write_report(folder / "report.html", video, steps, labels)
+    write_text(folder / "steps.json", json.dumps(hierarchy.to_dict(), indent=1) + "\n")
+    write_report(folder / "report.html", video, hierarchy, labels)
     for name in formats:
-        write_export(name, steps, folder)
-    ids = {step.id for step in steps}
+        write_export(name, hierarchy, folder)
+    ids = {step.id for step in hierarchy}
     for old in (folder / "pictures").glob("*.jpg"):
         if old.stem not in ids:
             old.unlink()
-    for step in steps:
-        if (thumbnail := video.source.thumbnail_at((step.start_s + step.end_s) / 2)) is not None:
+    for step in hierarchy:
+        if (thumbnail := _thumbnail(video, step)) is not None:
             write_bytes(folder / "pictures" / f"{step.id}.jpg", thumbnail)
+
+
+def _thumbnail(video: Video, step: Step) -> bytes | None:
+    """JPEG of the middle of a step."""
+    return video.source.thumbnail_at((step.start_s + step.end_s) / 2)

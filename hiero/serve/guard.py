@@ -1,4 +1,4 @@
-"""What stands before the application: known hosts only, no other site's requests, a token for strangers, small bodies."""
+"""ASGI middleware before the application: allowed hosts only, no other site's requests, a token on a network, small bodies."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MAX_BODY = 4 * 2**20
-BODY_TIMEOUT_S = 30.0
-SAFE = ("GET", "HEAD", "OPTIONS")
-HEADERS = {
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
+MAX_BODY_BYTES = 4 * 2**20  # of everything but uploads
+BODY_TIMEOUT_S = 30.0  # for the next piece of a body
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # change nothing
+SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; style-src 'self' 'unsafe-inline'; "
         "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
@@ -28,7 +28,8 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    return host in LOOPBACK or host.startswith("127.")
+    """Whether only this machine can reach a host."""
+    return host in LOOPBACK_HOSTS or host.startswith("127.")
 
 
 def new_token() -> str:
@@ -36,66 +37,72 @@ def new_token() -> str:
 
 
 class Guard:
-    """ASGI middleware. hosts: names that this server answers to (DNS rebinding uses another); token: None on loopback."""
+    """Refuses requests before they reach an application, and adds security headers to its answers.
+
+    Args:
+        app: The ASGI application.
+        hosts: Names that this server answers to. DNS rebinding uses another: a name of a foreign site that points to this machine.
+        token: What a client must send; None asks for nothing, which is for loopback.
+        max_upload_bytes: Of the body of an upload.
+        close: Called by the server before it shuts down.
+    """
 
     def __init__(
-        self, app: Any, hosts: set[str], token: str | None = None, upload_limit: int = 0, close: Callable[[], None] = lambda: None
+        self,
+        app: Any,
+        hosts: set[str],
+        token: str | None = None,
+        max_upload_bytes: int = 0,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.app, self.hosts, self.token, self.upload_limit, self.close = app, hosts, token, upload_limit, close
-
-    def _answers_to(self, host: str) -> bool:
-        """A name may be made to point here by another site; an address cannot, so strangers with the token may use any."""
-        return host in self.hosts or (self.token is not None and _is_address(host))
+        self.app, self.hosts, self.token, self.max_upload_bytes, self.close = app, hosts, token, max_upload_bytes, close
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # nothing here speaks anything else
+        if scope["type"] != "http":  # there are no websockets
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        host = _hostname(headers.get("host", ""))
-        if not self._answers_to(host):
+        if not self._is_allowed_host(_hostname(headers.get("host", ""))):
             await _refuse(send, 421, "this server does not answer to that name; start it with --allow-host NAME")
             return
-        foreign = headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/")
-        if foreign or (scope["method"] not in SAFE and not self._own(headers)):
+        is_foreign_read = headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/")
+        if is_foreign_read or (scope["method"] not in SAFE_METHODS and not _is_same_origin(headers)):
             await _refuse(send, 403, "this request comes from another site")
             return
-        if self.token is not None and not self._knows_token(scope, headers):
+        if self.token is not None and not self._has_token(scope, headers):
             await _refuse(send, 401, "this server wants its token: open the address that it printed")
             return
         if self.token is not None and "token=" in scope["query_string"].decode("latin-1") and scope["path"] == "/":
-            await self._welcome(scope, send)
+            await self._move_token_to_cookie(scope, send)
             return
-        uploads = scope["path"] == "/api/upload"
-        limit = self.upload_limit if uploads else MAX_BODY
-        length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > limit:
+        max_bytes = self.max_upload_bytes if scope["path"] == "/api/upload" else MAX_BODY_BYTES
+        content_length = headers.get("content-length", "0")
+        if not content_length.isdigit() or int(content_length) > max_bytes:
             await _refuse(send, 413, "the request is too large")
             return
-        await self.app(scope, _limited(receive, limit), self._dressed(scope, send))
+        await self.app(scope, _limit_body(receive, max_bytes), _add_security_headers(scope, send))
 
-    def _own(self, headers: dict[str, str]) -> bool:
-        """A browser says where a request comes from; other programs do not, and carry no cookie that could be abused."""
-        origin = headers.get("origin")
-        if origin is not None:
-            return urlsplit(origin).netloc == headers.get("host")  # whose name was looked at before
-        return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+    def _is_allowed_host(self, host: str) -> bool:
+        # Another site can make a name point here, but not an address: with the token any address will do.
+        return host in self.hosts or (self.token is not None and _is_ip_address(host))
 
-    def _knows_token(self, scope: Any, headers: dict[str, str]) -> bool:
-        given = [headers.get("authorization", "").removeprefix("Bearer ").strip()]
-        given += parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+    def _has_token(self, scope: Any, headers: dict[str, str]) -> bool:
+        """In the header, the address or the cookie."""
+        candidates = [headers.get("authorization", "").removeprefix("Bearer ").strip()]
+        candidates += parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(_cookie(scope))
-            given += [cookie.value] if cookie is not None else []
+            cookie = SimpleCookie(headers.get("cookie", "")).get(_cookie_name(scope))
+            candidates += [cookie.value] if cookie is not None else []
         except CookieError:
             pass
-        return any(hmac.compare_digest(one.encode(), (self.token or "").encode()) for one in given)
+        # In constant time, so that the time of an answer does not tell how much of a guess is right.
+        return any(hmac.compare_digest(candidate.encode(), (self.token or "").encode()) for candidate in candidates)
 
-    async def _welcome(self, scope: Any, send: Any) -> None:
-        """From the address into a cookie: the page's own requests have it then, and the address can be sent to others."""
-        cookie = f"{_cookie(scope)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+    async def _move_token_to_cookie(self, scope: Any, send: Any) -> None:
+        """Redirect from /?token=… to /: the page's own requests have the cookie, and the address can be shown to others."""
+        cookie = f"{_cookie_name(scope)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
         headers = [
             (b"location", b"/"),
             (b"set-cookie", cookie.encode()),
@@ -105,53 +112,64 @@ class Guard:
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
-    def _dressed(self, scope: Any, send: Any) -> Any:
-        async def dressed(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                named = {name.lower() for name, _ in message["headers"]}
-                extra = dict(HEADERS)
-                if scope["path"].startswith("/api/"):
-                    extra["cache-control"] = "no-store"
-                more = [(n.encode(), v.encode()) for n, v in extra.items() if n.encode() not in named]
-                message = {**message, "headers": [*message["headers"], *more]}
-            await send(message)
 
-        return dressed
+def _is_same_origin(headers: dict[str, str]) -> bool:
+    """A browser says where a request comes from; other programs do not, and carry no cookie that could be abused."""
+    origin = headers.get("origin")
+    if origin is not None:
+        return urlsplit(origin).netloc == headers.get("host")  # which is one of the allowed ones
+    return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
-def _limited(receive: Any, limit: int) -> Any:
-    """A body that must come in time and not grow beyond a limit."""
-    seen = [0]
+def _add_security_headers(scope: Any, send: Any) -> Any:
+    async def send_with_headers(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            present = {name.lower() for name, _ in message["headers"]}
+            defaults = dict(SECURITY_HEADERS)
+            if scope["path"].startswith("/api/"):
+                defaults["cache-control"] = "no-store"
+            added = [(name.encode(), value.encode()) for name, value in defaults.items() if name.encode() not in present]
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
 
-    async def limited() -> Any:
+    return send_with_headers
+
+
+def _limit_body(receive: Any, max_bytes: int) -> Any:
+    """A body that must come in time and not grow beyond a limit, whatever its Content-Length says."""
+    num_bytes, is_complete = 0, False
+
+    async def receive_limited() -> Any:
+        nonlocal num_bytes, is_complete
         try:
-            message = await asyncio.wait_for(receive(), None if seen[0] < 0 else BODY_TIMEOUT_S)
+            # After the body only a disconnect can come, whenever it does.
+            message = await asyncio.wait_for(receive(), None if is_complete else BODY_TIMEOUT_S)
         except TimeoutError:
             return {"type": "http.disconnect"}
         if message["type"] == "http.request":
-            seen[0] += len(message.get("body", b""))
-            if seen[0] > limit:
+            num_bytes += len(message.get("body", b""))
+            if num_bytes > max_bytes:
                 return {"type": "http.disconnect"}
             if not message.get("more_body"):
-                seen[0] = -1  # from here on only a disconnect can come, whenever it does
+                is_complete = True
         return message
 
-    return limited
+    return receive_limited
 
 
-async def _refuse(send: Any, status: int, why: str) -> None:
-    body = f'{{"error": "{why}"}}'.encode()
+async def _refuse(send: Any, status: int, reason: str) -> None:
+    body = f'{{"error": "{reason}"}}'.encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _cookie(scope: Any) -> str:
-    """Cookies do not tell ports apart, so their names do."""
+def _cookie_name(scope: Any) -> str:
+    """Browsers share cookies between the ports of a host, so the port is part of the name."""
     return f"hiero-{(scope.get('server') or ('', 0))[1]}"
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:

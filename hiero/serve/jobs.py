@@ -1,4 +1,4 @@
-"""Long work with progress: one at a time, in order, in a thread; watched by any number of clients."""
+"""Long work with progress: one job at a time, in order, in a thread; watched by any number of clients."""
 
 from __future__ import annotations
 
@@ -16,17 +16,32 @@ from hiero.errors import InputError
 from hiero.serve.library import NotFoundError
 from hiero.types import ProgressCallback, ProgressEvent
 
-MAX_WAITING = 64
+MAX_WAITING = 64  # jobs that have not ended
 MAX_ENDED = 200  # jobs that ended and are still listed
-UPDATE_EVERY_S = 0.2
+UPDATE_INTERVAL_S = 0.2  # of progress, at least
+HEARTBEAT_S = 10.0  # a proxy may close a connection on which nothing happens
 
 
 class Cancelled(Exception):  # noqa: N818
-    pass
+    """Raised inside the work of a job that was cancelled."""
 
 
 @dataclass
 class Job:
+    """Work on one video, and how far it is.
+
+    Attributes:
+        id: Unique in its queue.
+        video: Id of the video.
+        state: Where it stands.
+        done_s: Seconds of the video that were read.
+        duration_s: Length of the video, once it is known.
+        message: Why it failed or was cancelled.
+        version: Counts changes, so that a watcher sees each.
+        cancel_requested: The work stops at its next report of progress.
+        changed: Notified after each change.
+    """
+
     id: str
     video: str
     state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
@@ -34,7 +49,7 @@ class Job:
     duration_s: float | None = None
     message: str = ""
     version: int = 0
-    cancel: bool = False
+    cancel_requested: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -42,6 +57,7 @@ class Job:
         return self.state in ("done", "failed", "cancelled")
 
     def update(self, **changes: Any) -> None:
+        """Set attributes, and wake up those who watch."""
         with self.changed:
             for name, value in changes.items():
                 setattr(self, name, value)
@@ -49,7 +65,7 @@ class Job:
             self.changed.notify_all()
 
     def wait(self, version: int, timeout_s: float) -> int:
-        """Until something is newer than `version`, or time is over."""
+        """Wait until something is newer than `version`, or time is over; returns the version."""
         with self.changed:
             self.changed.wait_for(lambda: self.version > version, timeout_s)
             return self.version
@@ -61,21 +77,31 @@ class Job:
         }  # fmt: skip
 
 
-class Jobs:
-    """Runs `work(video, progress)` for each job."""
+class JobQueue:
+    """Runs jobs in a thread of its own, one after the other.
+
+    Args:
+        work: Called for each job with the id of its video and a progress callback, which raises `Cancelled` to stop it.
+
+    Attributes:
+        jobs: By id, oldest first: those that wait or run, and the last that ended.
+    """
 
     def __init__(self, work: Callable[[str, ProgressCallback], None]) -> None:
         self.work = work
         self.jobs: dict[str, Job] = {}
-        self.waiting: queue.Queue[Job | None] = queue.Queue()
-        self.numbers = itertools.count(1)
-        self.lock = threading.Lock()
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
+        self._waiting: queue.Queue[Job | None] = queue.Queue()  # None ends the thread
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        threading.Thread(target=self._run, daemon=True).start()
 
     def start(self, video: str) -> Job:
-        """A job for a video; the one that is under way for it already, if there is one."""
-        with self.lock:
+        """A new job for a video, or the one that is under way for it already.
+
+        Raises:
+            InputError: Too many are waiting.
+        """
+        with self._lock:
             for job in self.jobs.values():
                 if job.video == video and not job.ended:
                     return job
@@ -84,73 +110,81 @@ class Jobs:
             ended = [job.id for job in self.jobs.values() if job.ended]
             for id in ended[:-MAX_ENDED]:
                 del self.jobs[id]
-            job = Job(str(next(self.numbers)), video)
+            job = Job(str(next(self._ids)), video)
             self.jobs[job.id] = job
-        self.waiting.put(job)
+        self._waiting.put(job)
         return job
 
     def find(self, id: str) -> Job:
+        """Raises NotFoundError where there is no such job."""
         try:
             return self.jobs[id]
         except KeyError:
             raise NotFoundError(f"no job {id}") from None
 
     def cancel(self, id: str) -> Job:
+        """Stop a job: at once where it waits, else at its next report of progress."""
         job = self.find(id)
-        job.cancel = True
+        job.cancel_requested = True
         if job.state == "waiting":
             job.update(state="cancelled")
         return job
 
     def close(self) -> None:
-        """End all: what runs stops at its next step, and whoever watches is told."""
+        """Cancel all jobs, tell those who watch them, and end the thread."""
         for job in list(self.jobs.values()):
-            job.cancel = True
+            job.cancel_requested = True
             if not job.ended:
                 job.update(state="cancelled", message="the server stops")
-        self.waiting.put(None)
+        self._waiting.put(None)
 
     def _run(self) -> None:
-        while (job := self.waiting.get()) is not None:
-            if job.cancel:
+        while (job := self._waiting.get()) is not None:
+            if job.cancel_requested:
                 continue
             job.update(state="running")
-            last_update = [0.0]
-
-            def follow(event: ProgressEvent, job: Job = job, last_update: list[float] = last_update) -> None:
-                if job.cancel:
-                    raise Cancelled
-                if event.stage != "read":
-                    return
-                if not event.done:
-                    job.update(duration_s=event.total)
-                elif time.monotonic() - last_update[0] > UPDATE_EVERY_S:
-                    last_update[0] = time.monotonic()
-                    job.update(done_s=event.done)
-
             try:
-                self.work(job.video, follow)
+                self.work(job.video, _progress_callback(job))
                 job.update(state="done", done_s=job.duration_s or job.done_s)
             except Cancelled:
                 job.update(state="cancelled")
             except InputError as error:
-                job.update(state="failed", message=without_paths(str(error)))
+                job.update(state="failed", message=strip_folders(str(error)))
             except Exception:  # the client gets no trace, the server's terminal does
                 traceback.print_exc()
                 job.update(state="failed", message="an internal error; the server's log has it")
 
 
-def without_paths(text: str) -> str:
-    """Folders of the server are not the client's business; names of files are."""
+def _progress_callback(job: Job) -> ProgressCallback:
+    """Passes progress on to a job, not too often, and stops one that was cancelled."""
+    last_update_s = 0.0
+
+    def report(event: ProgressEvent) -> None:
+        nonlocal last_update_s
+        if job.cancel_requested:
+            raise Cancelled
+        if event.stage != "read":
+            return
+        if not event.done:  # the first event of a video
+            job.update(duration_s=event.total)
+        elif time.monotonic() - last_update_s > UPDATE_INTERVAL_S:
+            last_update_s = time.monotonic()
+            job.update(done_s=event.done)
+
+    return report
+
+
+def strip_folders(text: str) -> str:
+    """A message without the folders of absolute paths: they are not the client's business; names of files are."""
     return re.sub(r"(?:(?<=^)|(?<=[\s'\"(]))/(?:[^/:\n]+/)+", "", text)
 
 
-def events(job: Job, beat_s: float = 10.0) -> Iterator[dict[str, Any] | None]:
+def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> Iterator[dict[str, Any] | None]:
     """The job now and after every change, until it has ended; None as a sign of life when nothing happens."""
     version = -1
     while True:
-        before, version = version, job.version
-        yield job.to_dict() if version > before else None
+        previous, version = version, job.version
+        yield job.to_dict() if version > previous else None
         if job.ended and job.version == version:
             return
-        job.wait(version, beat_s)
+        job.wait(version, heartbeat_s)

@@ -12,12 +12,15 @@ from typing import Any
 import uvicorn
 
 from hiero.errors import InputError
-from hiero.serve.app import Uploads, create_app
-from hiero.serve.guard import is_loopback, new_token
+from hiero.serve.app import create_app
+from hiero.serve.guard import LOOPBACK_HOSTS, is_loopback, new_token
 from hiero.serve.library import Library
+from hiero.serve.uploads import Uploads
 
 MAX_CONNECTIONS = 512
 MAX_HEADER_BYTES = 65536
+KEEP_ALIVE_S = 20
+SHUTDOWN_S = 5  # for requests that are under way
 
 
 @dataclass(frozen=True)
@@ -59,20 +62,16 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         token = token or new_token()
     if token is not None and not re.fullmatch(r"[\w.~-]+", token):
         raise InputError("--token takes letters, digits and . _ ~ -")
-    hosts = {"localhost", "127.0.0.1", "::1", options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
-    app = create_app(library, hosts=hosts, token=token, uploads=Uploads(options.upload_folder, options.upload_limit_mb * 2**20))
+    hosts = {*LOOPBACK_HOSTS, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
+    uploads = Uploads(options.upload_folder, options.upload_limit_mb * 2**20)
+    app = create_app(library, hosts=hosts, token=token, uploads=uploads)
     config = uvicorn.Config(
-        app, options.host, options.port, log_level="warning", access_log=False, timeout_keep_alive=20,
-        limit_concurrency=MAX_CONNECTIONS, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=5,
+        app, options.host, options.port, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S,
+        limit_concurrency=MAX_CONNECTIONS, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
     )  # fmt: skip
-    socket = config.bind_socket()
-    shown = options.host
-    if shown in ("0.0.0.0", "::"):
-        shown = own_address()
-    elif ":" in shown:
-        shown = f"[{shown}]"
-    address = f"http://{shown}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    socket = config.bind_socket()  # here, since a free port is known only then
+    address = f"http://{_url_host(options.host)}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
@@ -80,17 +79,24 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
             on_ready(address)
 
         async def shutdown(self, sockets: Any = None) -> None:
-            app.close()  # before it waits for those who watch a job
+            app.close()  # ends the streams of those who watch a job, for which a shutdown would wait
             await super().shutdown(sockets)
 
     Server(config).run(sockets=[socket])
 
 
-def own_address() -> str:
+def _url_host(host: str) -> str:
+    """A host as it stands in an address: one that can be reached, IPv6 in brackets."""
+    if host in ("0.0.0.0", "::"):
+        return _network_address()
+    return f"[{host}]" if ":" in host else host
+
+
+def _network_address() -> str:
     """This machine's address in its network, for others to use."""
     with socketlib.socket(socketlib.AF_INET, socketlib.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: it only asks which way it would go
+            probe.connect(("192.0.2.1", 9))  # sends nothing: only the route is looked up
             return str(probe.getsockname()[0])
         except OSError:
             return "localhost"

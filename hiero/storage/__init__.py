@@ -1,1 +1,1 @@
-"""What is on disk, and how far it is trusted: files, caches, weights, checkpoints."""
+"""Files on disk and how far they are trusted: atomic writes, caches, weights, checkpoints, pickles."""

@@ -1,4 +1,4 @@
-"""What was computed from a file, kept under hiero's home by the content of that file."""
+"""Results computed from a file, cached under hiero's home by the content of that file."""
 
 from __future__ import annotations
 
@@ -13,24 +13,34 @@ from hiero.storage import weights
 from hiero.storage.files import write_text
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
+KEY_LENGTH = 32  # hexadecimal digits of a SHA-256 that name a file
+
 Cached = TypeVar("Cached")
 
 
 def content_key(path: Path) -> str:
-    """Names a file by what is in it. Read once; as long as its place, size and time stay the same, that is remembered."""
+    """The beginning of the SHA-256 of a file's content: 32 hexadecimal digits.
+
+    A video takes long to hash, so its key is cached for as long as its path, size and modification time stay the same.
+    """
     stat = path.stat()
     identity = os.fsencode(path.resolve()) + f"\0{stat.st_size}\0{stat.st_mtime_ns}".encode()
-    remembered = cache_folder("known") / hashlib.sha256(identity).hexdigest()[:32]
-    if remembered.is_file() and len(key := remembered.read_text().strip()) == 32:
+    key_file = cache_folder("known") / hashlib.sha256(identity).hexdigest()[:KEY_LENGTH]
+    if key_file.is_file() and len(key := key_file.read_text().strip()) == KEY_LENGTH:
         return key
     with path.open("rb") as file:
-        key = hashlib.file_digest(file, "sha256").hexdigest()[:32]
-    store_cached(lambda: write_text(remembered, key))
+        key = hashlib.file_digest(file, "sha256").hexdigest()[:KEY_LENGTH]
+    store_cached(lambda: write_text(key_file, key))
     return key
 
 
 def read_cached(path: Path, read: Callable[[Path], Cached]) -> Cached | None:
-    """What an earlier run kept, or None; a damaged file is removed, so that it is made again."""
+    """Read a file of the cache, or None where there is none.
+
+    Args:
+        path: The file.
+        read: Reads it; an InputError or KeyError means that it is damaged, and it is removed so that it is made again.
+    """
     if not path.is_file():
         return None
     try:
@@ -59,4 +69,5 @@ def store_cached(save: Callable[[], None], progress: ProgressCallback = no_progr
 
 
 def cache_folder(kind: str) -> Path:
+    """The folder of one kind of cached files, such as `nodes`."""
     return weights.home() / "cache" / kind

@@ -1,4 +1,4 @@
-"""States of networks in other people's checkpoints: found in whatever they are nested in, and loaded to the last name."""
+"""Checkpoints of other projects: their state dicts out of whatever they are nested in, loaded strictly by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CHECKPOINT_SUFFIXES = (".pth", ".pt", ".torch", ".bin", ".safetensors")
-NESTS = ("state_dict", "model")
-NAMED = 12  # names that an error lists
+WRAPPER_KEYS = ("state_dict", "model")  # training scripts save the state dict under one of these, beside optimizer and epoch
+MAX_LISTED = 12  # names that an error lists
 Network = TypeVar("Network", bound="nn.Module")
 
 
@@ -30,24 +30,28 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint by name: out of `state_dict` and `model`, dictionaries inside joined by dots, `module.` left out.
+    """All tensors of a checkpoint by name. Nothing in the file is executed; what is no tensor is passed over.
 
-    Nothing in the file is executed; what is no tensor is passed over.
+    The state dict is taken out of `state_dict` and `model`, nested dictionaries are joined by dots, and the prefix `module.` of
+    DataParallel is left out.
+
+    Raises:
+        InputError: The file is damaged, or holds no tensors.
     """
     content: Any = load_tensors(path) if path.suffix == ".safetensors" else read_torch(path, ignore_unknown=True)
-    while isinstance(content, dict) and (nest := next((n for n in NESTS if isinstance(content.get(n), dict)), None)):
-        content = content[nest]
+    while isinstance(content, dict) and (key := next((key for key in WRAPPER_KEYS if isinstance(content.get(key), dict)), None)):
+        content = content[key]
     from torch import Tensor
 
     state: dict[str, Tensor] = {}
 
     def collect(node: Any, prefix: str) -> None:
         for name, value in node.items() if isinstance(node, dict) else ():
-            full = f"{prefix}{str(name).removeprefix('module.')}"
+            full_name = f"{prefix}{str(name).removeprefix('module.')}"
             if isinstance(value, Tensor):
-                state[full] = value
+                state[full_name] = value
             else:
-                collect(value, f"{full}.")
+                collect(value, f"{full_name}.")
 
     collect(content, "")
     if not state:
@@ -56,29 +60,38 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def select_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """What stands under a prefix, without it; all of it where nothing does."""
-    inside = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-    return inside or state
+    """The entries whose names begin with a prefix, without it; all entries where none does."""
+    selected = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return selected or state
 
 
-def load_strict(make: Callable[[], tuple[Network, dict[str, Tensor]]], path: Path, what: str) -> Network:
-    """A network that `make` builds for a state, with that state in it. Missing and unexpected names are an error."""
+def load_strict(build: Callable[[], tuple[Network, dict[str, Tensor]]], path: Path, description: str) -> Network:
+    """Build a network and load its state dict in float32, for inference.
+
+    Args:
+        build: Returns the network and the state dict for it.
+        path: Where the state dict was read from, for errors.
+        description: What the file should be, for errors: "EgoVLP's visual tower".
+
+    Raises:
+        InputError: `build` fails, names are missing or unexpected, or shapes differ.
+    """
     try:
-        network, state = make()
+        network, state = build()
     except (KeyError, IndexError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path}: not {what} ({type(error).__name__}: {error})") from error
-    wanted = network.state_dict()
+        raise InputError(f"{path}: not {description} ({type(error).__name__}: {error})") from error
+    expected = network.state_dict()
     problems = []
-    for kind, names in (("missing", wanted.keys() - state.keys()), ("unexpected", state.keys() - wanted.keys())):
+    for kind, names in (("missing", expected.keys() - state.keys()), ("unexpected", state.keys() - expected.keys())):
         if names:
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            problems.append(f"{kind}: {', '.join(sorted(names)[:NAMED])}{more}")
+            more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+            problems.append(f"{kind}: {', '.join(sorted(names)[:MAX_LISTED])}{more}")
     problems += [
         f"{name} is {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-        for name, value in wanted.items()
+        for name, value in expected.items()
         if name in state and state[name].shape != value.shape
     ]
     if problems:
-        raise InputError(f"{path}: not {what}; {'; '.join(problems[:NAMED])}")
+        raise InputError(f"{path}: not {description}; {'; '.join(problems[:MAX_LISTED])}")
     network.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
     return network.requires_grad_(False).eval()

@@ -13,18 +13,21 @@ from typing import Any
 from hiero.errors import InputError
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
-UMASK = _umask()  # asked once: it can only be read by setting it, which threads would see
+UMASK = _read_umask()  # once, on import: it can only be read by setting it, which other threads would see
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`; renamed to it when the block ends well, removed when it does not."""
+    """A temporary file beside `path`: renamed to it when the block ends well, removed when it does not.
+
+    Readers, and other processes that write the same file, only ever see whole files.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     os.close(handle)
@@ -32,6 +35,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o666 & ~UMASK)  # mkstemp makes private files
+        # The content must be on the disk before the name is, or a crash could leave an empty file under it.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -43,7 +47,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file in UTF-8, whole or not at all."""
     write_bytes(path, text.encode("utf-8"))
 
 
@@ -54,7 +58,15 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def read_json(path: Path, hint: str = "") -> Any:
-    """What a JSON file holds. hint: said where it is missing."""
+    """Read a JSON file.
+
+    Args:
+        path: The file.
+        hint: Added to the error where the file is missing, to say what to do.
+
+    Raises:
+        InputError: The file is missing or not JSON.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -84,7 +96,7 @@ def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] |
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Read a safetensors file, or say that it is damaged."""
+    """Read a safetensors file onto the CPU. Raises InputError where it is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -102,7 +114,10 @@ def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
-    """Arrays of a safetensors file whose names begin with `prefix`. bfloat16 takes torch and becomes float32."""
+    """The arrays of a safetensors file whose names begin with `prefix`. Raises InputError where it is damaged.
+
+    torch is imported only for bfloat16, which numpy does not know; it becomes float32.
+    """
     from safetensors import SafetensorError, safe_open
 
     def read(framework: str) -> dict[str, Any]:
@@ -111,7 +126,7 @@ def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
 
     try:
         return read("numpy")
-    except (TypeError, KeyError):  # a kind of number that numpy does not know
+    except (TypeError, KeyError):  # bfloat16
         return {name: value.float().numpy() for name, value in read("pt").items()}
     except SafetensorError as error:
         raise InputError(f"{path}: damaged or cut short ({error})") from error

@@ -1,7 +1,7 @@
-"""Read torch's .pt/.pth files as data. Nothing in them is executed.
+"""Read torch's .pt and .pth files as data. Nothing in them is executed.
 
-A pickle is a program. This reader runs it on a machine that knows only containers and tensors: every other name is refused,
-except those that the caller maps to an inert `Opaque`, which keeps what it is given and does nothing.
+A pickle is a program. This restricted unpickler allows only containers and tensors: every other class is refused, except those
+that the caller maps to an inert `Opaque`, which holds its state and does nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from typing import Any
 
 from hiero.errors import InputError
 
-DTYPES = {
+DTYPES = {  # torch's storage classes, which pickles name, and the dtypes of their elements
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
     "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8",
     "BoolStorage": "bool",
 }  # fmt: skip
-DAMAGE = (
+# What unpickling a damaged or hostile file may raise.
+DAMAGE_ERRORS = (
     pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, IndexError, ValueError, TypeError,
     AttributeError, MemoryError, RecursionError,
 )  # fmt: skip
 
 
 class Opaque:
-    """Stands in for an object of a class that is not loaded: its state, nothing else."""
+    """A placeholder for an object whose class is not loaded: holds its state, nothing else."""
 
     state: Any = None
 
@@ -45,7 +46,7 @@ class Opaque:
 
 
 class Ignored(Opaque):
-    """Stands in for an object of any class at all, and takes whatever is put into it."""
+    """A placeholder for an object of any class at all, which also accepts items and drops them."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         pass
@@ -57,9 +58,16 @@ class Ignored(Opaque):
 
 
 def read_torch(path: Path | str, opaque: Collection[str] = (), *, ignore_unknown: bool = False) -> Any:
-    """The object that torch.save wrote. `opaque`: full names of classes to keep as `Opaque` instead of refusing the file.
+    """Read the object that torch.save wrote, on the CPU.
 
-    `ignore_unknown` makes every other class an inert `Ignored`, for checkpoints that pickle a configuration beside their weights.
+    Args:
+        path: The file.
+        opaque: Full names of classes to read as `Opaque` instead of refusing the file.
+        ignore_unknown: Read every other class as an inert `Ignored`, for checkpoints that pickle a configuration beside their
+            weights.
+
+    Raises:
+        InputError: The file is missing, damaged, or holds anything but tensors, plain containers and the allowed classes.
     """
     path = Path(path)
     if not path.is_file():
@@ -71,40 +79,40 @@ def read_torch(path: Path | str, opaque: Collection[str] = (), *, ignore_unknown
             return _read_archive(archive, path, frozenset(opaque), ignore_unknown)
     except InputError:
         raise
-    except (*DAMAGE, OSError, RuntimeError) as error:
+    except (*DAMAGE_ERRORS, OSError, RuntimeError) as error:
         raise InputError(f"{path}: damaged or not a torch file ({error})") from error
 
 
 def _read_archive(archive: zipfile.ZipFile, path: Path, opaque: frozenset[str], ignore_unknown: bool) -> Any:
     if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
         raise InputError(f"{path}: refused, torch does not compress its files and this one is compressed")
-    names = [info for info in archive.infolist() if info.filename.endswith("/data.pkl")]
-    if len(names) != 1:
-        raise InputError(f"{path}: not a torch file (it holds {len(names)} data.pkl, expected 1)")
-    program = archive.read(names[0])
+    members = [info for info in archive.infolist() if info.filename.endswith("/data.pkl")]
+    if len(members) != 1:
+        raise InputError(f"{path}: not a torch file (it holds {len(members)} data.pkl, expected 1)")
+    program = archive.read(members[0])
     for operation, argument, _ in pickletools.genops(program):
-        # The reader keeps a table as long as the largest place that the program names; a short program needs few.
+        # Python's unpickler allocates its memo up to the largest index that a PUT names: a few bytes could ask for gigabytes.
         if "PUT" in operation.name and isinstance(argument, int) and argument > len(program):
             raise InputError(f"{path}: refused, it asks for a table of {argument} entries")
-    root = names[0].filename.removesuffix("data.pkl")
-    return _fill_in(_Reader(io.BytesIO(program), archive, root, path, opaque, ignore_unknown).load(), {})
+    root = members[0].filename.removesuffix("data.pkl")
+    return _resolve_tensors(_RestrictedUnpickler(io.BytesIO(program), archive, root, path, opaque, ignore_unknown).load(), {})
 
 
 def _read_legacy(path: Path) -> Any:
-    """Files older than torch 1.6 are not archives; torch's own restricted reader takes plain tensors and containers."""
+    """Files of torch before 1.6, which are no archives, by torch's own restricted unpickler: plain tensors and containers."""
     import torch
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's advice on protocols, for files that are refused anyway
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (*DAMAGE, OSError, RuntimeError) as error:
+    except (*DAMAGE_ERRORS, OSError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "it is empty or cut short"
         raise InputError(f"{path}: not a torch file that holds only data ({reason})") from error
 
 
 class _Inert:
-    """Anything that the program may hold in its hand but not change."""
+    """Base of what the pickle may use but not change."""
 
     __slots__ = ()
 
@@ -119,8 +127,8 @@ class _Storage(_Inert):
         self.values = values
 
 
-class _View(_Inert):
-    """A tensor to be: made into one only after the program has ended."""
+class _TensorStub(_Inert):
+    """A tensor's storage and layout, which become a tensor only after the pickle has ended and cannot change them any more."""
 
     __slots__ = ("offset", "size", "storage", "stride")
 
@@ -139,10 +147,10 @@ class _View(_Inert):
 class _RebuildTensor(_Inert):
     __slots__ = ()
 
-    def __call__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _View:
+    def __call__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _TensorStub:
         if not isinstance(storage, _Storage):
             raise pickle.UnpicklingError("a tensor without data")
-        return _View(storage, offset, size, stride)
+        return _TensorStub(storage, offset, size, stride)
 
 
 class _RebuildParameter(_Inert):
@@ -159,7 +167,9 @@ class _NewDict(_Inert):
         return {}
 
 
-class _Reader(pickle.Unpickler):
+class _RestrictedUnpickler(pickle.Unpickler):
+    """Allows the names in `find_class`, refuses all others, and reads storages out of the archive."""
+
     def __init__(
         self, file: Any, archive: zipfile.ZipFile, root: str, path: Path, opaque: frozenset[str], ignore_unknown: bool
     ) -> None:
@@ -168,57 +178,57 @@ class _Reader(pickle.Unpickler):
         self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        known: dict[str, Any] = {
+        allowed: dict[str, Any] = {
             "collections.OrderedDict": OrderedDict, "collections.defaultdict": _NewDict(),
             "builtins.dict": dict, "__builtin__.dict": dict, "builtins.set": set, "__builtin__.set": set, "torch.Size": tuple,
             "torch._utils._rebuild_tensor_v2": _RebuildTensor(), "torch._utils._rebuild_parameter": _RebuildParameter(),
         }  # fmt: skip
-        full = f"{module}.{name}"
-        if full in known:
-            return known[full]
+        full_name = f"{module}.{name}"
+        if full_name in allowed:
+            return allowed[full_name]
         if module == "torch" and name in DTYPES:
             return DTYPES[name]
-        if full in self.opaque:
+        if full_name in self.opaque:
             return Opaque
         if self.ignore_unknown:
             return Ignored
         raise InputError(
-            f"{self.path}: refused, it wants to load {full}. Only tensors and plain containers are read, nothing is executed; "
+            f"{self.path}: refused, it wants to load {full_name}. Only tensors and plain containers are read, nothing is executed; "
             "if you trust the file, save its tensors again with torch.save or safetensors"
         )
 
     def persistent_load(self, pid: Any) -> _Storage:
         import torch
 
-        kind, dtype, key, _, num = pid
+        kind, dtype, key, _, num_values = pid
         if kind != "storage" or dtype not in DTYPES.values():
             raise pickle.UnpicklingError(f"unknown kind of stored data {kind!r}")
         if key not in self.storages:
             raw = bytearray(self.archive.read(f"{self.root}data/{key}"))
             values = torch.frombuffer(raw, dtype=getattr(torch, dtype)) if raw else torch.empty(0, dtype=getattr(torch, dtype))
-            if values.numel() < num:
+            if values.numel() < num_values:
                 raise InputError(f"{self.path}: damaged, tensor data {key} is cut short")
             self.storages[key] = _Storage(values)
         return self.storages[key]
 
 
-def _fill_in(node: Any, done: dict[int, Any]) -> Any:
-    """Replace every `_View` in the tree by its tensor. `done` holds what was visited: trees may share parts and go in circles."""
-    if id(node) in done:
-        return done[id(node)]
-    if isinstance(node, _View):
-        done[id(node)] = node.tensor()
-        return done[id(node)]
+def _resolve_tensors(node: Any, resolved: dict[int, Any]) -> Any:
+    """Replace every stub in a tree by its tensor. `resolved`, by id, since trees may share parts and have cycles."""
+    if id(node) in resolved:
+        return resolved[id(node)]
+    if isinstance(node, _TensorStub):
+        resolved[id(node)] = node.tensor()
+        return resolved[id(node)]
     if isinstance(node, tuple):
-        done[id(node)] = tuple(_fill_in(value, done) for value in node)
-        return done[id(node)]
+        resolved[id(node)] = tuple(_resolve_tensors(value, resolved) for value in node)
+        return resolved[id(node)]
     if isinstance(node, dict | list | Opaque):
-        done[id(node)] = node
+        resolved[id(node)] = node  # before its parts, which may hold it
         if isinstance(node, dict):
             for key, value in node.items():
-                node[key] = _fill_in(value, done)
+                node[key] = _resolve_tensors(value, resolved)
         elif isinstance(node, list):
-            node[:] = [_fill_in(value, done) for value in node]
+            node[:] = [_resolve_tensors(value, resolved) for value in node]
         else:
-            node.state = _fill_in(node.state, done)
+            node.state = _resolve_tensors(node.state, resolved)
     return node

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,26 +27,30 @@ from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.files import load_tensors
-from hiero.text.clip_text import clip_tokenizer, to_transformers
+from hiero.text.clip_text import clip_tokenizer
 from hiero.text.minilm import MINILM_KEY, encode_by_length, tokenize, word_pieces
 from hiero.text.registry import find_text_encoder
+from hiero.text.towers import TowerKind, build_tower, select_text_tower, tower_kind
 from hiero.text.vector_cache import TextCache
 
-TowerKind = Literal["bert", "distilbert", "clip"]
 LORA_TARGETS = {
     "bert": ["query", "key", "value"],
     "distilbert": ["q_lin", "k_lin", "v_lin"],
     "clip": ["q_proj", "k_proj", "v_proj"],
 }
-MARKS = {  # a name that only this kind of tower has, in the layouts that are around
-    "distilbert": "embeddings.word_embeddings.weight",
-    "clip": "token_embedding.weight",
-}
+TOWER_FILE = "text_encoder.safetensors"  # in a model folder of hiero
 
 
 @dataclass(frozen=True)
 class EncoderFiles:
-    """Where an encoder's weights are, what kind it is, and a key that names them."""
+    """Where an encoder's weights are.
+
+    Attributes:
+        kind: Architecture of the tower.
+        files: A folder, or a checkpoint that holds the tower.
+        key: Names the weights: cached vectors of one key are never taken for another's.
+        name: As the user gave it.
+    """
 
     kind: TowerKind
     files: Path
@@ -55,14 +59,21 @@ class EncoderFiles:
 
 
 class TextEncoder(nn.Module):
-    """Sentences to vectors (N, size)."""
+    """Sentences to vectors (N, size).
+
+    Args:
+        kind: Architecture of the tower; it decides what is read off.
+        tower: A model of transformers.
+        tokenizer: A `tokenizers.Tokenizer` that pads to the longest text.
+        name: What a model folder calls it.
+    """
 
     def __init__(self, kind: TowerKind, tower: nn.Module, tokenizer: Any, name: str = "") -> None:
         super().__init__()
         self.kind, self.tower, self.tokenizer, self.name = kind, tower, tokenizer, name
         config: Any = tower.config
         self.size: int = config.dim if kind == "distilbert" else config.hidden_size
-        self.end: int = config.eos_token_id if kind == "clip" else -1
+        self.end_token_id: int = config.eos_token_id if kind == "clip" else -1
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """ids and mask (N, L), padded to the longest."""
@@ -70,10 +81,11 @@ class TextEncoder(nn.Module):
         return torch.from_numpy(ids), torch.from_numpy(mask).long()
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """ids and mask (N, L) → (N, size)."""
         tower: Any = self.tower
-        if self.kind == "clip":  # causal: what follows the end mark is never seen from it
+        if self.kind == "clip":  # no mask: attention is causal, so that the end token does not see what pads it
             hidden = tower(input_ids=ids).last_hidden_state
-            return hidden[torch.arange(len(ids), device=ids.device), ids.eq(self.end).int().argmax(1)]
+            return hidden[torch.arange(len(ids), device=ids.device), ids.eq(self.end_token_id).int().argmax(1)]
         hidden = tower(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.kind == "distilbert":
             return hidden[:, 0]
@@ -87,9 +99,9 @@ class TextEncoder(nn.Module):
         self.eval()
         device = next(self.parameters()).device
 
-        def encode(part: list[str]) -> np.ndarray:
-            found: Tensor = self(*(x.to(device) for x in self.tokenize(part)))
-            return found.float().cpu().numpy()
+        def encode(batch: list[str]) -> np.ndarray:
+            vectors: Tensor = self(*(x.to(device) for x in self.tokenize(batch)))
+            return vectors.float().cpu().numpy()
 
         out = encode_by_length(texts, self.size, batch_size, encode)
         self.train(was_training)
@@ -101,11 +113,11 @@ class TextEncoder(nn.Module):
             from peft import LoraConfig, get_peft_model
         except ImportError:
             raise InputError("text.mode=lora needs peft; run: pip install 'hiero-video[text]'") from None
-        settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=LORA_TARGETS[self.kind], lora_dropout=0.0)
-        self.tower = get_peft_model(self.tower, settings)
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=LORA_TARGETS[self.kind], lora_dropout=0.0)
+        self.tower = get_peft_model(self.tower, config)
 
     def plain_state(self) -> dict[str, Tensor]:
-        """The tower's weights in transformers' layout, corrections added in."""
+        """The tower's weights in transformers' layout, LoRA's corrections merged in."""
         tower: Any = self.tower
         if hasattr(tower, "merge_and_unload"):
             tower = copy.deepcopy(tower).merge_and_unload()
@@ -114,18 +126,18 @@ class TextEncoder(nn.Module):
     def describe(self) -> dict[str, Any]:
         """What a model folder must say so that the tower can be built again."""
         config: Any = self.tower.config
-        heads = config.n_heads if self.kind == "distilbert" else config.num_attention_heads
-        return {"name": self.name, "kind": self.kind, "heads": heads}
+        num_heads = config.n_heads if self.kind == "distilbert" else config.num_attention_heads
+        return {"name": self.name, "kind": self.kind, "heads": num_heads}
 
 
 def load_text_encoder(config: TextConfig) -> TextEncoder:
     """The encoder that a configuration names, ready to train in its mode."""
     _check_transformers()
-    source = locate_encoder(config.encoder)
-    encoder = _load(source)
+    encoder = _load_encoder(locate_encoder(config.encoder))
     if config.mode == "lora":
         encoder.add_lora(config.lora_rank, config.lora_alpha)
-    encoder.requires_grad_(config.mode == "full") if config.mode != "lora" else None
+    else:
+        encoder.requires_grad_(config.mode == "full")
     if isinstance(pooler := getattr(encoder.tower, "pooler", None), nn.Module):  # BERT has one that is not used here
         pooler.requires_grad_(False)
     return encoder.train(config.mode != "frozen")
@@ -139,7 +151,18 @@ def encode_texts(
     cache: Path | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Tensor:
-    """Vectors of texts (n, size) in half precision, from the cache where it has them. The encoder is loaded only when needed."""
+    """Vectors of texts (n, size) in half precision, from the cache where it has them. The encoder is loaded only when needed.
+
+    Args:
+        texts: Any number.
+        encoder: A name, file or folder as at the top of this file, or the name of a plug-in.
+        device: Where it runs.
+        cache: Folder of the cache; None: in hiero's home.
+        progress: Called with the number of texts that were done since the last call.
+
+    Raises:
+        InputError: The encoder cannot be found or read.
+    """
     plugin = find_text_encoder(encoder, device)
     if plugin is not None:
         return torch.from_numpy(TextCache(plugin.key, cache).encode(texts, plugin.encode, progress))
@@ -149,146 +172,97 @@ def encode_texts(
     def encode(missing: list[str]) -> np.ndarray:
         if not loaded:
             _check_transformers()
-            loaded.append(_load(files).to(device).eval())
+            loaded.append(_load_encoder(files).to(device).eval())
         return np.asarray(loaded[0].encode(missing))
 
     return torch.from_numpy(TextCache(files.key, cache).encode(texts, encode, progress))
 
 
 def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
-    """Unit vectors (n, 256) of texts in the space of a checkpoint's visual tower: EgoVLP's or LaViLa's projected text tower."""
+    """Unit vectors (n, 256) of texts in the space of a checkpoint's visual tower: EgoVLP's or LaViLa's projected text tower.
+
+    Raises:
+        InputError: The checkpoint has no text tower, or none with a projection.
+    """
     encoder, weight, bias = _joint(checkpoint, checkpoint.stat().st_mtime_ns)
     vectors = encoder.encode(texts)
     if encoder.kind == "distilbert":
-        vectors = F.relu(vectors)
+        vectors = F.relu(vectors)  # the first layer of EgoVLP's txt_proj
     return F.normalize(F.linear(vectors, weight, bias), dim=-1)
 
 
 @functools.lru_cache(1)
 def _joint(checkpoint: Path, _: int) -> tuple[TextEncoder, Tensor, Tensor | None]:
-    """A checkpoint's text tower with its projection (out, in); read again only when the file was replaced."""
+    """A checkpoint's text tower with its projection (out, in) and bias; read again only when the file was replaced."""
     _check_transformers()
     state = read_state_dict(checkpoint)
-    tower = _tower_in(state, checkpoint)
-    kind: TowerKind = "clip" if MARKS["clip"] in tower else "distilbert"
+    tower = select_text_tower(state, checkpoint)
+    kind = tower_kind(tower)
     try:
         weight = state["text_projection"].mT if kind == "clip" else state["txt_proj.1.weight"]
     except KeyError as error:
         raise InputError(f"{checkpoint}: has a text tower, but no projection {error} into the space of its pictures") from error
     bias = None if kind == "clip" else state.get("txt_proj.1.bias")
-    encoder = TextEncoder(kind, _build(kind, tower, None, checkpoint), _tokenizer(kind), checkpoint.stem).eval()
+    encoder = TextEncoder(kind, build_tower(kind, tower, None, checkpoint), _tokenizer(kind), checkpoint.stem).eval()
     return encoder, weight.float(), None if bias is None else bias.float()
 
 
 def locate_encoder(name: str) -> EncoderFiles:
-    """Resolve a name, folder or file; minilm and distilbert are fetched where they are not here."""
+    """Where an encoder is, by its name, folder or file; minilm and distilbert are fetched where they are missing.
+
+    Raises:
+        InputError: There is no such encoder, or one of another architecture.
+    """
     if name == "minilm":
         return EncoderFiles("bert", weights.get("minilm"), MINILM_KEY, name)
     path = Path(name)
     if name == "distilbert":
-        path = _from_hub("distilbert-base-uncased")
+        path = _fetch_from_hub("distilbert-base-uncased")
     if path.is_file():
-        return EncoderFiles(_kind_of_state(path), path, f"{path.stem}-{_sha256(path)[:12]}", name)
-    tower = path / "text_encoder.safetensors"
-    if tower.is_file():
-        settings = _json(path / "config.json").get("text_encoder") or {}
-        kind: TowerKind = settings.get("kind") or ("clip" if settings.get("name") == "clip" else "distilbert")
-        return EncoderFiles(kind, path, f"{kind}-{_sha256(tower)[:12]}", name)
+        kind = tower_kind(select_text_tower(read_state_dict(path), path))
+        return EncoderFiles(kind, path, f"{path.stem}-{_sha256(path)[:12]}", name)
+    tower_file = path / TOWER_FILE
+    if tower_file.is_file():
+        settings = _read_json(path / "config.json").get("text_encoder") or {}
+        kind = settings.get("kind") or ("clip" if settings.get("name") == "clip" else "distilbert")
+        return EncoderFiles(kind, path, f"{kind}-{_sha256(tower_file)[:12]}", name)
     if (path / "config.json").is_file() and (path / "model.safetensors").is_file():
-        found = _json(path / "config.json").get("model_type")
-        if found not in ("bert", "distilbert"):
-            raise InputError(f"{path}: a text encoder of type {found}; BERT, DistilBERT and CLIP checkpoints are supported")
-        return EncoderFiles(found, path, f"{found}-{_sha256(path / 'model.safetensors')[:12]}", name)
+        model_type = _read_json(path / "config.json").get("model_type")
+        if model_type not in ("bert", "distilbert"):
+            raise InputError(f"{path}: a text encoder of type {model_type}; BERT, DistilBERT and CLIP checkpoints are supported")
+        return EncoderFiles(model_type, path, f"{model_type}-{_sha256(path / 'model.safetensors')[:12]}", name)
     raise InputError(
         f"text.encoder {name}: not minilm or distilbert, and no file or folder with a text tower; "
         "an imported checkpoint is one (hiero import-checkpoint FILE.pth OUT/)"
     )
 
 
-def _load(source: EncoderFiles) -> TextEncoder:
-    if source.files.is_dir() and not (source.files / "text_encoder.safetensors").is_file():
-        import transformers
-        from transformers import AutoModel
-
-        transformers.utils.logging.disable_progress_bar()
-        tower = AutoModel.from_pretrained(source.files, local_files_only=True, use_safetensors=True)
-        tokenizer_file = source.files / "tokenizer.json"
-        if source.kind == "bert" and not tokenizer_file.is_file():
-            raise InputError(f"{source.files}: tokenizer.json is missing; without it the words of this encoder are not known")
-        return TextEncoder(source.kind, tower, _word_pieces(tokenizer_file if tokenizer_file.is_file() else None), source.name)
+def _load_encoder(source: EncoderFiles) -> TextEncoder:
+    if source.files.is_dir() and not (source.files / TOWER_FILE).is_file():
+        return _load_transformers_folder(source)
     if source.files.is_dir():
-        state = load_tensors(source.files / "text_encoder.safetensors")
-        heads = (_json(source.files / "config.json").get("text_encoder") or {}).get("heads")
+        state = load_tensors(source.files / TOWER_FILE)
+        num_heads = (_read_json(source.files / "config.json").get("text_encoder") or {}).get("heads")
     else:
-        state, heads = _tower_state(source.files), None
-    return TextEncoder(source.kind, _build(source.kind, state, heads, source.files), _tokenizer(source.kind), source.name)
+        state, num_heads = select_text_tower(read_state_dict(source.files), source.files), None
+    tower = build_tower(source.kind, state, num_heads, source.files)
+    return TextEncoder(source.kind, tower, _tokenizer(source.kind), source.name)
+
+
+def _load_transformers_folder(source: EncoderFiles) -> TextEncoder:
+    import transformers
+    from transformers import AutoModel
+
+    transformers.utils.logging.disable_progress_bar()
+    tower = AutoModel.from_pretrained(source.files, local_files_only=True, use_safetensors=True)
+    tokenizer_file = source.files / "tokenizer.json"
+    if source.kind == "bert" and not tokenizer_file.is_file():
+        raise InputError(f"{source.files}: tokenizer.json is missing; without it the words of this encoder are not known")
+    return TextEncoder(source.kind, tower, _word_pieces(tokenizer_file if tokenizer_file.is_file() else None), source.name)
 
 
 def _tokenizer(kind: TowerKind) -> Any:
     return clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz") if kind == "clip" else _word_pieces()
-
-
-def _build(kind: TowerKind, state: dict[str, Tensor], heads: int | None, where: Path) -> nn.Module:
-    """A tower with sizes read off its weights, which must fit to the last name."""
-    from transformers import BertConfig, BertModel, CLIPTextConfig, CLIPTextModel, DistilBertConfig, DistilBertModel
-
-    tower: Any
-    try:
-        if kind == "clip":
-            if "token_embedding.weight" in state:
-                state = to_transformers(state)
-            vocabulary, width = state["embeddings.token_embedding.weight"].shape
-            tower = CLIPTextModel(CLIPTextConfig(
-                vocab_size=vocabulary, hidden_size=width, intermediate_size=state["encoder.layers.0.mlp.fc1.weight"].shape[0],
-                num_hidden_layers=_num_layers(state, "encoder.layers."), num_attention_heads=heads or max(1, width // 64),
-                max_position_embeddings=len(state["embeddings.position_embedding.weight"]),
-                bos_token_id=vocabulary - 2, eos_token_id=vocabulary - 1,
-            ))  # fmt: skip
-        elif kind == "distilbert":
-            vocabulary, width = state["embeddings.word_embeddings.weight"].shape
-            tower = DistilBertModel(DistilBertConfig(
-                vocab_size=vocabulary, dim=width, hidden_dim=state["transformer.layer.0.ffn.lin1.weight"].shape[0],
-                n_layers=_num_layers(state, "transformer.layer."), n_heads=heads or max(1, width // 64),
-                max_position_embeddings=len(state["embeddings.position_embeddings.weight"]),
-            ))  # fmt: skip
-        else:
-            vocabulary, width = state["embeddings.word_embeddings.weight"].shape
-            tower = BertModel(BertConfig(
-                vocab_size=vocabulary, hidden_size=width, num_hidden_layers=_num_layers(state, "encoder.layer."),
-                intermediate_size=state["encoder.layer.0.intermediate.dense.weight"].shape[0], num_attention_heads=heads or 12,
-                max_position_embeddings=len(state["embeddings.position_embeddings.weight"]),
-            ))  # fmt: skip
-        names = set(tower.state_dict())
-        prefix = "text_model." if any(name.startswith("text_model.") for name in names) else ""  # transformers 4
-        state = {prefix + name: value.float() for name, value in state.items() if "position_ids" not in name}
-        tower.load_state_dict(state, strict=True)
-    except (KeyError, ValueError, RuntimeError) as error:
-        raise InputError(f"{where}: not the weights of a {kind} text tower ({error})") from error
-    return tower
-
-
-def _num_layers(state: dict[str, Tensor], prefix: str) -> int:
-    return 1 + max(int(name.removeprefix(prefix).split(".")[0]) for name in state if name.startswith(prefix))
-
-
-def _tower_state(path: Path) -> dict[str, Tensor]:
-    """The text tower inside a checkpoint, whatever it is nested in: names after the common prefix."""
-    return _tower_in(read_state_dict(path), path)
-
-
-def _tower_in(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    for mark in MARKS.values():
-        for name in state:
-            if name == mark or name.endswith("." + mark):
-                prefix = name.removesuffix(mark)
-                own = ("embeddings.", "transformer.", "token_embedding.", "positional_embedding", "ln_final.")
-                inside = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-                return {key: value for key, value in inside.items() if key.startswith(own)}
-    raise InputError(f"{path}: holds no DistilBERT and no CLIP text tower")
-
-
-def _kind_of_state(path: Path) -> TowerKind:
-    return "clip" if MARKS["clip"] in _tower_state(path) else "distilbert"
 
 
 def _word_pieces(file: Path | None = None) -> Any:
@@ -296,7 +270,7 @@ def _word_pieces(file: Path | None = None) -> Any:
     return word_pieces(file or weights.get("minilm") / "tokenizer.json")
 
 
-def _from_hub(name: str) -> Path:
+def _fetch_from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
@@ -320,11 +294,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        document = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InputError(f"{path}: expected a JSON object")
-    return found
+    return document

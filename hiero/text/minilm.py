@@ -1,6 +1,8 @@
-"""MiniLM alone, from its weights as they lie in the file: what asking a question needs, without the seconds that importing
-transformers and torch takes. The arrays are numpy's, or torch's after `to`: the same lines compute on both.
-Training towers uses transformers; a test holds that all give the same vectors."""
+"""MiniLM written out, from its weights as they are in the file: what a question needs, without importing transformers and torch.
+
+These imports take seconds. The arrays are numpy's, or torch's after `to`: the same lines compute on both. Training towers uses
+transformers; a test holds that all give the same vectors.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,22 @@ from hiero.storage import weights
 from hiero.storage.files import load_arrays
 from hiero.text.vector_cache import TextCache
 
-EPSILON = 1e-12
+EPSILON = 1e-12  # of LayerNorm
 NUM_HEADS = 12
+MASKED_SCORE = -1e9  # of padding, so that its weight is 0 after the softmax
+MAX_TOKENS = 128
+BATCH_SIZE = 64
 MINILM_SIZE = 384
 MINILM_KEY = f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}"
-FEW = 128  # texts that numpy has encoded before torch is imported
+MAX_NUMPY_TEXTS = 128  # that numpy encodes; for more, importing torch is worth its time
 
 
 class MiniLM:
-    """Sentences to unit vectors (N, 384): the mean over tokens of a 6-layer BERT."""
+    """Sentences to unit vectors (N, 384): the mean over tokens of a 6-layer BERT.
+
+    Args:
+        folder: Holds model.safetensors and tokenizer.json.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.state: dict[str, Any] = {
@@ -44,19 +53,21 @@ class MiniLM:
         self.device = device
         return self
 
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
-        def encode(part: list[str]) -> np.ndarray:
-            return self._compute(self.forward, tokenize(self.tokenizer, part))
+    def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> np.ndarray:
+        """Vectors of any number of texts, (n, 384)."""
+
+        def encode(batch: list[str]) -> np.ndarray:
+            return self._compute(self.forward, tokenize(self.tokenizer, batch))
 
         return encode_by_length(texts, self.size, batch_size, encode)
 
-    def encode_words(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The vectors of each text's tokens (L, size), in their context: what heads read that look at single words."""
+    def encode_tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The vectors of each text's tokens in their context, (L, size): for heads that look at single words."""
         out: list[np.ndarray] = []
-        for start in range(0, len(texts), 64):
-            ids, mask = tokenize(self.tokenizer, texts[start : start + 64])
-            found = self._compute(self._hidden, (ids, mask))
-            out += [row[: int(kept.sum())] for row, kept in zip(found, mask, strict=True)]
+        for start in range(0, len(texts), BATCH_SIZE):
+            ids, mask = tokenize(self.tokenizer, texts[start : start + BATCH_SIZE])
+            hidden = self._compute(self._hidden, (ids, mask))
+            out += [tokens[: int(used.sum())] for tokens, used in zip(hidden, mask, strict=True)]
         return out
 
     def _compute(self, function: Callable[[Any, Any], Any], tokens: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -71,7 +82,7 @@ class MiniLM:
 
     def forward(self, ids: Any, mask: Any) -> Any:
         """ids and mask (N, L) → (N, size)."""
-        total = (self._hidden(ids, mask) * mask[..., None]).sum(1)
+        total = (self._hidden(ids, mask) * mask[..., None]).sum(1)  # the mean, but for its length
         return total / (total * total).sum(-1, keepdims=True) ** 0.5
 
     def _hidden(self, ids: Any, mask: Any) -> Any:
@@ -79,21 +90,21 @@ class MiniLM:
         state = self.state
         x = state["embeddings.word_embeddings.weight"][ids] + state["embeddings.token_type_embeddings.weight"][0]
         x = self._norm(x + state["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm")
-        unseen = (mask[:, None, None, :] - 1.0) * 1e9
+        mask_scores = (1.0 - mask[:, None, None, :]) * MASKED_SCORE  # (N, 1, 1, L), added to the scores of keys
         for i in range(self.num_layers):
-            x = self._layer(x, unseen, f"encoder.layer.{i}")
+            x = self._layer(x, mask_scores, f"encoder.layer.{i}")
         return x
 
-    def _layer(self, x: Any, unseen: Any, name: str) -> Any:
+    def _layer(self, x: Any, mask_scores: Any, name: str) -> Any:
         query, key, value = (
             self._linear(x, f"{name}.attention.self.{part}").reshape(*x.shape[:2], NUM_HEADS, -1).swapaxes(1, 2)
             for part in ("query", "key", "value")
         )
-        heard = _softmax(query @ key.swapaxes(2, 3) * query.shape[-1] ** -0.5 + unseen) @ value
-        heard = self._linear(heard.swapaxes(1, 2).reshape(x.shape), f"{name}.attention.output.dense")
-        x = self._norm(x + heard, f"{name}.attention.output.LayerNorm")
-        wide = _gelu(self._linear(x, f"{name}.intermediate.dense"))
-        return self._norm(x + self._linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+        attended = _softmax(query @ key.swapaxes(2, 3) * query.shape[-1] ** -0.5 + mask_scores) @ value
+        attended = self._linear(attended.swapaxes(1, 2).reshape(x.shape), f"{name}.attention.output.dense")
+        x = self._norm(x + attended, f"{name}.attention.output.LayerNorm")
+        hidden = _gelu(self._linear(x, f"{name}.intermediate.dense"))
+        return self._norm(x + self._linear(hidden, f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
     def _linear(self, x: Any, name: str) -> Any:
         return x @ self.state[f"{name}.weight"].T + self.state[f"{name}.bias"]
@@ -118,7 +129,7 @@ class MiniLMEncoder:
         """Vectors (n, 384). Without a device a few texts are encoded by numpy, a long list by torch on the CPU."""
         if self._model is None:
             self._model = MiniLM(weights.get("minilm"))
-        if self._model.device is None and (self.device is not None or len(texts) > FEW):
+        if self._model.device is None and (self.device is not None or len(texts) > MAX_NUMPY_TEXTS):
             self._model.to(self.device or "cpu")
         return self._model.encode(texts)
 
@@ -153,17 +164,27 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """ids and mask (N, L), padded to the longest."""
-    found = tokenizer.encode_batch(list(texts))
-    return np.array([e.ids for e in found]), np.array([e.attention_mask for e in found], dtype=np.float32)
+    encodings = tokenizer.encode_batch(list(texts))
+    return np.array([e.ids for e in encodings]), np.array([e.attention_mask for e in encodings], dtype=np.float32)
 
 
 def encode_by_length(texts: Sequence[str], size: int, batch_size: int, encode: Callable[[list[str]], np.ndarray]) -> np.ndarray:
-    """Vectors (n, size) of any number of texts; those of similar length share a batch, so that little is padded."""
+    """Encode any number of texts; those of similar length share a batch, so that little is padded.
+
+    Args:
+        texts: In any order.
+        size: Width of a vector.
+        batch_size: Texts of a call of `encode`.
+        encode: Texts → vectors (n, size).
+
+    Returns:
+        Vectors in the order of the texts, (n, size) float32.
+    """
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     out = np.empty((len(texts), size), dtype=np.float32)
     for start in range(0, len(order), batch_size):
-        part = order[start : start + batch_size]
-        out[part] = encode([texts[i] for i in part])
+        indices = order[start : start + batch_size]
+        out[indices] = encode([texts[i] for i in indices])
     return out
 
 
@@ -174,6 +195,6 @@ def word_pieces(file: Path) -> Any:
     except ImportError:
         raise InputError("text needs the package tokenizers; run: pip install 'hiero-video[text]'") from None
     tokenizer = Tokenizer.from_file(str(file))
-    tokenizer.enable_truncation(128)
+    tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]") or 0)
     return tokenizer

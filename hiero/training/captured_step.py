@@ -1,12 +1,13 @@
-"""The captured training step.
+"""The training step captured as a CUDA graph.
 
-It compiles forward and losses, records the whole step (gathering the batch, forward, both losses, backward, clipping, Adam) as a
-CUDA graph and replays it: no Python and no launches between kernels. Shapes are fixed at capture.
+Forward and losses are compiled, then the whole step (gathering the batch, forward, both losses, backward, clipping, Adam) is
+recorded once and replayed: no Python and no launches between kernels. Shapes are fixed at capture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -19,12 +20,20 @@ from hiero.training.step import Objective, TrainStep
 
 
 class CapturedStep(TrainStep):
-    """The same step compiled and recorded once, then replayed. Call it with inputs of the example's shapes, on the GPU.
+    """`TrainStep`, compiled and recorded once, then replayed.
 
-    The example is a batch, or with `read` the places (B,) of its windows in data that already lives on the GPU.
-    Recording runs the step a few times; weights, optimizer and random state are put back afterwards, so nothing is trained twice.
-    The losses it returns are overwritten by the next call. Load an optimizer's state before recording, not after: the graph
-    works on the tensors that it saw.
+    Call it with inputs of the example's shapes, on the GPU. The losses that it returns are overwritten by the next call. Load an
+    optimizer's state before recording, not after: the graph works on the tensors that it saw.
+
+    Args:
+        objective: What is minimised.
+        optimizer: Of the objective's parameters, capturable (`make_adam`).
+        example: A batch, or with `read_batch` indices (B,) of windows that are on the GPU already.
+        clip: Largest norm of the gradient.
+        read_batch: Gathers a batch from indices (B,), inside the graph.
+
+    Raises:
+        InputError: The step depends on the data in a way that cannot be recorded (`check_capturable`).
     """
 
     NUM_WARM_UP = 3
@@ -36,18 +45,16 @@ class CapturedStep(TrainStep):
         example: TrainingBatch | Tensor,
         *,
         clip: float = 1.0,
-        read: Callable[[Tensor], TrainingBatch] | None = None,
+        read_batch: Callable[[Tensor], TrainingBatch] | None = None,
     ) -> None:
         super().__init__(objective, optimizer, clip=clip)
         check_capturable(objective, example)
-        self.inputs, self.read = example.clone(), read
+        self.inputs, self.read_batch = example.clone(), read_batch
         self.compute = torch.compile(self._compute, fullgraph=True, dynamic=False)
-        kept = [p.detach().clone() for p in objective.parameters()]
-        kept_state = {p: {k: v.clone() for k, v in s.items() if isinstance(v, Tensor)} for p, s in optimizer.state.items()}
-        random_state = torch.cuda.get_rng_state()
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        try:
+        with _restored(objective, optimizer):
+            # Compilation and lazy initialisation must be over before recording, and must not run on the default stream.
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for _ in range(self.NUM_WARM_UP):
                     super().__call__(self.inputs)  # type: ignore[arg-type]
@@ -55,18 +62,9 @@ class CapturedStep(TrainStep):
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 self.recorded = super().__call__(self.inputs)  # type: ignore[arg-type]
-        finally:
-            with torch.no_grad():
-                for parameter, value in zip(objective.parameters(), kept, strict=True):
-                    parameter.copy_(value)
-                for p, state in optimizer.state.items():
-                    for name, value in state.items():
-                        if isinstance(value, Tensor):
-                            value.copy_(kept_state[p][name]) if p in kept_state else value.zero_()
-            torch.cuda.set_rng_state(random_state)
 
     def _compute(self, x: TrainingBatch | Tensor) -> Losses:
-        batch = self.read(x) if self.read is not None and isinstance(x, Tensor) else x
+        batch = self.read_batch(x) if self.read_batch is not None and isinstance(x, Tensor) else x
         return self.objective(batch)
 
     def __call__(self, x: TrainingBatch | Tensor) -> Losses:  # type: ignore[override]
@@ -75,8 +73,32 @@ class CapturedStep(TrainStep):
         return self.recorded
 
 
+@contextmanager
+def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Weights, optimizer and random state are afterwards as before, so that warm-up and recording train nothing."""
+    weights = [p.detach().clone() for p in objective.parameters()]
+    moments = {p: {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)} for p, state in optimizer.state.items()}
+    random_state = torch.cuda.get_rng_state()
+    try:
+        yield
+    finally:
+        # In place: the graph holds the addresses of these tensors.
+        with torch.no_grad():
+            for parameter, value in zip(objective.parameters(), weights, strict=True):
+                parameter.copy_(value)
+            for p, state in optimizer.state.items():
+                for name, value in state.items():
+                    if isinstance(value, Tensor):
+                        value.copy_(moments[p][name]) if p in moments else value.zero_()
+        torch.cuda.set_rng_state(random_state)
+
+
 def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> None:
-    """What depends on the data cannot be recorded."""
+    """Check that no part of the step depends on the data, on other processes or on what the GPU lacks.
+
+    Raises:
+        InputError: It cannot be captured; the message says why, and what to use instead.
+    """
     config = objective.model.config
     if not (example if isinstance(example, Tensor) else example.features).is_cuda:
         raise InputError("a captured step needs a CUDA GPU; use TrainStep elsewhere")

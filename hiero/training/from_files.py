@@ -17,22 +17,27 @@ from hiero.data.narrations import Narrations, read_narrations, read_skip_list
 from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
 from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder
-from hiero.training.loop import STATE, TrainingStatus, make_fabric
+from hiero.training.fabric import make_fabric
+from hiero.training.loop import STATE_FILE, TrainingStatus
 from hiero.training.training import Training
 
 
 class SilentDisplay:
     """A display that shows nothing; the command line has one that does."""
 
-    def log(self, line: str) -> None: ...
+    def log(self, line: str) -> None:
+        """Show a line that stays."""
 
     def steps(self, done: int, total: int) -> AbstractContextManager[None]:
+        """Show a progress bar over training steps."""
         return nullcontext()
 
     def texts(self, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        """Show a progress bar over texts; the function in it advances by a number of texts."""
         return nullcontext(lambda _: None)
 
-    def report(self, report: TrainingStatus) -> None: ...
+    def report(self, report: TrainingStatus) -> None:
+        """Show losses and speed."""
 
 
 def train_from_files(
@@ -52,56 +57,72 @@ def train_from_files(
     device: str = "auto",
     display: SilentDisplay | Any = None,
 ) -> Training:
-    """Train, and leave the model in `out`. See `hiero train --help`."""
+    """Train HiERO, and leave the model in a folder. The same as `hiero train`.
+
+    Args:
+        store: Folder of packed features (`hiero pack`).
+        narrations: EgoClip's file, or a csv or jsonl of one's own.
+        out: Folder for the model and the state of the run.
+        preset: Name of a preset, or a TOML file.
+        settings: Changes to it, such as "lr=1e-4" or "model.depth=2".
+        validation: Narrations to validate on after each epoch; their videos are not trained on.
+        validation_share: Without such a file, the share of the videos to validate on.
+        skip: A file with the names of videos to leave out.
+        resume: Go on with the run in `out`.
+        capture: Whether the step is captured as a CUDA graph; `auto` does so where the run is long enough to gain from it.
+        save_every_s: Seconds between two saves.
+        text_cache: Folder for text vectors; by default in hiero's cache folder.
+        device: `auto`, `cpu`, `cuda` …
+        display: Shows progress.
+
+    Raises:
+        InputError: A file or a setting cannot be used, or `out` holds a run that is not to be resumed.
+    """
     display = display or SilentDisplay()
     features = FeatureStore(store)
     values = override(read_preset(preset), settings)
     fabric = make_fabric(device)
     display = display if fabric.is_global_zero else SilentDisplay()
-    if (out / STATE).is_file() and not resume:
+    if (out / STATE_FILE).is_file() and not resume:
         raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
-    for group in ("model", "losses", "text"):
-        if not isinstance(values.get(group, {}), dict):
-            raise InputError(f"{group} is a group of settings; set one of them, such as --set {group}.NAME=VALUE")
-    text_config = TextConfig.from_dict(values.get("text", {}))
-    if not text_config.encoder:
-        raise InputError(
-            f"preset {preset} needs a text encoder's weights: --set text.encoder=FILE or FOLDER (see hiero train --help)"
-        )
-    plan(values, features, values.get("model", {}).get("text_size", 1))  # a wrong setting is said before any work
-    found, held_out = _split(features, narrations, validation, validation_share, skip)
-    display.log(found.summary())
-    window_s = float(values.get("window_s", 300.0))
-    windows = NarratedWindows(features, found, window_s, drop_tags=text_config.drop_tags)
-    display.log(windows.summary())
-    check: NarratedWindows | None = None
-    if held_out is not None and held_out.by_video:
-        check = NarratedWindows(features, held_out, window_s, drop_tags=text_config.drop_tags)
-        display.log(f"validation: {check.summary()}")
+    text_config = _text_config(values, preset)
+    build_config(values, features, values.get("model", {}).get("text_size", 1))  # a wrong setting is reported before any work
 
-    text: TextEncoder | None = None
-    vectors: Tensor | None = None
-    check_vectors: Tensor | None = None
+    train_narrations, validation_narrations = _split(features, narrations, validation, validation_share, skip)
+    display.log(train_narrations.summary())
+    window_s = float(values.get("window_s", 300.0))
+    windows = NarratedWindows(features, train_narrations, window_s, drop_tags=text_config.drop_tags)
+    display.log(windows.summary())
+    validation_windows: NarratedWindows | None = None
+    if validation_narrations is not None and validation_narrations.by_video:
+        validation_windows = NarratedWindows(features, validation_narrations, window_s, drop_tags=text_config.drop_tags)
+        display.log(f"validation: {validation_windows.summary()}")
+
+    text_encoder: TextEncoder | None = None
+    text_vectors: Tensor | None = None
+    validation_vectors: Tensor | None = None
     if text_config.mode == "frozen":
-        num = len(windows.texts) + (len(check.texts) if check else 0)
-        with display.texts(num) as progress:
-            encode = {"device": fabric.device, "cache": text_cache, "progress": progress}
-            vectors = encode_texts(windows.texts, text_config.encoder, **encode)
-            check_vectors = encode_texts(check.texts, text_config.encoder, **encode) if check else None
-        text_size = vectors.shape[1]
+        num_texts = len(windows.texts) + (len(validation_windows.texts) if validation_windows else 0)
+        with display.texts(num_texts) as progress:
+            options = {"device": fabric.device, "cache": text_cache, "progress": progress}
+            text_vectors = encode_texts(windows.texts, text_config.encoder, **options)
+            if validation_windows:
+                validation_vectors = encode_texts(validation_windows.texts, text_config.encoder, **options)
+        text_size = text_vectors.shape[1]
     else:
         torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
-        text = load_text_encoder(text_config)
-        text_size = text.size
+        text_encoder = load_text_encoder(text_config)
+        text_size = text_encoder.size
 
-    config = plan(values, features, text_size)
     training = Training(
-        config, windows, out, fabric, vectors=vectors, text=text, validation=(check, check_vectors) if check else None,
+        build_config(values, features, text_size), windows, out, fabric, text_vectors=text_vectors, text_encoder=text_encoder,
+        validation=(validation_windows, validation_vectors) if validation_windows else None,
         capture=capture, save_every_s=save_every_s,
     )  # fmt: skip
-    trained = sum(p.numel() for p in training.model.parameters())
-    trained += sum(p.numel() for p in text.parameters() if p.requires_grad) if text is not None else 0
-    display.log(f"{trained / 1e6:.2f} M parameters learn, {training.num_steps} steps on {fabric.device}")
+    num_parameters = sum(p.numel() for p in training.model.parameters())
+    if text_encoder is not None:
+        num_parameters += sum(p.numel() for p in text_encoder.parameters() if p.requires_grad)
+    display.log(f"{num_parameters / 1e6:.2f} M parameters learn, {training.num_steps} steps on {fabric.device}")
     out.mkdir(parents=True, exist_ok=True)
     training.prepare(resume=resume, log=display.log)
     if resume:
@@ -112,8 +133,12 @@ def train_from_files(
     return training
 
 
-def plan(values: dict[str, Any], store: FeatureStore, text_size: int) -> TrainConfig:
-    """The whole configuration: a preset's values, and what the data decides."""
+def build_config(values: dict[str, Any], store: FeatureStore, text_size: int) -> TrainConfig:
+    """The configuration of a run: a preset's values, and sizes and clock of the data.
+
+    Raises:
+        InputError: A setting is unknown, has a wrong value, or does not agree with the data.
+    """
     model = {
         "input_size": store.width, "text_size": text_size, "backbone": store.backbone,
         "clock": {"fps": store.clock.fps, "stride": store.clock.stride}, **values.get("model", {}),
@@ -124,30 +149,44 @@ def plan(values: dict[str, Any], store: FeatureStore, text_size: int) -> TrainCo
     return TrainConfig.from_dict({**values, "model": model})
 
 
+def _text_config(values: dict[str, Any], preset: str) -> TextConfig:
+    for group in ("model", "losses", "text"):
+        if not isinstance(values.get(group, {}), dict):
+            raise InputError(f"{group} is a group of settings; set one of them, such as --set {group}.NAME=VALUE")
+    config = TextConfig.from_dict(values.get("text", {}))
+    if not config.encoder:
+        raise InputError(
+            f"preset {preset} needs a text encoder's weights: --set text.encoder=FILE or FOLDER (see hiero train --help)"
+        )
+    return config
+
+
 def _split(
-    store: FeatureStore, narrations: Path, validation: Path | None, share: float, skip: Path | None
+    store: FeatureStore, path: Path, validation_path: Path | None, share: float, skip: Path | None
 ) -> tuple[Narrations, Narrations | None]:
     """Narrations to train on and to validate on; no video is in both."""
-    left_out = read_skip_list(skip) if skip is not None else frozenset()
-    found = read_narrations(narrations)
-    if validation is not None:
-        held_out = read_narrations(validation).keep(store, left_out)
-        if not held_out.by_video:
-            raise InputError(f"{validation}: {held_out.summary()}")
-        found = found.keep(store, left_out)
-        for video in sorted(set(found.by_video) & set(held_out.by_video)):
-            found.leave_out("kept for validation", video, len(found.by_video.pop(video)))
-        if not found.by_video:
-            raise InputError(f"{narrations}: nothing is left to train on\n{found.summary()}")
-        return found, held_out
-    found = found.keep(store, left_out)
-    if not found.by_video:
-        raise InputError(f"{narrations}: {found.summary()}")
+    skipped = read_skip_list(skip) if skip is not None else frozenset()
+    narrations = read_narrations(path)
+    if validation_path is not None:
+        validation = read_narrations(validation_path).select_videos(store, skipped)
+        if not validation.by_video:
+            raise InputError(f"{validation_path}: {validation.summary()}")
+        narrations = narrations.select_videos(store, skipped)
+        for video in sorted(set(narrations.by_video) & set(validation.by_video)):
+            narrations.leave_out("kept for validation", video, len(narrations.by_video.pop(video)))
+        if not narrations.by_video:
+            raise InputError(f"{path}: nothing is left to train on\n{narrations.summary()}")
+        return narrations, validation
+    narrations = narrations.select_videos(store, skipped)
+    if not narrations.by_video:
+        raise InputError(f"{path}: {narrations.summary()}")
     if not 0 <= share < 1:
         raise InputError(f"--validation-share is between 0 and 1, got {share}")
-    chosen = sorted(found.by_video, key=lambda video: hashlib.sha256(video.encode()).digest())[: round(share * len(found.by_video))]
+    # By the hash of their names: the choice is even, and the same in every run.
+    shuffled = sorted(narrations.by_video, key=lambda video: hashlib.sha256(video.encode()).digest())
+    chosen = shuffled[: round(share * len(shuffled))]
     if not chosen:
-        return found, None
-    held = Narrations({video: found.by_video[video] for video in chosen})
-    rest = {video: said for video, said in found.by_video.items() if video not in held.by_video}
-    return Narrations(rest, found.left_out, found.examples), held
+        return narrations, None
+    validation = Narrations({video: narrations.by_video[video] for video in chosen})
+    rest = {video: texts for video, texts in narrations.by_video.items() if video not in validation.by_video}
+    return Narrations(rest, narrations.left_out, narrations.examples), validation

@@ -1,22 +1,23 @@
-"""The training loop: plain and readable, over Lightning Fabric for devices and processes. What learns is the subclass's business.
+"""The training loop: plain and readable, over Lightning Fabric for devices and processes. A subclass says what is trained.
 
     OUT/config.json, model.safetensors …     the model so far, ready to use
     OUT/best/                                the same at the best validation
     OUT/training.safetensors                 all that is needed to go on, to the last bit
     OUT/events.out.*                         TensorBoard
 
-What a step sees depends on (seed, step) alone and the random state is kept with the weights, so a run that was stopped and
+What a step sees depends on (seed, step) alone and the random state is saved with the weights, so a run that was stopped and
 resumed on a CPU ends with the same weights as one that was not.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,58 +28,79 @@ from torch import Tensor, nn
 
 from hiero.config import RunConfig
 from hiero.errors import InputError
-from hiero.training.resume_state import differences, load_state, read_about, save_state
+from hiero.training.resume_state import config_differences, load_state, read_metadata, save_state
 from hiero.training.schedule import learning_rate
-from hiero.training.step import make_adam, set_rate
+from hiero.training.step import make_adam, set_learning_rate
 
-STATE = "training.safetensors"
+STATE_FILE = "training.safetensors"
+BEST_FOLDER = "best"
+NUM_PREFETCHED = 2  # steps whose batches are read ahead
+EPOCH_BITS = 20  # of the seed of an epoch's order; the bits above are the seed of the run
 
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """Where a run stands, for a progress display."""
+    """How far a run is, for a progress display.
+
+    Attributes:
+        step: Steps done.
+        num_steps: Steps of the whole run.
+        epoch: The current one, from 1.
+        lr: Learning rate of the last step.
+        losses: Their means since the last report, by name.
+        windows_per_s: Examples a second, over all processes.
+    """
 
     step: int
     num_steps: int
     epoch: int
     lr: float
     losses: dict[str, float]
-    """Their means since the last report, by name."""
     windows_per_s: float
 
 
 class TrainingStopped(KeyboardInterrupt):
-    """The run was asked to stop, and has saved what it had."""
+    """The run was asked to stop, and has saved its state."""
 
 
-def make_fabric(device: str) -> Any:
-    """Fabric for this process, or for all processes that torchrun started."""
-    try:
-        from lightning_fabric import Fabric
-    except ImportError:
-        raise InputError("training needs lightning-fabric; run: pip install 'hiero-video[train]'") from None
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    num = int(os.environ.get("WORLD_SIZE", 1))
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", num))
-    try:
-        kind = torch.device(device)
-        devices: Any = local if num > 1 else ([kind.index] if kind.type == "cuda" and kind.index is not None else 1)
-        fabric = Fabric(
-            accelerator=kind.type,
-            devices=devices,
-            num_nodes=num // local,
-            strategy="ddp" if num > 1 else "auto",
-            precision="32-true",
-        )
-        fabric.launch()
-    except Exception as error:  # Fabric's own exceptions have no common class
-        raise InputError(f"--device {device} cannot be used here ({str(error).splitlines()[0]})") from error
-    return fabric
+class _LossMeter:
+    """Mean losses and speed since the last report."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.num_steps = 0
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        self.started_s = time.perf_counter()
+
+    def add(self, losses: dict[str, Tensor]) -> None:
+        # Sums stay on the device: reading them here would wait for the GPU in every step.
+        for name, value in losses.items():
+            self.sums[name] = self.sums[name] + value.detach() if name in self.sums else value.detach().clone()
+        self.num_steps += 1
+
+    def means(self) -> dict[str, float]:
+        return {name: float(value) / self.num_steps for name, value in self.sums.items()}
+
+    def steps_per_s(self) -> float:
+        return self.num_steps / max(time.perf_counter() - self.started_s, 1e-9)
 
 
 class TrainingLoop(ABC):
-    """A run over `num_examples` examples. A subclass says what learns (`objective`), how a step is taken, and what is kept."""
+    """A training run. A subclass says what is trained (`objective`), how examples are read, and what is saved.
+
+    Args:
+        config: Epochs, batch size, learning rate …
+        num_examples: Size of the training set.
+        out: Folder of the run.
+        fabric: From `make_fabric`.
+        save_every_s: Seconds between two saves.
+        log_every: Steps between two reports.
+
+    Raises:
+        InputError: The batch cannot be divided among the processes, or there are fewer examples than processes.
+    """
 
     objective: nn.Module
     optimizer: torch.optim.Optimizer
@@ -100,37 +122,37 @@ class TrainingLoop(ABC):
         self.scores: list[dict[str, float]] = []
         self.stop = False
 
-    # What a subclass gives
+    # For subclasses
 
     @abstractmethod
-    def _read(self, indices: list[Tensor], number: int) -> Any:
-        """The part of each batch of step `number` that belongs to this process; runs in a thread of its own."""
+    def _read_batches(self, indices: list[Tensor], step_number: int) -> Any:
+        """This process's share of each batch of a step; called in a reader thread."""
 
     @abstractmethod
-    def _take(self, batches: Any) -> Any:
-        """A step; its losses, a NamedTuple."""
+    def _train_step(self, batches: Any) -> Any:
+        """Update the weights; returns the losses, a NamedTuple with `total`."""
 
     @abstractmethod
-    def _check(self) -> dict[str, float]:
-        """Scores on the validation set by name, the one that decides first; none without such a set. Larger is better."""
+    def _validation_scores(self) -> dict[str, float]:
+        """Scores on the validation set, the one that selects the best model first (larger is better); {} without such a set."""
 
     @abstractmethod
     def _save_model(self, folder: Path) -> None: ...
 
     @property
-    def on_device(self) -> bool:
-        """Whether examples lie on the device already; then batches are places among them."""
+    def data_on_device(self) -> bool:
+        """Whether the examples are in the device's memory; then batches are indices of examples."""
         return False
 
     @property
     @abstractmethod
     def _fingerprint(self) -> str:
-        """Names the data of the run."""
+        """Identifies the data of the run."""
 
     # The run
 
-    def begin(self, objective: nn.Module, resume: bool) -> None:
-        """Take what learns to its device, with its optimizer; with `resume` as an earlier run left them."""
+    def _setup(self, objective: nn.Module, resume: bool) -> None:
+        """Move the objective to its device and make its optimizer; with `resume`, load the state of the earlier run."""
         config = self.settings
         self.objective = objective.to(self.fabric.device).train()
         self.optimizer = make_adam(objective, config.lr, config.weight_decay, config.optimizer)
@@ -140,135 +162,160 @@ class TrainingLoop(ABC):
     def run(
         self, *, on_report: Callable[[TrainingStatus], None] = lambda _: None, log: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Take the steps that are left. Call `prepare` first."""
-        sums: dict[str, Tensor] = {}
-        counted, began, saved = 0, time.perf_counter(), time.perf_counter()
-        with self._stopping(), self._events() as events:
-            for batch in self._batches():
-                rate = learning_rate(self.step_number, self.num_steps, self.settings)
-                set_rate(self.optimizer, rate)
-                for name, value in self._take(batch)._asdict().items():
-                    sums[name] = sums[name] + value.detach() if name in sums else value.detach().clone()
+        """Train to the end. Call `prepare` first.
+
+        Args:
+            on_report: Called every `log_every` steps.
+            log: Called with lines worth showing, such as validation scores.
+
+        Raises:
+            TrainingStopped: Ctrl-C or SIGTERM; the state is saved.
+            InputError: The loss is not finite.
+        """
+        meter, saved_s = _LossMeter(), time.perf_counter()
+        with self._stop_on_signals(), self._tensorboard() as write_scalar:
+            for batches in self._batches():
+                lr = learning_rate(self.step_number, self.num_steps, self.settings)
+                set_learning_rate(self.optimizer, lr)
+                meter.add(self._train_step(batches)._asdict())
                 self.step_number += 1
-                counted += 1
+                is_last = self.step_number == self.num_steps
                 ends_epoch = self.step_number % self.steps_per_epoch == 0
-                if self.step_number % self.log_every == 0 or ends_epoch or self.step_number == self.num_steps:
-                    losses = {name: float(value) / counted for name, value in sums.items()}
-                    _check_finite(losses.pop("total"), self.step_number)
-                    num = counted * self.settings.batch_size * self.settings.accumulate
-                    epoch = (self.step_number - 1) // self.steps_per_epoch + 1
-                    speed = num / max(time.perf_counter() - began, 1e-9)
-                    for name, value in {**losses, "lr": rate, "windows_per_s": speed}.items():
-                        events(f"train/{name}", value, self.step_number)
-                    on_report(TrainingStatus(self.step_number, self.num_steps, epoch, rate, losses, speed))
-                    sums.clear()
-                    counted, began = 0, time.perf_counter()
+                if self.step_number % self.log_every == 0 or ends_epoch or is_last:
+                    self._report(meter, lr, write_scalar, on_report)
+                    meter = _LossMeter()
                 if ends_epoch:
-                    self._validate(events, log)
-                    began = time.perf_counter()
-                self.stop = self._any(self.stop)
-                if self.stop or time.perf_counter() - saved > self.save_every_s or self.step_number == self.num_steps:
+                    self._validate(write_scalar, log)
+                    meter.restart_clock()  # validation does not count as training time
+                self.stop = self._any_process(self.stop)
+                if self.stop or time.perf_counter() - saved_s > self.save_every_s or is_last:
                     self.save()
-                    saved = began = time.perf_counter()
-                if self.stop and self.step_number < self.num_steps:
+                    saved_s = time.perf_counter()
+                    meter.restart_clock()
+                if self.stop and not is_last:
                     raise TrainingStopped
 
-    def _any(self, asked: bool) -> bool:
-        """Whether any process was asked to stop: all must do so at the same step, or the others would wait for it forever."""
+    def _any_process(self, flag: bool) -> bool:
+        # All processes must stop at the same step, or the others would wait forever for the one that did.
         if self.fabric.world_size == 1:
-            return asked
-        flag = torch.tensor(float(asked), device=self.fabric.device)
-        torch.distributed.all_reduce(flag)
-        return bool(flag > 0)
+            return flag
+        total = torch.tensor(float(flag), device=self.fabric.device)
+        torch.distributed.all_reduce(total)
+        return bool(total > 0)
 
-    def _validate(self, events: Callable[[str, float, int], None], log: Callable[[str], None]) -> None:
-        found = self._check()
-        if not found:
+    def _report(
+        self,
+        meter: _LossMeter,
+        lr: float,
+        write_scalar: Callable[[str, float, int], None],
+        on_report: Callable[[TrainingStatus], None],
+    ) -> None:
+        losses = meter.means()
+        _check_finite(losses.pop("total"), self.step_number)
+        windows_per_s = meter.steps_per_s() * self.settings.batch_size * self.settings.accumulate
+        for name, value in {**losses, "lr": lr, "windows_per_s": windows_per_s}.items():
+            write_scalar(f"train/{name}", value, self.step_number)
+        epoch = (self.step_number - 1) // self.steps_per_epoch + 1
+        on_report(TrainingStatus(self.step_number, self.num_steps, epoch, lr, losses, windows_per_s))
+
+    def _validate(self, write_scalar: Callable[[str, float, int], None], log: Callable[[str], None]) -> None:
+        """Score the model, log the scores, and save the model if it is the best so far."""
+        scores = self._validation_scores()
+        if not scores:
             return
         epoch = self.step_number // self.steps_per_epoch
-        self.scores.append({"epoch": epoch, **found})
-        for name, value in found.items():
-            events(f"validation/{name}", value, self.step_number)
-        first = next(iter(found.values()))
-        better = first == first and (self.best is None or first > self.best)  # NaN is never better
-        said = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-        log(f"epoch {epoch}: validation {said}{', best so far' if better else ''}")
-        if better:
+        self.scores.append({"epoch": epoch, **scores})
+        for name, value in scores.items():
+            write_scalar(f"validation/{name}", value, self.step_number)
+        first = next(iter(scores.values()))
+        is_best = not math.isnan(first) and (self.best is None or first > self.best)
+        message = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        log(f"epoch {epoch}: validation {message}{', best so far' if is_best else ''}")
+        if is_best:
             self.best = first
             if self.fabric.is_global_zero:
-                self._save_model(self.out / "best")
+                self._save_model(self.out / BEST_FOLDER)
 
     # Data
 
     def order(self, epoch: int) -> Tensor:
-        """The examples of an epoch in its own random order."""
-        seed = (self.settings.seed << 20) + epoch
+        """A random permutation of the examples, (num_examples,), that depends on the seed and the epoch alone."""
+        seed = (self.settings.seed << EPOCH_BITS) + epoch
         return torch.randperm(self.num_examples, generator=torch.Generator().manual_seed(seed))
 
-    def _indices(self) -> Iterator[list[Tensor]]:
-        """For each step still to take, the examples of its batches."""
-        size, many = self.settings.batch_size, self.settings.accumulate
-        order, of_epoch = torch.empty(0), -1
+    def _batch_indices(self) -> Iterator[list[Tensor]]:
+        """For each remaining step, the examples of its batches."""
+        batch_size, accumulate = self.settings.batch_size, self.settings.accumulate
+        order, order_epoch = torch.empty(0), -1
         for number in range(self.step_number, self.num_steps):
             epoch, step = divmod(number, self.steps_per_epoch)
-            if epoch != of_epoch:
-                order, of_epoch = self.order(epoch), epoch
-                if self.on_device:
+            if epoch != order_epoch:
+                order, order_epoch = self.order(epoch), epoch
+                if self.data_on_device:
                     order = order.to(self.fabric.device)
-            first = [(step * many + i) % self.num_batches * size for i in range(many)]
-            chunks = [order[start : start + size] for start in first]
-            yield [self._own(chunk) for chunk in chunks] if self.on_device else chunks
+            # With fewer batches in an epoch than a step accumulates, some are used again.
+            starts = [(step * accumulate + i) % self.num_batches * batch_size for i in range(accumulate)]
+            indices = [order[start : start + batch_size] for start in starts]
+            yield [self._process_share(index) for index in indices] if self.data_on_device else indices
 
     def _batches(self) -> Iterator[Any]:
-        """Places of examples that are on the device, or batches read by a thread of its own while the last one is worked on."""
-        if self.on_device:
-            yield from self._indices()
+        """For each remaining step, indices of examples on the device, or batches that a thread reads while the GPU works."""
+        if self.data_on_device:
+            yield from self._batch_indices()
             return
         with ThreadPoolExecutor(1) as reader:
-            ahead: list[Any] = []
-            for number, index in enumerate(self._indices(), start=self.step_number):
-                ahead.append(reader.submit(self._read, index, number))
-                if len(ahead) > 2:
-                    yield ahead.pop(0).result()
-            for future in ahead:
+            pending: deque[Future[Any]] = deque()
+            for number, indices in enumerate(self._batch_indices(), start=self.step_number):
+                pending.append(reader.submit(self._read_batches, indices, number))
+                if len(pending) > NUM_PREFETCHED:
+                    yield pending.popleft().result()
+            for future in pending:
                 yield future.result()
 
-    def _own(self, chunk: Tensor) -> Tensor:
-        """The part of a batch's examples that belongs to this process."""
-        rank, own = self.fabric.global_rank, len(chunk) // self.fabric.world_size
-        return chunk[rank * own : (rank + 1) * own]
+    def _process_share(self, index: Tensor) -> Tensor:
+        """The examples of a batch that this process computes."""
+        rank, share = self.fabric.global_rank, len(index) // self.fabric.world_size
+        return index[rank * share : (rank + 1) * share]
 
     # Files
 
     def save(self) -> None:
-        """The model, and beside it all that is needed to go on. A model that broke never takes the place of one that works."""
+        """Save the model, and beside it all that is needed to resume.
+
+        Raises:
+            InputError: A weight is not finite; the files of the last save stay.
+        """
         if not all(bool(p.isfinite().all()) for p in self.objective.parameters()):
             _check_finite(float("nan"), self.step_number)
         if not self.fabric.is_global_zero:
             return
         self._save_model(self.out)
-        about = {
+        metadata = {
             "step": self.step_number, "config": self.settings.to_dict(), "data": self._fingerprint,
             "best": self.best, "scores": self.scores,
         }  # fmt: skip
-        save_state(self.out / STATE, self.objective, self.optimizer, self.fabric.device, about)
+        save_state(self.out / STATE_FILE, self.objective, self.optimizer, self.fabric.device, metadata)
 
     def load(self) -> None:
-        """Go on where a run in the same folder stopped."""
-        path = self.out / STATE
+        """Load the state of an earlier run in the same folder.
+
+        Raises:
+            InputError: There is none, it is damaged, or it has other settings or other data.
+        """
+        path = self.out / STATE_FILE
         if not path.is_file():
-            raise InputError(f"{self.out}: nothing to resume, {STATE} is missing; leave --resume out to begin")
-        about = read_about(path)
-        if different := differences(about.get("config", {}), self.settings.to_dict()):
+            raise InputError(f"{self.out}: nothing to resume, {STATE_FILE} is missing; leave --resume out to begin")
+        metadata = read_metadata(path)
+        if different := config_differences(metadata.get("config", {}), self.settings.to_dict()):
             raise InputError(f"{self.out}: was begun with other settings ({'; '.join(different)}); resume with the same ones")
-        if about.get("data") != self._fingerprint:
+        if metadata.get("data") != self._fingerprint:
             raise InputError(f"{self.out}: was begun on other features or narrations; resume with the same ones")
         load_state(path, self.objective, self.optimizer, self.fabric.device)
-        self.step_number, self.best, self.scores = about["step"], about["best"], about["scores"]
+        self.step_number, self.best, self.scores = metadata["step"], metadata["best"], metadata["scores"]
 
     @contextmanager
-    def _events(self) -> Iterator[Callable[[str, float, int], None]]:
-        """TensorBoard, when it is installed and this process is the first."""
+    def _tensorboard(self) -> Iterator[Callable[[str, float, int], None]]:
+        """A function that writes (name, value, step), or does nothing where TensorBoard is not installed or the rank is not 0."""
         writer: Any = None
         if self.fabric.is_global_zero:
             with suppress(ImportError):
@@ -282,33 +329,27 @@ class TrainingLoop(ABC):
                 writer.close()
 
     @contextmanager
-    def _stopping(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM let the step end and save; a second Ctrl-C does not wait."""
+    def _stop_on_signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM let the step end and save; a second one does not wait."""
 
-        def ask(number: int, frame: object) -> None:
+        def request_stop(number: int, frame: object) -> None:
             if self.stop:
                 raise KeyboardInterrupt
             self.stop = True
 
-        kept = {}
+        previous = {}
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(ValueError):  # not in the main thread: leave signals alone
-                kept[number] = signal.signal(number, ask)
+                previous[number] = signal.signal(number, request_stop)
         try:
             yield
         finally:
-            for number, handler in kept.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
 
-def autocast_precision(config: RunConfig, device: torch.device) -> torch.dtype | None:
-    if config.precision == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
-    return torch.bfloat16 if config.precision == "bfloat16" else None
-
-
 def _check_finite(loss: float, step: int) -> None:
-    if loss != loss or loss in (float("inf"), float("-inf")):
+    if not math.isfinite(loss):
         raise InputError(
             f"the loss became {loss} near step {step}; the last saved state is kept. "
             "Try a smaller rate (--set lr=…) or --set precision=float32"

@@ -1,4 +1,4 @@
-"""Processes that train together: each holds a part of the batch, and all are compared with all."""
+"""Processes that train together: each computes a share of the batch, and contrastive losses compare all with all."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from torch import Tensor
 
 
 class ProcessGroup:
-    """The default group of torch.distributed, for losses whose gradients are then averaged over processes."""
+    """The default group of torch.distributed, for losses whose gradients are then averaged over processes.
+
+    Attributes:
+        rank: Number of this process.
+        num: Number of processes.
+    """
 
     def __init__(self) -> None:
         self.rank, self.num = dist.get_rank(), dist.get_world_size()
 
     def gather(self, part: Tensor) -> Tensor:
-        """(B, …) of each process → (all B, …). Every process computes the same loss from it; each one's gradient comes back to
-        its own part, times the number of processes, since gradients are averaged afterwards."""
+        """Concatenate a tensor over processes, with gradients: (B, …) of each → (num · B, …).
+
+        Every process computes the same loss from the result. The gradient of its own part is multiplied by the number of
+        processes, since DDP averages gradients afterwards.
+        """
         return _Gather.apply(part, self.rank, self.num)
 
     def share(self, count: Tensor | int) -> Tensor:
@@ -31,7 +39,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx, part, rank, num):  # type: ignore[no-untyped-def]
         ctx.rank, ctx.num, ctx.size = rank, num, len(part)
         part = part.contiguous()
-        sent = part.byte() if part.dtype == torch.bool else part
+        sent = part.byte() if part.dtype == torch.bool else part  # not every backend sends booleans
         parts = [torch.empty_like(sent) for _ in range(num)]
         dist.all_gather(parts, sent)
         return torch.cat(parts).to(part.dtype)

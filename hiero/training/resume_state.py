@@ -1,4 +1,4 @@
-"""The state of a run as one file: weights, optimizer and random state as tensors, the rest as JSON beside them. No pickle."""
+"""The state of a run as one file: weights, optimizer and random state as tensors, the rest as JSON metadata. No pickle."""
 
 from __future__ import annotations
 
@@ -14,52 +14,62 @@ from hiero.storage.files import load_tensors, save_tensors
 
 
 def save_state(
-    path: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, about: dict[str, Any]
+    path: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, metadata: dict[str, Any]
 ) -> None:
+    """Write the state of a run.
+
+    Args:
+        path: A safetensors file.
+        objective: All weights that are trained.
+        optimizer: Its moments are saved by the names of the parameters.
+        device: Whose random state is saved beside the CPU's.
+        metadata: Anything that JSON can hold.
+    """
     tensors = {f"objective.{name}": value for name, value in objective.state_dict().items()}
-    named: dict[Tensor, str] = {p: name for name, p in objective.named_parameters()}
+    parameter_names: dict[Tensor, str] = {p: name for name, p in objective.named_parameters()}
     for p, state in optimizer.state.items():
-        tensors |= {f"adam.{named[p]}.{key}": value for key, value in state.items()}
+        tensors |= {f"adam.{parameter_names[p]}.{key}": value for key, value in state.items()}
     tensors["random.cpu"] = torch.get_rng_state()
     if device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(device)
-    tensors = {name: value.detach().clone() for name, value in tensors.items()}  # towers tie weights; files hold each
-    save_tensors(path, tensors, {"hiero": json.dumps(about)})
+    # Text towers tie weights, and safetensors refuses tensors that share memory.
+    tensors = {name: value.detach().clone() for name, value in tensors.items()}
+    save_tensors(path, tensors, {"hiero": json.dumps(metadata)})
 
 
-def read_about(path: Path) -> dict[str, Any]:
-    """What a saved state says of its run, or that it is damaged."""
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The metadata of a saved state. Raises InputError where the file is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
-            found: dict[str, Any] = json.loads((file.metadata() or {}).get("hiero", "{}"))
+            metadata: dict[str, Any] = json.loads((file.metadata() or {}).get("hiero", "{}"))
     except SafetensorError as error:
         raise InputError(f"{path}: damaged or cut short ({error})") from error
-    return found
+    return metadata
 
 
 def load_state(path: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Put everything back as it was saved."""
+    """Put weights, optimizer and random state back as `save_state` wrote them."""
     tensors = load_tensors(path)
     objective.load_state_dict({name.removeprefix("objective."): v for name, v in tensors.items() if name.startswith("objective.")})
     for name, p in objective.named_parameters():
         prefix = f"adam.{name}."
-        own = {key.removeprefix(prefix): value.to(device) for key, value in tensors.items() if key.startswith(prefix)}
-        if own:
-            optimizer.state[p] = own
+        state = {key.removeprefix(prefix): value.to(device) for key, value in tensors.items() if key.startswith(prefix)}
+        if state:  # a parameter that never had a gradient has none
+            optimizer.state[p] = state
     torch.set_rng_state(tensors["random.cpu"])
     if device.type == "cuda" and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
 
 
-def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    """Settings that are not the same, in words."""
+def config_differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """Settings that are not the same, such as "model.depth was 3, now 2"."""
     out = []
     for name in sorted(before.keys() | now.keys()):
         a, b = before.get(name), now.get(name)
         if isinstance(a, dict) and isinstance(b, dict):
-            out += differences(a, b, f"{prefix}{name}.")
+            out += config_differences(a, b, f"{prefix}{name}.")
         elif a != b:
             out.append(f"{prefix}{name} was {a}, now {b}")
     return out

@@ -14,10 +14,23 @@ from hiero.data.narrated_windows import TrainingBatch
 from hiero.model.hiero import HiERO, Losses, Peers
 
 Tokens = tuple[Tensor, Tensor]
+"""Token ids and their mask, (texts, L) each."""
 
 
 class Objective(nn.Module):
-    """What is minimised: a batch in, its losses out. Holds all that learns: the network and, if it is trained, the text tower."""
+    """What is minimised: a batch in, its losses out. Holds all that is trained: the network and, unless frozen, the text tower.
+
+    Args:
+        model: The network.
+        losses: Weights and temperatures of the losses.
+        spacing_s: Seconds between nodes, for the fast path of a uniform clock; None reads the times of the batch.
+        text: A text tower that is trained too.
+        precision: The dtype of autocast; None computes in float32.
+        peers: The other processes that hold parts of the batch.
+        noise: Deviation of Gaussian noise added to the inputs, in deviations of each channel.
+        jitter: Each channel of each video is scaled by exp(jitter · N(0, 1)).
+        text_noise: Expected length of a random vector that is added to each text vector.
+    """
 
     def __init__(
         self,
@@ -38,31 +51,37 @@ class Objective(nn.Module):
         self.noise, self.jitter, self.text_noise = noise, jitter, text_noise
 
     def forward(self, x: TrainingBatch, tokens: Tokens | None = None) -> Losses:
-        """x.texts: vectors (B, M, E), or with `tokens` (ids and mask of the batch's different texts) places among these."""
+        """Losses of a batch.
+
+        Args:
+            x: The batch; x.texts are vectors (B, M, E), or with `tokens` indices (B, M) of the texts in these.
+            tokens: The different texts of the batch, for the text tower.
+        """
         with torch.autocast(x.features.device.type, dtype=self.precision, enabled=self.precision is not None):
             if tokens is not None and self.text is not None:
                 x = x.with_vectors(self.text(*tokens))
-            levels = self.model.enrich(self._disturb(x.features), x.mask, x.times, self.spacing_s, threads=True)
+            levels = self.model.enrich(self._augment(x.features), x.mask, x.times, self.spacing_s, threads=True)
             texts = x.texts
             if self.text_noise and self.training:
-                texts = texts + self.text_noise / texts.shape[-1] ** 0.5 * self._draw(texts.shape, texts.device)
+                texts = texts + self.text_noise / texts.shape[-1] ** 0.5 * self._randn(texts.shape, texts.device)
             return self.model.losses(levels, texts, x.text_times, x.text_mask, self.losses, self.peers)
 
-    def _disturb(self, features: Tensor) -> Tensor:
+    def _augment(self, features: Tensor) -> Tensor:
         if not self.training:
             return features
         if self.jitter:
-            features = features * (self.jitter * self._draw((len(features), 1, features.shape[2]), features.device)).exp()
+            features = features * (self.jitter * self._randn((len(features), 1, features.shape[2]), features.device)).exp()
         if self.noise:
             scale = self.model.input_scale if self.model.config.standardise else features.new_ones(())
-            unit = torch.where(scale > 0, 1 / scale, 0.0)
-            features = features + self.noise * unit * self._draw(features.shape, features.device)
+            deviation = torch.where(scale > 0, 1 / scale, 0.0)  # a scale of 0 switches a channel off: it gets no noise
+            features = features + self.noise * deviation * self._randn(features.shape, features.device)
         return features
 
-    def _draw(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Normal numbers. Every process draws for all, so that each video meets the same ones as in one process."""
-        rank, num = (self.peers.rank, self.peers.num) if self.peers is not None else (0, 1)
-        return torch.randn(num * shape[0], *shape[1:], device=device)[rank * shape[0] : (rank + 1) * shape[0]]
+    def _randn(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Normal numbers of this process's part of the batch."""
+        # Every process draws for the whole batch, so that each video gets the same numbers as in one process.
+        rank, world_size = (self.peers.rank, self.peers.num) if self.peers is not None else (0, 1)
+        return torch.randn(world_size * shape[0], *shape[1:], device=device)[rank * shape[0] : (rank + 1) * shape[0]]
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
@@ -73,15 +92,23 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def make_adam(module: nn.Module, lr: float = 1e-5, weight_decay: float = 1e-5, kind: str = "adam") -> torch.optim.Adam:
-    """The paper's Adam, or AdamW; fused. On a GPU the learning rate is a tensor, so that a captured step follows the schedule."""
+    """The paper's Adam, or AdamW; fused.
+
+    Args:
+        module: Its parameters that need gradients are optimised.
+        lr: Learning rate.
+        weight_decay: Of matrices.
+        kind: `adam` or `adamw`.
+    """
     device = next(module.parameters()).device
     cuda = device.type == "cuda"
-    rate = torch.tensor(lr, device=device) if cuda else lr
-    make = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
-    return make(parameter_groups(module, weight_decay), lr=rate, fused=True, capturable=cuda)
+    rate = torch.tensor(lr, device=device) if cuda else lr  # a tensor, so that a captured step follows the schedule
+    optimizer_class = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+    return optimizer_class(parameter_groups(module, weight_decay), lr=rate, fused=True, capturable=cuda)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the rate of all groups; in place where it is a tensor, since a captured step reads that tensor."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(lr)
@@ -90,17 +117,26 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 class TrainStep:
-    """The step, readable: what the captured one must agree with. Gradients of several batches are averaged."""
+    """The plain step, which the captured one must agree with. Gradients of several batches are averaged.
+
+    Args:
+        objective: Called with a batch (and its tokens), gives losses with `total`.
+        optimizer: Of the objective's parameters.
+        clip: Largest norm of the gradient.
+        fabric: For several processes; both objective and optimizer must be set up by it.
+    """
 
     def __init__(self, objective: nn.Module, optimizer: torch.optim.Optimizer, *, clip: float = 1.0, fabric: Any = None) -> None:
         self.objective, self.optimizer, self.clip, self.fabric = objective, optimizer, clip, fabric
         self.compute: Callable[..., Losses] = objective
 
     def __call__(self, *batches: TrainingBatch, tokens: list[Tokens | None] | None = None) -> Losses:
+        """Update the weights; returns the losses of the last batch."""
         self.optimizer.zero_grad(set_to_none=True)
         for i, batch in enumerate(batches):
-            wait = self.fabric is not None and i + 1 < len(batches)  # gradients meet once, at the last one
-            with self.fabric.no_backward_sync(self.objective) if wait else nullcontext():
+            # Processes exchange gradients once, at the last batch.
+            accumulating = self.fabric is not None and i + 1 < len(batches)
+            with self.fabric.no_backward_sync(self.objective) if accumulating else nullcontext():
                 losses = self.compute(batch, tokens[i]) if tokens is not None else self.compute(batch)
                 total = losses.total / len(batches)
                 self.fabric.backward(total) if self.fabric is not None else total.backward()

@@ -1,4 +1,4 @@
-"""How fast training goes: synthetic data of a given size on the device, the real step, and the time that a whole run would take."""
+"""Training throughput: the real step on synthetic data of a given size, and the time that a whole run would take."""
 
 from __future__ import annotations
 
@@ -16,13 +16,28 @@ from hiero.data.narrated_windows import ResidentWindows, align
 from hiero.model.hiero import HiERO
 from hiero.training.captured_step import CapturedStep
 from hiero.training.schedule import learning_rate
-from hiero.training.step import Objective, TrainStep, make_adam, set_rate
+from hiero.training.step import Objective, TrainStep, make_adam, set_learning_rate
 from hiero.types import Clock
+
+MIN_STEPS = 20  # that are timed, however slow they are
+NUM_PROFILED = 20  # steps
+CHUNK_SIZE = 2**20  # rows that are drawn at a time, so that their float32 copy stays small
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The size of a training set and of its run."""
+    """The size of a training set and of its run.
+
+    Attributes:
+        num_windows: Windows of the training set.
+        num_nodes: Segments in each window.
+        width: Of the features.
+        num_narrations: In all windows together.
+        text_size: Of the text vectors.
+        hidden_size: Of the network.
+        epochs: Of the run.
+        batch_size: Windows in a step.
+    """
 
     num_windows: int
     num_nodes: int
@@ -46,21 +61,33 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Throughput:
-    """What was measured."""
+    """What was measured.
+
+    Attributes:
+        device: Its name.
+        captured: Whether the step was captured as a CUDA graph.
+        steps: Number of steps that were timed.
+        seconds: Their time.
+        ready_s: Time to compile and record the step.
+        projected_s: Time of all steps of a whole run.
+        memory: Peak of GPU memory, in bytes; 0 on a CPU.
+        flops: Floating-point operations of a step.
+        peak_flops: Operations a second in a large matrix product on this device.
+        kernels: Name, calls a step and milliseconds a step of each GPU kernel, the largest first.
+        busy: Share of the time in which the GPU runs a kernel; None on a CPU.
+    """
 
     device: str
     captured: bool
     steps: int
     seconds: float
-    ready_s: float
+    setup_s: float
     projected_s: float
     memory: int
     flops: float
     peak_flops: float
     kernels: list[tuple[str, float, float]]
-    """Name, calls a step and milliseconds a step, the largest first."""
-    busy: float | None
-    """Share of the time in which the GPU runs a kernel."""
+    busy_share: float | None
 
     @property
     def steps_per_s(self) -> float:
@@ -68,31 +95,38 @@ class Throughput:
 
 
 def synthetic_windows(scale: Scale, device: torch.device, seed: int = 0) -> ResidentWindows:
-    """Random features and text vectors, made on the device. The number of narrations varies from window to window (Poisson)."""
+    """Random features and text vectors, drawn on the device. The number of narrations in a window is Poisson-distributed."""
     generator = torch.Generator(device).manual_seed(seed)
     num_rows = scale.num_windows * scale.num_nodes
     rows = torch.empty(num_rows + 2 * scale.num_nodes, scale.width, dtype=torch.float16, device=device)
     table = torch.empty(scale.num_narrations, scale.text_size, dtype=torch.float16, device=device)
     for tensor in (rows, table):
-        for part in tensor.split(2**20):
+        for part in tensor.split(CHUNK_SIZE):
             part.copy_(torch.randn(part.shape, device=device, generator=generator))
     mean = torch.full((scale.num_windows,), scale.num_narrations / scale.num_windows, device=device)
-    counts = torch.poisson(mean, generator=generator).long().clamp_min(1)
-    num_nodes, most = align((scale.num_nodes, int(counts.max())))
+    num_texts = torch.poisson(mean, generator=generator).long().clamp_min(1)
+    num_nodes, max_texts = align((scale.num_nodes, int(num_texts.max())))
     clock = Clock()
     first = torch.arange(scale.num_windows, device=device) * scale.num_nodes
-    times = torch.rand(scale.num_windows, most, device=device, generator=generator) * scale.num_nodes * clock.spacing_s
-    places = torch.randint(scale.num_narrations, (scale.num_windows, most), device=device, generator=generator)
+    text_times = torch.rand(scale.num_windows, max_texts, device=device, generator=generator) * scale.num_nodes * clock.spacing_s
+    texts = torch.randint(scale.num_narrations, (scale.num_windows, max_texts), device=device, generator=generator)
     return ResidentWindows(
         rows, first, torch.full_like(first, scale.num_nodes), torch.full_like(first, clock.time_s(0), dtype=torch.float64),
-        places, times.sort(1).values, counts, table, clock.spacing_s, num_nodes,
+        texts, text_times.sort(1).values, num_texts, table, clock.spacing_s, num_nodes,
     )  # fmt: skip
 
 
 def measure(
     scale: Scale, device: torch.device, *, seconds: float = 60.0, log: Callable[[str], None] = lambda _: None
 ) -> Throughput:
-    """Train on synthetic windows for about `seconds`, at least 20 steps, with the schedule and the order of a real run."""
+    """Train on synthetic windows, with the schedule and the random order of a real run.
+
+    Args:
+        scale: Size of the data and of the run.
+        device: On a GPU the step is captured.
+        seconds: How long to train, about; at least 20 steps are timed.
+        log: Called with what is being done.
+    """
     cuda = device.type == "cuda"
     if cuda and device.index is not None:
         torch.cuda.set_device(device)
@@ -106,43 +140,44 @@ def measure(
     with FlopCounterMode(display=False) as counter:
         objective(data.read(order[: scale.batch_size])).total.backward()
     optimizer.zero_grad(set_to_none=True)
-    begin = time.perf_counter()
+
+    start_s = time.perf_counter()
     if cuda:
         log("compiling and recording the step")
-        captured = CapturedStep(objective, optimizer, order[: scale.batch_size], read=data.read)
-        take: Callable[[Tensor], object] = captured
+        train_step: Callable[[Tensor], object] = CapturedStep(objective, optimizer, order[: scale.batch_size], read_batch=data.read)
         torch.cuda.synchronize()
     else:
-        plain = TrainStep(objective, optimizer)
-        take = lambda index: plain(data.read(index))  # noqa: E731
-    ready_s = time.perf_counter() - begin
-    position = 0
+        plain_step = TrainStep(objective, optimizer)
+        train_step = lambda index: plain_step(data.read(index))  # noqa: E731
+    setup_s = time.perf_counter() - start_s
+
+    step_number = 0
     schedule = TrainConfig(_model_config(scale), epochs=scale.epochs)
 
-    def steps(num: int) -> float:
-        nonlocal position
-        begin = time.perf_counter()
-        for _ in range(num):
-            set_rate(optimizer, learning_rate(position, scale.num_steps, schedule))
-            start = position % (len(data) // scale.batch_size) * scale.batch_size
-            take(order[start : start + scale.batch_size])
-            position += 1
+    def run_steps(num_steps: int) -> float:
+        nonlocal step_number
+        start_s = time.perf_counter()
+        for _ in range(num_steps):
+            set_learning_rate(optimizer, learning_rate(step_number, scale.num_steps, schedule))
+            first = step_number % (len(data) // scale.batch_size) * scale.batch_size
+            train_step(order[first : first + scale.batch_size])
+            step_number += 1
         if cuda:
             torch.cuda.synchronize()
-        return time.perf_counter() - begin
+        return time.perf_counter() - start_s
 
-    steps(10 if cuda else 1)
-    chunk = 100 if cuda else 5
+    run_steps(10 if cuda else 1)  # warm up
+    chunk = 100 if cuda else 5  # steps between two looks at the clock
     log("training")
-    total = done = 0.0
-    while total < seconds or done < 20:
-        total += steps(chunk)
-        done += chunk
-    kernels, busy = _profile(lambda: steps(20), 20) if cuda else ([], None)
+    total_s = num_done = 0.0
+    while total_s < seconds or num_done < MIN_STEPS:
+        total_s += run_steps(chunk)
+        num_done += chunk
+    kernels, busy_share = _profile(lambda: run_steps(NUM_PROFILED), NUM_PROFILED) if cuda else ([], None)
     return Throughput(
-        torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} CPU threads", cuda, int(done), total, ready_s,
-        scale.num_steps * total / done, torch.cuda.max_memory_allocated() if cuda else 0, float(counter.get_total_flops()),
-        _peak(device), kernels, busy,
+        torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} CPU threads", cuda, int(num_done), total_s, setup_s,
+        scale.num_steps * total_s / num_done, torch.cuda.max_memory_allocated() if cuda else 0, float(counter.get_total_flops()),
+        _peak_flops(device), kernels, busy_share,
     )  # fmt: skip
 
 
@@ -150,32 +185,32 @@ def _model_config(scale: Scale) -> ModelConfig:
     return ModelConfig(scale.width, scale.hidden_size, scale.hidden_size, scale.text_size)
 
 
-def _peak(device: torch.device) -> float:
-    """Multiplications and additions a second in one large matrix product, in the precision of the step."""
+def _peak_flops(device: torch.device, num_rounds: int = 5, num_products: int = 10) -> float:
+    """Operations a second in a large matrix product, in the precision of the step; the best of some rounds."""
     cuda = device.type == "cuda"
     size = 8192 if cuda else 1024
-    a = torch.randn(size, size, device=device, dtype=torch.bfloat16 if cuda else torch.float32)
-    best = float("inf")
-    for _ in range(5):
-        begin = time.perf_counter()
-        for _ in range(10):
-            a @ a
+    matrix = torch.randn(size, size, device=device, dtype=torch.bfloat16 if cuda else torch.float32)
+    best_s = float("inf")
+    for _ in range(num_rounds):
+        start_s = time.perf_counter()
+        for _ in range(num_products):
+            matrix @ matrix
         if cuda:
             torch.cuda.synchronize()
-        best = min(best, (time.perf_counter() - begin) / 10)
-    return 2 * size**3 / best
+        best_s = min(best_s, (time.perf_counter() - start_s) / num_products)
+    return 2 * size**3 / best_s
 
 
-def _profile(run: Callable[[], float], num: int) -> tuple[list[tuple[str, float, float]], float]:
-    """Kernels by time, and the share of the time that any runs."""
+def _profile(run: Callable[[], float], num_steps: int) -> tuple[list[tuple[str, float, float]], float]:
+    """Name, calls and milliseconds a step of each kernel, and the share of the time in which any runs."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
-        seconds = run()
-    calls: dict[str, int] = defaultdict(int)
-    spent: dict[str, float] = defaultdict(float)
+        wall_s = run()
+    num_calls: dict[str, int] = defaultdict(int)
+    kernel_s: dict[str, float] = defaultdict(float)
     for event in profiler.events():
         if "CUDA" in str(event.device_type):
-            calls[event.name] += 1
-            spent[event.name] += event.device_time / 1e6
-    ranked = sorted(spent, key=lambda name: -spent[name])
-    rows = [(name, calls[name] / num, 1e3 * spent[name] / num) for name in ranked]
-    return rows, sum(spent.values()) / seconds
+            num_calls[event.name] += 1
+            kernel_s[event.name] += event.device_time / 1e6
+    ranked = sorted(kernel_s, key=lambda name: -kernel_s[name])
+    rows = [(name, num_calls[name] / num_steps, 1e3 * kernel_s[name] / num_steps) for name in ranked]
+    return rows, sum(kernel_s.values()) / wall_s

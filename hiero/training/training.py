@@ -1,4 +1,4 @@
-"""Training HiERO from features and narrations: what learns, what a step sees, what is kept."""
+"""Training HiERO on features and narrations."""
 
 from __future__ import annotations
 
@@ -21,17 +21,35 @@ from hiero.model.stage import SharedDropout
 from hiero.storage.files import save_tensors
 from hiero.text.encoders import TextEncoder
 from hiero.training.captured_step import CapturedStep, check_capturable
-from hiero.training.loop import TrainingLoop, autocast_precision
+from hiero.training.fabric import autocast_precision
+from hiero.training.loop import TrainingLoop
 from hiero.training.process_group import ProcessGroup
 from hiero.training.step import Objective, Tokens, TrainStep
 from hiero.training.validation import validate
 
-WORTH_CAPTURING = 4000  # steps; compiling takes about as long as this many captured ones save
-ROOM = 0.6  # share of the free memory of a GPU that data may take
+MIN_STEPS_TO_CAPTURE = 4000  # compiling takes about as long as this many captured steps save
+MAX_DATA_SHARE = 0.6  # share of the free memory of a GPU that data may take
+NUM_FINGERPRINT_VECTORS = 256  # text vectors that identify all of them
 
 
 class Training(TrainingLoop):
-    """A run. `vectors` holds the text vectors of windows.texts when the text encoder is frozen; otherwise `text` learns too."""
+    """A training run of HiERO: windows with narrations in, a model folder out.
+
+    Args:
+        config: All settings.
+        windows: The training set.
+        out: Folder of the run.
+        fabric: From `make_fabric`.
+        text_vectors: Of windows.texts, (texts, E), where the text encoder is frozen.
+        text_encoder: Otherwise, the text encoder that is trained too.
+        validation: Windows to validate on, and the vectors of their texts (None with `text_encoder`).
+        capture: Whether the step is captured as a CUDA graph; `auto` does so in long runs, where it is possible.
+        save_every_s: Seconds between two saves.
+        log_every: Steps between two reports.
+
+    Raises:
+        InputError: Segments are so far apart that none would have a neighbour.
+    """
 
     objective: Objective
 
@@ -42,22 +60,22 @@ class Training(TrainingLoop):
         out: Path,
         fabric: Any,
         *,
-        vectors: Tensor | None = None,
-        text: TextEncoder | None = None,
+        text_vectors: Tensor | None = None,
+        text_encoder: TextEncoder | None = None,
         validation: tuple[NarratedWindows, Tensor | None] | None = None,
         capture: bool | Literal["auto"] = "auto",
         save_every_s: float = 300.0,
         log_every: int = 10,
     ) -> None:
-        spacing = windows.store.clock.spacing_s
-        if config.model.depth and spacing >= config.model.radius_s:
+        spacing_s = windows.store.clock.spacing_s
+        if config.model.depth and spacing_s >= config.model.radius_s:
             raise InputError(
-                f"segments are {spacing:g} s apart and model.radius_s is {config.model.radius_s:g}: no segment would have a "
-                f"neighbour; try --set model.radius_s={2.5 * spacing:g}"
+                f"segments are {spacing_s:g} s apart and model.radius_s is {config.model.radius_s:g}: no segment would have a "
+                f"neighbour; try --set model.radius_s={2.5 * spacing_s:g}"
             )
         super().__init__(config, len(windows), out, fabric, save_every_s, log_every)
         self.config, self.windows, self.capture = config, windows, capture
-        self.vectors, self.text, self.validation = vectors, text, validation
+        self.text_vectors, self.text_encoder, self.validation = text_vectors, text_encoder, validation
         torch.manual_seed(config.seed)
         self.model = HiERO(config.model)
         if config.model.standardise:
@@ -65,37 +83,30 @@ class Training(TrainingLoop):
             self.model.standardise(mean, deviation)
 
     def prepare(self, *, resume: bool = False, log: Callable[[str], None] = lambda _: None) -> None:
-        """Put everything in its place: weights (an earlier run's with `resume`), data, and the step."""
+        """Set up weights, data and the step.
+
+        Args:
+            resume: Go on with the run in the folder.
+            log: Called with lines worth showing.
+
+        Raises:
+            InputError: The run cannot be resumed, or a captured step is demanded and not possible.
+        """
         device = self.fabric.device
-        peers = ProcessGroup() if self.fabric.world_size > 1 else None
-        if peers is not None:
-            for module in self.model.modules():
-                if isinstance(module, SharedDropout):
-                    module.part = (peers.rank, peers.num)
-        spacing_s = None if self.config.model.behaviour.rounded_times else self.windows.store.clock.spacing_s
-        objective = Objective(
-            self.model,
-            self.config.losses,
-            spacing_s,
-            text=self.text,
-            precision=autocast_precision(self.config, device),
-            peers=peers,
-            noise=self.config.noise,
-            jitter=self.config.jitter,
-            text_noise=self.config.text_noise,
-        )
-        self.begin(objective, resume)
+        self._setup(self._make_objective(), resume)
         self.resident: ResidentWindows | None = None
-        if device.type == "cuda" and self.vectors is not None:
+        if device.type == "cuda" and self.text_vectors is not None:
             free, _ = torch.cuda.mem_get_info(device)
-            if self.windows.num_bytes(self.vectors.shape[1]) < ROOM * free:
-                self.resident = self.windows.resident(self.vectors, device)
+            if self.windows.num_bytes(self.text_vectors.shape[1]) < MAX_DATA_SHARE * free:
+                self.resident = self.windows.resident(self.text_vectors, device)
         self.step: TrainStep
         if self._can_capture(log) and self.resident is not None:
             log("compiling and recording the step (about a minute)")
             example = torch.zeros(self.config.batch_size, dtype=torch.long, device=device)
             try:
-                self.step = CapturedStep(self.objective, self.optimizer, example, clip=self.config.clip, read=self.resident.read)
+                self.step = CapturedStep(
+                    self.objective, self.optimizer, example, clip=self.config.clip, read_batch=self.resident.read
+                )
                 return
             except Exception as error:  # a compiler is missing, memory is short … what is only faster must not end the run
                 if self.capture is True:
@@ -104,12 +115,31 @@ class Training(TrainingLoop):
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
         self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
 
+    def _make_objective(self) -> Objective:
+        config = self.config
+        peers = ProcessGroup() if self.fabric.world_size > 1 else None
+        if peers is not None:
+            for module in self.model.modules():
+                if isinstance(module, SharedDropout):
+                    module.part = (peers.rank, peers.num)
+        return Objective(
+            self.model,
+            config.losses,
+            None if config.model.behaviour.rounded_times else self.windows.store.clock.spacing_s,
+            text=self.text_encoder,
+            precision=autocast_precision(config, self.fabric.device),
+            peers=peers,
+            noise=config.noise,
+            jitter=config.jitter,
+            text_noise=config.text_noise,
+        )
+
     @property
-    def on_device(self) -> bool:
+    def data_on_device(self) -> bool:
         return self.resident is not None
 
     def _can_capture(self, log: Callable[[str], None]) -> bool:
-        if self.capture is False or (self.capture == "auto" and self.num_steps - self.step_number < WORTH_CAPTURING):
+        if self.capture is False or (self.capture == "auto" and self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE):
             return False
         try:
             if self.resident is None:
@@ -124,62 +154,65 @@ class Training(TrainingLoop):
             return False
         return True
 
-    def _take(self, batches: list[Any]) -> Losses:
+    def _train_step(self, batches: list[Any]) -> Losses:
         if isinstance(self.step, CapturedStep):
             return self.step(batches[0])
         if self.resident is not None:
             return self.step(*(self.resident.read(index) for index in batches))
         device = self.fabric.device
         inputs = [batch.to(device) for batch, _ in batches]
-        if self.vectors is not None:
+        if self.text_vectors is not None:
             return self.step(*inputs)
         tokens: list[Tokens | None] = [(ids.to(device), mask.to(device)) for _, (ids, mask) in batches]
         return self.step(*inputs, tokens=tokens)
 
-    def _read(self, indices: list[Tensor], number: int) -> list[tuple[TrainingBatch, Tokens | None]]:
-        """The part of each batch that belongs to this process, padded as the whole batch is."""
+    def _read_batches(self, indices: list[Tensor], step_number: int) -> list[tuple[TrainingBatch, Tokens | None]]:
+        """This process's share of each batch, padded as the whole batch is, so that processes can exchange tensors."""
         out: list[tuple[TrainingBatch, Tokens | None]] = []
         for index in indices:
-            batch = self.windows.read(self._own(index).tolist(), self.windows.shape(index.tolist()))
-            if self.vectors is not None:
-                out.append((batch.with_vectors(self.vectors), None))
+            batch = self.windows.read(self._process_share(index).tolist(), self.windows.shape(index.tolist()))
+            if self.text_vectors is not None:
+                out.append((batch.with_vectors(self.text_vectors), None))
                 continue
-            assert self.text is not None
-            different, places = batch.texts.unique(return_inverse=True)
-            tokens = self.text.tokenize([self.windows.texts[i] for i in different.tolist()])
-            out.append((batch._replace(texts=places), tokens))
+            assert self.text_encoder is not None
+            # Each different text goes through the text tower once.
+            unique_texts, inverse = batch.texts.unique(return_inverse=True)
+            tokens = self.text_encoder.tokenize([self.windows.texts[i] for i in unique_texts.tolist()])
+            out.append((batch._replace(texts=inverse), tokens))
         return out
 
-    def _check(self) -> dict[str, float]:
+    def _validation_scores(self) -> dict[str, float]:
         if self.validation is None:
             return {}
-        windows, vectors = self.validation
-        if vectors is None:
-            assert self.text is not None
-            vectors = self.text.encode(windows.texts)
-        score = validate(self.objective, windows, vectors, self.config.batch_size)
-        return {"narrations found": score.hit, "L_vna": score.alignment, "L_ft": score.threads}
+        windows, text_vectors = self.validation
+        if text_vectors is None:
+            assert self.text_encoder is not None
+            text_vectors = self.text_encoder.encode(windows.texts)
+        score = validate(self.objective, windows, text_vectors, self.config.batch_size)
+        return {"narrations found": score.hit_rate, "L_vna": score.alignment, "L_ft": score.threads}
 
     def _save_model(self, folder: Path) -> None:
         settings = self.config.to_dict()
         settings.pop("model")
-        about: dict[str, Any] = {"name": self.config.text.encoder, "file": None}
-        if self.text is not None:
-            save_tensors(folder / TEXT_ENCODER_FILE, {k: v.clone() for k, v in self.text.plain_state().items()})
-            about = {**self.text.describe(), "file": TEXT_ENCODER_FILE}
+        text_encoder: dict[str, Any] = {"name": self.config.text.encoder, "file": None}
+        if self.text_encoder is not None:
+            # Text towers tie weights, and safetensors refuses tensors that share memory.
+            save_tensors(folder / TEXT_ENCODER_FILE, {k: v.clone() for k, v in self.text_encoder.plain_state().items()})
+            text_encoder = {**self.text_encoder.describe(), "file": TEXT_ENCODER_FILE}
         extra = {
-            "losses": self.config.losses.to_dict(), "text_encoder": about,
+            "losses": self.config.losses.to_dict(), "text_encoder": text_encoder,
             "training": {**settings, "steps_done": self.step_number, "data": self.windows.summary(), "validation": self.scores},
         }  # fmt: skip
         write_model_folder(folder, self.config.model, self.model.state_dict(), extra)
 
     @cached_property
     def _fingerprint(self) -> str:
-        """Names the data of the run: features, windows, narrations, and (a choice of) the text vectors."""
+        """Identifies features, windows, narrations, and an even choice of the text vectors."""
         digest = hashlib.sha256(self.windows.store.digest.encode())
-        for windows, vectors in ((self.windows, self.vectors), self.validation or (None, None)):
+        for windows, text_vectors in ((self.windows, self.text_vectors), self.validation or (None, None)):
             if windows is not None:
                 digest.update(windows.fingerprint().encode())
-            if vectors is not None:
-                digest.update(vectors[:: max(1, len(vectors) // 256)].contiguous().cpu().numpy().tobytes())
+            if text_vectors is not None:
+                step = max(1, len(text_vectors) // NUM_FINGERPRINT_VECTORS)
+                digest.update(text_vectors[::step].contiguous().cpu().numpy().tobytes())
         return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""How well a model in training aligns windows it does not learn from."""
+"""Validation: how well a model aligns narrations with windows that it does not learn from."""
 
 from __future__ import annotations
 
@@ -11,35 +11,48 @@ from hiero.data.narrated_windows import NarratedWindows
 from hiero.training.step import Objective
 
 
-class Score(NamedTuple):
-    """Both losses, and the share of narrations whose most similar node of their window is one of their own (within 1/α seconds)."""
+class ValidationScore(NamedTuple):
+    """Losses, and how many narrations are found.
+
+    Attributes:
+        alignment: L_vna.
+        threads: L_ft.
+        hit_rate: Share of narrations whose most similar node of their window is one of their own, within 1/α seconds.
+    """
 
     alignment: float
     threads: float
-    hit: float
+    hit_rate: float
 
 
 @torch.no_grad()
-def validate(objective: Objective, windows: NarratedWindows, vectors: Tensor, batch_size: int = 8) -> Score:
-    """Runs on the windows in order, dropout off; the network and the random state are left as they were."""
+def validate(objective: Objective, windows: NarratedWindows, text_vectors: Tensor, batch_size: int = 8) -> ValidationScore:
+    """Score a model in training. The network and the random state are left as they were.
+
+    Args:
+        objective: Holds the model and the settings of its losses.
+        windows: The validation set, taken in order.
+        text_vectors: Of windows.texts, (texts, E).
+        batch_size: Windows at a time; the losses depend on it, since their negatives come from the batch.
+    """
     model, config = objective.model, objective.losses
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    totals = torch.zeros(2, dtype=torch.float64)
-    hits = num = batches = 0
+    loss_sums = torch.zeros(2, dtype=torch.float64)
+    num_hits = num_narrations = num_batches = 0
     for start in range(0, len(windows), batch_size):
-        x = windows.read(range(start, min(start + batch_size, len(windows)))).with_vectors(vectors).to(device)
+        x = windows.read(range(start, min(start + batch_size, len(windows)))).with_vectors(text_vectors).to(device)
         with torch.autocast(device.type, dtype=objective.precision, enabled=objective.precision is not None):
             levels = model.enrich(x.features, x.mask, x.times, objective.spacing_s, threads=True)
             losses = model.losses(levels, x.texts, x.text_times, x.text_mask, config)
             similarity = model.embed_text(x.texts) @ model.embed_video(levels[0].features).mT  # (B, M, T)
-        totals += torch.stack([losses.alignment, losses.threads]).double().cpu()
-        batches += 1
-        found = similarity.float().masked_fill(~x.mask[:, None], -torch.inf).argmax(2)
-        gap = (x.times.gather(1, found) - x.text_times).abs()
-        hits += int(((gap <= 1 / config.alpha) & x.text_mask).sum())
-        num += int(x.text_mask.sum())
+        loss_sums += torch.stack([losses.alignment, losses.threads]).double().cpu()
+        num_batches += 1
+        best_node = similarity.float().masked_fill(~x.mask[:, None], -torch.inf).argmax(2)
+        distance_s = (x.times.gather(1, best_node) - x.text_times).abs()
+        num_hits += int(((distance_s <= 1 / config.alpha) & x.text_mask).sum())
+        num_narrations += int(x.text_mask.sum())
     model.train(was_training)
-    alignment, threads = (totals / batches).tolist()
-    return Score(alignment, threads, hits / max(1, num))
+    alignment, threads = (loss_sums / num_batches).tolist()
+    return ValidationScore(alignment, threads, num_hits / max(1, num_narrations))

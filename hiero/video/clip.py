@@ -1,4 +1,4 @@
-"""Joint towers for pictures and words (CLIP, SigLIP) from a folder in transformers' layout: features that words can be asked on."""
+"""Joint towers for pictures and text (CLIP, SigLIP), from a folder in transformers' layout: features in a space with texts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ from hiero.errors import InputError
 from hiero.video.frames import centre_crop
 
 MEAN, DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP, where a folder says nothing
-SIZE = 224
+SIZE = 224  # pixels that frames are prepared to
 
 
 def prepare(frames: Tensor) -> Tensor:
-    """(N, H, W, 3) uint8 → (N, 3, 224, 224) in [0, 1]; the tower shifts and scales."""
+    """(N, H, W, 3) uint8 → (N, 3, 224, 224) in [0, 1]; the tower normalises, as its folder says how."""
     return centre_crop(frames, SIZE) / 255
 
 
 class ImageTower(nn.Module):
-    """Pictures (N, 3, H, W) in [0, 1] → unit vectors (N, E)."""
+    """Pictures (N, 3, H, W) in [0, 1] → unit vectors (N, E).
+
+    Args:
+        model: A model of transformers with `get_image_features`.
+        mean: Of the pixels that it was trained on, by channel.
+        deviation: Their standard deviation, by channel.
+    """
 
     mean: Tensor
     deviation: Tensor
@@ -41,49 +47,51 @@ class ImageTower(nn.Module):
         size = model.config.vision_config.image_size
         if pictures.shape[-1] != size:
             pictures = F.interpolate(pictures, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
-        return F.normalize(_vectors(model.get_image_features(pixel_values=(pictures - self.mean) / self.deviation)), dim=-1)
+        return F.normalize(_pooled(model.get_image_features(pixel_values=(pictures - self.mean) / self.deviation)), dim=-1)
 
 
 def load(folder: Path) -> ImageTower:
-    about = folder / "preprocessor_config.json"
-    settings = json.loads(about.read_text()) if about.is_file() else {}
-    return ImageTower(_towers(folder), settings.get("image_mean", MEAN), settings.get("image_std", DEVIATION))
+    """The image tower in a folder. Raises InputError where it holds no joint model."""
+    preprocessor_file = folder / "preprocessor_config.json"
+    settings = json.loads(preprocessor_file.read_text()) if preprocessor_file.is_file() else {}
+    return ImageTower(_load_model(folder), settings.get("image_mean", MEAN), settings.get("image_std", DEVIATION))
 
 
 @torch.inference_mode()
-def encode_words(folder: Path, texts: Sequence[str], batch_size: int = 64) -> Tensor:
-    """Unit vectors (n, E) of texts in the space of `load`. CLIP's are padded to the longest, SigLIP's to full length."""
+def encode_texts(folder: Path, texts: Sequence[str], batch_size: int = 64) -> Tensor:
+    """Unit vectors (n, E) of texts in the space of `load`."""
     from tokenizers import Tokenizer
 
-    model: Any = _towers(folder)
+    model: Any = _load_model(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    settings = model.config.text_config
-    tokenizer.enable_truncation(settings.max_position_embeddings)
-    rows = [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
-    last = settings.eos_token_id or 0
+    config = model.config.text_config
+    tokenizer.enable_truncation(config.max_position_embeddings)
+    rows = [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]
+    pad_id = config.eos_token_id or 0
     out: list[Tensor] = []
     for start in range(0, len(rows), batch_size):
-        part = rows[start : start + batch_size]
-        length = max(map(len, part)) if model.config.model_type == "clip" else settings.max_position_embeddings
-        ids = torch.tensor([row + [last] * (length - len(row)) for row in part])
-        mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in part])
-        out.append(F.normalize(_vectors(model.get_text_features(input_ids=ids, attention_mask=mask)), dim=-1))
+        batch = rows[start : start + batch_size]
+        # SigLIP was trained on texts that are padded to full length.
+        length = max(map(len, batch)) if model.config.model_type == "clip" else config.max_position_embeddings
+        ids = torch.tensor([row + [pad_id] * (length - len(row)) for row in batch])
+        mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in batch])
+        out.append(F.normalize(_pooled(model.get_text_features(input_ids=ids, attention_mask=mask)), dim=-1))
     return torch.cat(out)
 
 
-def _vectors(found: Any) -> Tensor:
-    """transformers 5 wraps what earlier versions gave as a tensor."""
-    return found if isinstance(found, Tensor) else found.pooler_output
+def _pooled(output: Any) -> Tensor:
+    """transformers 5 wraps what earlier versions returned as a tensor."""
+    return output if isinstance(output, Tensor) else output.pooler_output
 
 
-def _towers(folder: Path) -> Any:
+def _load_model(folder: Path) -> Any:
     """The model in a folder; read again only when its weights were replaced."""
     file = folder / "model.safetensors"
-    return _load_once(folder, file.stat().st_mtime_ns if file.is_file() else 0)
+    return _load_cached(folder, file.stat().st_mtime_ns if file.is_file() else 0)
 
 
 @functools.lru_cache(1)
-def _load_once(folder: Path, _: int) -> Any:
+def _load_cached(folder: Path, _: int) -> Any:
     try:
         import transformers
         from transformers import AutoModel

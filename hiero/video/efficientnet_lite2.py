@@ -18,7 +18,7 @@ from hiero.video.i3d import same_padding
 FILE = "efficientnet-lite2.pth"
 SIZE = 260  # pixels the weights were trained at
 MEAN, DEVIATION = 0.498, 0.502  # of pixels in [0, 1]
-EPSILON = 1e-3
+EPSILON = 1e-3  # of the batch normalisation
 # Stages: kernel, stride, expansion, channels, blocks
 STAGES = (
     (3, 1, 1, 16, 1), (3, 2, 6, 24, 3), (5, 2, 6, 48, 3), (3, 2, 6, 88, 4), (5, 1, 6, 120, 4), (5, 2, 6, 208, 5), (3, 1, 6, 352, 1),
@@ -26,31 +26,31 @@ STAGES = (
 
 
 class Conv(nn.Conv2d):
-    """Convolution with TensorFlow's SAME padding, then ReLU6 where asked."""
+    """Convolution with TensorFlow's SAME padding, then ReLU6 if `activate`."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, active: bool = True) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, activate: bool = True) -> None:
         super().__init__(inputs, outputs, kernel, stride, groups=groups)
-        self.active = active
+        self.activate = activate
 
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
         height, width = same_padding(x.shape[2], kernel, stride), same_padding(x.shape[3], kernel, stride)
-        if height == width == ((kernel - 1) // 2,) * 2:
+        if height == width == ((kernel - 1) // 2,) * 2:  # symmetric: the convolution pads by itself, without a copy
             x = F.conv2d(x, self.weight, self.bias, stride, (kernel - 1) // 2, groups=self.groups)
         else:
             x = F.conv2d(F.pad(x, (*width, *height)), self.weight, self.bias, stride, groups=self.groups)
-        return F.relu6(x, inplace=True) if self.active else x
+        return F.relu6(x, inplace=True) if self.activate else x
 
 
 class MBConv(nn.Module):
-    """Widen, look around in each channel, narrow; added to its input where the shapes allow."""
+    """Inverted residual block: expand, depthwise convolution, project; added to its input where the shapes allow."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
-        wide = inputs * expansion
-        self.expand = Conv(inputs, wide, 1) if expansion > 1 else None
-        self.depthwise = Conv(wide, wide, kernel, stride, groups=wide)
-        self.project = Conv(wide, outputs, 1, active=False)
+        hidden = inputs * expansion
+        self.expand = Conv(inputs, hidden, 1) if expansion > 1 else None
+        self.depthwise = Conv(hidden, hidden, kernel, stride, groups=hidden)
+        self.project = Conv(hidden, outputs, 1, activate=False)
         self.skip = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ class EfficientNetLite2(nn.Module):
         self.stem = Conv(3, 32, 3, 2)
         blocks: list[MBConv] = []
         inputs = 32
-        for kernel, stride, expansion, outputs, num in STAGES:
-            for i in range(num):
+        for kernel, stride, expansion, outputs, num_blocks in STAGES:
+            for i in range(num_blocks):
                 blocks.append(MBConv(inputs, outputs, kernel, stride if i == 0 else 1, expansion))
                 inputs = outputs
         self.blocks = nn.ModuleList(blocks)
@@ -83,7 +83,10 @@ class EfficientNetLite2(nn.Module):
 
 
 def convert(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The published names → ours, each batch normalisation folded into the convolution before it."""
+    """The published state as that of `EfficientNetLite2`: our names, batch normalisation folded into the convolutions.
+
+    W' = W γ / √(var + ε),   b' = β − mean γ / √(var + ε)
+    """
 
     def fold(conv: str, norm: str) -> tuple[Tensor, Tensor]:
         scale = state[f"{norm}.weight"] / (state[f"{norm}.running_var"] + EPSILON).sqrt()
@@ -108,6 +111,7 @@ def untrained() -> EfficientNetLite2:
 
 
 def load(folder: Path) -> EfficientNetLite2:
+    """The network with the published weights in a folder. Raises InputError where they are others."""
     checkpoint = folder / FILE
     state = read_torch(checkpoint)
     model = EfficientNetLite2()

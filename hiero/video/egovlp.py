@@ -1,4 +1,4 @@
-"""EgoVLP's visual tower and its words: ViT-B/16 with divided space-time attention, and a projection into 256 dimensions.
+"""EgoVLP's visual tower: ViT-B/16 with divided space-time attention, and a projection into 256 dimensions.
 
 The release's file (egovlp.pth) holds `state_dict` with `module.video_model.…`, `module.vid_proj.0.…`, `module.text_model.…`
 (DistilBERT) and `module.txt_proj.1.…`. It was trained on 4 frames; for more, the release fills the temporal embeddings up with
@@ -17,11 +17,17 @@ from hiero.video.frames import IMAGENET, centre_crop, normalise
 from hiero.video.spacetime import Filling, SpaceTimeTransformer, build_space_time
 
 MEAN, DEVIATION = IMAGENET
-SIZE = 224
+SIZE = 224  # pixels
+PROJECTED_SIZE = 256  # width of the space shared with text
 
 
 class EgoVLP(nn.Module):
-    """Windows (B, F, 3, 224, 224), normalised → (B, 256), or (B, 768) without the projection."""
+    """Windows (B, F, 3, 224, 224), normalised → (B, 256), or (B, 768) without the projection.
+
+    Args:
+        video_model: The transformer.
+        size: Width of the projection; None leaves it out.
+    """
 
     def __init__(self, video_model: SpaceTimeTransformer, size: int | None) -> None:
         super().__init__()
@@ -34,24 +40,35 @@ class EgoVLP(nn.Module):
 
 
 def untrained(*, num_frames: int = 16, project: bool = True) -> EgoVLP:
-    """Of the release's size, with random weights."""
-    return EgoVLP(SpaceTimeTransformer(768, 12, 16, 196, num_frames), 256 if project else None)
+    """Of the release's size, with random weights. Arguments as in `load`."""
+    return EgoVLP(SpaceTimeTransformer(768, 12, 16, 196, num_frames), PROJECTED_SIZE if project else None)
 
 
 def load(folder: Path, *, num_frames: int | None = None, project: bool = True, filling: Filling = "zeros") -> EgoVLP:
-    path = find_checkpoint(folder)
-    held = read_state_dict(path)
+    """The tower in the release's file.
 
-    def make() -> tuple[EgoVLP, dict[str, Tensor]]:
-        tower, state = build_space_time(select_prefix(held, "video_model."), num_frames, filling)
+    Args:
+        folder: The file, or a folder that holds it alone.
+        num_frames: Frames of a window; None: as many as it was trained on.
+        project: With the projection into the space shared with text.
+        filling: How temporal embeddings are made for more frames than it was trained on.
+
+    Raises:
+        InputError: The file holds no such tower.
+    """
+    path = find_checkpoint(folder)
+    released = read_state_dict(path)
+
+    def build() -> tuple[EgoVLP, dict[str, Tensor]]:
+        tower, state = build_space_time(select_prefix(released, "video_model."), num_frames, filling)
         state = {f"video_model.{name}": value for name, value in state.items()}
         if not project:
             return EgoVLP(tower, None), state
-        state |= {name: value for name, value in held.items() if name.startswith("vid_proj.")}
+        state |= {name: value for name, value in released.items() if name.startswith("vid_proj.")}
         with torch.device("meta"):
-            return EgoVLP(tower, len(held["vid_proj.0.weight"])), state
+            return EgoVLP(tower, len(released["vid_proj.0.weight"])), state
 
-    return load_strict(make, path, "EgoVLP's visual tower")
+    return load_strict(build, path, "EgoVLP's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:

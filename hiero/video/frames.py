@@ -7,11 +7,21 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional as F
 
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its pixels in [0, 1]
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of its pixels in [0, 1]
 
 
 def centre_crop(frames: Tensor, size: int, share: float = 1.0, antialias: bool = True) -> Tensor:
-    """The square in the middle, `share` of the shorter side, scaled: (N, H, W, 3) uint8 → (N, 3, size, size) in [0, 255]."""
+    """The square in the middle of each frame, scaled.
+
+    Args:
+        frames: (N, H, W, 3) uint8.
+        size: Side of the result in pixels.
+        share: Side of the square, as a share of the frame's shorter side.
+        antialias: Smooth before scaling down. Releases that scaled tensors without it need the same.
+
+    Returns:
+        (N, 3, size, size) in [0, 255], float32.
+    """
     height, width = frames.shape[1:3]
     side = max(1, round(share * min(height, width)))
     top, left = (height - side) // 2, (width - side) // 2

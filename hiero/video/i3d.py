@@ -19,9 +19,9 @@ from hiero.errors import InputError
 from hiero.video.frames import centre_crop
 
 FILE = "i3d-kinetics-400.ckpt"
-SIZE = 160  # trained at 224; with 24 frames a window it keeps more of the full scores than 16 frames at 224 do, at less cost
-EPSILON = 1e-3
-# Inception modules: channels of 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
+SIZE = 160  # pixels; trained at 224, but 24 frames at 160 keep more of the full scores than 16 at 224, at less cost
+EPSILON = 1e-3  # of the batch normalisation
+# Inception modules: input channels, then those of 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
 MIXED = {
     "Mixed_3b": (192, 64, 96, 128, 16, 32, 32), "Mixed_3c": (256, 128, 128, 192, 32, 96, 64),
     "Mixed_4b": (480, 192, 96, 208, 16, 48, 64), "Mixed_4c": (512, 160, 112, 224, 24, 64, 64),
@@ -32,7 +32,7 @@ MIXED = {
 
 
 def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Places to add before and after so that the output has ⌈size / stride⌉ of them, the odd one at the end."""
+    """TensorFlow's SAME padding: (before, after), so that the output has size ⌈size / stride⌉; an odd one goes to the end."""
     total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
     return total // 2, total - total // 2
 
@@ -46,7 +46,7 @@ def _pad_frames(x: Tensor, kernel: int, stride: int, value: float) -> Tensor:
 class Unit(nn.Conv3d):
     """Convolution with SAME padding, then ReLU: (B, T, C, H, W) → the same with other channels.
 
-    The frames that a kernel sees in time are stacked as channels and one 2-d convolution does it all: the same numbers up to
+    Computed as one 2-d convolution over the frames that a kernel sees in time, stacked as channels: the same numbers up to
     rounding as torch's 3-d convolution, and twice as fast on the CPU it was measured on (2 Neoverse-N1 cores).
     """
 
@@ -59,18 +59,18 @@ class Unit(nn.Conv3d):
         before, after = same_padding(length, kernel, stride)
         if before or after:
             x = F.pad(x, (0, 0, 0, 0, 0, 0, before, after))
-        num = (x.shape[1] - kernel) // stride + 1
+        num_out = (x.shape[1] - kernel) // stride + 1
         if kernel > 1 or stride > 1:
-            x = torch.cat([x[:, i : i + (num - 1) * stride + 1 : stride] for i in range(kernel)], dim=2)
+            x = torch.cat([x[:, i : i + (num_out - 1) * stride + 1 : stride] for i in range(kernel)], dim=2)
         symmetric = same_padding(x.shape[3], kernel, stride) == same_padding(x.shape[4], kernel, stride) == ((kernel - 1) // 2,) * 2
-        x = x if symmetric else _pad_frames(x, kernel, stride, 0.0)  # a symmetric one the convolution does by itself
+        x = x if symmetric else _pad_frames(x, kernel, stride, 0.0)  # symmetric padding is left to the convolution
         weight = self.weight.transpose(1, 2).flatten(1, 2)
         out = F.conv2d(x.flatten(0, 1), weight, self.bias, stride, (kernel - 1) // 2 if symmetric else 0)
-        return F.relu_(out).unflatten(0, (batch, num))
+        return F.relu_(out).unflatten(0, (batch, num_out))
 
 
 class Pool(nn.Module):
-    """Maximum over time × height × width, SAME padding with −∞. (B, T, C, H, W)"""
+    """Maximum over time × height × width of (B, T, C, H, W), with SAME padding by −∞: in space first, then in time."""
 
     def __init__(self, time: int, space: int, time_stride: int, space_stride: int) -> None:
         super().__init__()
@@ -82,14 +82,16 @@ class Pool(nn.Module):
         x = F.max_pool2d(x.flatten(0, 1), self.space, self.space_stride).unflatten(0, (batch, -1))
         before, after = same_padding(x.shape[1], self.time, self.time_stride)
         x = F.pad(x, (0, 0, 0, 0, 0, 0, before, after), value=-torch.inf) if before or after else x
-        num = (x.shape[1] - self.time) // self.time_stride + 1
-        out = x[:, : (num - 1) * self.time_stride + 1 : self.time_stride]
+        num_out = (x.shape[1] - self.time) // self.time_stride + 1
+        out = x[:, : (num_out - 1) * self.time_stride + 1 : self.time_stride]
         for i in range(1, self.time):
-            out = torch.maximum(out, x[:, i : i + (num - 1) * self.time_stride + 1 : self.time_stride])
+            out = torch.maximum(out, x[:, i : i + (num_out - 1) * self.time_stride + 1 : self.time_stride])
         return out
 
 
 class Mixed(nn.Module):
+    """An Inception module: four branches, their channels side by side. Arguments are a row of MIXED."""
+
     def __init__(self, inputs: int, b0: int, b1a: int, b1b: int, b2a: int, b2b: int, b3: int) -> None:
         super().__init__()
         self.Branch_0 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b0, 1)})
@@ -139,13 +141,13 @@ class I3D(nn.Module):
 class _Arrays(pickle.Unpickler):
     """Reads numpy arrays in dicts, and nothing else."""
 
-    KNOWN = {  # noqa: RUF012
+    ALLOWED = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"),
         ("numpy", "ndarray"), ("numpy", "dtype"),
     }  # fmt: skip
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.KNOWN:
+        if (module, name) not in self.ALLOWED:
             raise InputError(f"refused, it wants to load {module}.{name}; only arrays are read, nothing is executed")
         if name == "_reconstruct":
             return np.core.multiarray._reconstruct if np.__version__ < "2" else np._core.multiarray._reconstruct  # type: ignore[attr-defined]
@@ -153,24 +155,24 @@ class _Arrays(pickle.Unpickler):
 
 
 def convert(checkpoint: Path) -> dict[str, Tensor]:
-    """The published arrays as the state of `I3D`: kernels (t, h, w, in, out) turned, batch normalisation folded in.
+    """The published arrays as the state of `I3D`: kernels (t, h, w, in, out) transposed, batch normalisation (γ = 1) folded in.
 
-    γ = 1:   W' = W / √(var + ε),   b' = β − mean / √(var + ε)
+    W' = W / √(var + ε),   b' = β − mean / √(var + ε)
     """
     try:
         with checkpoint.open("rb") as file:
             tree = _Arrays(file).load()
         state: dict[str, Tensor] = {}
-        statistics = dict(_units(tree["batch_stats"], "BatchNorm_0"))
-        for name, node in _units(tree["params"], "Conv_0"):
+        statistics = dict(_find_units(tree["batch_stats"], "BatchNorm_0"))
+        for name, unit in _find_units(tree["params"], "Conv_0"):
             if name == "Logits/Conv3d_0c_1x1":
-                state["logits.weight"] = torch.from_numpy(node["Conv_0"]["kernel"][0, 0, 0].T.copy())
-                state["logits.bias"] = torch.from_numpy(node["Conv_0"]["bias"].copy())
+                state["logits.weight"] = torch.from_numpy(unit["Conv_0"]["kernel"][0, 0, 0].T.copy())
+                state["logits.bias"] = torch.from_numpy(unit["Conv_0"]["bias"].copy())
                 continue
             stats = statistics[name]["BatchNorm_0"]
             scale = 1 / np.sqrt(stats["var"].reshape(-1) + EPSILON)
-            kernel = node["Conv_0"]["kernel"] * scale
-            bias = node["BatchNorm_0"]["bias"] - stats["mean"].reshape(-1) * scale
+            kernel = unit["Conv_0"]["kernel"] * scale
+            bias = unit["BatchNorm_0"]["bias"] - stats["mean"].reshape(-1) * scale
             prefix = f"layers.{name.replace('/', '.')}"
             state[f"{prefix}.weight"] = torch.from_numpy(kernel.transpose(4, 3, 0, 1, 2).astype(np.float32).copy())
             state[f"{prefix}.bias"] = torch.from_numpy(bias.astype(np.float32).copy())
@@ -181,16 +183,16 @@ def convert(checkpoint: Path) -> dict[str, Tensor]:
     return state
 
 
-def _units(node: dict[str, Any], mark: str, path: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Parts of a tree that hold `mark`, by their path."""
-    if mark in node:
-        return [(path, node)]
-    inside = ((f"{path}/{name}" if path else name, child) for name, child in node.items())
-    return [unit for name, child in inside for unit in _units(child, mark, name)]
+def _find_units(tree: dict[str, Any], key: str, path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Parts of a tree that hold `key`, with their paths."""
+    if key in tree:
+        return [(path, tree)]
+    children = ((f"{path}/{name}" if path else name, child) for name, child in tree.items())
+    return [unit for name, child in children for unit in _find_units(child, key, name)]
 
 
 def prepare(frames: Tensor) -> Tensor:
-    """RGB frames (N, H, W, 3) uint8 → (N, 3, size, size) in [−1, 1]: the middle square, scaled."""
+    """RGB frames (N, H, W, 3) uint8 → (N, 3, 160, 160) in [−1, 1]: the middle square, scaled."""
     return centre_crop(frames, SIZE) / 127.5 - 1
 
 
@@ -200,6 +202,7 @@ def untrained() -> I3D:
 
 
 def load(folder: Path) -> I3D:
+    """The network with the published weights in a folder. Raises InputError where they are others."""
     checkpoint = folder / FILE
     model = I3D()
     try:

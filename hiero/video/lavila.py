@@ -17,11 +17,17 @@ from hiero.video.spacetime import Filling, SpaceTimeTransformer, build_space_tim
 
 # Of pixels in [0, 255], as the release has them: CLIP's, but for the first mean, which in CLIP is 122.77.
 MEAN, DEVIATION = (108.3272985, 116.7460125, 104.09373615), (68.5005327, 66.6321579, 70.32316305)
-SIZE = 224
+SIZE = 224  # pixels
+PROJECTED_SIZE = 256  # width of the space shared with text
 
 
 class LaViLa(nn.Module):
-    """Windows (B, F, 3, 224, 224), normalised → (B, 256), or (B, 1024) without the projection."""
+    """Windows (B, F, 3, 224, 224), normalised → (B, 256), or (B, 1024) without the projection.
+
+    Args:
+        visual: The transformer.
+        size: Width of the projection; None leaves it out.
+    """
 
     def __init__(self, visual: SpaceTimeTransformer, size: int | None) -> None:
         super().__init__()
@@ -34,27 +40,38 @@ class LaViLa(nn.Module):
 
 
 def untrained(*, num_frames: int = 4, project: bool = True) -> LaViLa:
-    """Of the release's size, with random weights."""
-    tower = LaViLa(SpaceTimeTransformer(1024, 24, 14, 256, num_frames, clip=True), 256 if project else None)
+    """Of the release's size, with random weights. Arguments as in `load`."""
+    tower = LaViLa(SpaceTimeTransformer(1024, 24, 14, 256, num_frames, clip=True), PROJECTED_SIZE if project else None)
     if tower.image_projection is not None:
         nn.init.normal_(tower.image_projection, std=0.02)
     return tower
 
 
 def load(folder: Path, *, num_frames: int | None = None, project: bool = True, filling: Filling = "interpolate") -> LaViLa:
-    path = find_checkpoint(folder)
-    held = read_state_dict(path)
+    """The tower in a release's file.
 
-    def make() -> tuple[LaViLa, dict[str, Tensor]]:
-        tower, state = build_space_time(select_prefix(held, "visual."), num_frames, filling)
+    Args:
+        folder: The file, or a folder that holds it alone.
+        num_frames: Frames of a window; None: as many as it was trained on.
+        project: With the projection into the space shared with text.
+        filling: How temporal embeddings are made for more frames than it was trained on.
+
+    Raises:
+        InputError: The file holds no such tower.
+    """
+    path = find_checkpoint(folder)
+    released = read_state_dict(path)
+
+    def build() -> tuple[LaViLa, dict[str, Tensor]]:
+        tower, state = build_space_time(select_prefix(released, "visual."), num_frames, filling)
         state = {f"visual.{name}": value for name, value in state.items()}
         if not project:
             return LaViLa(tower, None), state
-        state["image_projection"] = held["image_projection"]
+        state["image_projection"] = released["image_projection"]
         with torch.device("meta"):
-            return LaViLa(tower, held["image_projection"].shape[1]), state
+            return LaViLa(tower, released["image_projection"].shape[1]), state
 
-    return load_strict(make, path, "LaViLa's visual tower")
+    return load_strict(build, path, "LaViLa's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:

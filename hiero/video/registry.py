@@ -1,8 +1,27 @@
-"""Backbones by name: what each needs of a window, where its weights are, and what it makes of the frames."""
+"""Backbones by name: what each needs of a window, where its weights are, and what it makes of the frames.
+
+A package adds a backbone with an entry point that names a `Backbone`, and a module that holds the network:
+
+    [project.entry-points."hiero.backbones"]
+    my-tower = "my_package.registry:MY_TOWER"
+
+    # my_package/registry.py: imported whenever backbones are listed, so without torch
+    MY_TOWER = Backbone("my-tower", "ViT for video", 768, "my_package.tower", per_frame=False, allows_half=False, scores=False,
+                        num_frames=8, short_side=224, needs_weights=False)
+
+    # my_package/tower.py: imported when the network is used
+    def load(folder: Path) -> nn.Module: ...        # the network with its weights; `Backbone.options` are further arguments
+    def prepare(frames: Tensor) -> Tensor: ...      # (N, H, W, 3) uint8 → what the network takes, a row each, (N, …)
+    def untrained() -> nn.Module: ...               # the same with random weights, to measure its speed; only hiero's own need it
+
+The network maps prepared frames to features: single ones, (N, …) → (N, width), if `per_frame`; otherwise windows of F frames,
+(B, F, …) → (B, width). It must have parameters: their type is the one that it computes in.
+"""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +38,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 GROUP = "hiero.backbones"
-STRIDE, FPS = 16, 30.0  # of published features: 16 frames of 30 a second
+STRIDE, FPS = 16, 30.0  # of published features: a row every 16 frames, 30 frames a second
+EMBEDDED_FRAMES = ("hiero.video.egovlp", "hiero.video.lavila")  # modules with temporal embeddings, made for a number of frames
 
 
 @dataclass(frozen=True)
@@ -27,34 +47,37 @@ class Backbone:
     """What is known of a backbone before its network, and torch with it, is imported."""
 
     name: str
-    what: str
+    """As in `hiero backbones`."""
+    description: str
+    """Description of a line, for people."""
     width: int
+    """Width of its features."""
     module: str
-    """Where its network is: `load(folder)` gives one that maps `prepare(frames)` to features; `untrained()` one to measure."""
+    """Module that holds its network: functions `load`, `prepare` and `untrained`, as described at the top of this file."""
     per_frame: bool
-    """Looks at single frames, a few in each segment. Otherwise at all frames of a window of two segments."""
-    half: bool
-    """Half precision may be used where the machine is faster with it."""
+    """Takes single frames, a few of each segment. Otherwise all frames of a window."""
+    allows_half: bool
+    """Half precision may be used on a CPU that is faster with it; on a GPU every backbone may use it."""
     scores: bool = True
-    """Class scores; of several frames the mean of their probabilities is taken. Otherwise vectors."""
-    fetched: bool = True
-    """Fetched by itself; otherwise only when the user has asked for the weights."""
+    """Features are logits of classes: of several frames the mean of their probabilities is taken. Otherwise vectors."""
+    auto_fetch: bool = True
+    """Weights are fetched without asking; otherwise only by `hiero weights get`."""
     short_side: int = 260
-    """Frames are decoded to this many pixels; 260 is the largest that the networks look at which read a video together."""
+    """Frames are decoded to this many pixels; 260 is the most that one of the networks which read a video together takes."""
     num_frames: int = 0
-    """Frames of a segment that a tower for video looks at, all of its own window; 0: one of the networks that share windows."""
-    words: bool = False
-    """Words can be asked on its features: its checkpoint holds a text tower for the same space."""
+    """Frames of a window of one segment, for a tower that reads a video alone; 0: reads windows of two segments with others."""
+    has_text: bool = False
+    """Texts can be compared with its features: its checkpoint holds a text tower for the same space, as EgoVLP's or LaViLa's."""
     weights: str = ""
-    """The weights that it takes, where they are named otherwise."""
+    """Name of its weights in `hiero weights`, where it is not its own."""
     options: dict[str, Any] = field(default_factory=dict)
-    """For `load`."""
+    """Further arguments of `load` and `untrained`."""
     needs_weights: bool = True
     """Has weights in `hiero weights`; otherwise `load` finds its own, and is given an empty path."""
 
     @property
     def spacing_s(self) -> float:
-        """Time between the rows of its features, unless one asks for another."""
+        """Seconds from one row of its features to the next, by default."""
         return STRIDE / FPS if self.num_frames else 1.0
 
     @property
@@ -68,61 +91,77 @@ class Backbone:
         return self.module.startswith("hiero.")
 
     def prepare(self, frames: Tensor) -> Tensor:
-        """Frames (N, H, W, 3) uint8 as the network wants them."""
-        found: Tensor = import_module(self.module).prepare(frames)
-        return found
+        """Frames (N, H, W, 3) uint8 as the network takes them."""
+        prepared: Tensor = import_module(self.module).prepare(frames)
+        return prepared
 
     def load(self, folder: Path, num_frames: int | None = None) -> nn.Module:
-        found: nn.Module = import_module(self.module).load(folder, **self._options(num_frames))
-        return found
+        """The network with its weights.
+
+        Args:
+            folder: Where the weights are.
+            num_frames: Frames of a window, where not its own number.
+        """
+        network: nn.Module = import_module(self.module).load(folder, **self._options(num_frames))
+        return network
 
     def untrained(self, num_frames: int | None = None) -> nn.Module:
         """The network in its full size with random weights, which are as fast."""
-        found: nn.Module = import_module(self.module).untrained(**self._options(num_frames))
-        return found.eval()
+        network: nn.Module = import_module(self.module).untrained(**self._options(num_frames))
+        return network.eval()
 
     def _options(self, num_frames: int | None) -> dict[str, Any]:
-        """For `load`; temporal embeddings are made for a number of frames."""
-        embedded = self.module in ("hiero.video.egovlp", "hiero.video.lavila")
-        return self.options | ({"num_frames": num_frames or self.num_frames} if embedded else {})
+        frames = {"num_frames": num_frames or self.num_frames} if self.module in EMBEDDED_FRAMES else {}
+        return self.options | frames
 
 
-I3D_K400 = Backbone("i3d-k400", "actions: 400 scores of Kinetics classes", 400, "hiero.video.i3d", per_frame=False, half=True)
+I3D_K400 = Backbone(
+    "i3d-k400", "actions: 400 scores of Kinetics classes", 400, "hiero.video.i3d", per_frame=False, allows_half=True
+)
 LITE2_IMAGENET = Backbone(
     "lite2-imagenet", "objects: 1000 scores of ImageNet classes", 1000, "hiero.video.efficientnet_lite2",
-    per_frame=True, half=False,
+    per_frame=True, allows_half=False,
 )  # fmt: skip
 CLIP_VIT_B32 = Backbone(
     "clip-vit-b32", "CLIP ViT-B/32: pictures and words in one space", 512, "hiero.video.clip",
-    per_frame=True, half=False, scores=False, fetched=False, words=True,
+    per_frame=True, allows_half=False, scores=False, auto_fetch=False, has_text=True,
 )  # fmt: skip
 EGOVLP = Backbone(
     "egovlp", "EgoVLP: ViT-B/16 in space and time, projected", 256, "hiero.video.egovlp",
-    per_frame=False, half=False, scores=False, fetched=False, short_side=256, num_frames=16, words=True,
+    per_frame=False, allows_half=False, scores=False, auto_fetch=False, short_side=256, num_frames=16, has_text=True,
 )  # fmt: skip
 EGOVLP_768 = Backbone(
     "egovlp-768", "EgoVLP without its projection", 768, "hiero.video.egovlp",
-    per_frame=False, half=False, scores=False, fetched=False, short_side=256, num_frames=16, weights="egovlp",
+    per_frame=False, allows_half=False, scores=False, auto_fetch=False, short_side=256, num_frames=16, weights="egovlp",
     options={"project": False},
 )  # fmt: skip
 LAVILA_L = Backbone(
     "lavila-l", "LaViLa: TimeSformer-L/14, projected", 256, "hiero.video.lavila",
-    per_frame=False, half=False, scores=False, fetched=False, short_side=224, num_frames=4, words=True,
+    per_frame=False, allows_half=False, scores=False, auto_fetch=False, short_side=224, num_frames=4, has_text=True,
 )  # fmt: skip
 OMNIVORE_L = Backbone(
     "omnivore-l", "Omnivore: Swin-L for video", 1536, "hiero.video.omnivore",
-    per_frame=False, half=False, scores=False, fetched=False, short_side=256, num_frames=16, options={"size": "L"},
+    per_frame=False, allows_half=False, scores=False, auto_fetch=False, short_side=256, num_frames=16, options={"size": "L"},
 )  # fmt: skip
 OMNIVORE_B = Backbone(
     "omnivore-b", "Omnivore: Swin-B for video", 1024, "hiero.video.omnivore",
-    per_frame=False, half=False, scores=False, fetched=False, short_side=256, num_frames=16, options={"size": "B"},
+    per_frame=False, allows_half=False, scores=False, auto_fetch=False, short_side=256, num_frames=16, options={"size": "B"},
 )  # fmt: skip
 
 
 @functools.cache
 def backbones() -> dict[str, Backbone]:
-    """All backbones by name: the entry points of `hiero.backbones`, ours and those of other packages."""
-    return {name: load_plugin(GROUP, name) for name in registered(GROUP)}
+    """All backbones by name: the entry points of `hiero.backbones`, ours and those of other packages.
+
+    One of another package that cannot be imported is left out, with a warning: it must not take the others along.
+    """
+    out: dict[str, Backbone] = {}
+    for name in registered(GROUP):
+        try:
+            out[name] = load_plugin(GROUP, name)
+        except InputError as error:
+            warnings.warn(f"backbone {error}", stacklevel=2)
+    return out
 
 
 def find_backbone(name: str) -> Backbone:
@@ -133,27 +172,44 @@ def find_backbone(name: str) -> Backbone:
 
 
 def fetch_weights(backbone: Backbone, progress: ProgressCallback | None = None) -> Path:
-    """The folder of its weights, fetched now if they are not there and come without asking."""
+    """The folder of its weights, fetched now if they are missing and come without asking.
+
+    Raises:
+        InputError: They are missing and must be asked for, or cannot be fetched.
+    """
     name = backbone.weights_name
     if not backbone.needs_weights:
         return Path()
-    if not backbone.fetched and weights.find(name) is None:
+    if not backbone.auto_fetch and weights.find(name) is None:
         raise InputError(f"{name} is not here; run: hiero weights get {name}")
     return weights.get(name, progress)
 
 
-def backbone_for(made_for: str | None, width: int) -> str | None:
-    """The backbone whose features a model takes, by the name that its configuration gives and their width."""
-    kind = (made_for or "").split("-")[0]
-    fitting = (b.name for b in backbones().values() if b.width == width and kind in b.name.split("-"))
-    return next(fitting, None)
+def backbone_for(family: str | None, width: int) -> str | None:
+    """The backbone whose features a model takes; None where it is none of ours.
+
+    Args:
+        family: What the model's configuration calls its backbone, such as `omnivore-l` or `egovlp`; up to the first dash it counts.
+        width: Of the features that the model takes.
+    """
+    first_word = (family or "").split("-")[0]
+    names = (b.name for b in backbones().values() if b.width == width and first_word in b.name.split("-"))
+    return next(names, None)
 
 
 def load_backbone(
     backbone: Backbone, device: torch.device, precision: torch.dtype, num_frames: int | None = None, folder: Path | None = None
 ) -> nn.Module:
-    """Its network on a device, in half precision where that is wanted and good enough. folder: weights in place of the fetched."""
+    """The network of a backbone, ready to run.
+
+    Args:
+        backbone: Which.
+        device: Where it will run.
+        precision: Of its weights; on a CPU only a backbone that allows `half` takes another than float32.
+        num_frames: Frames of a window, where not its own number.
+        folder: Weights in place of the fetched ones.
+    """
     import torch
 
     module = backbone.load(folder or fetch_weights(backbone), num_frames).eval()
-    return module.to(device, precision if backbone.half or device.type == "cuda" else torch.float32)
+    return module.to(device, precision if backbone.allows_half or device.type == "cuda" else torch.float32)

@@ -23,24 +23,28 @@ from hiero.kernels.attention import divided_attention
 from hiero.kernels.layer_norm import add_norm
 
 Filling = Literal["zeros", "interpolate", "interpolate-corners"]
+"""How temporal embeddings are made for more frames than there are: zeros at the end, or interpolated (corners: ends stay ends)."""
 HEAD_SIZE = 64  # width of an attention head, in both releases
+EPSILON = 1e-6  # of LayerNorm in the blocks and at the end, in both releases
 
 
 class DividedAttention(nn.Module):
-    """Attention of (B, 1 + F·N, D) along time or along space; the class token is seen by all and sees all."""
+    """Attention along time or along space; the class token is seen by all and sees all."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.heads = width // HEAD_SIZE
+        self.num_heads = width // HEAD_SIZE
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor, num_frames: int, along: Literal["time", "space"]) -> Tensor:
         """(B, 1 + F·N, D) → the same shape."""
-        return self.proj(divided_attention(self.qkv(x), num_frames, self.heads, along))
+        return self.proj(divided_attention(self.qkv(x), num_frames, self.num_heads, along))
 
 
 class MLP(nn.Module):
+    """Two linear layers with an activation between them."""
+
     def __init__(self, width: int, hidden: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
@@ -51,9 +55,17 @@ class MLP(nn.Module):
 
 
 class SpaceTimeBlock(nn.Module):
+    """Attention along time, along space, then an MLP: (B, 1 + F·N, D) → the same shape.
+
+    Args:
+        width: D.
+        activation: Of the MLP.
+        gated: What time adds is weighed by a learned tanh(α).
+    """
+
     def __init__(self, width: int, activation: Callable[[Tensor], Tensor], gated: bool = False) -> None:
         super().__init__()
-        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width, eps=1e-6) for _ in range(3))
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width, eps=EPSILON) for _ in range(3))
         self.attn, self.timeattn = DividedAttention(width), DividedAttention(width)
         self.mlp = MLP(width, 4 * width, activation)
         self.alpha_timeattn = nn.Parameter(torch.zeros(())) if gated else None
@@ -67,12 +79,15 @@ class SpaceTimeBlock(nn.Module):
 
 
 class FramePatchEmbed(nn.Module):
+    """Patches of frames as tokens."""
+
     def __init__(self, width: int, patch: int, bias: bool) -> None:
         super().__init__()
         self.proj = nn.Conv2d(3, width, patch, patch, bias=bias)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """(B, F, 3, S, S) → (B, F, N, D). Patches do not overlap, so the convolution is a product, and faster as one."""
+        """(B, F, 3, S, S) → (B, F, N, D)."""
+        # Patches do not overlap, so the convolution is a matrix product, and faster as one.
         size = self.proj.kernel_size[0]
         rows, columns = frames.shape[-2] // size, frames.shape[-1] // size
         x = frames[..., : rows * size, : columns * size].unflatten(-1, (columns, size)).unflatten(-3, (rows, size))
@@ -83,7 +98,17 @@ class FramePatchEmbed(nn.Module):
 class SpaceTimeTransformer(nn.Module):
     """Windows (B, F, 3, S, S), normalised → the class token (B, D).
 
-    clip: LayerNorm before the blocks, QuickGELU and no bias in the patches, as in towers that began as CLIP's.
+    Args:
+        width: D.
+        depth: Number of blocks.
+        patch: Side of a patch in pixels.
+        num_patches: Patches of a frame, N.
+        num_frames: Frames that there are temporal embeddings for; windows may have fewer.
+        clip: LayerNorm before the blocks, QuickGELU and no bias in the patches, as in towers that began as CLIP's.
+        gated: The blocks have gates for time.
+
+    Raises:
+        InputError: From `forward`: a window has more frames or other patches than the embeddings.
     """
 
     def __init__(
@@ -96,7 +121,7 @@ class SpaceTimeTransformer(nn.Module):
         self.temporal_embed = nn.Parameter(torch.zeros(1, num_frames, width))
         self.ln_pre = nn.LayerNorm(width) if clip else None
         self.blocks = nn.ModuleList(SpaceTimeBlock(width, quick_gelu if clip else F.gelu, gated) for _ in range(depth))
-        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.norm = nn.LayerNorm(width, eps=EPSILON)
 
     def forward(self, frames: Tensor) -> Tensor:
         num_frames = frames.shape[1]
@@ -119,7 +144,13 @@ class SpaceTimeTransformer(nn.Module):
 def build_space_time(
     state: dict[str, Tensor], num_frames: int | None, filling: Filling
 ) -> tuple[SpaceTimeTransformer, dict[str, Tensor]]:
-    """A tower of the sizes that its released state has, for `num_frames`, and the state to load into it."""
+    """A tower of the sizes that its released state has, without memory for its weights, and the state to load into it.
+
+    Args:
+        state: Of the release.
+        num_frames: Frames of a window; None: as many as it was trained on.
+        filling: How temporal embeddings are made for more frames than it was trained on.
+    """
     width, _, patch, _ = state["patch_embed.proj.weight"].shape
     depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))
     state = dict(state)
@@ -132,11 +163,11 @@ def build_space_time(
 
 
 def fill_frames(embedding: Tensor, num_frames: int, filling: Filling) -> Tensor:
-    """Temporal embeddings (1, F, D) for another number of frames: the first of them, or filled up as the release does."""
-    held = embedding.shape[1]
-    if num_frames <= held:
+    """Temporal embeddings (1, F, D) for another number of frames: the first of them, or filled up."""
+    num_trained = embedding.shape[1]
+    if num_frames <= num_trained:
         return embedding[:, :num_frames].clone()
     if filling == "zeros":
-        return F.pad(embedding, (0, 0, 0, num_frames - held))
+        return F.pad(embedding, (0, 0, 0, num_frames - num_trained))
     size = (num_frames, embedding.shape[2])
     return F.interpolate(embedding[None], size, mode="bilinear", align_corners=filling == "interpolate-corners")[0]

@@ -12,7 +12,7 @@ import pytest
 from tests.serve.conftest import library, world  # noqa: F401
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync",
     "--disable-component-update", "--autoplay-policy=no-user-gesture-required",
@@ -24,9 +24,9 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("needs Chromium: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def server(library):  # noqa: F811
     from hiero.serve.app import create_app
 
     config = uvicorn.Config(create_app(library), "127.0.0.1", 0, log_level="error", access_log=False)
-    running = uvicorn.Server(config)
+    server = uvicorn.Server(config)
     listener = config.bind_socket()
-    thread = threading.Thread(target=lambda: running.run(sockets=[listener]), daemon=True)
+    thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
-    while not running.started:
+    while not server.started:
         time.sleep(0.02)
     yield SimpleNamespace(url=f"http://127.0.0.1:{listener.getsockname()[1]}/", library=library)
-    running.should_exit = True
+    server.should_exit = True
     thread.join(10)
 
 
@@ -51,14 +51,14 @@ def server(library):  # noqa: F811
 def page(browser, server):
     """A page of 1280 × 900; an error on its console fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    opened = context.new_page()
-    opened.set_default_timeout(15_000)
+    page = context.new_page()
+    page.set_default_timeout(15_000)
     problems = []
-    opened.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    inside = (server.url, "data:", "blob:")
-    opened.on("request", lambda request: None if request.url.startswith(inside) else problems.append(request.url))
-    opened.problems = problems
-    yield opened
+    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    own_urls = (server.url, "data:", "blob:")
+    page.on("request", lambda request: None if request.url.startswith(own_urls) else problems.append(request.url))
+    page.problems = problems
+    yield page
     context.close()
     assert problems == []

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-PICTURES = os.environ.get("HIERO_PICTURES")  # a folder for screenshots
+SCREENSHOTS = os.environ.get("HIERO_PICTURES")  # a folder, if they are wanted
 
 
-def open_video(page, server, name="tea", more=""):
-    page.goto(f"{server.url}#v={server.library.by_name(name).id}{more}")
+def open_video(page, server, name="tea", parameters=""):
+    page.goto(f"{server.url}#v={server.library.find_by_name(name).id}{parameters}")
     page.wait_for_selector("#timeline .row button")
     page.wait_for_selector("#matrix[data-ready]")
     return page
@@ -26,29 +26,25 @@ def tea(page, server):
     return open_video(page, server)
 
 
-def time_of(page):
-    return page.evaluate("document.getElementById('player').currentTime")
-
-
 def rows(page):
     return page.locator("#timeline .row:not(.extra)")
 
 
-def until(page, expression, seconds=15):
+def wait_until(page, expression, timeout_s=15):
     """Wait for an expression to hold. Playwright's own way evaluates strings in the page, which its policy forbids."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + timeout_s
     while not page.evaluate(expression):
         assert time.monotonic() < end, expression
         page.wait_for_timeout(30)
 
 
 def wait_time(page, low, high):
-    until(page, f"(t => t >= {low} && t <= {high})(document.getElementById('player').currentTime)")
+    wait_until(page, f"(t => t >= {low} && t <= {high})(document.getElementById('player').currentTime)")
 
 
-def picture(page, name):
-    if PICTURES:
-        page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=True)
+def screenshot(page, name):
+    if SCREENSHOTS:
+        page.screenshot(path=str(Path(SCREENSHOTS) / f"{name}.png"), full_page=True)
 
 
 def test_a_new_video_is_read_with_a_bar(page, server):
@@ -79,7 +75,7 @@ def test_the_timeline(tea):
     assert "chosen" in button.get_attribute("class")
     widths = [rows(tea).nth(0).locator("button").nth(i).bounding_box()["width"] for i in range(counts[0])]
     assert sum(widths) == pytest.approx(rows(tea).nth(0).bounding_box()["width"], abs=3)
-    picture(tea, "page-video")
+    screenshot(tea, "page-video")
 
 
 def test_keys(tea):
@@ -105,7 +101,7 @@ def test_keys(tea):
 def test_the_slider_cuts_again(tea):
     for k in (3, 7):
         tea.locator("#k").fill(str(k))
-        until(tea, f"document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === {k}")
+        wait_until(tea, f"document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === {k}")
         assert tea.locator("#k-now").text_content() == str(k)
 
 
@@ -120,7 +116,7 @@ def test_search_in_a_video(tea):
     assert tea.locator("#answers button[aria-pressed=true]").count() == 1
     tea.fill("#query", "")
     tea.keyboard.press("Enter")
-    until(tea, "document.querySelectorAll('#timeline .hits i').length === 0")
+    wait_until(tea, "document.querySelectorAll('#timeline .hits i').length === 0")
 
 
 def test_the_matrix_is_linked(tea):
@@ -138,7 +134,7 @@ def test_the_matrix_is_linked(tea):
 
 def test_all_moments_of_a_thread(tea):
     tea.locator("#k").fill("5")
-    until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 5")
+    wait_until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 5")
     twice = tea.locator("#threads button:has-text('2 ×')")
     assert twice.count() == 1  # the first scene comes back
     twice.click()
@@ -146,7 +142,7 @@ def test_all_moments_of_a_thread(tea):
     tea.evaluate("document.getElementById('player').currentTime = 5.7")
     wait_time(tea, 17.5, 20)  # on to the second moment
     tea.evaluate("document.getElementById('player').currentTime = 23.7")
-    until(tea, "document.getElementById('player').paused")
+    wait_until(tea, "document.getElementById('player').paused")
     assert tea.locator("#threads button[aria-pressed=true]").count() == 0
 
 
@@ -161,7 +157,7 @@ def test_other_models_and_the_truth_are_extra_rows(tea):
 def test_editing(tea, server, world):
     """Rename, split, merge, move a boundary, undo: each is saved beside the video, and exported."""
     tea.locator("#k").fill("4")
-    until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 4")
+    wait_until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 4")
     file = world.root / "tea.mp4.hiero.json"
     fine = rows(tea).nth(2).locator("button")
 
@@ -180,10 +176,10 @@ def test_editing(tea, server, world):
     tea.evaluate(f"document.getElementById('player').currentTime = {(begin + end) / 2}")
     wait_time(tea, begin + 0.5, end - 0.5)
     tea.click("#split")
-    until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 5")
+    wait_until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 5")
     assert len(saved()) == 5
     tea.click("#merge")
-    until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 4")
+    wait_until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 4")
     tea.click("#later")
     tea.click("#later")  # at once: each begins with what the other saved
     tea.wait_for_timeout(500)
@@ -223,7 +219,7 @@ def test_search_across_videos_and_the_same_step_elsewhere(page, server):
     page.keyboard.press("Enter")
     page.wait_for_selector("#hits li")
     assert "in all videos" in page.locator("#results-title").text_content()
-    picture(page, "page-search")
+    screenshot(page, "page-search")
     page.click("#hits li:nth-child(1) a")
     page.wait_for_selector("#timeline .row button")
     page.wait_for_selector("#answers li")  # the same words, in this video
@@ -256,9 +252,9 @@ def test_leaving_a_video_stops_it(tea):
 def test_space_and_the_skip_link(tea):
     rows(tea).nth(2).locator("button").nth(1).click()
     tea.keyboard.press("Space")
-    until(tea, "!document.getElementById('player').paused")
+    wait_until(tea, "!document.getElementById('player').paused")
     tea.keyboard.press("Space")
-    until(tea, "document.getElementById('player').paused")
+    wait_until(tea, "document.getElementById('player').paused")
     tea.evaluate("document.getElementById('skip').click()")
     assert tea.locator("#one").is_visible()
     assert tea.evaluate("document.activeElement.id") == "main"
@@ -269,19 +265,19 @@ def test_a_coarse_step_is_split_with_what_it_holds(page, server):
     """Near a boundary of a finer level all levels are cut there: they stay nested."""
     page.goto(server.url)
     page.wait_for_selector("#videos li")
-    found = page.evaluate("""async () => {
+    levels = page.evaluate("""async () => {
         const { split } = await import("./edit.js");
         const step = (id, start_s, end_s, parent) => ({ id, start_s, end_s, parent, thread: 0, children: [] });
         const steps = { duration_s: 10, levels: [{ steps: [step("0.0", 0, 10, null)] }, { steps: [step("1.0", 0, 10, "0.0")] },
           { steps: [step("2.0", 0, 5.1, "1.0"), step("2.1", 5.1, 10, "1.0")] }] };
         return split(steps, "0.0", 5.0).levels.map(({ steps }) => steps.map(s => [s.start_s, s.end_s, s.parent]));
     }""")
-    assert [[row[:2] for row in level] for level in found] == [[[0, 5.1], [5.1, 10]]] * 3
-    assert found[2][1][2] != "1.0"
+    assert [[row[:2] for row in level] for level in levels] == [[[0, 5.1], [5.1, 10]]] * 3
+    assert levels[2][1][2] != "1.0"
 
 
 def test_deep_links(page, server):
-    open_video(page, server, more="&t=12.5&q=tea")
+    open_video(page, server, parameters="&t=12.5&q=tea")
     wait_time(page, 12.3, 12.8)
     page.wait_for_selector("#answers li")
     assert page.input_value("#query") == "tea"
@@ -295,12 +291,12 @@ def test_dark_light_and_a_phone(page, server):
     page.reload()
     page.wait_for_selector("#timeline .row button")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before  # remembered
-    picture(page, "page-dark")
+    screenshot(page, "page-dark")
     page.set_viewport_size({"width": 375, "height": 740})
     page.wait_for_timeout(200)
     assert page.evaluate("document.documentElement.scrollWidth") <= 376
     assert page.locator("#timeline").bounding_box()["width"] > 320
-    picture(page, "page-phone")
+    screenshot(page, "page-phone")
 
 
 def test_errors_are_shown(page, server):
@@ -323,8 +319,8 @@ def test_accessibility(page, server, theme):
     page.emulate_media(color_scheme=theme)
 
     def violations():
-        found = axe.run(page).response["violations"]
-        return [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in found]
+        rules = axe.run(page).response["violations"]
+        return [(rule["id"], [node["html"][:120] for node in rule["nodes"]][:3]) for rule in rules]
 
     page.goto(server.url)
     page.wait_for_selector("#videos li")
@@ -333,6 +329,6 @@ def test_accessibility(page, server, theme):
     page.keyboard.press("Enter")
     page.wait_for_selector("#hits li")
     assert violations() == []
-    open_video(page, server, more="&q=tea")
+    open_video(page, server, parameters="&q=tea")
     page.wait_for_selector("#answers li")
     assert violations() == []

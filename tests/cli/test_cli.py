@@ -19,15 +19,15 @@ from tests.conftest import FIXTURES, close, load
 
 
 def hiero(*arguments, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "hiero", *map(str, arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     if check:
-        assert done.returncode == 0, done.stderr
-    return done
+        assert result.returncode == 0, result.stderr
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +58,11 @@ def test_embed_with_threads_and_fewer_levels(model, tmp_path):
     out = hiero(
         "embed", tmp_path / "v.pt", "--model", model, "-o", tmp_path / "out.safetensors", "--levels", "2,0", "--threads"
     ).stdout
-    found = load_file(tmp_path / "out.safetensors")
-    assert set(found) == {f"{kind}{level}" for kind in ("level", "projected", "times", "threads") for level in (0, 2)}
-    assert found["threads0"].eq(-1).all()
-    assert found["threads2"].shape == (16,)
-    assert found["threads2"].min() >= 0
+    tensors = load_file(tmp_path / "out.safetensors")
+    assert set(tensors) == {f"{kind}{level}" for kind in ("level", "projected", "times", "threads") for level in (0, 2)}
+    assert tensors["threads0"].eq(-1).all()
+    assert tensors["threads2"].shape == (16,)
+    assert tensors["threads2"].min() >= 0
     assert "threads2 (16,)" in out
 
 
@@ -73,17 +73,17 @@ def test_a_folder_is_resumed_and_one_bad_file_stops_nothing(model, tmp_path):
         torch.save(torch.randn(20, 24), source / name)
     torch.save(torch.full((9, 24), torch.nan), source / "bad.pt")
     arguments = ("embed", source, "--model", model, "-o", tmp_path / "out")
-    done = hiero(*arguments, check=False)
-    assert done.returncode == 1
-    assert "2 of 3 files" in done.stdout
-    assert "bad.pt: NaN or infinite values in 9 of 9 segments" in done.stderr
+    result = hiero(*arguments, check=False)
+    assert result.returncode == 1
+    assert "2 of 3 files" in result.stdout
+    assert "bad.pt: NaN or infinite values in 9 of 9 segments" in result.stderr
     outputs = sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file())
     assert outputs == ["a.safetensors", "kitchen/b.safetensors"]
-    first = (tmp_path / "out/a.safetensors").stat().st_mtime_ns
+    first_written = (tmp_path / "out/a.safetensors").stat().st_mtime_ns
     (tmp_path / "out/kitchen/b.safetensors").write_bytes(b"half a file")
     torch.save(torch.randn(9, 24), source / "bad.pt")
     hiero(*arguments)
-    assert (tmp_path / "out/a.safetensors").stat().st_mtime_ns == first  # done before, not again
+    assert (tmp_path / "out/a.safetensors").stat().st_mtime_ns == first_written  # done before, not again
     assert load_file(tmp_path / "out/kitchen/b.safetensors")["level0"].shape == (20, 48)
     hiero(*arguments, "--levels", "1")
     assert set(load_file(tmp_path / "out/a.safetensors")) == {"level1", "projected1", "times1"}  # other settings: again
@@ -95,23 +95,23 @@ def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
     for i in range(60):
         torch.save(torch.randn(2500, 24), source / f"{i:02d}.pt")
     arguments = [sys.executable, "-m", "hiero", "embed", str(source), "--model", str(model), "-o", str(tmp_path / "out")]
-    for way in (signal.SIGINT, signal.SIGKILL):
+    for stop_signal in (signal.SIGINT, signal.SIGKILL):
         # A shell that runs the tests in the background has interrupts ignored, and children inherit that.
-        heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed)
+        restore_sigint = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=restore_sigint)
         deadline = time.time() + 60
-        done_before = len(list((tmp_path / "out").glob("*.safetensors")))
-        while len(list((tmp_path / "out").glob("*.safetensors"))) < done_before + 3 and time.time() < deadline:
+        num_before = len(list((tmp_path / "out").glob("*.safetensors")))
+        while len(list((tmp_path / "out").glob("*.safetensors"))) < num_before + 3 and time.time() < deadline:
             time.sleep(0.01)
-        process.send_signal(way)
+        process.send_signal(stop_signal)
         _, stderr = process.communicate(timeout=60)
-        assert process.returncode == (130 if way == signal.SIGINT else -9)
-        if way == signal.SIGINT:
+        assert process.returncode == (130 if stop_signal == signal.SIGINT else -9)
+        if stop_signal == signal.SIGINT:
             assert b"run the same command again" in stderr
             assert not list((tmp_path / "out").glob(".*.part"))
-        kept = list((tmp_path / "out").glob("*.safetensors"))
-        assert 3 <= len(kept) < 60
-        assert all(load_file(path)["level0"].shape == (2500, 48) for path in kept)
+        finished = list((tmp_path / "out").glob("*.safetensors"))
+        assert 3 <= len(finished) < 60
+        assert all(load_file(path)["level0"].shape == (2500, 48) for path in finished)
     hiero(*arguments[3:])
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 60
 
@@ -134,10 +134,10 @@ def test_mistakes_get_one_clear_line(model, tmp_path, arguments, message):
     torch.save(torch.randn(9, 24), tmp_path / "v.pt")
     torch.save(torch.randn(9, 25), tmp_path / "wide.pt")
     (tmp_path / "empty").mkdir()
-    done = hiero(*(a.format(tmp=tmp_path, model=model) for a in arguments), check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    result = hiero(*(argument.format(tmp=tmp_path, model=model) for argument in arguments), check=False)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
     assert not (tmp_path / "o").exists()
 
 
@@ -146,13 +146,13 @@ def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
     torch.save(torch.randn(900, 24), tmp_path / "v.pt")
     (tmp_path / "out").mkdir()
     arguments = ["embed", tmp_path / "v.pt", "--model", model, "-o", tmp_path / "out/v.safetensors"]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "hiero", *map(str, arguments)],
         capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
     )  # fmt: skip
-    assert done.returncode == 1
-    assert "v.safetensors: File too large" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode == 1
+    assert "v.safetensors: File too large" in result.stderr
+    assert "Traceback" not in result.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -162,9 +162,9 @@ def test_outputs_never_replace_inputs(model, tmp_path, out):
     save_file({"x": torch.randn(9, 24)}, tmp_path / "in/a.safetensors")
     before = (tmp_path / "in/a.safetensors").read_bytes()
     source = tmp_path / ("in/a.safetensors" if out == "in/a.safetensors" else "in")
-    done = hiero("embed", source, "--model", model, "-o", tmp_path / out, check=False)
-    assert done.returncode == 2
-    assert "would mix with the input" in done.stderr
+    result = hiero("embed", source, "--model", model, "-o", tmp_path / out, check=False)
+    assert result.returncode == 2
+    assert "would mix with the input" in result.stderr
     assert (tmp_path / "in/a.safetensors").read_bytes() == before
 
 
@@ -174,12 +174,12 @@ def test_pack(tmp_path):
     out = hiero("pack", tmp_path / "in", tmp_path / "store", "--backbone", "omnivore").stdout
     assert "1 videos, 0.2 hours, 24-d, float16" in out
     torch.save(torch.full((3, 24), torch.nan), tmp_path / "in/b.pt")
-    done = hiero("pack", tmp_path / "in", tmp_path / "store", check=False)
-    assert done.returncode == 2
-    assert "1 of 2 files cannot be used" in done.stderr
-    done = hiero("pack", tmp_path / "in", tmp_path / "store", "--skip-bad", check=False)
-    assert done.returncode == 1
-    assert "left out" in done.stderr
+    result = hiero("pack", tmp_path / "in", tmp_path / "store", check=False)
+    assert result.returncode == 2
+    assert "1 of 2 files cannot be used" in result.stderr
+    result = hiero("pack", tmp_path / "in", tmp_path / "store", "--skip-bad", check=False)
+    assert result.returncode == 1
+    assert "left out" in result.stderr
 
 
 def test_help_shows_examples():
@@ -260,8 +260,8 @@ def test_labels_are_shown_as_they_are(kitchen, tmp_path):
     (tmp_path / "labels.txt").write_text("[/b] fry [the] onion\n")
     assert "[/b] fry [the] onion" in hiero("steps", kitchen, "--labels", tmp_path / "labels.txt", "-k", "2").stdout
     assert "[/b] fry [the] onion" in hiero("label", kitchen, "--labels", tmp_path / "labels.txt").stdout
-    done = hiero("steps", kitchen, "-k", "500")
-    assert "-k asked for 500" in done.stderr
+    result = hiero("steps", kitchen, "-k", "500")
+    assert "-k asked for 500" in result.stderr
 
 
 def test_tables_and_order(kitchen):
@@ -289,18 +289,18 @@ def test_tables_and_order(kitchen):
     ],
 )
 def test_mistakes_about_videos_get_one_clear_line(kitchen, arguments, message):
-    done = hiero(*[part.replace("{v}", str(kitchen)) for part in arguments], check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not done.stdout
+    result = hiero(*(argument.replace("{v}", str(kitchen)) for argument in arguments), check=False)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not result.stdout
 
 
-def test_a_broken_or_strange_video_is_said(tmp_path):
+def test_a_broken_or_strange_video_is_reported(tmp_path):
     (tmp_path / "empty.mp4").write_bytes(b"")
     (tmp_path / "text.mp4").write_text("this is no video")
     for name in ("empty.mp4", "text.mp4"):
-        done = hiero("steps", tmp_path / name, check=False)
-        assert done.returncode == 2
-        assert name in done.stderr
-        assert "Traceback" not in done.stderr
+        result = hiero("steps", tmp_path / name, check=False)
+        assert result.returncode == 2
+        assert name in result.stderr
+        assert "Traceback" not in result.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from hiero.cli import app
 from hiero.cli.corpus import parse_moment
-from hiero.corpus import corpus as index
+from hiero.corpus import corpus as corpus_module
 from hiero.corpus.corpus import Corpus, Hit, _suppress_overlaps, add_video
 from hiero.engine import load
 from hiero.errors import InputError
@@ -41,10 +41,10 @@ def engine():
 
 @pytest.fixture
 def corpus(tmp_path, engine):
-    made = Corpus(str(tmp_path / "corpus"), create=True)
+    corpus = Corpus(str(tmp_path / "corpus"), create=True)
     for name, order, seed in (("a", [0, 1, 2, 3], 1), ("b", [4, 1, 5], 2), ("it's", [6, 7, 2], 3)):
-        add_video(made, engine, session(tmp_path / f"{name}.npy", order, seed=seed), engine.read, num_steps=[2, len(order)])
-    return made
+        add_video(corpus, engine, session(tmp_path / f"{name}.npy", order, seed=seed), engine.read, num_steps=[2, len(order)])
+    return corpus
 
 
 def test_the_nearest_steps_are_those_of_the_same_scene(corpus):
@@ -65,9 +65,9 @@ def test_against_every_step_by_hand(corpus):
         (row["video"], row["step"]): float(np.dot(row["vector"], query) / np.linalg.norm(row["vector"]) / np.linalg.norm(query))
         for row in rows
     }
-    found = corpus.search(query, len(rows), level=1)
-    assert [(hit.video, hit.step) for hit in found] == sorted(scores, key=lambda key: -scores[key])
-    np.testing.assert_allclose([hit.score for hit in found], sorted(scores.values(), reverse=True), atol=1e-4)
+    hits = corpus.search(query, len(rows), level=1)
+    assert [(hit.video, hit.step) for hit in hits] == sorted(scores, key=lambda key: -scores[key])
+    np.testing.assert_allclose([hit.score for hit in hits], sorted(scores.values(), reverse=True), atol=1e-4)
 
 
 def test_the_same_step_elsewhere(corpus):
@@ -82,30 +82,30 @@ def test_the_same_step_elsewhere(corpus):
 
 
 def test_unchanged_videos_are_skipped_and_changed_ones_replaced(corpus, engine, tmp_path):
-    read = []
+    names_read = []
 
-    def reading(path):
-        read.append(path.name)
+    def read(path):
+        names_read.append(path.name)
         return engine.read(path)
 
     for name in ("a", "b"):
-        _, now = add_video(corpus, engine, tmp_path / f"{name}.npy", reading)
-        assert not now
-    assert read == []
+        _, added = add_video(corpus, engine, tmp_path / f"{name}.npy", read)
+        assert not added
+    assert names_read == []
     session(tmp_path / "a.npy", [3, 3, 5], seed=9)
-    about, now = add_video(corpus, engine, tmp_path / "a.npy", reading, num_steps=[3])
-    assert now
-    assert about.levels == (len(corpus.steps("a")),)
+    record, added = add_video(corpus, engine, tmp_path / "a.npy", read, num_steps=[3])
+    assert added
+    assert record.levels == (len(corpus.steps("a")),)
     assert len(corpus.videos()) == 3
     assert corpus.check() == []
-    _, now = add_video(corpus, engine, tmp_path / "b.npy", reading, again=True)
-    assert now
+    _, added = add_video(corpus, engine, tmp_path / "b.npy", read, again=True)
+    assert added
 
 
 def test_removing_and_checking(corpus, tmp_path):
     before = len(corpus)
     corpus.remove(["it's"])
-    assert [about.video for about in corpus.videos()] == ["a", "b"]
+    assert [record.video for record in corpus.videos()] == ["a", "b"]
     assert len(corpus) < before
     with pytest.raises(InputError, match="say which videos"):
         corpus.remove([])
@@ -134,33 +134,33 @@ def test_two_writers_at_a_time(tmp_path):
         "engine, corpus = load('raw'), Corpus(sys.argv[1], create=True)\n"
         "for path in sys.argv[2:]: add_video(corpus, engine, Path(path), engine.read, num_steps=[2])\n"
     )
-    running = [
+    processes = [
         subprocess.Popen(
             [sys.executable, "-c", program, str(tmp_path / "c"), *(str(tmp_path / f"v{i}.npy") for i in range(k, 8, 2))]
         )
         for k in (0, 1)
     ]
-    assert [process.wait(120) for process in running] == [0, 0]
+    assert [process.wait(120) for process in processes] == [0, 0]
     corpus = Corpus(str(tmp_path / "c"))
-    assert [about.video for about in corpus.videos()] == [f"v{i}" for i in range(8)]
+    assert [record.video for record in corpus.videos()] == [f"v{i}" for i in range(8)]
     assert corpus.check() == []
 
 
 def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(index.time, "sleep", lambda _: None)
-    original, failed = index._replace, []
+    monkeypatch.setattr(corpus_module.time, "sleep", lambda _: None)
+    original, failed = corpus_module._replace_rows, []
 
-    def unlucky(table, rows, name):
+    def conflict_three_times(table, rows, name):
         if len(failed) < 3:
             failed.append(name)
             raise RuntimeError("lance error: Retryable commit conflict for version 7")
         original(table, rows, name)
 
-    monkeypatch.setattr(index, "_replace", unlucky)
+    monkeypatch.setattr(corpus_module, "_replace_rows", conflict_three_times)
     add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
     assert len(failed) == 3
     assert corpus.find("d").video == "d"
-    monkeypatch.setattr(index, "_replace", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
+    monkeypatch.setattr(corpus_module, "_replace_rows", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
     with pytest.raises(RuntimeError, match="another error"):
         add_video(corpus, engine, session(tmp_path / "e.npy", [1]), engine.read)
 
@@ -196,22 +196,22 @@ def test_a_moment_is_shown_once():
 
 def test_the_index_finds_what_exact_search_finds(tmp_path, monkeypatch):
     """Beyond a number of steps an index is made; it agrees with comparing one by one."""
-    from benchmarks.corpus import WIDTH, steps, unit
+    from benchmarks.corpus import WIDTH, normalise_rows, synthetic_steps
 
-    monkeypatch.setattr(index, "INDEXED_FROM", 2000)
+    monkeypatch.setattr(corpus_module, "MIN_INDEXED_ROWS", 2000)
     corpus = Corpus(str(tmp_path / "large"), create=True)
     rng = np.random.default_rng(0)
-    centres = unit(rng.standard_normal((50, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
-    rows = steps(rng, centres, 0, 3000)
-    corpus._make_table(rows.schema)
+    centres = normalise_rows(rng.standard_normal((50, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
+    rows = synthetic_steps(rng, centres, 0, 3000)
+    corpus._create_table(rows.schema)
     corpus.table.add(rows)
-    corpus.tidy()
+    corpus.optimize()
     assert corpus.table.list_indices()
-    shared = []
-    for query in unit(centres[:10] + 0.6 * rng.standard_normal((10, WIDTH))):
+    recalls = []
+    for query in normalise_rows(centres[:10] + 0.6 * rng.standard_normal((10, WIDTH))):
         exact = {(hit.video, hit.step) for hit in corpus.search(query, 10, exact=True)}
-        shared.append(len(exact & {(hit.video, hit.step) for hit in corpus.search(query, 10)}) / 10)
-    assert np.mean(shared) > 0.9
+        recalls.append(len(exact & {(hit.video, hit.step) for hit in corpus.search(query, 10)}) / 10)
+    assert np.mean(recalls) > 0.9
 
 
 def test_the_commands(tmp_path, capsys):
@@ -219,25 +219,25 @@ def test_the_commands(tmp_path, capsys):
     for i in range(2):
         session(tmp_path / "in" / f"v{i}.npy", [i, 2, 3])
     (tmp_path / "in" / "bad.npy").write_bytes(b"nothing")
-    to = str(tmp_path / "c")
-    with pytest.raises(SystemExit) as ended:
-        app(["index", str(tmp_path / "in"), "--to", to, "--model", "raw"])
-    assert ended.value.code == 1
-    shown = capsys.readouterr()
-    assert "2 added, 0 unchanged, 1 failed; 2 videos" in shown.out
-    assert "bad.npy" in shown.err
-    app(["search", to, "--like", "v0@0:45", "--model", "raw"], result_action="return_value")
+    folder = str(tmp_path / "c")
+    with pytest.raises(SystemExit) as exit_:
+        app(["index", str(tmp_path / "in"), "--to", folder, "--model", "raw"])
+    assert exit_.value.code == 1
+    printed = capsys.readouterr()
+    assert "2 added, 0 unchanged, 1 failed; 2 videos" in printed.out
+    assert "bad.npy" in printed.err
+    app(["search", folder, "--like", "v0@0:45", "--model", "raw"], result_action="return_value")
     assert "v1" in capsys.readouterr().out
-    app(["corpus", "list", to], result_action="return_value")
+    app(["corpus", "list", folder], result_action="return_value")
     assert "v0" in capsys.readouterr().out
-    app(["corpus", "remove", to, "v0"], result_action="return_value")
+    app(["corpus", "remove", folder, "v0"], result_action="return_value")
     assert "1 removed, 1 videos left" in capsys.readouterr().out
-    app(["corpus", "check", to], result_action="return_value")
+    app(["corpus", "check", folder], result_action="return_value")
     assert "0 problems" in capsys.readouterr().out
     with pytest.raises(InputError, match="in words or by a moment"):
-        app(["search", to], result_action="return_value")
+        app(["search", folder], result_action="return_value")
     with pytest.raises(InputError, match="raw features know no words"):
-        app(["search", to, "cut", "--model", "raw"], result_action="return_value")
+        app(["search", folder, "cut", "--model", "raw"], result_action="return_value")
 
 
 def test_moments():

@@ -21,11 +21,11 @@ def test_clocks_are_recognised_whatever_their_rounding(lengths, rate, start_s):
     clock = Clock(*rate, start_s=start_s)
     batch = collate([torch.zeros(n, 2) for n in lengths], clock)
     assert batch.spacing_s == clock.spacing_s
-    found = uniform_spacing(batch.times, batch.mask)
-    assert found is not None
+    spacing_s = uniform_spacing(batch.times, batch.mask)
+    assert spacing_s is not None
     if max(lengths) > 1:
         rounding = 2**-23 * float(batch.times.max())
-        assert found == pytest.approx(clock.spacing_s, abs=2 * rounding / (max(lengths) - 1))
+        assert spacing_s == pytest.approx(clock.spacing_s, abs=2 * rounding / (max(lengths) - 1))
 
 
 @pytest.mark.parametrize("start_s", [0.0, 1.7, 10.1, 35_999.9])
@@ -69,6 +69,6 @@ def test_clock():
     assert clock.index(clock.time_s(7)) == 7
     assert clock.index(9.9) == -1
     assert node_times(8, clock)[7].item() == pytest.approx(clock.time_s(7))
-    for bad in ({"fps": 0}, {"stride": -1}, {"fps": float("nan")}, {"start_s": -1}):
+    for settings in ({"fps": 0}, {"stride": -1}, {"fps": float("nan")}, {"start_s": -1}):
         with pytest.raises(InputError):
-            Clock(**bad)
+            Clock(**settings)

@@ -32,9 +32,9 @@ FORMATS = [".pt", ".npy", ".npz", ".safetensors"]
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 def test_every_format(tmp_path, suffix, dtype):
     x = torch.randn(7, 4).to(dtype)
-    found = read_features(write(tmp_path / f"v{suffix}", x), width=4)
-    assert found.dtype == torch.float32
-    assert found.equal(x.float())
+    features = read_features(write(tmp_path / f"v{suffix}", x), width=4)
+    assert features.dtype == torch.float32
+    assert features.equal(x.float())
 
 
 def test_legacy_torch_files_and_ego4d_shapes(tmp_path):

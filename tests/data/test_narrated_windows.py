@@ -16,20 +16,20 @@ from hiero.types import Clock, Narration
 SECONDS = Clock(1.0, 1.0)
 
 
-def make(tmp_path, lengths, spoken, clock=SECONDS, window_s=10.0, precision="float32", **options):
+def make_windows(tmp_path, lengths, narrations, clock=SECONDS, window_s=10.0, precision="float32", **options):
     """Videos v0, v1 … of these lengths, with narrations (video, time, text)."""
     (tmp_path / "in").mkdir()
     for i, length in enumerate(lengths):
         torch.save(torch.randn(length, 4, generator=torch.Generator().manual_seed(i)), tmp_path / "in" / f"v{i}.pt")
     store, _ = pack(tmp_path / "in", tmp_path / "store", clock=clock, precision=precision)
     by_video: dict[str, list[Narration]] = {}
-    for video, time_s, text in sorted(spoken):
+    for video, time_s, text in sorted(narrations):
         by_video.setdefault(f"v{video}", []).append(Narration(f"v{video}", time_s, text))
     return NarratedWindows(store, Narrations(by_video), window_s, **options)
 
 
 def test_a_batch_written_out(tmp_path):
-    windows = make(
+    windows = make_windows(
         tmp_path, [12, 25], [(0, 3.0, "a"), (0, 11.5, "b"), (1, 2.0, "a"), (1, 21.0, "c"), (1, 22.0, "a"), (1, 99.0, "x")]
     )
     assert [(w.video, w.window.start, w.window.end) for w in windows.windows] == [
@@ -63,32 +63,32 @@ def test_resident_windows_are_the_same(tmp_path_factory, lengths, window_s, stri
     """The gather on the device and the read from the store give the same batch, padding aside."""
     generator = torch.Generator().manual_seed(seed)
     clock = Clock(30.0 if stride == 16 else 1.0, stride)
-    spoken = [(i, float(torch.rand((), generator=generator)) * n * clock.spacing_s, f"t{i}") for i, n in enumerate(lengths)]
-    windows = make(tmp_path_factory.mktemp("w"), lengths, spoken, clock, window_s, precision="float16")
+    narrations = [(i, float(torch.rand((), generator=generator)) * n * clock.spacing_s, f"t{i}") for i, n in enumerate(lengths)]
+    windows = make_windows(tmp_path_factory.mktemp("w"), lengths, narrations, clock, window_s, precision="float16")
     table = torch.randn(len(windows.texts), 6, generator=generator).half()
     resident = windows.resident(table, "cpu")
-    index = torch.randint(len(windows), (3,), generator=generator)
-    a, b = windows.read(index.tolist()).with_vectors(table), resident.read(index)
-    for name, mine, theirs in zip(a._fields, a, b, strict=True):
-        cut = theirs[tuple(slice(n) for n in mine.shape)]
+    indices = torch.randint(len(windows), (3,), generator=generator)
+    expected, batch = windows.read(indices.tolist()).with_vectors(table), resident.read(indices)
+    for name, tensor, padded in zip(batch._fields, expected, batch, strict=True):
+        unpadded = padded[tuple(slice(n) for n in tensor.shape)]
         if name == "texts":  # what stands in the padding is hidden by the mask
-            mine, cut = mine[a.text_mask], cut[a.text_mask]
-        torch.testing.assert_close(cut, mine, rtol=0, atol=0)
-    assert not b.mask[:, a.mask.shape[1] :].any()
-    assert not b.text_mask[:, a.text_mask.shape[1] :].any()
+            tensor, unpadded = tensor[expected.text_mask], unpadded[expected.text_mask]
+        torch.testing.assert_close(unpadded, tensor, rtol=0, atol=0)
+    assert not batch.mask[:, expected.mask.shape[1] :].any()
+    assert not batch.text_mask[:, expected.text_mask.shape[1] :].any()
     assert windows.num_bytes(6) > 0
 
 
 def test_large_values_stay_finite_on_a_device(tmp_path):
     """A float32 store is not squeezed into half precision."""
-    windows = make(tmp_path, [5], [(0, 1.0, "a")])
+    windows = make_windows(tmp_path, [5], [(0, 1.0, "a")])
     windows.store._rows = windows.store._rows * 1e6
     batch = windows.resident(torch.zeros(1, 4), "cpu").read(torch.tensor([0]))
     assert torch.equal(batch.features[0, :5], windows.store.read("v0"))
 
 
 def test_statistics(tmp_path):
-    windows = make(tmp_path, [30, 10], [(0, 1.0, "a"), (1, 1.0, "b")])
+    windows = make_windows(tmp_path, [30, 10], [(0, 1.0, "a"), (1, 1.0, "b")])
     rows = torch.cat([windows.store.read("v0", 0, 10), windows.store.read("v1")])
     mean, deviation = windows.statistics()
     torch.testing.assert_close(mean, rows.mean(0))
@@ -97,7 +97,7 @@ def test_statistics(tmp_path):
 
 def test_narrations_of_other_videos_say_what_to_check(tmp_path):
     with pytest.raises(InputError, match="do the narrations' video ids match"):
-        make(tmp_path, [5], [(7, 1.0, "a")])
+        make_windows(tmp_path, [5], [(7, 1.0, "a")])
 
 
 @pytest.mark.parametrize(

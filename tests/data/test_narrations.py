@@ -31,27 +31,27 @@ def test_egoclip_and_its_bad_lines(tmp_path):
         + "v\tonly\tthree\n"
         + egoclip_line("w", "-4")
     )
-    found = read_narrations(path)
-    assert [n.time_s for n in found.by_video["v"]] == [2.0, 9.0]
-    assert found.by_video["v"][1].text == '#C C says "hello, world'
-    assert found.left_out == {"no time": 1, "impossible time": 2, "no text": 1, "not 11 columns": 1}
-    assert "2 narrations of 1 videos used" in found.summary()
-    assert "line 4: ['soon']" in found.summary()
+    narrations = read_narrations(path)
+    assert [n.time_s for n in narrations.by_video["v"]] == [2.0, 9.0]
+    assert narrations.by_video["v"][1].text == '#C C says "hello, world'
+    assert narrations.left_out == {"no time": 1, "impossible time": 2, "no text": 1, "not 11 columns": 1}
+    assert "2 narrations of 1 videos used" in narrations.summary()
+    assert "line 4: ['soon']" in narrations.summary()
 
 
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="the sample of EgoClip's file is not here")
 def test_a_real_sample_of_egoclip():
-    found = read_narrations(SAMPLE)
-    assert len(found) + sum(found.left_out.values()) == len(SAMPLE.read_text().splitlines()) - 1
-    assert len(found) > 2400
-    assert all(n.text for n in found)
+    narrations = read_narrations(SAMPLE)
+    assert len(narrations) + sum(narrations.left_out.values()) == len(SAMPLE.read_text().splitlines()) - 1
+    assert len(narrations) > 2400
+    assert all(n.text for n in narrations)
 
 
 def test_own_csv_and_jsonl(tmp_path):
     (tmp_path / "own.csv").write_text('video,start_s,end_s,text\nk,10,20,"cut, then wash"\nk,5,4,backwards\n')
-    found = read_narrations(tmp_path / "own.csv")
-    assert [(n.video, n.time_s, n.text) for n in found] == [("k", 15.0, "cut, then wash")]
-    assert found.left_out == {"impossible time": 1}
+    narrations = read_narrations(tmp_path / "own.csv")
+    assert [(n.video, n.time_s, n.text) for n in narrations] == [("k", 15.0, "cut, then wash")]
+    assert narrations.left_out == {"impossible time": 1}
     rows = [
         {"video": "k", "time_s": 3, "text": "wash"},
         {"video": "k", "start_s": 1, "end_s": 2, "text": "peel"},
@@ -59,18 +59,18 @@ def test_own_csv_and_jsonl(tmp_path):
         {"text": "x"},
     ]
     (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n{broken\n")
-    found = read_narrations(tmp_path / "own.jsonl")
-    assert [(n.time_s, n.text) for n in found] == [(1.5, "peel"), (3.0, "wash")]
-    assert found.left_out == {"not JSON": 1, "not a JSON object": 1, "no video id": 1}
+    narrations = read_narrations(tmp_path / "own.jsonl")
+    assert [(n.time_s, n.text) for n in narrations] == [(1.5, "peel"), (3.0, "wash")]
+    assert narrations.left_out == {"not JSON": 1, "not a JSON object": 1, "no video id": 1}
 
 
 def test_videos_without_features_and_skipped_ones_are_counted(tmp_path):
     (tmp_path / "own.csv").write_text("video,time_s,text\na,1,x\na,2,x\nb,1,y\nc,1,z\n")
     (tmp_path / "skip.txt").write_text("b  # test set\n\n")
-    found = read_narrations(tmp_path / "own.csv").keep({"a", "b"}, read_skip_list(tmp_path / "skip.txt"))
-    assert list(found.by_video) == ["a"]
-    assert found.left_out == {"on the skip list": 1, "no features for the video": 1}
-    assert texts_of(found) == ["x"]
+    narrations = read_narrations(tmp_path / "own.csv").select_videos({"a", "b"}, read_skip_list(tmp_path / "skip.txt"))
+    assert list(narrations.by_video) == ["a"]
+    assert narrations.left_out == {"on the skip list": 1, "no features for the video": 1}
+    assert texts_of(narrations) == ["x"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The simulated world: the same from the same seed, true to its knobs."""
+"""The simulated world: the same from the same seed, true to its settings."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def test_ground_truth_is_one_story():
         assert [span.text for span in session.spans()] == list(dict.fromkeys(run.text for run in session.runs()))
 
 
-def test_interleaving_is_a_knob():
-    def returns(interleave):
+def test_interleaving_is_a_setting():
+    def count_returns(interleave):
         """How often a step is left for another and taken up again."""
         sessions = [World(WorldConfig(interleave=interleave)).session(i) for i in range(5)]
         texts = [[run.text for run in session.runs()] for session in sessions]
         merged = [[t for i, t in enumerate(names) if not i or names[i - 1] != t] for names in texts]
         return sum(len(names) - len(set(names)) for names in merged)
 
-    assert returns(0.0) == 0
-    assert returns(0.5) > 50
+    assert count_returns(0.0) == 0
+    assert count_returns(0.5) > 50
 
 
 def test_narrations_say_the_function():
@@ -57,21 +57,21 @@ def test_narrations_say_the_function():
 
 
 def test_shared_actions_look_alike_in_every_step():
-    """A shared action has one look whatever the step; words still tell."""
+    """A shared action has one appearance whatever the step; its text still tells the step."""
     world = World(WorldConfig(shared_actions=1.0, actions_per_step=2))
     by_verb: dict[str, list[torch.Tensor]] = {}
     for step in range(world.num_steps):
         for action, text in enumerate(world.texts[step]):
             by_verb.setdefault(text.rsplit(" the ", 1)[0], []).append(torch.from_numpy(world.appearances[step, action]))
-    assert all(torch.equal(look, appearances[0]) for appearances in by_verb.values() for look in appearances)
+    assert all(torch.equal(appearance, same[0]) for same in by_verb.values() for appearance in same)
     assert len({text for texts in world.texts for text in texts}) > len(by_verb)
 
 
-def test_without_noise_features_are_looks_and_places():
+def test_without_noise_features_are_appearances_and_places():
     world = World(WorldConfig(noise=0.0, drift=0.0, pause=0.0))
     session = world.session(1)
     step, action = int(session.steps[0]), int(session.actions[0]) % 4
-    expected = 0.7 * world.appearances[step, action] + 0.7 * world.place_looks[world.place_of[step]]
+    expected = 0.7 * world.appearances[step, action] + 0.7 * world.place_appearances[world.step_places[step]]
     torch.testing.assert_close(session.features[0], torch.from_numpy(expected).float())
 
 
@@ -91,7 +91,7 @@ def test_words_bring_texts_close():
     assert abs(cut_onion @ tie_rope) < 0.3
 
 
-def test_impossible_knobs():
+def test_impossible_settings():
     with pytest.raises(InputError, match="omission is a share"):
         WorldConfig(omission=2)
     with pytest.raises(InputError, match="pause is a share"):

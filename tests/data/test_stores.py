@@ -59,14 +59,14 @@ def test_all_bad_files_are_named_at_once(folder, tmp_path):
     (folder / "cut.pt").write_bytes((folder / "a.pt").read_bytes()[:200])
     with pytest.raises(InputError) as error:
         pack(folder, tmp_path / "out")
-    for word in (
+    for message in (
         "4 of 7 files",
         "nan.pt: NaN",
         "wide.pt: features are 5 wide, expected 4",
         "huge.pt: values up to 1e+06",
         "cut.pt",
     ):
-        assert word in str(error.value)
+        assert message in str(error.value)
     assert list((tmp_path / "out").iterdir()) == []
     store, problems = pack(folder, tmp_path / "out", skip_bad=True)
     assert len(problems) == 4
@@ -101,7 +101,7 @@ def test_an_interrupted_pack_leaves_the_old_store(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("break_it", "message"),
+    ("damage", "message"),
     [
         (lambda f: (f / "store.json").unlink(), "not a feature store"),
         (lambda f: (f / "store.json").write_text("{"), "damaged"),
@@ -109,14 +109,14 @@ def test_an_interrupted_pack_leaves_the_old_store(folder, tmp_path):
         (lambda f: next(f.glob("*.bin")).write_bytes(b"x"), "missing or cut short"),
     ],
 )
-def test_damaged_stores(folder, tmp_path, break_it, message):
+def test_damaged_stores(folder, tmp_path, damage, message):
     pack(folder, tmp_path / "out")
-    break_it(tmp_path / "out")
+    damage(tmp_path / "out")
     with pytest.raises(InputError, match=message):
         FeatureStore(tmp_path / "out")
 
 
-def test_a_sidecar_cannot_point_out_of_its_folder(folder, tmp_path):
+def test_an_index_cannot_point_out_of_its_folder(folder, tmp_path):
     pack(folder, tmp_path / "out")
     info = json.loads((tmp_path / "out/store.json").read_text())
     secret = tmp_path / info["data"]

@@ -71,7 +71,7 @@ def test_egovlp_answers_without_a_graph(checkpoint, video, tmp_path):
     read = engine.read(video)
     assert read.nodes.shape == (9, 256)
     assert read.clock.spacing_s == pytest.approx(16 / 30)
-    assert len(read.source.pictures) > 4
+    assert len(read.source.thumbnails) > 4
     (level,) = read.steps([2]).levels
     assert [step.start_s for step in level] == [0, pytest.approx(2.5, abs=0.3)]
     assert level[0].label is not None

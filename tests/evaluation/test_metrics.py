@@ -34,10 +34,10 @@ def test_grounding_recall_is_the_official_one():
                     truth[clip["clip_uid"], annotation["annotation_uid"], i] = [query["clip_start_sec"], query["clip_end_sec"]]
     predicted = {(p["clip_uid"], p["annotation_uid"], p["query_idx"]): p["predicted_times"] for p in expected["predictions"]}
     keys = [key for key in truth if key in predicted]
-    found = grounding_recall(
+    recall = grounding_recall(
         [np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]), expected["thresholds"], expected["topk"]
     )
-    np.testing.assert_allclose(found, expected["recall[threshold][topk]"], atol=1e-6)
+    np.testing.assert_allclose(recall, expected["recall[threshold][topk]"], atol=1e-6)
     first = mean_first_iou([np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]))
     assert first == pytest.approx(expected["mIoU"], abs=1e-6)
 
@@ -54,26 +54,26 @@ def test_overlaps():
 @pytest.mark.parametrize("skip_background", [True, False])
 def test_procedure_scores_are_those_of_the_release(case, per_step, skip_background):
     expected = load_json("metrics")["egoprocel"][case]
-    found = procedure_scores(
+    scores = procedure_scores(
         np.array(expected["pred"]), np.array(expected["gt"]), per_step=per_step, skip_background=skip_background,
         num_steps=expected["n_keystep"], num_clusters=expected["M"],
     )  # fmt: skip
-    wanted = expected["hiero"][f"per_keystep={per_step},skip_background={skip_background}"]
+    official = expected["hiero"][f"per_keystep={per_step},skip_background={skip_background}"]
     for name, value in (
-        ("recall_MoF", found.recall),
-        ("IoU", found.iou),
-        ("precision", found.precision),
-        ("coverage", found.coverage),
+        ("recall_MoF", scores.recall),
+        ("IoU", scores.iou),
+        ("precision", scores.precision),
+        ("coverage", scores.coverage),
     ):
-        assert value == pytest.approx(wanted[name], abs=1e-6), name
+        assert value == pytest.approx(official[name], abs=1e-6), name
 
 
 @pytest.mark.parametrize("case", range(6))
 def test_all_frames_pooled(case):
     expected = load_json("metrics")["egoprocel"][case]
-    found = matched_accuracy(np.array(expected["pred"]), np.array(expected["gt"]))
+    accuracy = matched_accuracy(np.array(expected["pred"]), np.array(expected["gt"]))
     for name in ("precision", "recall", "f1"):
-        assert found == pytest.approx(expected["egoprocel_procl_eval"][name], abs=1e-6)
+        assert accuracy == pytest.approx(expected["egoprocel_procl_eval"][name], abs=1e-6)
 
 
 @pytest.mark.parametrize("case", range(6))
@@ -89,7 +89,7 @@ def test_key_steps_one_by_one(case):
     assert whole.f1 == pytest.approx(harmonic_mean(whole.precision, whole.recall))
 
 
-def detections(rows, videos):
+def make_detections(rows, videos):
     return [
         Detections(
             np.array([r["span"] for r in rows if r["video"] == v]).reshape(-1, 2),
@@ -113,12 +113,12 @@ def test_average_precision_is_that_of_activitynet(subset):
     rows = zip(p["video-id"], p["t-start"], p["t-end"], p["label"], p["score"], strict=True)
     predicted = [{"video": v, "span": [a, b], "label": label, "score": score} for v, a, b, label, score in rows]
     videos = sorted({row["video"] for row in truth + predicted})
-    matched = match_detections(detections(truth, videos), detections(predicted, videos), case["tiou_thresholds"])
+    matched = match_detections(make_detections(truth, videos), make_detections(predicted, videos), case["tiou_thresholds"])
     expected = case["results"][subset]
-    assert sum(one.truths.sum() for one in matched.values()) == expected["num_ground_truth"]
+    assert sum(matches.num_true.sum() for matches in matched.values()) == expected["num_ground_truth"]
     np.testing.assert_allclose(mean_average_precision(matched), expected["mAP"], atol=1e-6)
-    found = np.stack([average_precision(matched[label]) for label in expected["class_order"]], axis=1)
-    np.testing.assert_allclose(found, expected["AP[threshold][class]"], atol=1e-6)
+    precision = np.stack([average_precision(matched[label]) for label in expected["class_order"]], axis=1)
+    np.testing.assert_allclose(precision, expected["AP[threshold][class]"], atol=1e-6)
 
 
 @given(st.integers(0, 500), st.lists(st.integers(0, 3), min_size=4, max_size=4).filter(any))
@@ -130,9 +130,9 @@ def test_a_video_that_counts_twice_is_a_video_that_is_there_twice(seed, counts):
         return Detections(np.stack([start, start + rng.uniform(1, 20, num)], 1), rng.integers(0, 3, num), rng.random(num))
 
     truth, predicted = [draw(4) for _ in counts], [draw(8) for _ in counts]
-    again = [i for i, count in enumerate(counts) for _ in range(count)]
+    repeated = [i for i, count in enumerate(counts) for _ in range(count)]
     weighted = mean_average_precision(match_detections(truth, predicted), np.array(counts, dtype=float))
-    plain = mean_average_precision(match_detections([truth[i] for i in again], [predicted[i] for i in again]))
+    plain = mean_average_precision(match_detections([truth[i] for i in repeated], [predicted[i] for i in repeated]))
     np.testing.assert_allclose(weighted, plain, atol=1e-9)
 
 
@@ -146,7 +146,7 @@ def test_no_true_spans_at_all():
 
 def test_choices():
     case = load_json("metrics")["egomcq"]
-    right = choice_accuracy(np.array(case["similarities"]), np.array(case["answers"]))
+    correct = choice_accuracy(np.array(case["similarities"]), np.array(case["answers"]))
     types = np.array(case["types"])
     for kind in (1, 2):
-        assert 100 * right[types == kind].mean() == pytest.approx(case[f"accuracy_percent_type{kind}"], abs=1e-6)
+        assert 100 * correct[types == kind].mean() == pytest.approx(case[f"accuracy_percent_type{kind}"], abs=1e-6)

@@ -20,8 +20,7 @@ from hiero.data.features import read_feature_array, read_sidecar
 from hiero.data.stores import pack
 from hiero.engine import load
 from hiero.errors import InputError
-from hiero.extraction import extractor as extracting
-from hiero.extraction import ray_cluster as cluster
+from hiero.extraction import extractor, ray_cluster
 from hiero.extraction.collection import ExtractionPlan, ExtractionProgress, extract_all, find_videos
 from hiero.extraction.extractor import LoadedBackbones
 from hiero.storage import weights as registry
@@ -68,16 +67,17 @@ def plan_for(tmp_path, weights, **options):
 def test_files_sidecars_and_what_is_kept(tmp_path, home, weights, videos, monkeypatch):
     plan = plan_for(tmp_path, weights)
     seen = []
-    following = ExtractionProgress(begin=lambda n, s: seen.append(("begin", n)), advance=lambda n, s: seen.append((n, s)))
-    outcomes = extract_all(videos, plan, following=following)
-    assert [(o.name, o.status) for o in outcomes] == [("v0", "done"), ("v1", "done"), ("v2", "done")]
+    progress = ExtractionProgress(begin=lambda n, s: seen.append(("begin", n)), advance=lambda n, s: seen.append((n, s)))
+    results = extract_all(videos, plan, progress=progress)
+    assert [(result.name, result.status) for result in results] == [("v0", "done"), ("v1", "done"), ("v2", "done")]
     assert ("begin", "v1") in seen
     assert [s for n, s in seen if n == "v0"][-1] == pytest.approx(2.0, abs=0.1)
-    said = read_sidecar(tmp_path / "out" / "v0.safetensors")
-    assert (said.backbone, said.width, said.clock.spacing_s, said.window, said.num_frames) == ("egovlp", 16, 16 / 30, 16, 4)
-    assert read_feature_array(tmp_path / "out" / "v0.safetensors").shape == (said.num_segments, 16) == (4, 16)
-    monkeypatch.setattr(ExtractionPlan, "networks", lambda self: pytest.fail("nothing needs reading"))
-    assert [o.status for o in extract_all(videos, plan)] == ["kept"] * 3
+    sidecar = read_sidecar(tmp_path / "out" / "v0.safetensors")
+    assert (sidecar.backbone, sidecar.width, sidecar.num_frames) == ("egovlp", 16, 4)
+    assert (sidecar.clock.spacing_s, sidecar.window) == (16 / 30, 16)
+    assert read_feature_array(tmp_path / "out" / "v0.safetensors").shape == (sidecar.num_segments, 16) == (4, 16)
+    monkeypatch.setattr(ExtractionPlan, "load_backbones", lambda self: pytest.fail("nothing needs reading"))
+    assert [result.status for result in extract_all(videos, plan)] == ["kept"] * 3
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         f"v{i}.{s}" for i in range(3) for s in ("safetensors", "safetensors.json")
     ]
@@ -88,10 +88,10 @@ def test_what_changed_is_read_again(tmp_path, home, weights, videos):
     extract_all(videos, plan)
     write_video(videos["v1"], [100] * 60, fps=30)  # another content
     (tmp_path / "out" / "v2.safetensors").write_bytes(b"damaged")
-    assert [o.status for o in extract_all(videos, plan)] == ["kept", "done", "done"]
-    assert [o.status for o in extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))] == ["done"] * 3
+    assert [result.status for result in extract_all(videos, plan)] == ["kept", "done", "done"]
+    assert [result.status for result in extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))] == ["done"] * 3
     other = egovlp_file(tmp_path / "other.pth", size=8)
-    assert [o.status for o in extract_all(videos, plan_for(tmp_path, other))] == ["done"] * 3
+    assert [result.status for result in extract_all(videos, plan_for(tmp_path, other))] == ["done"] * 3
 
 
 def test_one_bad_video_does_not_stop_the_rest(tmp_path, home, weights, videos, capsys):
@@ -105,8 +105,8 @@ def test_one_bad_video_does_not_stop_the_rest(tmp_path, home, weights, videos, c
     shown = capsys.readouterr()
     assert "3 done" in shown.out
     assert "3 failed" in shown.out
-    for name, why in (("bad.mp4", "not a video"), ("empty.mp4", "not a video"), ("gone.mp4", "no such file")):
-        assert any(name in line and why in line for line in shown.err.splitlines() if line.startswith("failed"))
+    for name, message in (("bad.mp4", "not a video"), ("empty.mp4", "not a video"), ("gone.mp4", "no such file")):
+        assert any(name in line and message in line for line in shown.err.splitlines() if line.startswith("failed"))
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 3
 
 
@@ -132,7 +132,7 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    first = (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns
+    modified_ns = (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns
     assert not (tmp_path / "out" / "v1.safetensors.json").exists()
     moments = []
     plan = plan_for(tmp_path, weights)
@@ -140,13 +140,13 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     original = LoadedBackbones.run
     monkeypatch.setattr(LoadedBackbones, "run", lambda self, batch: (calls.__setitem__(0, calls[0] + 1), original(self, batch))[1])
     videos = find_videos([tmp_path / "v0.mp4", tmp_path / "v1.mp4"])
-    outcomes = extract_all(videos, plan, following=ExtractionProgress(advance=lambda n, s: moments.append((n, s))))
-    assert [o.status for o in outcomes] == ["kept", "done"]
-    assert (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns == first
+    results = extract_all(videos, plan, progress=ExtractionProgress(advance=lambda n, s: moments.append((n, s))))
+    assert [result.status for result in results] == ["kept", "done"]
+    assert (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns == modified_ns
     assert moments[0][0] == "v1"
     assert calls[0] < len(moments)  # what was saved was not computed again
-    again = ExtractionPlan("egovlp", tmp_path / "fresh", weights=weights, num_frames=4, device="cpu")
-    extract_all({"v1": videos["v1"]}, again)
+    fresh = ExtractionPlan("egovlp", tmp_path / "fresh", weights=weights, num_frames=4, device="cpu")
+    extract_all({"v1": videos["v1"]}, fresh)
     np.testing.assert_array_equal(
         read_feature_array(tmp_path / "out" / "v1.safetensors"), read_feature_array(tmp_path / "fresh" / "v1.safetensors")
     )
@@ -161,7 +161,7 @@ def test_an_interruption_ends_all_threads(tmp_path, home, weights, videos):
     with pytest.raises(KeyboardInterrupt):
         extract_all(videos, plan_for(tmp_path, weights), 3, ExtractionProgress(advance=advance))
     assert not list((tmp_path / "out").glob("*.part"))
-    assert [o.status for o in extract_all(videos, plan_for(tmp_path, weights))][1] == "done"
+    assert [result.status for result in extract_all(videos, plan_for(tmp_path, weights))][1] == "done"
 
 
 def test_a_full_disk_ends_everything(tmp_path, home, weights, videos, monkeypatch):
@@ -176,23 +176,23 @@ def test_a_full_disk_ends_everything(tmp_path, home, weights, videos, monkeypatc
         with pytest.raises(OSError, match="No space left"):
             extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before  # all is as it was
-    assert [o.status for o in extract_all(videos, plan)] == ["kept"] * 3
+    assert [result.status for result in extract_all(videos, plan)] == ["kept"] * 3
 
 
 def test_stopped_between_the_two_files(tmp_path, home, weights, videos):
     """A new sidecar beside old rows, which a kill at the worst moment leaves: neither setting takes them for its own."""
-    half, whole = plan_for(tmp_path, weights), plan_for(tmp_path, weights, spacing_s=16 / 30 + 1e-9)
-    file = half.file("v0")
-    extract_all({"v0": videos["v0"]}, whole)
-    rows = file.read_bytes()
+    plan, other_plan = plan_for(tmp_path, weights), plan_for(tmp_path, weights, spacing_s=16 / 30 + 1e-9)
+    file = plan.feature_file("v0")
+    extract_all({"v0": videos["v0"]}, other_plan)
+    old_content = file.read_bytes()
     write_video(videos["v0"], [90] * 64, fps=30)
-    extract_all({"v0": videos["v0"]}, half)
-    file.write_bytes(rows)
-    assert [o.status for o in extract_all({"v0": videos["v0"]}, half)] == ["done"]
-    assert file.read_bytes() != rows
+    extract_all({"v0": videos["v0"]}, plan)
+    file.write_bytes(old_content)
+    assert [result.status for result in extract_all({"v0": videos["v0"]}, plan)] == ["done"]
+    assert file.read_bytes() != old_content
 
 
-class Middle(torch.nn.Module):
+class FrameBrightness(torch.nn.Module):
     """Brightness of each frame of a window, as it comes."""
 
     def __init__(self):
@@ -205,25 +205,25 @@ class Middle(torch.nn.Module):
 
 @pytest.fixture
 def brightness(monkeypatch):
-    """EgoVLP's reading with a network that says how bright each frame is."""
+    """EgoVLP with a network whose features are the brightness of each frame."""
     from hiero.video import egovlp
 
-    monkeypatch.setattr(egovlp, "load", lambda *_, **__: Middle())
+    monkeypatch.setattr(egovlp, "load", lambda *_, **__: FrameBrightness())
     monkeypatch.setattr(egovlp, "prepare", lambda frames: frames.permute(0, 3, 1, 2).float())
 
 
 @pytest.mark.parametrize(
-    ("fps", "clock", "num"), [(30, "seconds", 4), (30, "frames", 4), (60, "frames", 4), (15, "frames", 4), (24, "frames", 4)]
+    ("fps", "clock", "num_rows"), [(30, "seconds", 4), (30, "frames", 4), (60, "frames", 4), (15, "frames", 4), (24, "frames", 4)]
 )
-def test_sixteen_frames_are_sixteen_frames_at_a_constant_rate(tmp_path, home, weights, brightness, fps, clock, num):
+def test_sixteen_frames_are_sixteen_frames_at_a_constant_rate(tmp_path, home, weights, brightness, fps, clock, num_rows):
     """Row i holds exactly frames 16 i to 16 i + 15, as published features do: each frame has a grey of its own."""
-    values = [20 + 3 * i for i in range(16 * num)]
+    values = [20 + 3 * i for i in range(16 * num_rows)]
     video = write_video(tmp_path / "v.mp4", values, fps=fps)
     plan = ExtractionPlan("egovlp", tmp_path / "out", clock, weights=weights, num_frames=16, device="cpu", dtype="float32")
     extract_all({"v": video}, plan)
-    np.testing.assert_allclose(read_feature_array(tmp_path / "out" / "v.safetensors"), np.reshape(values, (num, 16)), atol=1.6)
-    said = read_sidecar(tmp_path / "out" / "v.safetensors")
-    assert (said.fps, said.stride) == (fps, 16)
+    np.testing.assert_allclose(read_feature_array(tmp_path / "out" / "v.safetensors"), np.reshape(values, (num_rows, 16)), atol=1.6)
+    sidecar = read_sidecar(tmp_path / "out" / "v.safetensors")
+    assert (sidecar.fps, sidecar.stride) == (fps, 16)
 
 
 def test_a_variable_rate_stays_true_in_time(tmp_path, home, weights, brightness):
@@ -241,8 +241,8 @@ def test_a_variable_rate_stays_true_in_time(tmp_path, home, weights, brightness)
     # --clock frames steps by the mean rate, and its sidecar says so: times are true there too
     plan = ExtractionPlan("egovlp", tmp_path / "frames", "frames", weights=weights, num_frames=4, device="cpu", dtype="float32")
     extract_all({"v": video}, plan)
-    said, rows = read_sidecar(tmp_path / "frames" / "v.safetensors"), read_feature_array(tmp_path / "frames" / "v.safetensors")
-    moments = (np.arange(len(rows))[:, None] + (np.arange(4) + 0.5) / 4) * said.clock.spacing_s
+    sidecar, rows = read_sidecar(tmp_path / "frames" / "v.safetensors"), read_feature_array(tmp_path / "frames" / "v.safetensors")
+    moments = (np.arange(len(rows))[:, None] + (np.arange(4) + 0.5) / 4) * sidecar.clock.spacing_s
     inside = moments < times[-1]
     expected = np.array(values)[np.searchsorted(times, moments, side="right") - 1]
     np.testing.assert_allclose(rows[inside], expected[inside], atol=3)
@@ -265,18 +265,18 @@ def test_windows_that_overlap(tmp_path, home, weights, brightness):
 
 def test_batches_change_nothing(tmp_path, home, weights, videos):
     networks = LoadedBackbones.load(["egovlp"], num_frames=4, folder=weights)
-    one = extracting.extract_features(videos["v2"], networks=networks, batch_size=1)
-    many = extracting.extract_features(videos["v2"], networks=networks, batch_size=3)
-    np.testing.assert_allclose(one.features["egovlp"], many.features["egovlp"], rtol=1e-4, atol=1e-4)
+    single = extractor.extract_features(videos["v2"], networks=networks, batch_size=1)
+    batched = extractor.extract_features(videos["v2"], networks=networks, batch_size=3)
+    np.testing.assert_allclose(single.features["egovlp"], batched.features["egovlp"], rtol=1e-4, atol=1e-4)
 
 
 def test_a_broken_tail_is_said(tmp_path, home, weights):
     video = write_video(tmp_path / "v.ts", [60] * 150, fps=30, options={"g": "5"})
     video.write_bytes(video.read_bytes()[: int(0.6 * video.stat().st_size)] + b"\x00" * 5000)
     lines = []
-    (outcome,) = extract_all({"v": video}, plan_for(tmp_path, weights), following=ExtractionProgress(log=lines.append))
-    assert outcome.status == "done"
-    assert 0 < outcome.duration_s < 5
+    (result,) = extract_all({"v": video}, plan_for(tmp_path, weights), progress=ExtractionProgress(log=lines.append))
+    assert result.status == "done"
+    assert 0 < result.duration_s < 5
 
 
 def test_pt_files_for_ego4d_users_and_packing(tmp_path, home, weights, videos):
@@ -335,18 +335,18 @@ def test_other_peoples_files_are_left_alone(tmp_path, home, weights, videos):
 
 def test_what_a_network_does_to_one_video_is_its_own(tmp_path, home, weights, videos, monkeypatch):
     original = LoadedBackbones.run
-    num = [0]
+    num_calls = [0]
 
     def run(self, batch):
-        num[0] += 1
-        if num[0] == 1:
+        num_calls[0] += 1
+        if num_calls[0] == 1:
             raise RuntimeError("out of memory")
         return original(self, batch)
 
     monkeypatch.setattr(LoadedBackbones, "run", run)
-    outcomes = extract_all(videos, plan_for(tmp_path, weights))
-    assert [o.status for o in outcomes] == ["failed", "done", "done"]
-    assert "RuntimeError: out of memory" in outcomes[0].message
+    results = extract_all(videos, plan_for(tmp_path, weights))
+    assert [result.status for result in results] == ["failed", "done", "done"]
+    assert "RuntimeError: out of memory" in results[0].message
 
 
 def test_mistakes_of_the_command_are_said_once(tmp_path, home, weights, videos):
@@ -365,16 +365,16 @@ def test_mistakes_of_the_command_are_said_once(tmp_path, home, weights, videos):
 
 
 def test_windows_that_overlap_in_the_real_tower(tmp_path, home, weights, videos):
-    (outcome, *_) = extract_all(videos, plan_for(tmp_path, weights, window=32))
-    assert (outcome.status, outcome.num_segments) == ("done", 4)
+    (result, *_) = extract_all(videos, plan_for(tmp_path, weights, window=32))
+    assert (result.status, result.num_segments) == ("done", 4)
 
 
 def test_values_that_are_not_finite_are_not_kept(tmp_path, home, weights, videos, monkeypatch):
-    monkeypatch.setattr(extracting, "SAVE_EVERY_S", -1.0)
+    monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
     original = LoadedBackbones.run
     monkeypatch.setattr(LoadedBackbones, "run", lambda self, batch: [rows * float("nan") for rows in original(self, batch)])
-    (outcome, *_) = extract_all(videos, plan_for(tmp_path, weights))
-    assert "not finite" in outcome.message
+    (result, *_) = extract_all(videos, plan_for(tmp_path, weights))
+    assert "not finite" in result.message
     assert not list((tmp_path / "out").glob(".*"))
     monkeypatch.setattr(LoadedBackbones, "run", original)
     assert extract_all(videos, plan_for(tmp_path, weights))[0].status == "done"
@@ -383,35 +383,35 @@ def test_values_that_are_not_finite_are_not_kept(tmp_path, home, weights, videos
 def test_features_of_another_backbone_are_refused(tmp_path, home, weights, videos):
     extract_all(videos, plan_for(tmp_path, weights))
     file = tmp_path / "out" / "v0.safetensors"
-    side = tmp_path / "out" / "v0.safetensors.json"
-    side.write_text(side.read_text().replace('"egovlp"', '"lavila-l"'))
+    sidecar = tmp_path / "out" / "v0.safetensors.json"
+    sidecar.write_text(sidecar.read_text().replace('"egovlp"', '"lavila-l"'))
     with pytest.raises(InputError, match="its features are of lavila-l, raw takes those of egovlp"):
         load(backbone="egovlp").read(file)
     assert load("raw").read(file).nodes.shape == (4, 16)
 
 
 def test_an_address_after_ray():
-    from hiero.cli.extraction import with_address
+    from hiero.cli.extraction import expand_ray_address
 
-    assert with_address(["extract", "v.mp4", "--ray", "10.0.0.1:6379"]) == [
+    assert expand_ray_address(["extract", "v.mp4", "--ray", "10.0.0.1:6379"]) == [
         "extract",
         "v.mp4",
         "--ray",
         "--address",
         "10.0.0.1:6379",
     ]
-    assert with_address(["extract", "--ray", "auto", "v.mp4"]) == ["extract", "--ray", "--address", "auto", "v.mp4"]
-    assert with_address(["extract", "--ray", "v.mp4"]) == ["extract", "--ray", "v.mp4"]
-    assert with_address(["extract", "v.mp4", "--ray"]) == ["extract", "v.mp4", "--ray"]
+    assert expand_ray_address(["extract", "--ray", "auto", "v.mp4"]) == ["extract", "--ray", "--address", "auto", "v.mp4"]
+    assert expand_ray_address(["extract", "--ray", "v.mp4"]) == ["extract", "--ray", "v.mp4"]
+    assert expand_ray_address(["extract", "v.mp4", "--ray"]) == ["extract", "v.mp4", "--ray"]
 
 
 def test_settings_that_make_no_sense(tmp_path):
-    for options, why in (
+    for options, message in (
         ({"spacing_s": 0}, "positive number of seconds"),
         ({"clock": "frames", "spacing_s": 1.0}, "goes with --clock seconds"),
         ({"window": 20}, "multiple of 16"),
     ):
-        with pytest.raises(InputError, match=why):
+        with pytest.raises(InputError, match=message):
             ExtractionPlan("egovlp", tmp_path, **options)
     with pytest.raises(InputError, match="clock frames is for towers"):
         ExtractionPlan("i3d-k400", tmp_path, "frames")
@@ -440,24 +440,25 @@ def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, monkey
     videos = find_videos([*(tmp_path / f"v{i}.mp4" for i in range(5)), tmp_path / "bad.mp4"])
     killed, lines, ended = [], [], []
     plan = plan_for(tmp_path, weights, threads=1)
-    original = cluster._follow
+    original = ray_cluster._report_progress
 
-    def follow(ray, crew, following):
-        original(ray, crew, following)
-        busy = [actor for name, actor in crew.hands.values() if name == "v1"]
+    def kill_worker_of_v1(ray, pool, progress):
+        original(ray, pool, progress)
+        busy = [worker for name, worker in pool.in_flight.values() if name == "v1"]
         if busy and not killed:
-            victim = ray.get(busy[0].process.remote())
-            killed.append(victim)
-            os.kill(victim, signal.SIGKILL)
+            pid = ray.get(busy[0].pid.remote())
+            killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(cluster, "_follow", follow)
-    following = ExtractionProgress(log=lines.append, end=lambda outcome: ended.append(outcome.name))
-    outcomes = cluster.extract_on_cluster(videos, plan, workers=2, following=following)
+    monkeypatch.setattr(ray_cluster, "_report_progress", kill_worker_of_v1)
+    progress = ExtractionProgress(log=lines.append, end=lambda result: ended.append(result.name))
+    results = ray_cluster.extract_on_cluster(videos, plan, workers=2, progress=progress)
     assert killed
-    assert [(o.name, o.status) for o in outcomes] == [*((f"v{i}", "done") for i in range(5)), ("bad", "failed")] or any(
-        o.status == "kept" for o in outcomes
-    )  # a file that the victim had finished is found, not made again
-    assert all(o.status in ("done", "kept") for o in outcomes[:5])
+    assert [(result.name, result.status) for result in results] == [
+        *((f"v{i}", "done") for i in range(5)),
+        ("bad", "failed"),
+    ] or any(result.status == "kept" for result in results)  # a file that the victim had finished is found, not made again
+    assert all(result.status in ("done", "kept") for result in results[:5])
     assert sorted(ended) == sorted(videos)  # each ended once
     assert any("a worker was lost" in line for line in lines)
     assert not list((tmp_path / "out").glob(".*"))
@@ -470,32 +471,32 @@ def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, monkey
             rtol=2e-2,
             atol=2e-2,
         )
-    stamps = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
-    again = cluster.extract_on_cluster(videos, plan, workers=1)
-    assert [o.status for o in again[:5]] == ["kept"] * 5
-    assert stamps == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
+    modified = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
+    again = ray_cluster.extract_on_cluster(videos, plan, workers=1)
+    assert [result.status for result in again[:5]] == ["kept"] * 5
+    assert modified == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_video_that_kills_its_workers_does_not_take_others_along(tmp_path, home, weights, videos, monkeypatch):
-    """Three in one worker's hands, one of which ends its process: the others are done, it fails after three attempts."""
-    original = cluster.Worker.extract
+    """Three videos in flight at one worker, one of which ends its process: the others are done, it fails after three attempts."""
+    original = ray_cluster.Worker.extract
 
-    class Fragile(cluster.Worker):
+    class Fragile(ray_cluster.Worker):
         def extract(self, name, path):
             if name == "v1":
                 os._exit(1)
             return original(self, name, path)
 
-    monkeypatch.setattr(cluster, "Worker", Fragile)
-    outcomes = cluster.extract_on_cluster(videos, plan_for(tmp_path, weights, threads=1), workers=1, jobs=3)
-    assert [o.status in ("done", "kept") for o in outcomes] == [True, False, True]
-    assert "3 workers were lost over it" in outcomes[1].message
+    monkeypatch.setattr(ray_cluster, "Worker", Fragile)
+    results = ray_cluster.extract_on_cluster(videos, plan_for(tmp_path, weights, threads=1), workers=1, jobs=3)
+    assert [result.status in ("done", "kept") for result in results] == [True, False, True]
+    assert "3 workers were lost over it" in results[1].message
 
 
 def test_no_cluster_there(tmp_path, weights, videos, home):
     with pytest.raises(InputError, match="no Ray cluster at 127"):
-        cluster.extract_on_cluster(videos, plan_for(tmp_path, weights), address="127.0.0.1:1")
+        ray_cluster.extract_on_cluster(videos, plan_for(tmp_path, weights), address="127.0.0.1:1")
 
 
 def test_the_report_as_json(tmp_path, home, weights, videos, capsys):
@@ -504,7 +505,7 @@ def test_the_report_as_json(tmp_path, home, weights, videos, capsys):
             ["extract", str(videos["v0"]), "-o", str(tmp_path / "out"), "--backbone", "egovlp", "--weights", str(weights), "--json"]
         )
     assert ended.value.code == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["videos"][0]["name"] == "v0"
-    assert found["videos"][0]["status"] == "done"
-    assert Path(found["out"]) == tmp_path / "out"
+    report = json.loads(capsys.readouterr().out)
+    assert report["videos"][0]["name"] == "v0"
+    assert report["videos"][0]["status"] == "done"
+    assert Path(report["out"]) == tmp_path / "out"

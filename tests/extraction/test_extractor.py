@@ -1,4 +1,4 @@
-"""Features of a video in one pass, with backbones whose answers are known."""
+"""Features of a video in one pass, with backbones that measure brightness, so that the right answers are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from hiero.errors import InputError
-from hiero.extraction import extractor as module
+from hiero.extraction import extractor
 from hiero.extraction.extractor import choose_precision, extract_features
 from hiero.extraction.video_features import VideoFeatures
 from hiero.video.registry import Backbone, backbones
@@ -34,56 +34,56 @@ class Brightness(nn.Module):
 
 
 @pytest.fixture
-def known(monkeypatch):
-    """Two backbones: `motion` sees whole windows, `picture` single frames."""
-    made = Brightness()
-    networks = SimpleNamespace(load=lambda *_: made, prepare=lambda frames: frames.permute(0, 3, 1, 2).float())
-    monkeypatch.setitem(sys.modules, "hiero.video.brightness", networks)
-    motion = Backbone("motion", "", 2, "hiero.video.brightness", per_frame=False, half=False)
-    picture = Backbone("picture", "", 2, "hiero.video.brightness", per_frame=True, half=False, scores=False)
+def brightness(monkeypatch):
+    """Two backbones of the same network: `motion` sees whole windows, `picture` single frames."""
+    network = Brightness()
+    module = SimpleNamespace(load=lambda *_: network, prepare=lambda frames: frames.permute(0, 3, 1, 2).float())
+    monkeypatch.setitem(sys.modules, "hiero.video.brightness", module)
+    motion = Backbone("motion", "", 2, "hiero.video.brightness", per_frame=False, allows_half=False)
+    picture = Backbone("picture", "", 2, "hiero.video.brightness", per_frame=True, allows_half=False, scores=False)
     for backbone in (motion, picture):
         monkeypatch.setitem(backbones(), backbone.name, backbone)
-    monkeypatch.setattr(module, "load_backbone", lambda backbone, *_: made)
-    return made
+    monkeypatch.setattr(extractor, "load_backbone", lambda backbone, *_: network)
+    return network
 
 
-def test_rows_follow_the_seconds(make, known):
+def test_rows_follow_the_seconds(make, brightness):
     """Six seconds, each of its own grey: pictures give it, windows of two give the mean, interpolated."""
     path = make("v.mp4", [20 * (1 + i // 10) for i in range(60)])
-    found = extract_features(path, ["motion", "picture"])
-    assert found.duration_s == pytest.approx(6.0, abs=0.11)
-    assert found.num_segments == 6
-    np.testing.assert_allclose(found.features["picture"][:, 0], [20, 40, 60, 80, 100, 120], atol=3)
+    source = extract_features(path, ["motion", "picture"])
+    assert source.duration_s == pytest.approx(6.0, abs=0.11)
+    assert source.num_segments == 6
+    np.testing.assert_allclose(source.features["picture"][:, 0], [20, 40, 60, 80, 100, 120], atol=3)
     # windows are 30, 70, 110 at 1, 3, 5 s
-    np.testing.assert_allclose(found.features["motion"][:, 0], [30, 40, 60, 80, 100, 110], atol=4)
-    np.testing.assert_allclose(found.picture_times, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5], atol=0.3)
+    np.testing.assert_allclose(source.features["motion"][:, 0], [30, 40, 60, 80, 100, 110], atol=4)
+    np.testing.assert_allclose(source.thumbnail_times, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5], atol=0.3)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.5, 1.0, 1.4, 2.6, 7.0])
-def test_any_length(make, known, seconds):
+def test_any_length(make, brightness, seconds):
     path = make("v.mp4", [100] * max(1, round(10 * seconds)))
-    found = extract_features(path, ["motion", "picture"])
-    assert found.num_segments == max(1, round(found.duration_s))
-    assert found.duration_s == pytest.approx(max(seconds, 0.1), abs=0.11)
-    for rows in found.features.values():
+    source = extract_features(path, ["motion", "picture"])
+    assert source.num_segments == max(1, round(source.duration_s))
+    assert source.duration_s == pytest.approx(max(seconds, 0.1), abs=0.11)
+    for rows in source.features.values():
         np.testing.assert_allclose(rows[:, 0], 100, atol=3)
 
 
-def test_batches_change_nothing(make, known):
+def test_batches_change_nothing(make, brightness):
     path = make("v.mp4", np.random.default_rng(0).integers(0, 255, 90).tolist())
-    one, many = (
+    single, batched = (
         extract_features(path, ["motion", "picture"], batch_size=1),
         extract_features(path, ["motion", "picture"], batch_size=4),
     )
-    for name in one.features:
-        np.testing.assert_allclose(one.features[name], many.features[name], rtol=1e-5)
-    assert one.pictures == many.pictures
+    for name in single.features:
+        np.testing.assert_allclose(single.features[name], batched.features[name], rtol=1e-5)
+    assert single.thumbnails == batched.thumbnails
 
 
-def test_an_interrupted_run_goes_on(make, known, tmp_path, monkeypatch):
+def test_an_interrupted_run_goes_on(make, brightness, tmp_path, monkeypatch):
     path = make("v.mp4", list(range(0, 240, 2)))
-    whole = extract_features(path, ["motion", "picture"])
-    monkeypatch.setattr(module, "SAVE_EVERY_S", 0.0)
+    expected = extract_features(path, ["motion", "picture"])
+    monkeypatch.setattr(extractor, "SAVE_EVERY_S", 0.0)
 
     def stop(done_s):
         if done_s >= 6:
@@ -93,16 +93,16 @@ def test_an_interrupted_run_goes_on(make, known, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         extract_features(path, ["motion", "picture"], partial=partial, progress=stop)
     assert partial.is_file()
-    known.calls = 0
-    again = extract_features(path, ["motion", "picture"], partial=partial)
-    assert known.calls == 2 * (6 - 2)  # two of six windows were kept
-    for name in whole.features:
-        torch.testing.assert_close(again.features[name], whole.features[name])
-    assert again.pictures == whole.pictures
-    assert again.duration_s == whole.duration_s
+    brightness.calls = 0
+    resumed = extract_features(path, ["motion", "picture"], partial=partial)
+    assert brightness.calls == 2 * (6 - 2)  # two of six windows were kept
+    for name in expected.features:
+        torch.testing.assert_close(resumed.features[name], expected.features[name])
+    assert resumed.thumbnails == expected.thumbnails
+    assert resumed.duration_s == expected.duration_s
 
 
-def test_a_damaged_partial_is_begun_again(make, known, tmp_path):
+def test_a_damaged_partial_is_begun_again(make, brightness, tmp_path):
     path = make("v.mp4", [50] * 60)
     (tmp_path / "partial").write_bytes(b"rubbish")
     assert extract_features(path, ["picture"], partial=tmp_path / "partial").num_segments == 6
@@ -110,7 +110,7 @@ def test_a_damaged_partial_is_begun_again(make, known, tmp_path):
         extract_features(path, ["picture"], batch_size=0)
 
 
-def test_errors_come_out_and_no_thread_stays(make, known, tmp_path):
+def test_errors_come_out_and_no_thread_stays(make, brightness, tmp_path):
     (tmp_path / "no.mp4").write_bytes(b"not a video")
     before = threading.active_count()
     with pytest.raises(InputError, match="not a video"):
@@ -124,37 +124,37 @@ def test_errors_come_out_and_no_thread_stays(make, known, tmp_path):
     assert threading.active_count() == before
 
 
-def test_what_half_precision_cannot_hold_is_done_again(make, known, monkeypatch):
+def test_what_half_precision_cannot_hold_is_done_again(make, brightness, monkeypatch):
     class Large(Brightness):
         def forward(self, x):
             return super().forward(x) * 1000
 
     large = Large().half()
-    monkeypatch.setattr(module, "load_backbone", lambda *_: large)
-    found = extract_features(make("v.mp4", [200] * 40), ["motion"])
-    np.testing.assert_allclose(found.features["motion"][:, 0], 200_000, rtol=0.03)
+    monkeypatch.setattr(extractor, "load_backbone", lambda *_: large)
+    source = extract_features(make("v.mp4", [200] * 40), ["motion"])
+    np.testing.assert_allclose(source.features["motion"][:, 0], 200_000, rtol=0.03)
 
 
-def test_pictures_are_thinned(make, known, monkeypatch):
-    monkeypatch.setattr(module, "MAX_PICTURES", 4)
-    found = extract_features(make("v.mp4", [50] * 160), ["picture"])
-    assert 2 <= len(found.pictures) <= 5
-    gaps = np.diff(found.picture_times)
+def test_thumbnails_are_thinned(make, brightness, monkeypatch):
+    monkeypatch.setattr(extractor, "MAX_THUMBNAILS", 4)
+    source = extract_features(make("v.mp4", [50] * 160), ["picture"])
+    assert 2 <= len(source.thumbnails) <= 5
+    gaps = np.diff(source.thumbnail_times)
     np.testing.assert_allclose(gaps, gaps[0], atol=0.1)
 
 
-def test_what_is_saved_is_read_back(make, known, tmp_path):
+def test_what_is_saved_is_read_back(make, brightness, tmp_path):
     from PIL import Image
 
-    found = extract_features(make("v.mp4", [50] * 35), ["motion", "picture"])
-    found.save(tmp_path / "f.safetensors")
-    held = VideoFeatures.load(tmp_path / "f.safetensors")
-    assert held.pictures == found.pictures
-    assert held.picture_times == found.picture_times
-    assert (held.duration_s, held.spacing_s) == (found.duration_s, found.spacing_s)
-    for name in found.features:
-        np.testing.assert_array_equal(held.features[name], found.features[name])
-    image = Image.open(io.BytesIO(held.thumbnail_at(2.0)))
+    source = extract_features(make("v.mp4", [50] * 35), ["motion", "picture"])
+    source.save(tmp_path / "f.safetensors")
+    loaded = VideoFeatures.load(tmp_path / "f.safetensors")
+    assert loaded.thumbnails == source.thumbnails
+    assert loaded.thumbnail_times == source.thumbnail_times
+    assert (loaded.duration_s, loaded.spacing_s) == (source.duration_s, source.spacing_s)
+    for name in source.features:
+        np.testing.assert_array_equal(loaded.features[name], source.features[name])
+    image = Image.open(io.BytesIO(loaded.thumbnail_at(2.0)))
     assert image.height <= 90
     assert VideoFeatures({"x": np.zeros((1, 1))}, 1.0, 1.0).thumbnail_at(0.0) is None
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from hiero.heads import actionformer as af
 from hiero.heads import vslnet as vn
+from hiero.heads.local_attention import attend_locally
+from hiero.heads.losses import diou_loss, focal_loss
 from hiero.heads.nms import soft_nms
 from tests.oracle import heads as slow
 
@@ -22,14 +24,14 @@ def draw(seed, *shape):
 
 @settings(max_examples=30)
 @given(st.integers(1, 23), st.integers(1, 6), st.integers(1, 23), st.integers(0, 99))
-def test_attention_in_blocks_is_attention_in_a_window(length, reach, seen, seed):
+def test_attention_in_blocks_is_attention_in_a_window(length, reach, num_seen, seed):
     query, key, value = (draw(seed + i, 2, 2, length, 4) for i in range(3))
-    mask = torch.arange(length)[None] < torch.tensor([[length], [min(seen, length)]])
-    found = af.attend_locally(query, key, value, mask, reach)
+    mask = torch.arange(length)[None] < torch.tensor([[length], [min(num_seen, length)]])
+    attended = attend_locally(query, key, value, mask, reach)
     expected = slow.attend_locally(query, key, value, mask, reach)
-    there = mask[:, None, :, None].expand_as(found)
-    torch.testing.assert_close(found[there], expected[there], rtol=1e-4, atol=1e-5)
-    assert torch.isfinite(found).all()
+    inside = mask[:, None, :, None].expand_as(attended)
+    torch.testing.assert_close(attended[inside], expected[inside], rtol=1e-4, atol=1e-5)
+    assert torch.isfinite(attended).all()
 
 
 @given(st.integers(0, 30), st.integers(0, 999))
@@ -37,11 +39,13 @@ def test_soft_nms(num, seed):
     rng = np.random.default_rng(seed)
     start = rng.uniform(0, 20, num)
     spans, scores, labels = np.stack([start, start + rng.uniform(0.5, 9, num)], 1), rng.random(num), rng.integers(0, 3, num)
-    found = soft_nms(spans, scores, labels, sigma=0.5, min_score=0.05, most=12)
+    selected = soft_nms(spans, scores, labels, sigma=0.5, min_score=0.05, max_spans=12)
     expected = slow.soft_nms(spans, scores, labels, 0.5, 0.05, 12)
-    assert len(found[0]) == len(expected)
-    for box, score, label, (a, b, s, own) in zip(*found, expected, strict=True):
-        assert (*box, score, label) == (pytest.approx(a), pytest.approx(b), pytest.approx(s), own)
+    assert len(selected[0]) == len(expected)
+    for span, score, label, (slow_start, slow_end, slow_score, slow_label) in zip(*selected, expected, strict=True):
+        assert (*span, score, label) == (
+            pytest.approx(slow_start), pytest.approx(slow_end), pytest.approx(slow_score), slow_label,
+        )  # fmt: skip
 
 
 CONFIG = af.ActionFormerConfig(6, 4, hidden_size=16, num_heads=2, window=5, num_stem=1, num_levels=3, drop_path=0.0)
@@ -53,31 +57,31 @@ def test_each_moment_gets_its_step(seed, num):
     start = rng.uniform(0, 24, (2, num))
     spans = torch.from_numpy(np.stack([start, start + rng.uniform(0.6, 20, (2, num))], 2)).float()
     labels = torch.from_numpy(rng.integers(-1, 4, (2, num)))
-    places = torch.cat([torch.stack([torch.arange(0, 32, s).float(), torch.full((32 // s,), float(s))], 1) for s in (1, 2, 4)])
-    truth, wanted = af.assign(places, spans, labels, CONFIG)
-    expected, distances = slow.assign(places, spans, labels, CONFIG)
-    np.testing.assert_array_equal(truth.numpy(), expected)
-    chosen = expected.sum(2) > 0
-    np.testing.assert_allclose(wanted.numpy()[chosen], distances[chosen], atol=1e-4)
+    points = torch.cat([torch.stack([torch.arange(0, 32, s).float(), torch.full((32 // s,), float(s))], 1) for s in (1, 2, 4)])
+    classes, distances = af.assign_targets(points, spans, labels, CONFIG)
+    expected_classes, expected_distances = slow.assign_targets(points, spans, labels, CONFIG)
+    np.testing.assert_array_equal(classes.numpy(), expected_classes)
+    positive = expected_classes.sum(2) > 0
+    np.testing.assert_allclose(distances.numpy()[positive], expected_distances[positive], atol=1e-4)
 
 
 @given(st.lists(st.floats(0.01, 20), min_size=4, max_size=4))
 def test_diou(values):
-    found, wanted = torch.tensor(values[:2]), torch.tensor(values[2:])
-    assert float(af.diou_loss(found, wanted)) == pytest.approx(slow.diou(values[:2], values[2:]), abs=1e-4)
+    predicted, target = torch.tensor(values[:2]), torch.tensor(values[2:])
+    assert float(diou_loss(predicted, target)) == pytest.approx(slow.diou(values[:2], values[2:]), abs=1e-4)
 
 
 @given(st.floats(-8, 8), st.booleans())
-def test_focal(logit, truth):
-    found = af.focal_loss(torch.tensor([logit]), torch.tensor([float(truth)]))
-    assert float(found) == pytest.approx(slow.focal(logit, truth), rel=1e-3, abs=1e-6)
+def test_focal(logit, positive):
+    loss = focal_loss(torch.tensor([logit]), torch.tensor([float(positive)]))
+    assert float(loss) == pytest.approx(slow.focal(logit, positive), rel=1e-3, abs=1e-6)
 
 
 def test_losses_have_right_gradients():
-    found, wanted = draw(0, 6, 2).double().abs() + 0.2, draw(1, 6, 2).double().abs() + 0.2
-    assert torch.autograd.gradcheck(lambda x: af.diou_loss(x, wanted), found.requires_grad_())
-    truth = (draw(2, 5, 3) > 0).double()
-    assert torch.autograd.gradcheck(lambda x: af.focal_loss(x, truth), draw(3, 5, 3).double().requires_grad_())
+    predicted, targets = draw(0, 6, 2).double().abs() + 0.2, draw(1, 6, 2).double().abs() + 0.2
+    assert torch.autograd.gradcheck(lambda x: diou_loss(x, targets), predicted.requires_grad_())
+    positive = (draw(2, 5, 3) > 0).double()
+    assert torch.autograd.gradcheck(lambda x: focal_loss(x, positive), draw(3, 5, 3).double().requires_grad_())
 
 
 @pytest.mark.parametrize("length", [1, 3, 4, 17, 32])
@@ -89,8 +93,8 @@ def test_padding_changes_nothing_in_actionformer(length):
     for total in (32, 48):
         padded = torch.full((1, total, 6), 7.0)
         padded[:, :length] = x
-        logits, distances, mask, places = network(padded, torch.arange(total)[None] < length)
-        outputs.append((logits[mask], distances[mask], places[mask[0]]))
+        logits, distances, mask, points = network(padded, torch.arange(total)[None] < length)
+        outputs.append((logits[mask], distances[mask], points[mask[0]]))
     for a, b in zip(*outputs, strict=True):
         torch.testing.assert_close(a, b)
     spans, scores, labels = network.detect(x[0])
@@ -128,12 +132,12 @@ def test_padding_changes_nothing_in_vslnet():
     network = vn.VSLNet(SMALL).eval()
     video, words = draw(0, 1, 9, 6), draw(1, 1, 4, 5)
     outputs = []
-    for more in (0, 5):
-        x, w = torch.full((1, 9 + more, 6), 9.0), torch.full((1, 4 + more, 5), 9.0)
+    for padding in (0, 5):
+        x, w = torch.full((1, 9 + padding, 6), 9.0), torch.full((1, 4 + padding, 5), 9.0)
         x[:, :9], w[:, :4] = video, words
-        found = network(x, torch.arange(9 + more)[None] < 9, w, torch.arange(4 + more)[None] < 4)
-        outputs.append([part[:, :9] for part in found])
-        assert all((part[:, 9:] == vn.NEVER).all() for part in found)
+        logits = network(x, torch.arange(9 + padding)[None] < 9, w, torch.arange(4 + padding)[None] < 4)
+        outputs.append([part[:, :9] for part in logits])
+        assert all((part[:, 9:] == vn.MASKED_LOGIT).all() for part in logits)
     for a, b in zip(*outputs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
@@ -141,9 +145,9 @@ def test_padding_changes_nothing_in_vslnet():
 @given(st.integers(1, 9), st.integers(0, 99))
 def test_best_spans(length, seed):
     start, end = draw(seed, length), draw(seed + 1, length)
-    places, scores = vn.best_spans(start[None], end[None], 5)
-    expected = slow.best_spans(start, end, 5)
-    for (i, j), score, (value, _, _) in zip(places[0].tolist(), scores[0].tolist(), expected, strict=False):
+    spans, scores = vn.top_spans(start[None], end[None], 5)
+    expected = slow.top_spans(start, end, 5)
+    for (i, j), score, (value, _, _) in zip(spans[0].tolist(), scores[0].tolist(), expected, strict=False):
         assert i <= j or score == 0
         assert score == pytest.approx(value, rel=1e-4)
 
@@ -151,13 +155,13 @@ def test_best_spans(length, seed):
 def test_foreground_reaches_beyond_the_answer():
     mask = torch.ones(1, 30, dtype=torch.bool)
     mask[0, 25:] = False
-    found = vn.foreground(torch.tensor([[10, 19]]), mask, 0.1)[0]
-    assert found.nonzero().flatten().tolist() == list(range(9, 21))
+    inside = vn.foreground(torch.tensor([[10, 19]]), mask, 0.1)[0]
+    assert inside.nonzero().flatten().tolist() == list(range(9, 21))
     assert vn.foreground(torch.tensor([[24, 24]]), mask, 1.0)[0].nonzero().flatten().tolist() == [23, 24]
 
 
 def test_highlight_loss_is_a_mean_over_what_is_there():
-    light, truth = torch.tensor([[0.3, -1.0, 5.0]]), torch.tensor([[1.0, 0.0, 0.0]])
+    logits, targets = torch.tensor([[0.3, -1.0, 5.0]]), torch.tensor([[1.0, 0.0, 0.0]])
     mask = torch.tensor([[True, True, False]])
     first, second = -math.log(1 / (1 + math.exp(-0.3))), -math.log(1 - 1 / (1 + math.exp(1.0)))
-    assert float(vn.highlight_loss(light, truth, mask)) == pytest.approx((2 * first + second) / 2, rel=1e-5)
+    assert float(vn.highlight_loss(logits, targets, mask)) == pytest.approx((2 * first + second) / 2, rel=1e-5)

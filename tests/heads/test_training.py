@@ -13,13 +13,13 @@ import torch
 from hiero.cli import app
 from hiero.errors import InputError
 from hiero.evaluation.results import Report
-from hiero.heads import token_embeddings as module
+from hiero.heads import token_embeddings
 from hiero.heads.clips import read_clips
 from hiero.heads.head import TrainedHead, load_head
 from hiero.heads.layers import mean_pool
 from hiero.heads.scoring import evaluate_probe, score_heads
 from hiero.heads.token_embeddings import TokenEmbeddings
-from hiero.heads.training import HeadTraining, crop, place_span, train_head
+from hiero.heads.training import HeadTraining, random_crop, span_positions, train_head
 from hiero.storage.files import save_tensors
 from hiero.types import AnnotatedStep, Clock
 
@@ -38,7 +38,7 @@ class FakeMiniLM:
     def to(self, _):
         return self
 
-    def encode_words(self, texts):
+    def encode_tokens(self, texts):
         return [
             np.stack([np.random.default_rng(sum(word.encode())).normal(size=384) for word in text.split()]).astype(np.float32)
             for text in texts
@@ -46,10 +46,10 @@ class FakeMiniLM:
 
 
 @pytest.fixture(autouse=True)
-def words(monkeypatch, tmp_path):
+def fake_encoder(monkeypatch, tmp_path):
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(module, "MiniLM", FakeMiniLM)
-    monkeypatch.setattr(module.weights, "get", lambda *_: None)
+    monkeypatch.setattr(token_embeddings, "MiniLM", FakeMiniLM)
+    monkeypatch.setattr(token_embeddings.weights, "get", lambda *_: None)
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def data(tmp_path):
     (tmp_path / "features").mkdir()
     annotations = {}
     for number in range(6):
-        at, rows, steps = 0, [], []
+        time_s, rows, steps = 0, [], []
         for text in rng.permutation(STEPS):
             length = int(rng.integers(10, 30))
             rows.append(appearances[text] + rng.normal(0, 0.3, (length, 12)))
-            steps.append({"start_s": at, "end_s": at + length, "text": str(text)})
-            at += length
+            steps.append({"start_s": time_s, "end_s": time_s + length, "text": str(text)})
+            time_s += length
         np.save(tmp_path / "features" / f"v{number}.npy", np.concatenate(rows).astype(np.float32))
         annotations[f"v{number}"] = {"steps": steps}
     (tmp_path / "steps.json").write_text(json.dumps(annotations))
@@ -113,16 +113,15 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
     settings = [*SETTINGS[kind], "epochs=4"]
 
     def run(out, resume=False, stop_at=None):
-        training_type = HeadTraining
-        taken = training_type._take
+        train_step = HeadTraining._train_step
 
-        def take(self, batches):
-            found = taken(self, batches)
+        def train_step_and_stop(self, batches):
+            losses = train_step(self, batches)
             self.stop = stop_at is not None and self.step_number + 1 == stop_at
-            return found
+            return losses
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(training_type, "_take", take)
+            patch.setattr(HeadTraining, "_train_step", train_step_and_stop)
             train_head(kind, clips_of(data), out, settings=settings, resume=resume, device="cpu")
 
     run(tmp_path / "whole")
@@ -137,10 +136,10 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
 
 def test_validation_keeps_the_best(data, tmp_path):
     clips = clips_of(data)
-    found = train_head(
+    training = train_head(
         "vslnet", clips, tmp_path / "out", validation=clips, settings=[*SETTINGS["vslnet"], "epochs=3"], device="cpu"
     )
-    assert len(found.scores) == 3
+    assert len(training.scores) == 3
     assert (tmp_path / "out" / "best" / "model.safetensors").is_file()
 
 
@@ -149,33 +148,33 @@ def run(arguments):
 
 
 def test_the_commands(data, tmp_path):
-    where = ["--features", str(data / "features"), "--annotations", str(data / "steps.json"), "--hz", "1"]
-    more = [text for setting in [*SETTINGS["actionformer"], "epochs=2"] for text in ("--set", setting)]
+    inputs = ["--features", str(data / "features"), "--annotations", str(data / "steps.json"), "--hz", "1"]
+    settings = [text for setting in [*SETTINGS["actionformer"], "epochs=2"] for text in ("--set", setting)]
     (data / "some.txt").write_text("v0\nv1\nv2\n")
-    run(["train", "actionformer", *where, *more, "--device", "cpu", "-o", tmp_path / "head", "--only", data / "some.txt"])
-    bare = where[:-2]  # a head knows its clock
-    run(["eval", tmp_path / "head", tmp_path / "head", *bare, "--device", "cpu", "-o", tmp_path / "r.json"])
+    run(["train", "actionformer", *inputs, *settings, "--device", "cpu", "-o", tmp_path / "head", "--only", data / "some.txt"])
+    without_clock = inputs[:-2]  # a head knows its clock
+    run(["eval", tmp_path / "head", tmp_path / "head", *without_clock, "--device", "cpu", "-o", tmp_path / "r.json"])
     with pytest.raises(InputError, match="learned from features every 1 s"):
-        run(["eval", tmp_path / "head", *bare, "--hz", "2", "--device", "cpu"])
+        run(["eval", tmp_path / "head", *without_clock, "--hz", "2", "--device", "cpu"])
     notes = Report.load(tmp_path / "r.json").tables[0].notes
     assert "mean of 2 seeds" in notes[0]
     assert notes[1] == "Some of these heads have the same seed."
     assert notes[2].startswith("3 of the 6 clips were learned from")
-    run(["probe", *where, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
-    found = Report.load(tmp_path / "p.json")
-    assert found.tables[0].rows[0].scores["top-1"] == 100
-    assert found.settings["clips"] == 3  # those that it did not learn from
+    run(["probe", *inputs, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
+    report = Report.load(tmp_path / "p.json")
+    assert report.tables[0].rows[0].scores["top-1"] == 100
+    assert report.settings["clips"] == 3  # those that it did not learn from
     for setting, message in (
         ("precision=fp16", "precision must be one of auto"),
         ("optimizer=sgd", "optimizer must be one of adam, adamw"),
         ("seed=-1", "between 0"),
     ):
         with pytest.raises(InputError, match=message):
-            run(["train", "vslnet", *where, "--set", setting, "-o", tmp_path / "x"])
+            run(["train", "vslnet", *inputs, "--set", setting, "-o", tmp_path / "x"])
     with pytest.raises(InputError, match="say what to learn from"):
-        run(["probe", *where])
+        run(["probe", *inputs])
     with pytest.raises(InputError, match="not the folder of a head"):
-        run(["eval", tmp_path, *where])
+        run(["eval", tmp_path, *inputs])
 
 
 def test_enriched_features_are_taken(data, tmp_path):
@@ -200,17 +199,17 @@ def load_vslnet():
 def test_pieces_of_the_pipeline():
     np.testing.assert_allclose(mean_pool(np.arange(10.0)[:, None], 5)[:, 0], [0.5, 2.5, 4.5, 6.5, 8.5])
     assert len(mean_pool(np.zeros((3, 2)), 5)) == 3
-    assert place_span(np.array([0.0, 10.0]), 100, 50) == (0, 4)
-    assert place_span(np.array([99.9, 120.0]), 100, 50) == (49, 49)
+    assert span_positions(np.array([0.0, 10.0]), 100, 50) == (0, 4)
+    assert span_positions(np.array([99.9, 120.0]), 100, 50) == (49, 49)
     x = np.arange(20.0)[:, None]
     spans, labels = np.array([[0.0, 5.0], [6.0, 14.0], [15.0, 20.0]]), np.array([0, 1, 2])
-    part, inside, kept = crop(x, spans, labels, 8, np.random.default_rng(3))
-    start = int(part[0, 0])
-    assert len(part) == 8
-    for (a, b), label in zip(inside, kept, strict=True):
-        a0, b0 = spans[label]
-        assert (a, b) == (max(a0, start) - start, min(b0, start + 8) - start)
-        assert b - a >= 0.75 * (b0 - a0)
+    cropped, crop_spans, crop_labels = random_crop(x, spans, labels, 8, np.random.default_rng(3))
+    start = int(cropped[0, 0])
+    assert len(cropped) == 8
+    for (first, last), label in zip(crop_spans, crop_labels, strict=True):
+        whole_first, whole_last = spans[label]
+        assert (first, last) == (max(whole_first, start) - start, min(whole_last, start + 8) - start)
+        assert last - first >= 0.75 * (whole_last - whole_first)
 
 
 def test_a_file_of_the_clip_alone_is_taken_whole(tmp_path):
@@ -239,19 +238,19 @@ def test_every_reading_gives_the_same_numbers(tmp_path):
     assert first[0, 1] == 1e5  # beyond what half precision holds
 
 
-def test_doubts_are_said(data):
+def test_problems_with_names_and_lengths_are_reported(data):
     content = json.loads((data / "steps.json").read_text())
     content["v0"]["duration_s"] = 9999
     content["v1"]["steps"].append({"start_s": 9000, "end_s": 9001, "text": "boil water"})
     (data / "steps.json").write_text(json.dumps(content))
     clips = read_clips(data / "features", data / "steps.json", only=["v0", "v1", "typo"])
     assert clips.clock == SECONDS  # one's own layout
-    assert [doubt.split(":")[0] for doubt in clips.doubts] == [f"1 names are not in {data / 'steps.json'}", "v0", "v1"]
+    assert [message.split(":")[0] for message in clips.warnings] == [f"1 names are not in {data / 'steps.json'}", "v0", "v1"]
     with pytest.raises(InputError, match="no clip of"):
         read_clips(data / "features", data / "steps.json", only=["typo"])
 
 
-def test_words_are_kept(tmp_path):
+def test_token_vectors_are_cached(tmp_path):
     first = TokenEmbeddings(["boil the water", "stir"])
     again = TokenEmbeddings(["stir", "boil the water"])
     assert first.vectors["stir"].shape == (1, 384)

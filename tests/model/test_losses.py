@@ -49,18 +49,18 @@ seeds = st.integers(0, 2**31)
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 6), configs, st.integers(0, 2), st.booleans(), seeds)
-def test_alignment_and_its_gradient(num_videos, length, num_texts, config, level, blocks, seed):
+def test_alignment_and_its_gradient(num_videos, length, num_texts, config, level, in_blocks, seed):
     batch = random_batch(num_videos, length, num_texts, seed)
-    kept = paired_logsumexp.BLOCK
+    block_size = paired_logsumexp.BLOCK_SIZE
     try:
-        paired_logsumexp.BLOCK = 1 if blocks else kept  # one video at a time, or everything at once
+        paired_logsumexp.BLOCK_SIZE = 1 if in_blocks else block_size  # one video at a time, or everything at once
         loss = alignment_loss(*batch, config, level)
-        found = torch.autograd.grad(loss, (batch[0], batch[3]))
+        gradients = torch.autograd.grad(loss, (batch[0], batch[3]))
     finally:
-        paired_logsumexp.BLOCK = kept
-    other = flat_alignment(batch, config, level)
-    close(loss, other.to(loss), rtol=1e-7, atol=1e-9)
-    for a, b in zip(found, torch.autograd.grad(other, (batch[0], batch[3])), strict=True):
+        paired_logsumexp.BLOCK_SIZE = block_size
+    expected = flat_alignment(batch, config, level)
+    close(loss, expected.to(loss), rtol=1e-7, atol=1e-9)
+    for a, b in zip(gradients, torch.autograd.grad(expected, (batch[0], batch[3])), strict=True):
         close(a, b, rtol=1e-6, atol=1e-9)
 
 
@@ -101,9 +101,9 @@ def test_extreme_temperatures_stay_finite():
 def test_a_single_candidate_costs_nothing_in_half_precision(mode):
     """Positives and all candidates must be the same numbers, whatever their precision."""
     nodes, texts = torch.randn(1, 1, 64, requires_grad=True), torch.randn(1, 1, 64)
-    at, there = torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool)
+    times, mask = torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert alignment_loss(nodes, at, there, texts, at, there, LossConfig(mode=mode)).item() == 0
+        assert alignment_loss(nodes, times, mask, texts, times, mask, LossConfig(mode=mode)).item() == 0
         assert thread_loss([(torch.randn(1, 5, 64), torch.zeros(1, 5, dtype=torch.long))]).item() == 0
 
 
@@ -131,35 +131,35 @@ def test_sym_is_the_sum():
 def test_leaving_out_nodes_without_positives_changes_nothing(num_videos, length, num_texts, seed):
     nodes, times, node_mask, texts, text_times, text_mask = random_batch(num_videos, length, num_texts, seed)
     config = LossConfig()
-    fewer = gather_reachable(nodes, times, node_mask, text_times, text_mask, config)
-    assert fewer[0].shape[1] <= length
+    reachable = gather_reachable(nodes, times, node_mask, text_times, text_mask, config)
+    assert reachable[0].shape[1] <= length
     close(
-        alignment_loss(*fewer, texts, text_times, text_mask, config),
+        alignment_loss(*reachable, texts, text_times, text_mask, config),
         alignment_loss(nodes, times, node_mask, texts, text_times, text_mask, config),
     )
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.sampled_from([0.05, 0.5]), st.booleans(), seeds)
-def test_threads_and_their_gradient(num_videos, length, temperature, blocks, seed):
+def test_threads_and_their_gradient(num_videos, length, temperature, in_blocks, seed):
     torch.manual_seed(seed)
     levels = [
         (torch.randn(num_videos, n, 4, dtype=torch.float64, requires_grad=True), torch.randint(-1, 3, (num_videos, n)))
         for n in (length, (length + 1) // 2)
     ]
-    kept = losses.BLOCK
+    block_size = losses.BLOCK_SIZE
     try:
-        losses.BLOCK = 2 * num_videos * length if blocks else kept  # two rows at a time
+        losses.BLOCK_SIZE = 2 * num_videos * length if in_blocks else block_size  # two rows at a time
         loss = thread_loss(levels, temperature)
-        found = torch.autograd.grad(loss, [x for x, _ in levels])
+        gradients = torch.autograd.grad(loss, [x for x, _ in levels])
     finally:
-        losses.BLOCK = kept
+        losses.BLOCK_SIZE = block_size
     x = torch.cat([x.flatten(0, 1) for x, _ in levels])
     thread = torch.cat([t.flatten() for _, t in levels])
     video = torch.cat([torch.arange(num_videos).repeat_interleave(t.shape[1]) for _, t in levels])
     level = torch.cat([torch.full((t.numel(),), i) for i, (_, t) in enumerate(levels)])
-    other = oracle.threads(x, video, level, thread, temperature)
-    close(loss, other, rtol=1e-7, atol=1e-9)
-    for a, b in zip(found, torch.autograd.grad(other, [x for x, _ in levels]), strict=True):
+    expected = oracle.threads(x, video, level, thread, temperature)
+    close(loss, expected, rtol=1e-7, atol=1e-9)
+    for a, b in zip(gradients, torch.autograd.grad(expected, [x for x, _ in levels]), strict=True):
         close(a, b, rtol=1e-6, atol=1e-9)
 
 

@@ -15,7 +15,7 @@ from hiero.model.hiero import HiERO
 from hiero.types import Clock
 from tests.conftest import FIXTURES
 
-CONFIG_FILE = ModelConfig(
+CONFIG = ModelConfig(
     input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=None, backbone="omnivore",
     clock=Clock(fps=24.0, stride=8.0), behaviour=Behaviour(truncated_labels=True),
 )  # fmt: skip
@@ -23,14 +23,14 @@ CONFIG_FILE = ModelConfig(
 
 @pytest.fixture
 def model():
-    return HiERO(CONFIG_FILE).eval()
+    return HiERO(CONFIG).eval()
 
 
 def test_round_trip(model, tmp_path):
     model.save_pretrained(tmp_path)
     assert {"config.json", "model.safetensors"} <= {p.name for p in tmp_path.iterdir()}
     other = HiERO.from_pretrained(tmp_path)
-    assert other.config == CONFIG_FILE
+    assert other.config == CONFIG
     assert not other.training
     for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
         assert a.equal(b)
@@ -73,40 +73,40 @@ def test_push_to_hub_uploads_a_loadable_folder(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub.hub_mixin, "HfApi", Api)
     model.push_to_hub("someone/hiero-small")
-    assert HiERO.from_pretrained(uploaded).config == CONFIG_FILE
+    assert HiERO.from_pretrained(uploaded).config == CONFIG
 
 
 def test_a_hub_id_is_fetched_by_the_hub_client(model, tmp_path, monkeypatch):
     model.save_pretrained(tmp_path / "snapshot")
-    asked = []
+    requests = []
 
     def snapshot_download(model_id, **options):
-        asked.append((model_id, options["revision"]))
+        requests.append((model_id, options["revision"]))
         return str(tmp_path / "snapshot")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     monkeypatch.setattr(huggingface_hub.hub_mixin, "hf_hub_download", lambda **_: str(tmp_path / "snapshot" / "config.json"))
-    assert HiERO.from_pretrained("someone/hiero-small", revision="v1").config == CONFIG_FILE
-    assert asked == [("someone/hiero-small", "v1")]
+    assert HiERO.from_pretrained("someone/hiero-small", revision="v1").config == CONFIG
+    assert requests == [("someone/hiero-small", "v1")]
 
 
 @pytest.mark.parametrize(
-    ("break_it", "message"),
+    ("damage", "message"),
     [
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / "config.json").write_text("{"), "not a hiero configuration"),
         (lambda f: (f / "config.json").write_text('{"model": {"input_size": 6, "wings": 2}}'), "no setting wings"),
         (
-            lambda f: (f / "config.json").write_text(json.dumps({"model": {**CONFIG_FILE.to_dict(), "depth": 2}})),
+            lambda f: (f / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), "depth": 2}})),
             "does not fit its config.json",
         ),
         (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]), "damaged or cut short"),
     ],
 )
-def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, break_it, message):
+def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, damage, message):
     model.save_pretrained(tmp_path)
-    break_it(tmp_path)
+    damage(tmp_path)
     with pytest.raises(InputError, match=message):
         HiERO.from_pretrained(tmp_path)
 
@@ -120,9 +120,9 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
     from hiero.model.hiero import HiERO as Bare
 
     bare = Bare.from_pretrained(tmp_path)
-    assert bare.config == CONFIG_FILE
+    assert bare.config == CONFIG
     bare.save_pretrained(tmp_path / "again")
-    assert Bare.from_pretrained(tmp_path / "again").config == CONFIG_FILE
+    assert Bare.from_pretrained(tmp_path / "again").config == CONFIG
     with pytest.raises(InputError, match="pip install huggingface_hub"):
         bare.push_to_hub("someone/x")
     with pytest.raises(InputError, match="no such model folder"):
@@ -137,4 +137,4 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
 )  # fmt: skip
 def test_impossible_settings(change, message):
     with pytest.raises(InputError, match=message):
-        CONFIG_FILE.replace(**change)
+        CONFIG.replace(**change)

@@ -16,7 +16,7 @@ import torch
 from hiero.config import Behaviour
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
-from hiero.model.released import OMEGACONF, plain, read_released, resolve
+from hiero.model.released import OMEGACONF, read_released, resolve_interpolations, to_container
 from hiero.storage import pickles
 from hiero.storage.pickles import read_torch
 from tests.conftest import FIXTURES
@@ -24,7 +24,7 @@ from tests.conftest import FIXTURES
 OFFICIAL = FIXTURES / "official_small.pth"
 
 
-def test_what_is_kept(released, tmp_path):
+def test_what_is_imported(released, tmp_path):
     assert released.config.behaviour == Behaviour.released()
     assert (released.config.hidden_size, released.config.num_layers, released.config.depth) == (48, 3, 3)
     assert released.config.threads_at_inference is False
@@ -148,7 +148,7 @@ def test_bombs_are_refused(tmp_path):
         read_torch(archive(tmp_path / "memo.pt", memo))
     laughs = {"a0": "lol", **{f"a{i}": {"x": f"${{a{i - 1}}}", "y": f"${{a{i - 1}}}"} for i in range(1, 25)}}
     with pytest.raises(InputError, match="larger than any"):
-        resolve(laughs)
+        resolve_interpolations(laughs)
 
 
 def test_shared_parts_and_circles_are_read(tmp_path):
@@ -156,10 +156,10 @@ def test_shared_parts_and_circles_are_read(tmp_path):
     circle = {"a": shared, "b": shared}
     circle["self"] = circle
     torch.save(circle, tmp_path / "c.pt")
-    found = read_torch(tmp_path / "c.pt")
-    assert found["self"] is found
-    assert found["a"] is found["b"]
-    assert found["a"][0].equal(torch.ones(2))
+    loaded = read_torch(tmp_path / "c.pt")
+    assert loaded["self"] is loaded
+    assert loaded["a"] is loaded["b"]
+    assert loaded["a"][0].equal(torch.ones(2))
 
 
 def test_other_files_are_refused_with_a_reason(tmp_path):
@@ -191,7 +191,7 @@ def test_weights_that_do_not_fit_their_configuration(tmp_path):
 def save_variant(path, model=None, settings=None):
     """The official file with some weights or settings changed."""
     raw = read_torch(OFFICIAL, opaque=OMEGACONF)
-    source = resolve(plain(raw["config"]))
+    source = resolve_interpolations(to_container(raw["config"]))
     source["model"] = {**source["model"], **(settings or {})}
     torch.save({"model": model or raw["model"], "task": raw["task"], "config": source}, path)
     return raw["model"]
@@ -199,8 +199,10 @@ def save_variant(path, model=None, settings=None):
 
 def test_models_without_projection_or_bias(tmp_path):
     weights = save_variant(tmp_path / "x.pth")
-    fewer = {name: value for name, value in weights.items() if not name.startswith("proj.") and not name.endswith("module_3.bias")}
-    save_variant(tmp_path / "y.pth", fewer)
+    reduced = {
+        name: value for name, value in weights.items() if not name.startswith("proj.") and not name.endswith("module_3.bias")
+    }
+    save_variant(tmp_path / "y.pth", reduced)
     released = read_released(tmp_path / "y.pth")
     assert released.config.input_size == 48
     assert released.state["project.weight"].equal(torch.eye(48))
@@ -220,7 +222,12 @@ def test_optimizer_states_with_foreign_objects_are_passed_over(tmp_path):
     raw = read_torch(OFFICIAL, opaque=OMEGACONF)
     extra = {"device": torch.device("cpu"), "milestones": collections.Counter([1, 2])}
     torch.save(
-        {**{k: raw[k] for k in ("model", "task")}, "config": resolve(plain(raw["config"])), "scheduler": extra}, tmp_path / "x.pth"
+        {
+            **{k: raw[k] for k in ("model", "task")},
+            "config": resolve_interpolations(to_container(raw["config"])),
+            "scheduler": extra,
+        },
+        tmp_path / "x.pth",
     )
     assert read_released(tmp_path / "x.pth").config.hidden_size == 48
 
@@ -243,17 +250,17 @@ def test_views_and_dtypes_survive(tmp_path):
         "parameter": torch.nn.Parameter(base), "scalar": torch.tensor(3), "none": torch.zeros(0, 4), "list": [base, "text"],
     }  # fmt: skip
     torch.save(values, tmp_path / "values.pt")
-    found = read_torch(tmp_path / "values.pt")
+    loaded = read_torch(tmp_path / "values.pt")
     for name in ("view", "half", "bf16", "long", "bool", "parameter", "scalar", "none"):
-        assert found[name].equal(values[name].detach()), name
-    assert found["list"][0].equal(base)
+        assert loaded[name].equal(values[name].detach()), name
+    assert loaded["list"][0].equal(base)
 
 
 def test_interpolations():
     tree = {"a": {"b": 3}, "c": "${a.b}", "d": "${a}", "e": "${x.y}", "f": ["${a.b}"]}
-    assert resolve(tree) == {"a": {"b": 3}, "c": 3, "d": {"b": 3}, "e": "${x.y}", "f": [3]}
+    assert resolve_interpolations(tree) == {"a": {"b": 3}, "c": 3, "d": {"b": 3}, "e": "${x.y}", "f": [3]}
     with pytest.raises(InputError, match="refers to itself"):
-        resolve({"a": "${a}"})
+        resolve_interpolations({"a": "${a}"})
 
 
 def test_no_shell_was_harmed():

@@ -7,23 +7,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.spectral import make_video
 from hiero.errors import InputError
-from hiero.kernels import normalised_cut
-from hiero.kernels.eigen import krylov_eigenvectors, leading_eigenvectors
-from hiero.kernels.kmeans import draw, kmeans, renumber
 from hiero.kernels.normalised_cut import log_similarity, normalise_similarity
 from hiero.model import spectral
-from hiero.model.spectral import choose_num_threads, embed_exactly, spectral_cut
+from hiero.model.spectral import choose_num_threads, embed_by_landmarks, embed_exactly, spectral_cut
 from tests.conftest import close
 
 
-def by_scikit_learn(x: torch.Tensor, num: int, kappa: float) -> np.ndarray:
+def by_scikit_learn(x: torch.Tensor, num_threads: int, kappa: float) -> np.ndarray:
     unit = torch.nn.functional.normalize(x.double(), dim=1).numpy()
-    return SpectralClustering(num, affinity="precomputed", random_state=0).fit_predict(np.exp((unit @ unit.T - 1) / kappa))
+    return SpectralClustering(num_threads, affinity="precomputed", random_state=0).fit_predict(np.exp((unit @ unit.T - 1) / kappa))
 
 
 @pytest.mark.parametrize("kappa", [0.01, 0.02, 0.05, 0.5])
@@ -31,9 +28,9 @@ def by_scikit_learn(x: torch.Tensor, num: int, kappa: float) -> np.ndarray:
 @pytest.mark.parametrize("num_nodes", [300, 1300])  # full decomposition, and a few eigenvectors
 def test_exact_agrees_with_scikit_learn(kappa, num_threads, num_nodes):
     x, truth = make_video(num_nodes, num_threads, width=64, noise=0.5, longest=12)
-    found = spectral_cut(x, num_threads, kappa=kappa, method="exact")
-    assert adjusted_rand_score(by_scikit_learn(x, num_threads, kappa), found) >= 0.98
-    assert adjusted_rand_score(truth, found) >= 0.98
+    labels = spectral_cut(x, num_threads, kappa=kappa, method="exact")
+    assert adjusted_rand_score(by_scikit_learn(x, num_threads, kappa), labels) >= 0.98
+    assert adjusted_rand_score(truth, labels) >= 0.98
 
 
 @pytest.mark.parametrize("kappa", [0.05, 0.5])
@@ -41,9 +38,9 @@ def test_exact_agrees_with_scikit_learn(kappa, num_threads, num_nodes):
 def test_landmarks_agree_with_exact(kappa, form):
     x, truth = make_video(6000, 6, width=64, noise=0.5)
     exact = spectral_cut(x, 6, kappa=kappa, method="exact", form=form)
-    fast = spectral_cut(x, 6, kappa=kappa, method="landmarks", form=form)
-    assert adjusted_rand_score(exact, fast) >= 0.95
-    assert adjusted_rand_score(truth, fast) >= 0.95
+    landmarks = spectral_cut(x, 6, kappa=kappa, method="landmarks", form=form)
+    assert adjusted_rand_score(exact, landmarks) >= 0.95
+    assert adjusted_rand_score(truth, landmarks) >= 0.95
 
 
 @pytest.mark.parametrize("form", ["sklearn", "training"])
@@ -51,33 +48,9 @@ def test_landmarks_on_all_nodes_are_exact(form):
     """With every node a landmark the extension gives back the eigenvectors themselves."""
     x, _ = make_video(200, 4, width=32, longest=12)
     values, vectors = embed_exactly(x.double()[None], 4, 0.5, form=form)
-    other_values, other = spectral.embed_by_landmarks(x.double(), 4, 0.5, form=form)
-    close(other_values, values[0], rtol=1e-9, atol=1e-9)
-    close(other, vectors[0], rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize("kappa", [0.02, 0.1, 1.0])
-def test_a_few_eigenvectors_without_decomposing(kappa):
-    """Crowded eigenvalues (small κ, almost separate pieces) included."""
-    torch.manual_seed(3)
-    x, _ = make_video(900, 7, width=24, noise=2.0)
-    m, _ = normalise_similarity(log_similarity(x[None], kappa, "training"), kappa)
-    values, vectors = krylov_eigenvectors(m[0], 6)
-    expected = torch.linalg.eigvalsh(m[0].double()).flip(0)[:6]
-    close(values.double(), expected, rtol=0, atol=1e-5)
-    close(m[0] @ vectors, vectors * values, rtol=0, atol=3e-4)
-    close(vectors.mT @ vectors, torch.eye(6), rtol=0, atol=1e-4)
-
-
-@given(st.integers(1, 20), st.integers(0, 2**31))
-def test_leading_eigenvectors(size, seed):
-    torch.manual_seed(seed)
-    a = torch.randn(3, size, size, dtype=torch.float64)
-    a = a + a.mT
-    num = max(1, size // 2)
-    values, vectors = leading_eigenvectors(a, num)
-    close(a @ vectors, vectors * values[:, None], rtol=1e-8, atol=1e-8)
-    assert (values.diff(dim=1) <= 0).all()
+    landmark_values, landmark_vectors = embed_by_landmarks(x.double(), 4, 0.5, form=form)
+    close(landmark_values, values[0], rtol=1e-9, atol=1e-9)
+    close(landmark_vectors, vectors[0], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("method", ["exact", "landmarks"])
@@ -103,18 +76,6 @@ def test_anything_gives_labels(method, form, num_nodes, num_threads, kind, kappa
     assert labels.max() < min(num_threads, num_nodes)
     if kind == "random" and num_threads >= num_nodes and kappa >= 0.05:
         assert len(labels.unique()) == num_nodes
-
-
-@pytest.mark.parametrize("form", ["sklearn", "training"])
-@pytest.mark.parametrize("num_nodes", [40, 700])
-def test_both_ways_to_normalise(form, num_nodes, monkeypatch):
-    """Plain and in logs, where neither underflows."""
-    x = torch.randn(2, num_nodes, 8, dtype=torch.float64)
-    mask = torch.arange(num_nodes) < torch.tensor([[num_nodes], [num_nodes // 2]])
-    plain = normalise_similarity(log_similarity(x, 0.1, form, mask), 0.1)
-    monkeypatch.setattr(normalised_cut, "UNDERFLOW", 0.0)
-    for a, b in zip(plain, normalise_similarity(log_similarity(x, 0.1, form, mask), 0.1), strict=True):
-        close(a, b, rtol=1e-9, atol=1e-12)
 
 
 def test_many_threads_of_few_nodes():
@@ -148,17 +109,17 @@ def test_the_same_seed_gives_the_same_threads():
 
 
 def test_the_matrix_is_not_built_beyond_the_budget(monkeypatch):
-    largest = []
+    sizes = []
     original = spectral.log_similarity
 
-    def watch(x, *rest):
-        largest.append(x.shape[1])
-        return original(x, *rest)
+    def record_size(x, *arguments):
+        sizes.append(x.shape[1])
+        return original(x, *arguments)
 
-    monkeypatch.setattr(spectral, "log_similarity", watch)
+    monkeypatch.setattr(spectral, "log_similarity", record_size)
     x, truth = make_video(5000, 4, width=16, noise=0.3)
     labels = spectral_cut(x, 4, kappa=0.5, memory_budget=50 * 2**20)
-    assert max(largest) == spectral.NUM_LANDMARKS
+    assert max(sizes) == spectral.NUM_LANDMARKS
     assert adjusted_rand_score(truth, labels) >= 0.95
 
 
@@ -195,40 +156,3 @@ def test_automatic_number_on_very_short_videos():
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
-
-
-# K-Means
-
-
-@given(st.integers(5, 60), st.integers(1, 5), st.integers(0, 2**31))
-def test_kmeans_is_as_tight_as_scikit_learn(num, num_clusters, seed):
-    torch.manual_seed(seed)
-    points = torch.randn(num, 2, dtype=torch.float64)
-
-    def spread(labels):
-        return sum(float((points[labels == c] - points[labels == c].mean(0)).square().sum()) for c in labels.unique())
-
-    ours = kmeans(points[None], num_clusters, num_restarts=16)[0]
-    theirs = torch.as_tensor(KMeans(num_clusters, n_init=10, random_state=0).fit_predict(points.numpy()))
-    assert spread(ours) <= 1.25 * spread(theirs) + 1e-9
-
-
-def test_kmeans_without_early_stop_is_the_same():
-    points = torch.randn(4, 32, 4)
-    free = kmeans(points, 4, num_iterations=60, early_stop=False)
-    assert kmeans(points, 4, num_iterations=60).equal(free)
-
-
-def test_draws_are_spread_and_seeded():
-    numbers = draw(200, 50, random_state=1, device=torch.device("cpu"))
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
-    assert abs(numbers.mean() - 0.5) < 0.01
-    assert abs(numbers.std() - 12**-0.5) < 0.01
-    assert not numbers.equal(draw(200, 50, random_state=2, device=torch.device("cpu")))
-
-
-def test_renumber_by_first_appearance():
-    labels = torch.tensor([[3, 3, 1, 0, 1], [2, 0, 2, 3, 3]])
-    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])
-    assert renumber(labels, 4, mask).tolist() == [[0, 0, 1, 2, 1], [0, 1, 0, -1, -1]]

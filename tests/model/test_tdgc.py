@@ -14,43 +14,43 @@ from tests.conftest import close
 from tests.oracle import edgelist
 
 
-def random_group(lengths: list[int], length: int) -> torch.Tensor:
+def padded_group(lengths: list[int], length: int) -> torch.Tensor:
     """(B, T): 0 on each video's nodes, −1 on padding."""
     return torch.stack([torch.where(torch.arange(length) < n, 0, -1) for n in lengths])
 
 
-def on_edges(layer: TDGC, x: torch.Tensor, group: torch.Tensor, position: torch.Tensor, reach: float) -> torch.Tensor:
+def on_edges(layer: TDGC, x: torch.Tensor, group: torch.Tensor, position: torch.Tensor, radius: float) -> torch.Tensor:
     out = torch.zeros_like(x)
     for video in range(len(x)):
-        kept = group[video] >= 0
-        edges = edgelist.radius_edges(position[video][kept], group[video][kept], reach)
-        out[video, kept] = edgelist.tdgc(layer, x[video][kept], edges, position[video][kept])
+        valid = group[video] >= 0
+        edges = edgelist.radius_edges(position[video][valid], group[video][valid], radius)
+        out[video, valid] = edgelist.tdgc(layer, x[video][valid], edges, position[video][valid])
     return out
 
 
 @given(st.lists(st.integers(1, 14), min_size=1, max_size=4), st.floats(0.05, 6), st.booleans(), st.integers(0, 2**31))
-def test_any_times_and_any_radius(lengths, reach, duplicates, seed):
+def test_any_times_and_any_radius(lengths, radius, duplicates, seed):
     torch.manual_seed(seed)
     layer = TDGC(5, gate_size=7).double()
-    group = random_group(lengths, max(lengths) + 2)
+    group = padded_group(lengths, max(lengths) + 2)
     gaps = torch.rand(group.shape, dtype=torch.float64) * 2
     if duplicates:
         gaps = gaps.round()  # many nodes at the very same time
     times = gaps.cumsum(1)
     x = torch.randn(*group.shape, 5, dtype=torch.float64)
-    found = layer(x, timed_neighbours(group, times, reach))
-    close(found[group >= 0], on_edges(layer, x, group, times, reach)[group >= 0], rtol=1e-9, atol=1e-9)
+    result = layer(x, timed_neighbours(group, times, radius))
+    close(result[group >= 0], on_edges(layer, x, group, times, radius)[group >= 0], rtol=1e-9, atol=1e-9)
 
 
 @given(st.lists(st.integers(1, 14), min_size=1, max_size=4), st.sampled_from([0.5, 1.5, 2.5, 7.0]), st.integers(0, 2**31))
-def test_the_uniform_path_is_the_timed_one(lengths, reach, seed):
+def test_the_uniform_path_is_the_timed_one(lengths, radius, seed):
     torch.manual_seed(seed)
     layer = TDGC(5, gate_size=7).double()
-    group = random_group(lengths, max(lengths) + 1)
+    group = padded_group(lengths, max(lengths) + 1)
     times = torch.arange(group.shape[1], dtype=torch.float64).expand(group.shape)
     x = torch.randn(*group.shape, 5, dtype=torch.float64)
-    uniform = layer(x, uniform_neighbours(group, 1.0, reach, torch.float64))
-    timed = layer(x, timed_neighbours(group, times, reach))
+    uniform = layer(x, uniform_neighbours(group, 1.0, radius, torch.float64))
+    timed = layer(x, timed_neighbours(group, times, radius))
     close(uniform[group >= 0], timed[group >= 0], rtol=1e-9, atol=1e-9)
 
 
@@ -69,16 +69,16 @@ def test_a_node_without_neighbours_keeps_only_itself():
 
 
 @pytest.mark.parametrize("timed", [False, True])
-@pytest.mark.parametrize("reach", [1.5, 2.5])
-def test_gradients(timed, reach):
+@pytest.mark.parametrize("radius", [1.5, 2.5])
+def test_gradients(timed, radius):
     layer = TDGC(3, gate_size=4).double()
-    group = random_group([5, 3], 6)
+    group = padded_group([5, 3], 6)
     times = torch.arange(6, dtype=torch.float64).expand(2, 6)
     if timed:
         times = times + 0.3 * torch.rand(2, 6, dtype=torch.float64)
-        neighbours = timed_neighbours(group, times, reach)
+        neighbours = timed_neighbours(group, times, radius)
     else:
-        neighbours = uniform_neighbours(group, 1.0, reach, torch.float64)
+        neighbours = uniform_neighbours(group, 1.0, radius, torch.float64)
     x = torch.randn(2, 6, 3, dtype=torch.float64, requires_grad=True)
     names, values = zip(*layer.named_parameters(), strict=True)
 

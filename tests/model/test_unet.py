@@ -20,7 +20,7 @@ from tests.oracle import edgelist
 from tests.oracle.edgelist import EdgeListHiERO
 
 
-def small(**changes) -> HiERO:
+def small_model(**changes) -> HiERO:
     config = ModelConfig(input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=8, num_threads=3)
     torch.manual_seed(0)
     model = HiERO(config.replace(**changes)).double().eval()
@@ -29,7 +29,7 @@ def small(**changes) -> HiERO:
     return model
 
 
-def videos(lengths, seed, irregular):
+def random_videos(lengths, seed, irregular):
     torch.manual_seed(seed)
     length = max(lengths)
     mask = torch.arange(length) < torch.tensor(lengths)[:, None]
@@ -55,8 +55,8 @@ def flatten(x, mask, times):
     st.integers(0, 2**31),
 )
 def test_agrees_with_the_edge_list(lengths, irregular, radius_s, depth, num_layers, seed):
-    model = small(radius_s=radius_s, depth=depth, num_layers=num_layers)
-    x, mask, times = videos(lengths, seed, irregular)
+    model = small_model(radius_s=radius_s, depth=depth, num_layers=num_layers)
+    x, mask, times = random_videos(lengths, seed, irregular)
     with torch.no_grad():
         expected = EdgeListHiERO(model)(*flatten(x, mask, times))
         for level, other in zip(model(x, mask, times, threads=False), expected, strict=True):
@@ -66,22 +66,22 @@ def test_agrees_with_the_edge_list(lengths, irregular, radius_s, depth, num_laye
 
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=3), st.sampled_from([1.5, 2.5]), st.integers(0, 2**31))
 def test_reasoning_inside_random_threads(lengths, thread_radius, seed):
-    model = small(thread_radius=thread_radius)
-    x, mask, times = videos(lengths, seed, irregular=False)
+    model = small_model(thread_radius=thread_radius)
+    x, mask, times = random_videos(lengths, seed, irregular=False)
     x = torch.randn(*mask.shape, 8, dtype=torch.float64)
     threads = torch.where(mask, torch.randint(3, mask.shape), -1)
     stage = model.decoder.stages[0]
     with torch.no_grad():
-        found = reason_in_threads(stage, x, threads, model.config)
+        result = reason_in_threads(stage, x, threads, model.config)
         flat_x, _, video = flatten(x, mask, times)
         rank, group = edgelist.ranks(threads[mask], video)
         expected = edgelist.stage(stage, flat_x, edgelist.radius_edges(rank.double(), group, thread_radius), rank.double())
-    close(found[mask], expected, rtol=1e-8, atol=1e-8)
+    close(result[mask], expected, rtol=1e-8, atol=1e-8)
 
 
 def test_the_whole_forward_with_threads_agrees_with_the_edge_list():
-    model = small(num_threads=3, sample_points=16)
-    x, mask, times = videos([40, 23, 9], 0, irregular=True)
+    model = small_model(num_threads=3, sample_points=16)
+    x, mask, times = random_videos([40, 23, 9], 0, irregular=True)
 
     def cut(features, video, level):
         padded, padded_mask = torch.zeros(3, 64, 8, dtype=torch.float64), torch.zeros(3, 64, dtype=torch.bool)
@@ -92,9 +92,9 @@ def test_the_whole_forward_with_threads_agrees_with_the_edge_list():
 
     with torch.no_grad():
         expected = EdgeListHiERO(model, cut)(*flatten(x, mask, times))
-        found = model(x, mask, times, threads=True)
-    assert [level.threads is not None for level in found] == [False, True, True]
-    for level, other in zip(found, expected, strict=True):
+        levels = model(x, mask, times, threads=True)
+    assert [level.threads is not None for level in levels] == [False, True, True]
+    for level, other in zip(levels, expected, strict=True):
         close(level.features[level.mask], other["x"], rtol=1e-6, atol=1e-7)
         if level.threads is not None:
             assert level.threads[level.mask].equal(other["thread"])
@@ -104,7 +104,7 @@ def test_the_whole_forward_with_threads_agrees_with_the_edge_list():
 @pytest.mark.parametrize("behaviour", ["corrected", "released"])
 @pytest.mark.parametrize("length", range(1, 12))
 def test_from_one_node_up_without_nan(length, threads, behaviour):
-    model = small(behaviour=getattr(Behaviour, behaviour)())
+    model = small_model(behaviour=getattr(Behaviour, behaviour)())
     x = torch.randn(1, length, 6, dtype=torch.float64)
     for level in model(x, threads=threads):
         assert level.features.isfinite().all()
@@ -112,23 +112,23 @@ def test_from_one_node_up_without_nan(length, threads, behaviour):
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-def interleaved(num: int, seed: int) -> torch.Tensor:
+def interleaved(num_nodes: int, seed: int) -> torch.Tensor:
     """Three clear threads in turn, so that the cut is beyond doubt."""
     torch.manual_seed(seed)
     directions = torch.eye(3, 6, dtype=torch.float64) * 8
-    return directions[torch.arange(num) // 8 % 3] + 0.05 * torch.randn(num, 6, dtype=torch.float64)
+    return directions[torch.arange(num_nodes) // 8 % 3] + 0.05 * torch.randn(num_nodes, 6, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("behaviour", [Behaviour(), Behaviour(truncated_labels=True, rounded_times=True)])
 def test_a_video_alone_or_in_a_batch(behaviour):
     """Rubbish in the padding included. The release's mixed_threads is left out: its borders depend on the batch."""
-    model = small(sample_points=24, behaviour=behaviour).float()
-    alone = [interleaved(n, n).float() for n in (96, 49, 24, 3, 1)]
-    batch = collate(alone, Clock())
+    model = small_model(sample_points=24, behaviour=behaviour).float()
+    videos = [interleaved(n, n).float() for n in (96, 49, 24, 3, 1)]
+    batch = collate(videos, Clock())
     rubbish = torch.where(batch.mask[..., None], batch.features, torch.nan)
     with torch.no_grad():
         together = model(rubbish, batch.mask, batch.times, threads=True)
-        for i, video in enumerate(alone):
+        for i, video in enumerate(videos):
             for level, other in zip(model(video[None], threads=True), together, strict=True):
                 n = level.mask.shape[1]
                 close(other.features[i, :n], level.features[0], rtol=1e-4, atol=1e-5)
@@ -139,7 +139,7 @@ def test_a_video_alone_or_in_a_batch(behaviour):
 
 
 def test_threads_are_the_same_for_a_seed_and_found_when_clear():
-    model = small(sample_points=24)
+    model = small_model(sample_points=24)
     x = interleaved(96, 1)[None]
     with torch.no_grad():
         first, second = model(x, threads=True), model(x, threads=True)
@@ -152,7 +152,7 @@ def test_threads_are_the_same_for_a_seed_and_found_when_clear():
 
 
 def test_cutting_all_nodes_instead_of_samples():
-    model = small(sample_points=None)
+    model = small_model(sample_points=None)
     truth = torch.arange(96) // 8 % 3
     mask = torch.arange(100)[None] < 96
     x = torch.cat([interleaved(96, 3), torch.full((4, 6), torch.nan, dtype=torch.float64)])[None]
@@ -164,7 +164,7 @@ def test_cutting_all_nodes_instead_of_samples():
 @pytest.mark.parametrize("start_s", [0.0, 1.7, 10.1, 36_000.3])
 def test_a_radius_that_equals_the_spacing_stays_strict(start_s):
     """1 Hz and a radius of 1 s: no neighbours at any start, alone or in a batch, though float32 times are rounded."""
-    model = small(radius_s=1.0).float()
+    model = small_model(radius_s=1.0).float()
     videos = [torch.randn(50, 6), torch.randn(101, 6)]
     expected = [model(video[None], spacing_s=1.0, threads=False)[0].features[0] for video in videos]
     batch = collate(videos, Clock(1, 1, start_s=start_s))
@@ -176,7 +176,7 @@ def test_a_radius_that_equals_the_spacing_stays_strict(start_s):
 
 
 def test_embedding_puts_out_all_levels_and_leaves_the_model_as_it_was():
-    model = small(depth=2, dropout=0.5).float().train()
+    model = small_model(depth=2, dropout=0.5).float().train()
     x = torch.randn(9, 6)
     first, second = embed_features(model, x, Clock()), embed_features(model, x, Clock())
     assert {"level0", "level1"} <= set(first)
@@ -188,7 +188,7 @@ def test_embedding_puts_out_all_levels_and_leaves_the_model_as_it_was():
 
 
 def test_times_and_features_of_other_precisions():
-    model = small().float()
+    model = small_model().float()
     x = torch.randn(1, 8, 6)
     times = torch.arange(8)[None] / 2
     exact = model(x, times=times.float(), threads=False)[0].features
@@ -208,15 +208,15 @@ def test_mixed_threads_is_the_release_s_neighbour_search():
     threads = samples.repeat_interleave(9, dim=1)[:, :281]
     group, rank, position = unet._mixed_groups(threads)
     order = position.argsort(1)
-    near = unet.timed_neighbours(group.gather(1, order), rank.gather(1, order).float(), 1.5)
+    neighbours = unet.timed_neighbours(group.gather(1, order), rank.gather(1, order).float(), 1.5)
     right = wrong = 0
-    for offset, pair in enumerate(near.linked, start=1):
+    for offset, pair in enumerate(neighbours.linked, start=1):
         a, b = order[:, :-offset], order[:, offset:]
         same = threads.gather(1, a) == threads.gather(1, b)
         right += int((pair.bool() & same).sum())
         wrong += int((pair.bool() & ~same).sum())
-    counted = 1 / near.inverse_degree.clamp_min(1e-9)
-    edges = int(counted[near.inverse_degree > 0].sum()) // 2
+    degree = 1 / neighbours.inverse_degree.clamp_min(1e-9)
+    edges = int(degree[neighbours.inverse_degree > 0].sum()) // 2
     true_edges = sum(int((threads == k).sum(1).sub(1).clamp_min(0).sum()) for k in range(4))
     assert wrong > 0
     assert 0.2 < right / edges < 0.5  # the release: about 36 %
@@ -225,7 +225,7 @@ def test_mixed_threads_is_the_release_s_neighbour_search():
 
 def test_mixed_threads_changes_the_output_only_when_there_are_threads():
     x = interleaved(96, 4)[None]
-    right, mixed = small(sample_points=24), small(sample_points=24, behaviour=Behaviour(mixed_threads=True))
+    right, mixed = small_model(sample_points=24), small_model(sample_points=24, behaviour=Behaviour(mixed_threads=True))
     with torch.no_grad():
         assert not torch.allclose(right(x, threads=True)[0].features, mixed(x, threads=True)[0].features)
         close(right(x, threads=False)[0].features, mixed(x, threads=False)[0].features)
@@ -236,11 +236,11 @@ def test_truncated_labels_drop_by_one_now_and_then():
     mask = torch.ones(200, 281, dtype=torch.bool)
     nearest = unet.nearest_sample(mask, 32)
     labels = torch.full(mask.shape, 3)
-    carried = unet._truncate(labels, nearest, mask, 32)
+    carried = unet._truncate_labels(labels, nearest, mask, 32)
     lost = (carried == 2).float().mean().item()
     assert 0.01 < lost < 0.1
     assert ((carried == 3) | (carried == 2)).all()
-    assert unet._truncate(torch.zeros_like(labels), nearest, mask, 32).eq(0).all()
+    assert unet._truncate_labels(torch.zeros_like(labels), nearest, mask, 32).eq(0).all()
 
 
 def test_sort_positions_is_a_stable_sort():
@@ -274,7 +274,7 @@ def test_sort_positions_is_a_stable_sort():
 def test_bad_input(change, message):
     arguments = {"features": torch.zeros(1, 4, 6), "mask": None, "times": None, **change}
     with pytest.raises(InputError, match=message):
-        small().float()(arguments["features"], arguments["mask"], arguments["times"])
+        small_model().float()(arguments["features"], arguments["mask"], arguments["times"])
 
 
 def test_a_surer_classifier_says_the_same():

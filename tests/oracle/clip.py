@@ -15,6 +15,7 @@ PATTERN = regex.compile(
 
 
 def bpe(text: str, vocabulary: dict[str, int], merges: list[tuple[str, str]], letters: dict[int, str]) -> list[int]:
+    """Ids of a text without marks; letters: the printable letter of each byte."""
     rank = {pair: i for i, pair in enumerate(merges)}
     ids = []
     for word in PATTERN.findall(" ".join(text.split()).lower()):

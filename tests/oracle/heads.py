@@ -22,61 +22,67 @@ def attend_locally(query, key, value, mask, reach):
     return out
 
 
-def soft_nms(spans, scores, labels, sigma, min_score, most):
-    kept = []
+def soft_nms(spans, scores, labels, sigma, min_score, max_spans):
+    """The best span of a class, then lower scores for the others, and again."""
+    selected = []
     for label in sorted(set(labels.tolist())):
-        left = [[*map(float, span), float(score)] for span, score, own in zip(spans, scores, labels, strict=True) if own == label]
-        while left:
-            best = max(left, key=lambda row: row[2])
+        rows = zip(spans, scores, labels, strict=True)
+        remaining = [[*map(float, span), float(score)] for span, score, row_label in rows if row_label == label]
+        while remaining:
+            best = max(remaining, key=lambda row: row[2])
             if best[2] < min_score:
                 break
-            left.remove(best)
-            kept.append((*best, label))
-            for row in left:
-                inter = max(0.0, min(row[1], best[1]) - max(row[0], best[0]))
-                union = (row[1] - row[0]) + (best[1] - best[0]) - inter
-                row[2] *= math.exp(-((inter / max(union, 1e-9)) ** 2) / sigma)
-    return sorted(kept, key=lambda row: -row[2])[:most]
+            remaining.remove(best)
+            selected.append((*best, label))
+            for row in remaining:
+                intersection = max(0.0, min(row[1], best[1]) - max(row[0], best[0]))
+                union = (row[1] - row[0]) + (best[1] - best[0]) - intersection
+                row[2] *= math.exp(-((intersection / max(union, 1e-9)) ** 2) / sigma)
+    return sorted(selected, key=lambda row: -row[2])[:max_spans]
 
 
-def assign(places, spans, labels, config):
-    """For each moment, one at a time, the step that it stands for."""
+def assign_targets(points, spans, labels, config):
+    """For each moment, one at a time, the step that it belongs to."""
     num_levels = config.num_levels
-    truth = np.zeros((len(spans), len(places), config.num_classes))
-    wanted = np.zeros((len(spans), len(places), 2))
+    class_targets = np.zeros((len(spans), len(points), config.num_classes))
+    distances = np.zeros((len(spans), len(points), 2))
     for b in range(len(spans)):
-        for m, (at, stride) in enumerate(places.tolist()):
+        for m, (position, stride) in enumerate(points.tolist()):
             level = int(math.log2(stride))
             low = 0.0 if level == 0 else 2 * stride
             high = math.inf if level == num_levels - 1 else 4 * stride
             best = math.inf
             for (start, end), label in zip(spans[b].tolist(), labels[b].tolist(), strict=True):
                 centre = (start + end) / 2
-                inside = max(centre - config.centre_radius * stride, start) < at < min(centre + config.centre_radius * stride, end)
-                if label >= 0 and inside and low <= max(at - start, end - at) <= high and end - start < best:
+                radius = config.centre_radius * stride
+                near_centre = max(centre - radius, start) < position < min(centre + radius, end)
+                fits_level = low <= max(position - start, end - position) <= high
+                if label >= 0 and near_centre and fits_level and end - start < best:
                     best = end - start
-                    truth[b, m] = 0
-                    truth[b, m, label] = 1
-                    wanted[b, m] = at - start, end - at
-    return truth, wanted
+                    class_targets[b, m] = 0
+                    class_targets[b, m, label] = 1
+                    distances[b, m] = position - start, end - position
+    return class_targets, distances
 
 
-def diou(found, wanted):
+def diou(predicted, target):
     """1 − IoU + (distance of centres / hull)² of two spans around 0, given by their distances to it."""
-    a, b = (-found[0], found[1]), (-wanted[0], wanted[1])
-    inter = max(0.0, min(a[1], b[1]) - max(a[0], b[0]))
-    union = (a[1] - a[0]) + (b[1] - b[0]) - inter
+    a, b = (-predicted[0], predicted[1]), (-target[0], target[1])
+    intersection = max(0.0, min(a[1], b[1]) - max(a[0], b[0]))
+    union = (a[1] - a[0]) + (b[1] - b[0]) - intersection
     hull = max(a[1], b[1]) - min(a[0], b[0])
-    return 1 - inter / union + (((a[0] + a[1]) / 2 - (b[0] + b[1]) / 2) / hull) ** 2
+    return 1 - intersection / union + (((a[0] + a[1]) / 2 - (b[0] + b[1]) / 2) / hull) ** 2
 
 
-def focal(logit, truth, alpha=0.25, gamma=2.0):
+def focal(logit, positive, alpha=0.25, gamma=2.0):
+    """−α_t (1 − p_t)^γ log p_t of one class."""
     p = 1 / (1 + math.exp(-logit))
-    p_t, a_t = (p, alpha) if truth else (1 - p, 1 - alpha)
+    p_t, a_t = (p, alpha) if positive else (1 - p, 1 - alpha)
     return -a_t * (1 - p_t) ** gamma * math.log(p_t)
 
 
-def best_spans(start, end, num):
+def top_spans(start, end, num_spans):
+    """(probability, first, last) of all pairs, sorted."""
     p, q = torch.softmax(start, 0).tolist(), torch.softmax(end, 0).tolist()
     pairs = [(p[i] * q[j], i, j) for i in range(len(p)) for j in range(i, len(q))]
-    return sorted(pairs, key=lambda pair: -pair[0])[:num]
+    return sorted(pairs, key=lambda pair: -pair[0])[:num_spans]

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, sees: Tensor, bias: Tensor | float = 0.0) -> Tensor:
-    """One head (n, d); sees[i, j]: i may look at j."""
+def attention(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | float = 0.0) -> Tensor:
+    """One head (n, d); visible[i, j]: i may look at j."""
     scores = (q @ k.mT) / q.shape[1] ** 0.5 + bias
-    return scores.masked_fill(~sees, -torch.inf).softmax(-1) @ v
+    return scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v
 
 
 def _linear(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
@@ -23,10 +23,10 @@ def _norm(x: Tensor, state: dict[str, Tensor], name: str, eps: float) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"], eps)
 
 
-def _heads(x: Tensor, state: dict[str, Tensor], name: str, width: int, sees: Tensor, biases: list | None = None) -> Tensor:
+def _heads(x: Tensor, state: dict[str, Tensor], name: str, width: int, visible: Tensor, biases: list | None = None) -> Tensor:
     q, k, v = _linear(x, state, f"{name}.qkv").chunk(3, -1)
     parts = [slice(i, i + width) for i in range(0, q.shape[1], width)]
-    rows = [attention(q[:, p], k[:, p], v[:, p], sees, 0.0 if biases is None else biases[i]) for i, p in enumerate(parts)]
+    rows = [attention(q[:, p], k[:, p], v[:, p], visible, 0.0 if biases is None else biases[i]) for i, p in enumerate(parts)]
     return _linear(torch.cat(rows, 1), state, f"{name}.proj")
 
 
@@ -45,11 +45,11 @@ def spacetime(state: dict[str, Tensor], frames: Tensor) -> Tensor:
     if clip:
         x = _norm(x, state, "ln_pre", 1e-5)
 
-    def look(same: int) -> Tensor:
-        """Who sees whom: the class token all; a patch the class token and those of equal frame (0) or place (1)."""
+    def visible_pairs(same: int) -> Tensor:
+        """Who sees whom: the class token all; a patch the class token and those of equal frame (0) or position (1)."""
         return torch.tensor([[i == 0 or j == 0 or a[same] == b[same] for j, b in enumerate(labels)] for i, a in enumerate(labels)])
 
-    space, time = look(0), look(1)
+    space, time = visible_pairs(0), visible_pairs(1)
     for i in range(1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))):
         block = {name.removeprefix(f"blocks.{i}."): value for name, value in state.items() if name.startswith(f"blocks.{i}.")}
         along_time = _heads(_norm(x, block, "norm3", 1e-6), block, "timeattn", 64, time)
@@ -67,8 +67,8 @@ def omnivore(state: dict[str, Tensor], clip: Tensor, window: tuple[int, int, int
     patch = state["patch_embed.proj.weight"].shape[2:]
     x = F.conv3d(clip.transpose(0, 1)[None], state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=patch)[0]
     x = _norm(x.permute(1, 2, 3, 0), state, "patch_embed.norm", 1e-5)
-    stages = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("layers."))
-    for stage in range(stages):
+    num_stages = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("layers."))
+    for stage in range(num_stages):
         prefix = f"layers.{stage}."
         layer = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         for i in range(1 + max(int(name.split(".")[1]) for name in layer if name.startswith("blocks."))):
@@ -89,27 +89,28 @@ def omnivore(state: dict[str, Tensor], clip: Tensor, window: tuple[int, int, int
 
 def _window_attention(x: Tensor, block: dict[str, Tensor], window: tuple[int, int, int], shifted: bool) -> Tensor:
     size = x.shape[:3]
-    used = [min(s, w) for s, w in zip(size, window, strict=True)]
-    moved = [w // 2 if shifted and s > w else 0 for s, w in zip(size, window, strict=True)]
-    padded = [-(-s // u) * u for s, u in zip(size, used, strict=True)]
-    full = F.pad(x, (0, 0, 0, padded[2] - size[2], 0, padded[1] - size[1], 0, padded[0] - size[0]))
-    places = list(product(*(range(n) for n in padded)))
-    rolled = [tuple((p - m) % n for p, m, n in zip(place, moved, padded, strict=True)) for place in places]
-    home = [tuple(r // u for r, u in zip(roll, used, strict=True)) for roll in rolled]
-    inside = [tuple(r % u for r, u in zip(roll, used, strict=True)) for roll in rolled]
-    # In the last window of a shifted axis those that came around from the other end are strangers.
-    around = [tuple(m > 0 and r >= n - m for r, m, n in zip(roll, moved, padded, strict=True)) for roll in rolled]
-    sees = torch.tensor([[home[i] == home[j] and around[i] == around[j] for j in range(len(places))] for i in range(len(places))])
+    fitted = [min(s, w) for s, w in zip(size, window, strict=True)]
+    shift = [w // 2 if shifted and s > w else 0 for s, w in zip(size, window, strict=True)]
+    padded = [-(-s // u) * u for s, u in zip(size, fitted, strict=True)]
+    grid = F.pad(x, (0, 0, 0, padded[2] - size[2], 0, padded[1] - size[1], 0, padded[0] - size[0]))
+    positions = list(product(*(range(n) for n in padded)))
+    rolled = [tuple((p - m) % n for p, m, n in zip(position, shift, padded, strict=True)) for position in positions]
+    window_of = [tuple(r // u for r, u in zip(roll, fitted, strict=True)) for roll in rolled]
+    inside = [tuple(r % u for r, u in zip(roll, fitted, strict=True)) for roll in rolled]
+    # In the last window of a shifted axis, tokens that came around from the other end are not visible to the others.
+    wrapped = [tuple(m > 0 and r >= n - m for r, m, n in zip(roll, shift, padded, strict=True)) for roll in rolled]
+    groups = list(zip(window_of, wrapped, strict=True))
+    visible = torch.tensor([[a == b for b in groups] for a in groups])
     table = block["attn.relative_position_bias_table"]
-    # The release numbers the places of a cut window from 0 on and looks displacements up by that number in the full window.
-    numbers = [(a * used[1] + b) * used[2] + c for a, b, c in inside]
-    full_places = list(product(*(range(w) for w in window)))
+    # The release numbers the positions of a cut window from 0 on and looks displacements up by that number in the full window.
+    numbers = [(a * fitted[1] + b) * fitted[2] + c for a, b, c in inside]
+    full_positions = list(product(*(range(w) for w in window)))
 
     def row(i: int, j: int) -> int:
-        d = [p - q + w - 1 for p, q, w in zip(full_places[numbers[i]], full_places[numbers[j]], window, strict=True)]
+        d = [p - q + w - 1 for p, q, w in zip(full_positions[numbers[i]], full_positions[numbers[j]], window, strict=True)]
         return (d[0] * (2 * window[1] - 1) + d[1]) * (2 * window[2] - 1) + d[2]
 
-    rows = torch.tensor([[row(i, j) for j in range(len(places))] for i in range(len(places))])
+    rows = torch.tensor([[row(i, j) for j in range(len(positions))] for i in range(len(positions))])
     biases = [table[rows, head] for head in range(table.shape[1])]
-    out = _heads(full.reshape(len(places), -1), block, "attn", 32, sees, biases).view(*padded, -1)
+    out = _heads(grid.reshape(len(positions), -1), block, "attn", 32, visible, biases).view(*padded, -1)
     return out[: size[0], : size[1], : size[2]]

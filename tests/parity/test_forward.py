@@ -27,9 +27,9 @@ def test_levels_match_the_release(case, cases, released):
     times, _ = pad(cases[f"{case}/pos"], video)
     with torch.no_grad():
         for depth, level in enumerate(model(x, mask, times, threads=False)):
-            found = level.features[level.mask]
-            close(found, cases[f"{case}/out_depth{depth}"])
-            close(model.video_head(found), cases[f"{case}/proj_depth{depth}"])
+            features = level.features[level.mask]
+            close(features, cases[f"{case}/out_depth{depth}"])
+            close(model.video_head(features), cases[f"{case}/proj_depth{depth}"])
             close(level.times[level.mask], cases[f"{case}/pos_depth{depth}"])
             owner = torch.arange(len(mask))[:, None].expand_as(level.mask)[level.mask]
             assert owner.equal(cases[f"{case}/video_depth{depth}"])

@@ -1,3 +1,5 @@
+"""The losses give what the release gives, in value and gradient."""
+
 from __future__ import annotations
 
 import pytest
@@ -54,9 +56,9 @@ def thread_levels(data, dtype=torch.float32, assignment=None):
     assignment = data["ft/assignment"] if assignment is None else assignment
     levels = []
     for depth in range(1, int(data["ft/depth"].max()) + 1):
-        here = data["ft/depth"] == depth
-        features, mask = pad(x[here], data["ft/video"][here])
-        threads, _ = pad(assignment[here], data["ft/video"][here], fill=-1)
+        at_depth = data["ft/depth"] == depth
+        features, mask = pad(x[at_depth], data["ft/video"][at_depth])
+        threads, _ = pad(assignment[at_depth], data["ft/video"][at_depth], fill=-1)
         levels.append((features, torch.where(mask, threads, -1)))
     return x, levels
 

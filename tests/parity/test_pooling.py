@@ -1,3 +1,5 @@
+"""Pooling and upsampling give what the release gives."""
+
 from __future__ import annotations
 
 import pytest

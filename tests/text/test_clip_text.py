@@ -1,4 +1,4 @@
-"""CLIP's tokenizer and weights against slow twins."""
+"""CLIP's tokenizer and text tower against versions that are written out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hiero.errors import InputError
 from hiero.text.clip_text import END, START, byte_letters, clip_tokenizer, to_transformers
-from hiero.text.encoders import TextEncoder, _build
+from hiero.text.encoders import TextEncoder
+from hiero.text.towers import build_tower
 from tests.conftest import close
 from tests.oracle import clip as oracle
 
@@ -40,7 +41,7 @@ def tokenizer(tmp_path_factory):
     return clip_tokenizer(file)
 
 
-def expected(text: str) -> list[int]:
+def expected_ids(text: str) -> list[int]:
     letters = byte_letters()
     words = [*letters, *(letter + "</w>" for letter in letters), *(m.replace(" ", "") for m in MERGES), START, END]
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -53,7 +54,7 @@ def expected(text: str) -> list[int]:
 
 @pytest.mark.parametrize("text", ["#C C cuts the onion", "cutting 12 onions on the board", "it's café ☕", "", "   ", "the " * 100])
 def test_tokens_of_known_texts(tokenizer, text):
-    assert tokenizer.encode(text).ids == expected(text)
+    assert tokenizer.encode(text).ids == expected_ids(text)
 
 
 @given(
@@ -65,10 +66,10 @@ def test_tokens_of_any_text(tokenizer, text):
     import unicodedata
 
     text = unicodedata.normalize("NFC", text)
-    assert tokenizer.encode(text).ids == expected(text)
+    assert tokenizer.encode(text).ids == expected_ids(text)
 
 
-def random_tower(width=16, layers=2, context=77):
+def random_tower(width=16, num_layers=2, context=77):
     vocabulary = len(MERGES) + 514
     generator = torch.Generator().manual_seed(0)
 
@@ -76,9 +77,9 @@ def random_tower(width=16, layers=2, context=77):
         return torch.randn(*shape, generator=generator) * 0.2
 
     state = {"token_embedding.weight": draw(vocabulary, width), "positional_embedding": draw(context, width)}
-    for name in ("ln_final", *(f"transformer.resblocks.{i}.ln_{j}" for i in range(layers) for j in (1, 2))):
+    for name in ("ln_final", *(f"transformer.resblocks.{i}.ln_{j}" for i in range(num_layers) for j in (1, 2))):
         state |= {f"{name}.weight": 1 + draw(width), f"{name}.bias": draw(width)}
-    for i in range(layers):
+    for i in range(num_layers):
         block = f"transformer.resblocks.{i}"
         shapes = {"attn.out_proj": (width, width), "mlp.c_fc": (4 * width, width), "mlp.c_proj": (width, 4 * width)}
         state |= {f"{block}.attn.in_proj_weight": draw(3 * width, width), f"{block}.attn.in_proj_bias": draw(3 * width)}
@@ -89,7 +90,7 @@ def random_tower(width=16, layers=2, context=77):
 
 def test_the_tower_is_the_written_out_one(tokenizer, tmp_path):
     state = random_tower()
-    encoder = TextEncoder("clip", _build("clip", state, 2, tmp_path), tokenizer).eval()
+    encoder = TextEncoder("clip", build_tower("clip", state, 2, tmp_path), tokenizer).eval()
     texts = ["#C C cuts the onion", "on", "the thing " * 60]
     for text in texts:
         ids, _ = encoder.tokenize([text])

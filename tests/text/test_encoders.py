@@ -151,19 +151,19 @@ def test_unknown_encoders_say_what_is_known(tmp_path):
         locate_encoder(str(tmp_path))
 
 
-def learning(encoder: TextEncoder) -> set[str]:
+def trainable_names(encoder: TextEncoder) -> set[str]:
     return {name for name, p in encoder.named_parameters() if p.requires_grad}
 
 
 def test_modes_decide_what_learns(imported, words):
     frozen = load_text_encoder(TextConfig(str(imported), "frozen"))
-    assert not learning(frozen)
+    assert not trainable_names(frozen)
     assert not frozen.training  # dropout off
     full = load_text_encoder(TextConfig(str(imported), "full"))
-    assert len(learning(full)) == len(list(full.parameters()))
+    assert len(trainable_names(full)) == len(list(full.parameters()))
     lora = load_text_encoder(TextConfig(str(imported), "lora", lora_rank=2))
-    assert learning(lora)
-    assert all("lora_" in name for name in learning(lora))
+    assert trainable_names(lora)
+    assert all("lora_" in name for name in trainable_names(lora))
     assert sum(p.numel() for p in lora.parameters() if p.requires_grad) == 2 * 3 * 2 * (32 + 32)  # layers, q k v, rank, both sides
 
 
@@ -184,7 +184,7 @@ def test_lora_learns_and_is_saved_merged(imported, words, tmp_path):
 
 def test_cached_texts_need_no_encoder(minilm, tmp_path, monkeypatch):
     first = encode_texts(["wash the cup", "dry the cup", "wash the cup"], cache=tmp_path)
-    monkeypatch.setattr(encoders, "_load", lambda source: pytest.fail("the encoder was loaded"))
+    monkeypatch.setattr(encoders, "_load_encoder", lambda source: pytest.fail("the encoder was loaded"))
     again = encode_texts(["dry the cup", "wash the cup"], cache=tmp_path)
     assert again.dtype == torch.float16
     assert torch.equal(first[[1, 0]], again)

@@ -47,8 +47,8 @@ def towers(tmp_path_factory):
 @given(texts=st.lists(st.text("abcdefgh ", min_size=1, max_size=40), min_size=1, max_size=6))
 def test_the_same_vectors(towers, texts):
     plain, with_torch, theirs = towers
-    found = Letters().encode_batch(texts)
-    ids, mask = torch.tensor([e.ids for e in found]), torch.tensor([e.attention_mask for e in found])
+    encodings = Letters().encode_batch(texts)
+    ids, mask = torch.tensor([e.ids for e in encodings]), torch.tensor([e.attention_mask for e in encodings])
     with torch.no_grad():
         hidden = theirs(input_ids=ids, attention_mask=mask).last_hidden_state
     weight = mask[..., None].float()

@@ -15,7 +15,7 @@ from hiero.kernels import normalised_cut_triton
 from hiero.kernels.normalised_cut import NUM_ITERATIONS, NUM_RESTARTS, cut_samples, log_similarity, normalise_similarity
 from hiero.model.hiero import HiERO
 from hiero.training.captured_step import CapturedStep, check_capturable
-from hiero.training.step import Objective, TrainStep, make_adam, parameter_groups, set_rate
+from hiero.training.step import Objective, TrainStep, make_adam, parameter_groups, set_learning_rate
 from tests.conftest import close
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -77,9 +77,9 @@ def test_what_cannot_be_captured_says_so(monkeypatch, changes, spacing_s, messag
 
 
 def test_inputs_of_another_shape_are_not_broadcast():
-    one = make_inputs(1, "cpu", num_nodes=120, num_texts=24, width=12)
+    smaller = make_inputs(1, "cpu", num_nodes=120, num_texts=24, width=12)
     with pytest.raises(InputError, match=r"features is \(1, 120, 12\), the step was captured with \(2, 120, 12\)"):
-        inputs().copy_(one)
+        inputs().copy_(smaller)
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's own tracing
@@ -88,9 +88,9 @@ def test_the_step_compiles_without_a_break():
     model = small(dropout=0.0)
     objective = Objective(model, LossConfig(), SPACING_S, precision=torch.bfloat16)
     compiled = torch.compile(objective, fullgraph=True, dynamic=False, backend="aot_eager")
-    found, expected = compiled(inputs()), objective(inputs())
-    close(found.alignment, expected.alignment, rtol=0.01, atol=0.01)
-    found.total.backward()
+    losses, expected = compiled(inputs()), objective(inputs())
+    close(losses.alignment, expected.alignment, rtol=0.01, atol=0.01)
+    losses.total.backward()
 
 
 @pytest.mark.gpu
@@ -127,7 +127,7 @@ def test_the_captured_step_is_the_plain_one():
     for seed in range(5):
         a, b = plain(inputs("cuda", seed)), fast(inputs("cuda", seed))
         torch.testing.assert_close(a.total, b.total, rtol=1e-3, atol=1e-3)
-    set_rate(fast.optimizer, 0.0)  # a schedule changes the rate in place, and the graph sees it
+    set_learning_rate(fast.optimizer, 0.0)  # a schedule changes the rate in place, and the graph sees it
     before = [p.clone() for p in fast_model.parameters()]
     fast(inputs("cuda", 6))
     assert all(a.equal(b) for a, b in zip(before, fast_model.parameters(), strict=True))

@@ -16,7 +16,8 @@ from hiero.model.released import read_released
 from hiero.storage.files import load_tensors
 from hiero.text import encoders
 from hiero.text.encoders import load_text_encoder, locate_encoder
-from hiero.training.loop import STATE, TrainingStopped, make_fabric
+from hiero.training.fabric import make_fabric
+from hiero.training.loop import STATE_FILE, TrainingStopped
 from hiero.training.step import Objective, TrainStep, make_adam
 from hiero.training.training import Training
 from hiero.training.validation import validate
@@ -27,14 +28,14 @@ from tests.text.test_encoders import Words
 def prepared(collection, out, resume=False, windows=None, **options) -> Training:
     config = options.pop("config", None) or collection.config(**options.pop("changes", {}))
     windows = windows or collection.windows()
-    options.setdefault("vectors", bag_of_words(windows.texts).half())
+    options.setdefault("text_vectors", bag_of_words(windows.texts).half())
     training = Training(config, windows, out, make_fabric("cpu"), **options)
     training.prepare(resume=resume)
     return training
 
 
-def same(a, b):
-    first, second = load_tensors(a / STATE), load_tensors(b / STATE)
+def same_state(a, b):
+    first, second = load_tensors(a / STATE_FILE), load_tensors(b / STATE_FILE)
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
@@ -47,9 +48,9 @@ def test_it_learns(collection, tmp_path):
     assert reports[-1].step == training.num_steps == 10 * (len(training.windows) // 4)
     model = HiERO.from_pretrained(tmp_path)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), training.model.parameters(), strict=True))
-    about = json.loads((tmp_path / "config.json").read_text())["training"]
-    assert about["epochs"] == 10
-    assert about["steps_done"] == training.num_steps
+    saved = json.loads((tmp_path / "config.json").read_text())["training"]
+    assert saved["epochs"] == 10
+    assert saved["steps_done"] == training.num_steps
     assert list(tmp_path.glob("events.out.*"))
 
 
@@ -69,7 +70,7 @@ def test_stopped_and_resumed_is_uninterrupted(collection, tmp_path, stop_at):
     second = prepared(collection, tmp_path / "parts", resume=True, changes=changes)
     assert second.step_number == stop_at
     second.run()
-    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert same_state(tmp_path / "whole", tmp_path / "parts")
     assert torch.equal(
         load_tensors(tmp_path / "whole" / "model.safetensors")["project.weight"],
         load_tensors(tmp_path / "parts" / "model.safetensors")["project.weight"],
@@ -79,18 +80,18 @@ def test_stopped_and_resumed_is_uninterrupted(collection, tmp_path, stop_at):
 def test_watching_changes_nothing(collection, tmp_path):
     """Validation between epochs draws no random numbers and leaves the model as it is; the best model is kept."""
     windows = collection.windows()
-    said = []
+    messages = []
     prepared(collection, tmp_path / "blind").run()
     watched = prepared(collection, tmp_path / "watched", validation=(windows, bag_of_words(windows.texts)))
-    watched.run(log=said.append)
-    a, b = load_tensors(tmp_path / "blind" / STATE), load_tensors(tmp_path / "watched" / STATE)
+    watched.run(log=messages.append)
+    a, b = load_tensors(tmp_path / "blind" / STATE_FILE), load_tensors(tmp_path / "watched" / STATE_FILE)
     assert all(torch.equal(a[name], b[name]) for name in a)
-    assert len(said) == 3
+    assert len(messages) == 3
     best = max(watched.scores, key=lambda score: score["narrations found"])
     assert (tmp_path / "watched" / "best" / "model.safetensors").is_file()
     assert json.loads((tmp_path / "watched" / "best" / "config.json").read_text())["training"]["validation"][-1] == best
     score = validate(watched.objective, windows, bag_of_words(windows.texts))
-    assert score.hit == pytest.approx(watched.scores[-1]["narrations found"])
+    assert score.hit_rate == pytest.approx(watched.scores[-1]["narrations found"])
 
 
 def test_accumulated_batches_are_averaged(collection):
@@ -98,18 +99,18 @@ def test_accumulated_batches_are_averaged(collection):
     table = bag_of_words(windows.texts)
     parts = [windows.read(range(i, i + 4)).with_vectors(table) for i in (0, 4)]
 
-    def gradients(call):
+    def gradients(backward):
         torch.manual_seed(0)
         model = HiERO(ModelConfig(16, 16, 16, 64, gate_size=8, radius_s=2.5, dropout=0.0))
         objective = Objective(model, LossConfig(alpha=0.5), 1.0)
-        call(objective)
+        backward(objective)
         return {name: p.grad.clone() for name, p in model.named_parameters()}
 
-    def by_hand(objective):
+    def backward_by_hand(objective):
         (sum(objective(part).total for part in parts) / 2).backward()
 
     together = gradients(lambda objective: TrainStep(objective, make_adam(objective, lr=0.0), clip=1e9)(*parts))
-    for name, grad in gradients(by_hand).items():
+    for name, grad in gradients(backward_by_hand).items():
         torch.testing.assert_close(together[name], grad, rtol=1e-4, atol=1e-7)
 
 
@@ -136,21 +137,21 @@ def test_other_words_are_other_data(collection, tmp_path):
 def test_a_broken_model_never_replaces_a_good_one(collection, tmp_path):
     training = prepared(collection, tmp_path, changes={"epochs": 1})
     training.run()
-    before = (tmp_path / STATE).read_bytes()
+    before = (tmp_path / STATE_FILE).read_bytes()
     with torch.no_grad():
         training.model.project.weight[0, 0] = float("nan")
     with pytest.raises(InputError, match="the loss became nan"):
         training.save()
-    assert (tmp_path / STATE).read_bytes() == before
+    assert (tmp_path / STATE_FILE).read_bytes() == before
 
 
 def test_each_process_takes_its_part(collection, tmp_path):
     training = prepared(collection, tmp_path)
     training.fabric = SimpleNamespace(global_rank=1, world_size=2, device=torch.device("cpu"))
-    assert training._own(torch.arange(4)).tolist() == [2, 3]
-    training.resident = training.windows.resident(training.vectors, "cpu")
+    assert training._process_share(torch.arange(4)).tolist() == [2, 3]
+    training.resident = training.windows.resident(training.text_vectors, "cpu")
     whole = training.order(0)[:4].tolist()
-    assert next(training._indices())[0].tolist() == whole[2:]
+    assert next(training._batch_indices())[0].tolist() == whole[2:]
 
 
 def test_a_channel_that_never_moved_is_switched_off():
@@ -161,7 +162,7 @@ def test_a_channel_that_never_moved_is_switched_off():
 
 def test_a_damaged_state_is_named(collection, tmp_path):
     prepared(collection, tmp_path, changes={"epochs": 1}).run()
-    state = tmp_path / STATE
+    state = tmp_path / STATE_FILE
     state.write_bytes(state.read_bytes()[:1000])
     with pytest.raises(InputError, match=r"training\.safetensors: damaged or cut short"):
         prepared(collection, tmp_path, resume=True, changes={"epochs": 1})
@@ -202,20 +203,27 @@ def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
 
     def run(out, stop_at=None, resume=False):
         torch.manual_seed(1)
-        text = load_text_encoder(text_config)
-        before = text.encode(["cuts the onion"])
+        text_encoder = load_text_encoder(text_config)
+        before = text_encoder.encode(["cuts the onion"])
         config = collection.config(epochs=2).replace(text=text_config, model=collection.config().model.replace(text_size=32))
         windows = collection.windows()
         validation = (windows, None)
         training = prepared(
-            collection, out, config=config, vectors=None, text=text, validation=validation, resume=resume, log_every=1
+            collection,
+            out,
+            config=config,
+            text_vectors=None,
+            text_encoder=text_encoder,
+            validation=validation,
+            resume=resume,
+            log_every=1,
         )
         if stop_at:
             with pytest.raises(TrainingStopped):
                 training.run(on_report=lambda report: setattr(training, "stop", report.step >= stop_at))
         else:
             training.run()
-        return before, text.encode(["cuts the onion"])
+        return before, text_encoder.encode(["cuts the onion"])
 
     before, after = run(tmp_path / "whole")
     assert not torch.allclose(before, after, atol=1e-4)
@@ -224,4 +232,4 @@ def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
     torch.testing.assert_close(load_text_encoder(TextConfig(str(tmp_path / "whole"))).encode(["cuts the onion"]), after)
     run(tmp_path / "parts", stop_at=3)
     run(tmp_path / "parts", resume=True)
-    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert same_state(tmp_path / "whole", tmp_path / "parts")

@@ -12,12 +12,12 @@ import time
 import torch
 
 from hiero.storage.files import load_tensors
-from hiero.training.loop import STATE
+from hiero.training.loop import STATE_FILE
 from tests.training.conftest import SMALL
 
 
 def command(collection, out, *more, settings=()):
-    words = [
+    arguments = [
         str(collection.store),
         str(collection.narrations),
         "-o",
@@ -28,8 +28,8 @@ def command(collection, out, *more, settings=()):
         "cpu",
     ]
     for setting in [*SMALL, *settings]:
-        words += ["--set", setting]
-    return ["-m", "hiero", "train", *words, *more]
+        arguments += ["--set", setting]
+    return ["-m", "hiero", "train", *arguments, *more]
 
 
 def start(arguments, **environment):
@@ -47,15 +47,15 @@ def finish(process, expected=0):
 
 
 def wait_for_state(process, out):
-    until = time.monotonic() + 120
-    while not (out / STATE).is_file():
+    deadline = time.monotonic() + 120
+    while not (out / STATE_FILE).is_file():
         assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def states(a, b):
-    first, second = load_tensors(a / STATE), load_tensors(b / STATE)
+def state_pairs(a, b):
+    first, second = load_tensors(a / STATE_FILE), load_tensors(b / STATE_FILE)
     assert first.keys() == second.keys()
     return [(name, first[name], second[name]) for name in first]
 
@@ -69,7 +69,7 @@ def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_
     os.killpg(process.pid, signal.SIGKILL)
     finish(process, expected=-signal.SIGKILL)
     process = start(command(collection, out, "--save-every-s", "1000", "--resume", settings=long))
-    before = (out / STATE).stat().st_mtime_ns
+    before = (out / STATE_FILE).stat().st_mtime_ns
     time.sleep(0.5)
     while process.poll() is None and "events" not in " ".join(p.name for p in out.iterdir() if p.stat().st_mtime_ns > before):
         time.sleep(0.02)
@@ -77,7 +77,7 @@ def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_
     output = finish(process, expected=130) if process.poll() is None else process.communicate()[0]
     assert "resuming at step" in output
     finish(start(command(collection, out, "--resume", settings=long)))
-    for name, a, b in states(tmp_path / "whole", out):
+    for name, a, b in state_pairs(tmp_path / "whole", out):
         assert torch.equal(a, b), name
     again = finish(start(command(collection, out, settings=long)), expected=2)
     assert "holds a run already; go on with it (--resume)" in again
@@ -88,7 +88,7 @@ def test_two_processes_are_one(collection, tmp_path):
     finish(start(command(collection, tmp_path / "one")))
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617"]
     finish(start([*torchrun, *command(collection, tmp_path / "two")]))
-    for name, a, b in states(tmp_path / "one", tmp_path / "two"):
+    for name, a, b in state_pairs(tmp_path / "one", tmp_path / "two"):
         if name.startswith("objective."):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
     assert not (tmp_path / "two" / "best").exists() or (tmp_path / "one" / "best").exists()

@@ -16,7 +16,7 @@ from tests.films import grey, write_video
 av = pytest.importorskip("av", reason="needs PyAV: pip install 'hiero-video[video]'")
 
 
-def seen(path, **options):
+def sampled_greys(path, **options):
     """What each segment shows: the grey of each of its frames, to the nearest ten."""
     segments = list(read_segments(path, **options))
     assert [s.index for s in segments] == list(range(len(segments)))
@@ -25,8 +25,8 @@ def seen(path, **options):
 
 def test_a_constant_rate(make):
     path = make("v.mp4", [10 * (i // 10) + 20 for i in range(30)])  # 3 s at 10 fps, one grey a second
-    assert seen(path, num_frames=4) == [[20] * 4, [30] * 4, [40] * 4]
-    assert seen(path, num_frames=2, spacing_s=1.5) == [[20, 30], [30, 40]]
+    assert sampled_greys(path, num_frames=4) == [[20] * 4, [30] * 4, [40] * 4]
+    assert sampled_greys(path, num_frames=2, spacing_s=1.5) == [[20, 30], [30, 40]]
     segment = next(read_segments(path, num_frames=4))
     assert segment.times_s == (0.125, 0.375, 0.625, 0.875)
 
@@ -34,12 +34,12 @@ def test_a_constant_rate(make):
 def test_a_variable_rate_is_read_by_time(make):
     """A slide that stands for 3 s, then quick frames: frame numbers would get every second wrong."""
     path = make("v.mkv", [50, 100, 150, 200, 250], [0.0, 3.0, 3.2, 3.4, 3.6])
-    assert seen(path, num_frames=2) == [[50, 50], [50, 50], [50, 50], [150, 250]]
+    assert sampled_greys(path, num_frames=2) == [[50, 50], [50, 50], [50, 50], [150, 250]]
 
 
 def test_a_late_start_counts_from_the_first_frame(make):
     path = make("v.mkv", [20] * 10 + [90] * 10, start_s=100.0)
-    assert seen(path, num_frames=2) == [[20, 20], [90, 90]]
+    assert sampled_greys(path, num_frames=2) == [[20, 20], [90, 90]]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_late_start_counts_from_the_first_frame(make):
 )  # fmt: skip
 def test_containers_and_codecs(make, name, codec):
     path = make(name, [40] * 10 + [200] * 10, codec=codec)
-    assert [[round(v / 20) for v in row] for row in seen(path, num_frames=2)] == [[2, 2], [10, 10]]
+    assert [[round(v / 20) for v in row] for row in sampled_greys(path, num_frames=2)] == [[2, 2], [10, 10]]
     info = probe(path)
     assert (info.width, info.height) == (64, 48)
     assert info.fps == pytest.approx(10, rel=0.01)
@@ -85,20 +85,20 @@ def test_frames_are_scaled_by_the_short_side(make):
 
 
 def test_the_last_segment(make):
-    assert len(seen(make("a.mp4", [50] * 13), num_frames=4)) == 1  # 1.3 s: the rest is less than half there
-    assert seen(make("b.mp4", [50] * 10 + [90] * 6), num_frames=4) == [[50] * 4, [90] * 4]  # 1.6 s: filled up
-    assert seen(make("c.mp4", [50]), num_frames=4) == [[50] * 4]  # one frame is a video too
+    assert len(sampled_greys(make("a.mp4", [50] * 13), num_frames=4)) == 1  # 1.3 s: the rest is less than half there
+    assert sampled_greys(make("b.mp4", [50] * 10 + [90] * 6), num_frames=4) == [[50] * 4, [90] * 4]  # 1.6 s: filled up
+    assert sampled_greys(make("c.mp4", [50]), num_frames=4) == [[50] * 4]  # one frame is a video too
 
 
 def test_a_broken_tail_gives_what_came_before(make):
     path = make("v.ts", list(range(20, 220, 2)), codec="libx264", options={"g": "5"})
-    whole = seen(path, num_frames=2)
+    whole = sampled_greys(path, num_frames=2)
     path.write_bytes(path.read_bytes()[: int(0.6 * path.stat().st_size)] + b"\x00" * 5000)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = seen(path, num_frames=2)
-    assert 3 <= len(found) < len(whole)
-    assert found[:3] == whole[:3]
+        decoded = sampled_greys(path, num_frames=2)
+    assert 3 <= len(decoded) < len(whole)
+    assert decoded[:3] == whole[:3]
     assert all(issubclass(w.category, BrokenVideoWarning) for w in caught)
 
 
@@ -108,13 +108,13 @@ def test_files_that_are_no_videos(make, tmp_path):
     (tmp_path / "text.mp4").write_text("not a video")
     for name in ("empty.mp4", "noise.mp4", "text.mp4"):
         with pytest.raises(InputError, match=f"{name}: not a video that FFmpeg can read|{name}: has no video stream"):
-            seen(tmp_path / name)
+            sampled_greys(tmp_path / name)
     with pytest.raises(InputError, match="no such file"):
-        seen(tmp_path / "missing.mp4")
+        sampled_greys(tmp_path / "missing.mp4")
     cut = make("cut.mp4", [50] * 30)
     cut.write_bytes(cut.read_bytes()[:200])  # without its index an mp4 is nothing
     with pytest.raises(InputError, match=r"cut\.mp4: "):
-        seen(cut)
+        sampled_greys(cut)
 
 
 def test_a_file_with_sound_alone(tmp_path):
@@ -126,7 +126,7 @@ def test_a_file_with_sound_alone(tmp_path):
         for packet in [*stream.encode(frame), *stream.encode(None)]:
             out.mux(packet)
     with pytest.raises(InputError, match="has no video stream"):
-        seen(path)
+        sampled_greys(path)
 
 
 def test_several_streams(make, tmp_path):
@@ -145,15 +145,15 @@ def test_several_streams(make, tmp_path):
                 out.mux(packet)
     path = tmp_path / "two.mkv"
     assert probe(path).num_streams == 2
-    assert seen(path, num_frames=1) == [[40]]
-    assert seen(path, num_frames=1, stream=1) == [[200]]
+    assert sampled_greys(path, num_frames=1) == [[40]]
+    assert sampled_greys(path, num_frames=1, stream=1) == [[200]]
     with pytest.raises(InputError, match="has 2 video streams, number 2 is not one of them"):
-        seen(path, stream=2)
+        sampled_greys(path, stream=2)
 
 
 def test_bad_arguments(make):
     with pytest.raises(InputError, match="spacing_s must be positive"):
-        seen(make("v.mp4", [1] * 5), spacing_s=0)
+        sampled_greys(make("v.mp4", [1] * 5), spacing_s=0)
 
 
 def test_memory_does_not_grow_with_length(make):

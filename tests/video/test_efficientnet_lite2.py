@@ -41,7 +41,7 @@ def random_state():
     return state | {"_fc.weight": torch.randn(1000, 1280, generator=generator), "_fc.bias": torch.zeros(1000)}
 
 
-def same(x, kernel, stride):
+def pad_same(x, kernel, stride):
     """TensorFlow's SAME padding, written out."""
     pads = []
     for size in (x.shape[3], x.shape[2]):
@@ -51,19 +51,19 @@ def same(x, kernel, stride):
 
 
 def unfolded(state, x):
-    """The published network layer by layer, batch normalisation apart."""
+    """The published network layer by layer, batch normalisation as layers of its own."""
 
     def layer(x, conv, norm, stride=1, groups=1, active=True):
         weight = state[f"{conv}.weight"]
-        x = F.conv2d(same(x, weight.shape[-1], stride), weight, None, stride, groups=groups)
-        n = {name: state[f"{norm}.{name}"] for name in ("running_mean", "running_var", "weight", "bias")}
-        x = F.batch_norm(x, n["running_mean"], n["running_var"], n["weight"], n["bias"], eps=EPSILON)
+        x = F.conv2d(pad_same(x, weight.shape[-1], stride), weight, None, stride, groups=groups)
+        bn = {name: state[f"{norm}.{name}"] for name in ("running_mean", "running_var", "weight", "bias")}
+        x = F.batch_norm(x, bn["running_mean"], bn["running_var"], bn["weight"], bn["bias"], eps=EPSILON)
         return x.clamp(0, 6) if active else x
 
     x = layer(x, "_conv_stem", "_bn0", 2)
     i = 0
-    for _, stride, expansion, outputs, num in STAGES:
-        for first in [True] + [False] * (num - 1):
+    for _, stride, expansion, outputs, num_blocks in STAGES:
+        for first in [True] + [False] * (num_blocks - 1):
             y = layer(x, f"_blocks.{i}._expand_conv", f"_blocks.{i}._bn0") if expansion > 1 else x
             y = layer(y, f"_blocks.{i}._depthwise_conv", f"_blocks.{i}._bn1", stride if first else 1, groups=y.shape[1])
             y = layer(y, f"_blocks.{i}._project_conv", f"_blocks.{i}._bn2", active=False)
@@ -105,15 +105,15 @@ def test_one_pass_over_a_real_clip_gives_actions_and_objects():
             weights.get(name)
     except InputError as error:
         pytest.skip(f"weights cannot be fetched here: {error}")
-    seen = []
-    found = extract_features(CLIPS / "ego_frying_2s.mp4", progress=seen.append).features
-    assert {name: tuple(value.shape) for name, value in found.items()} == {"i3d-k400": (2, 400), "lite2-imagenet": (2, 1000)}
-    assert seen == [pytest.approx(2.0, abs=0.1)]
+    progress_s = []
+    features = extract_features(CLIPS / "ego_frying_2s.mp4", progress=progress_s.append).features
+    assert {name: tuple(value.shape) for name, value in features.items()} == {"i3d-k400": (2, 400), "lite2-imagenet": (2, 1000)}
+    assert progress_s == [pytest.approx(2.0, abs=0.1)]
     assets = Path(weights.__file__).parents[1] / "assets"
     actions, objects = ((assets / name).read_text().splitlines() for name in ("kinetics400.txt", "imagenet.txt"))
-    best = found["lite2-imagenet"].mean(0).argsort()[::-1][:3]
+    best = features["lite2-imagenet"].mean(0).argsort()[::-1][:3]
     assert "frying pan" in [objects[i] for i in best]
-    best = found["i3d-k400"].mean(0).argsort()[::-1][:5]
+    best = features["i3d-k400"].mean(0).argsort()[::-1][:5]
     assert {actions[i] for i in best} & {
         "cooking sausages",
         "cooking chicken",

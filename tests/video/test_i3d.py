@@ -27,12 +27,12 @@ def test_a_unit_is_a_convolution_in_three_dimensions(length, size, kernel, strid
     torch.manual_seed(seed)
     unit = Unit(3, 5, kernel, stride)
     x = torch.randn(2, 3, length, size, size + 1)
-    padded = F.pad(x, [places for n in reversed(x.shape[2:]) for places in same_padding(n, kernel, stride)])
+    padded = F.pad(x, [amount for n in reversed(x.shape[2:]) for amount in same_padding(n, kernel, stride)])
     with torch.no_grad():
         expected = F.relu(F.conv3d(padded, unit.weight, unit.bias, stride))
-        found = unit(x.transpose(1, 2)).transpose(1, 2)
-    assert found.shape[2:] == tuple(-(-n // stride) for n in x.shape[2:])  # SAME: ⌈size / stride⌉
-    close(found, expected, rtol=1e-4)
+        output = unit(x.transpose(1, 2)).transpose(1, 2)
+    assert output.shape[2:] == tuple(-(-n // stride) for n in x.shape[2:])  # SAME: ⌈size / stride⌉
+    close(output, expected, rtol=1e-4)
 
 
 @settings(max_examples=30, deadline=None)
@@ -51,7 +51,7 @@ def test_a_pool_is_a_maximum_in_three_dimensions(length, size, shape, seed):
         same_padding(size, space, space_stride),
         same_padding(length, time, time_stride),
     ]
-    padded = F.pad(x, [places for pair in pads for places in pair], value=-torch.inf)
+    padded = F.pad(x, [amount for pair in pads for amount in pair], value=-torch.inf)
     expected = F.max_pool3d(padded, (time, space, space), (time_stride, space_stride, space_stride))
     assert torch.equal(Pool(*shape)(x.transpose(1, 2)).transpose(1, 2), expected)
 
@@ -137,7 +137,7 @@ def test_the_published_scores_of_a_real_clip():
     with torch.inference_mode():
         scores = model(x).softmax(1)[0]
     names = (Path(weights.__file__).parents[1] / "assets" / "kinetics400.txt").read_text().splitlines()
-    found = {names[i]: float(scores[i]) for i in scores.topk(3).indices}
-    assert list(found) == ["cooking sausages", "cooking chicken", "scrambling eggs"]
-    assert found["cooking sausages"] == pytest.approx(0.67, abs=0.1)
-    assert found["cooking chicken"] == pytest.approx(0.14, abs=0.1)
+    top_scores = {names[i]: float(scores[i]) for i in scores.topk(3).indices}
+    assert list(top_scores) == ["cooking sausages", "cooking chicken", "scrambling eggs"]
+    assert top_scores["cooking sausages"] == pytest.approx(0.67, abs=0.1)
+    assert top_scores["cooking chicken"] == pytest.approx(0.14, abs=0.1)

@@ -204,11 +204,11 @@ def test_batches_change_nothing(tmp_path):
 
 
 def test_temporal_embeddings_for_other_numbers_of_frames():
-    held = torch.tensor([[[0.0], [4.0]]])
-    assert fill_frames(held, 1, "zeros").flatten().tolist() == [0]
-    assert fill_frames(held, 4, "zeros").flatten().tolist() == [0, 4, 0, 0]
-    assert fill_frames(held, 4, "interpolate").flatten().tolist() == [0, 1, 3, 4]  # halves of pixels, as LaViLa
-    assert fill_frames(held, 3, "interpolate-corners").flatten().tolist() == [0, 2, 4]
+    embedding = torch.tensor([[[0.0], [4.0]]])
+    assert fill_frames(embedding, 1, "zeros").flatten().tolist() == [0]
+    assert fill_frames(embedding, 4, "zeros").flatten().tolist() == [0, 4, 0, 0]
+    assert fill_frames(embedding, 4, "interpolate").flatten().tolist() == [0, 1, 3, 4]  # halves of pixels, as LaViLa
+    assert fill_frames(embedding, 3, "interpolate-corners").flatten().tolist() == [0, 2, 4]
 
 
 def test_more_frames_than_the_release_saw(tmp_path):
@@ -230,7 +230,7 @@ def test_nesting_and_prefixes(tmp_path, nest):
     assert len(read_state_dict(path)) == len(egovlp_state())
 
 
-def test_strangers_are_named(tmp_path):
+def test_unexpected_parameters_are_named(tmp_path):
     state = egovlp_state()
     state["module.video_model.blocks.0.extra.weight"] = torch.zeros(1)
     del state["module.video_model.norm.bias"]
@@ -285,27 +285,27 @@ def test_our_kernels_are_the_plain_path(frames):
     x = torch.randn(2, frames, 3, 24, 24)
     with torch.inference_mode():
         expected = tower(x)
-        found = tower.to("cuda", torch.bfloat16)(x.to("cuda", torch.bfloat16)).float().cpu()
-    assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.999
-    close(found, expected, rtol=0.05, atol=0.05)
+        output = tower.to("cuda", torch.bfloat16)(x.to("cuda", torch.bfloat16)).float().cpu()
+    assert torch.nn.functional.cosine_similarity(output, expected).min() > 0.999
+    close(output, expected, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("along_time", [True, False])
+@pytest.mark.parametrize("along", ["time", "space"])
 @pytest.mark.parametrize(("frames", "patches"), [(1, 9), (4, 256), (16, 196), (7, 5)])
-def test_the_attention_kernel(frames, patches, along_time):
+def test_the_attention_kernel(frames, patches, along):
     from hiero.kernels.attention import divided_attention
 
     qkv = torch.randn(3, 1 + frames * patches, 3 * 128, device="cuda", dtype=torch.bfloat16)
     with torch.inference_mode():
-        found = divided_attention(qkv, frames, 2, along_time)[:, 1:].float()
+        output = divided_attention(qkv, frames, 2, along)[:, 1:].float()
         q, k, v = qkv.float().unflatten(-1, (3, 2, 64)).permute(2, 0, 3, 1, 4)
-        at = torch.arange(frames * patches, device="cuda")
-        group = at % patches if along_time else at // patches
-        sees = torch.cat([torch.ones(len(at), 1, dtype=torch.bool, device="cuda"), group[:, None] == group], 1)
-        expected = torch.nn.functional.scaled_dot_product_attention(q[:, :, 1:], k, v, attn_mask=sees)
-    close(found, expected.transpose(1, 2).flatten(2), rtol=0.02, atol=0.02)
+        token = torch.arange(frames * patches, device="cuda")
+        group = token % patches if along == "time" else token // patches
+        visible = torch.cat([torch.ones(len(token), 1, dtype=torch.bool, device="cuda"), group[:, None] == group], 1)
+        expected = torch.nn.functional.scaled_dot_product_attention(q[:, :, 1:], k, v, attn_mask=visible)
+    close(output, expected.transpose(1, 2).flatten(2), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.gpu
@@ -317,6 +317,6 @@ def test_our_window_kernel_is_the_plain_path(window, shape):
     x = torch.randn(2, shape[0], 3, *shape[1:])
     with torch.inference_mode():
         expected = trunk(x)
-        found = trunk.to("cuda", torch.bfloat16)(x.to("cuda", torch.bfloat16)).float().cpu()
-    assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.999
-    close(found, expected, rtol=0.05, atol=0.05)
+        output = trunk.to("cuda", torch.bfloat16)(x.to("cuda", torch.bfloat16)).float().cpu()
+    assert torch.nn.functional.cosine_similarity(output, expected).min() > 0.999
+    close(output, expected, rtol=0.05, atol=0.05)

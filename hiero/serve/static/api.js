@@ -1,38 +1,42 @@
-// The server's JSON API, and the few words that all parts share.
+// The server's JSON API, and what all parts of the page share: times, colours, elements.
 
-export async function get(path, options = {}) {
-  const answer = await fetch(`api/${path}`, options);
-  const body = answer.headers.get("content-type")?.includes("json") ? await answer.json() : null;
-  if (!answer.ok) throw new Error(body?.error || (Array.isArray(body?.detail) ? body.detail[0].msg : "the server could not do that"));
+export async function getJson(path, options = {}) {
+  const response = await fetch(`api/${path}`, options);
+  const body = response.headers.get("content-type")?.includes("json") ? await response.json() : null;
+  // `error` is of our own routes, `detail` of the validation of parameters.
+  if (!response.ok) throw new Error(body?.error || (Array.isArray(body?.detail) ? body.detail[0].msg : "the server could not do that"));
   return body;
 }
 
-export const send = (method, path, body) =>
-  get(path, { method, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
+export const sendJson = (method, path, body) =>
+  getJson(path, { method, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
 
-export async function tile(id, zoom, row, column) {
-  const answer = await fetch(`api/videos/${id}/similarity/${zoom}/${row}/${column}`);
-  if (!answer.ok) return null;
-  const number = name => Number(answer.headers.get(name));
-  return { rows: number("x-rows"), columns: number("x-columns"), cells: number("x-cells"), values: new Uint8Array(await answer.arrayBuffer()) };
+// A tile of the similarity matrix: a byte a cell, row by row; null where there is none.
+export async function fetchTile(id, zoom, row, column) {
+  const response = await fetch(`api/videos/${id}/similarity/${zoom}/${row}/${column}`);
+  if (!response.ok) return null;
+  const header = name => Number(response.headers.get(name));
+  return { rows: header("x-rows"), columns: header("x-columns"), cells: header("x-cells"), values: new Uint8Array(await response.arrayBuffer()) };
 }
 
-export const pictureOf = (id, time) => `api/videos/${id}/picture?t=${Math.max(0, time).toFixed(1)}`;
+export const thumbnailUrl = (id, time) => `api/videos/${id}/picture?t=${Math.max(0, time).toFixed(1)}`;
 
-export function clock(seconds) {
+// m:ss, or h:mm:ss from an hour on.
+export function formatTime(seconds) {
   const s = Math.round(seconds), m = Math.floor(s / 60);
   return (m < 60 ? `${m}` : `${Math.floor(m / 60)}:${String(m % 60).padStart(2, "0")}`) + ":" + String(s % 60).padStart(2, "0");
 }
 
-export const colour = thread => `hsl(${(thread * 137.508 + 205) % 360} 52% ${77 - (thread % 3) * 6}%)`;
+// Hues a golden angle apart: neighbouring numbers differ, however many threads there are.
+export const threadColour = thread => `hsl(${(thread * 137.508 + 205) % 360} 52% ${77 - (thread % 3) * 6}%)`;
 
 export const $ = id => document.getElementById(id);
 
-export function element(name, properties = {}, ...children) {
-  const made = document.createElement(name);
+export function createElement(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
   for (const [key, value] of Object.entries(properties)) {
-    if (key.startsWith("aria-") || key === "role") made.setAttribute(key, value); else made[key] = value;
+    if (key.startsWith("aria-") || key === "role") element.setAttribute(key, value); else element[key] = value;
   }
-  made.append(...children);
-  return made;
+  element.append(...children);
+  return element;
 }

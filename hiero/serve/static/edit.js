@@ -1,84 +1,99 @@
 // Changes of a hierarchy of steps, each giving a new one: rename, split, merge, move a boundary. Levels stay nested.
 
-const copy = steps => structuredClone(steps);
-const round = time => Math.round(time * 1000) / 1000;
+const MIN_STEP_S = 0.2;  // no edit makes a shorter step
+const SAME_BOUNDARY_S = 0.01;
 
-function find(steps, id) {
-  for (let level = 0; level < steps.levels.length; level++) {
-    const place = steps.levels[level].steps.findIndex(step => step.id === id);
-    if (place >= 0) return { level, place, row: steps.levels[level].steps };
+const roundTime = time => Math.round(time * 1000) / 1000;
+
+// Whether a moment lies inside a step, far enough from both of its ends.
+const isInside = (time, step) => step.start_s + MIN_STEP_S < time && time < step.end_s - MIN_STEP_S;
+
+function find(hierarchy, id) {
+  for (let level = 0; level < hierarchy.levels.length; level++) {
+    const steps = hierarchy.levels[level].steps, index = steps.findIndex(step => step.id === id);
+    if (index >= 0) return { level, index, steps };
   }
   throw new Error("no such step");
 }
 
-const newId = (steps, level) => {
-  const ids = new Set(steps.levels.flatMap(({ steps: row }) => row.map(step => step.id)));
+const newId = (hierarchy, level) => {
+  const ids = new Set(hierarchy.levels.flatMap(({ steps }) => steps.map(step => step.id)));
   let number = 0;
   while (ids.has(`${level}.e${number}`)) number++;
   return `${level}.e${number}`;
 };
 
-export function rename(steps, id, label) {
-  const out = copy(steps), { row, place } = find(out, id);
-  row[place].label = label || null; row[place].score = null;
-  return out;
+export function rename(hierarchy, id, label) {
+  const edited = structuredClone(hierarchy), { steps, index } = find(edited, id);
+  steps[index].label = label || null; steps[index].score = null;
+  return edited;
 }
 
-// Cuts a step at a time, and what it holds on finer levels with it.
-export function split(steps, id, time) {
-  const out = copy(steps), { level } = find(out, id);
-  time = round(time);
-  cut(out, level, id, time);
-  return out;
+// Cuts a step at a time, and with it the step of each finer level that the cut goes through.
+export function split(hierarchy, id, time) {
+  const edited = structuredClone(hierarchy), { level } = find(edited, id);
+  splitInPlace(edited, level, id, roundTime(time));
+  return edited;
 }
 
-function cut(steps, level, id, time) {
-  const { row, place } = find(steps, id), step = row[place];
-  if (!(step.start_s + 0.2 < time && time < step.end_s - 0.2)) throw new Error("move to a moment inside the step first");
-  const inside = steps.levels[level + 1]?.steps.filter(other => other.parent === id) ?? [];
-  const crossed = inside.find(other => other.start_s + 0.2 < time && time < other.end_s - 0.2);
-  const edge = crossed ? cut(steps, level + 1, crossed.id, time) : inside.length ? inside.reduce((best, other) => Math.abs(other.start_s - time) < Math.abs(best - time) ? other.start_s : best, inside[0].end_s) : time;
-  const second = { ...step, id: newId(steps, level), start_s: edge, children: [] };
-  step.end_s = edge;
-  row.splice(place + 1, 0, second);
-  link(steps);
-  return edge;  // as fine a level has it: all levels are cut at the same moment
+// Returns where it was cut.
+function splitInPlace(hierarchy, level, id, time) {
+  const { steps, index } = find(hierarchy, id), step = steps[index];
+  if (!isInside(time, step)) throw new Error("move to a moment inside the step first");
+  const boundary = childBoundary(hierarchy, level, id, time);
+  const second = { ...step, id: newId(hierarchy, level), start_s: boundary, children: [] };
+  step.end_s = boundary;
+  steps.splice(index + 1, 0, second);
+  relink(hierarchy);
+  return boundary;
 }
 
-export function merge(steps, id) {
-  const out = copy(steps), { level, row, place } = find(out, id), next = row[place + 1];
+// Where a step can be cut so that its children stay whole or are cut with it: all levels are cut at the same moment.
+function childBoundary(hierarchy, level, id, time) {
+  const children = hierarchy.levels[level + 1]?.steps.filter(child => child.parent === id) ?? [];
+  const crossed = children.find(child => isInside(time, child));
+  if (crossed) return splitInPlace(hierarchy, level + 1, crossed.id, time);
+  if (!children.length) return time;
+  // Too near to a boundary of the children to cut one: the nearest of these boundaries.
+  return children.reduce((best, child) => Math.abs(child.start_s - time) < Math.abs(best - time) ? child.start_s : best, children[0].end_s);
+}
+
+// Joins a step with the next one of its level.
+export function merge(hierarchy, id) {
+  const edited = structuredClone(hierarchy), { level, steps, index } = find(edited, id), next = steps[index + 1];
   if (!next) throw new Error("there is no step after it");
-  if (next.parent !== row[place].parent) throw new Error("the next step belongs to another one above; merge those first");
-  row[place].end_s = next.end_s;
-  row.splice(place + 1, 1);
-  for (const child of out.levels[level + 1]?.steps ?? []) if (child.parent === next.id) child.parent = id;
-  link(out);
-  return out;
+  if (next.parent !== steps[index].parent) throw new Error("the next step belongs to another one above; merge those first");
+  steps[index].end_s = next.end_s;
+  steps.splice(index + 1, 1);
+  for (const child of edited.levels[level + 1]?.steps ?? []) if (child.parent === next.id) child.parent = id;
+  relink(edited);
+  return edited;
 }
 
-// Moves the beginning of a step, on this level and wherever the same boundary is on others.
-export function move(steps, id, by) {
-  const out = copy(steps), { row, place } = find(out, id);
-  if (place === 0) throw new Error("the first step begins with the video");
-  const before = row[place].start_s, after = round(before + by);
-  for (const { steps: level } of out.levels) {
-    const at = level.findIndex(step => Math.abs(step.start_s - before) < 0.01);
-    if (at <= 0) continue;
-    if (!(level[at - 1].start_s + 0.2 < after && after < level[at].end_s - 0.2)) throw new Error("a step would vanish");
-    level[at].start_s = level[at - 1].end_s = after;
+// Moves the beginning of a step by seconds, on this level and wherever the same boundary is on others.
+export function moveStart(hierarchy, id, seconds) {
+  const edited = structuredClone(hierarchy), { steps, index } = find(edited, id);
+  if (index === 0) throw new Error("the first step begins with the video");
+  const before = steps[index].start_s, after = roundTime(before + seconds);
+  for (const { steps: level } of edited.levels) {
+    const i = level.findIndex(step => Math.abs(step.start_s - before) < SAME_BOUNDARY_S);
+    if (i <= 0) continue;
+    if (!(level[i - 1].start_s + MIN_STEP_S < after && after < level[i].end_s - MIN_STEP_S)) throw new Error("a step would vanish");
+    level[i].start_s = level[i - 1].end_s = after;
   }
-  link(out);
-  return out;
+  relink(edited);
+  return edited;
 }
 
-// Says again which step holds which.
-function link(steps) {
-  for (const { steps: row } of steps.levels) for (const step of row) step.children = [];
-  for (let level = 1; level < steps.levels.length; level++) {
-    for (const step of steps.levels[level].steps) {
+// Sets parents and children anew, from times.
+function relink(hierarchy) {
+  for (const { steps } of hierarchy.levels) for (const step of steps) step.children = [];
+  for (let level = 1; level < hierarchy.levels.length; level++) {
+    const parents = hierarchy.levels[level - 1].steps;
+    for (const step of hierarchy.levels[level].steps) {
       const middle = (step.start_s + step.end_s) / 2;
-      const holder = steps.levels[level - 1].steps.find(other => other.start_s <= middle && middle < other.end_s) ?? steps.levels[level - 1].steps.at(-1);
-      step.parent = holder.id; holder.children.push(step.id);
+      const parent = parents.find(candidate => candidate.start_s <= middle && middle < candidate.end_s) ?? parents.at(-1);
+      step.parent = parent.id; parent.children.push(step.id);
     }
   }
 }

@@ -1,58 +1,70 @@
 // The similarity matrix in tiles, linked with the timeline: a click goes to the moment, and the moment is drawn into it.
-import { tile } from "./api.js";
+import { fetchTile } from "./api.js";
 
-const TILE = 128;
+const TILE_SIZE = 128;  // cells, as in tiles.py
+const ZOOM = 2;  // at most 512 cells a side, 4 tiles
+const NUM_KEY_STEPS = 50;  // arrow keys cross the video in so many
 
 export class Matrix {
   constructor(canvas, onSeek) {
     this.canvas = canvas;
     canvas.addEventListener("click", event => {
       const box = canvas.getBoundingClientRect();
-      onSeek(this.length * (event.clientX - box.left) / box.width);
+      onSeek(this.duration * (event.clientX - box.left) / box.width);
     });
     canvas.addEventListener("keydown", event => {
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
       event.preventDefault();
-      onSeek(Math.max(0, Math.min(this.length, this.time + (event.key === "ArrowRight" ? 1 : -1) * this.length / 50)));
+      const direction = event.key === "ArrowRight" ? 1 : -1;
+      onSeek(Math.max(0, Math.min(this.duration, this.time + direction * this.duration / NUM_KEY_STEPS)));
     });
   }
 
-  async show(video, length, still = () => true) {
-    this.length = length; this.time = 0; this.picture = null;
-    const zoom = 2;
-    const first = await tile(video, zoom, 0, 0);
-    if (!first || !still()) return;
-    const num = Math.ceil(first.cells / TILE);
+  get context() { return this.canvas.getContext("2d", { willReadFrequently: true }); }
+
+  // isCurrent tells whether this video is still the one that is shown; tiles of another are not drawn.
+  async show(video, duration, isCurrent = () => true) {
+    this.duration = duration; this.time = 0; this.image = null;
+    const first = await fetchTile(video, ZOOM, 0, 0);
+    if (!first || !isCurrent()) return;
+    const numTiles = Math.ceil(first.cells / TILE_SIZE);
     this.canvas.width = this.canvas.height = first.cells;
-    const context = this.canvas.getContext("2d", { willReadFrequently: true });
-    for (let row = 0; row < num; row++) {
-      for (let column = 0; column <= row; column++) {
-        const part = row + column === 0 ? first : await tile(video, zoom, row, column);
-        if (!part || !still()) return;
-        const image = new ImageData(part.columns, part.rows), turned = new ImageData(part.rows, part.columns);
-        for (let y = 0; y < part.rows; y++) {
-          for (let x = 0; x < part.columns; x++) {
-            const value = part.values[y * part.columns + x];
-            const colour = [value * 0.9, Math.min(255, value * 1.02), Math.min(255, 40 + value * 0.8), 255];
-            image.data.set(colour, 4 * (y * part.columns + x));
-            turned.data.set(colour, 4 * (x * part.rows + y));
-          }
-        }
-        context.putImageData(image, column * TILE, row * TILE);
-        context.putImageData(turned, row * TILE, column * TILE);
+    for (let row = 0; row < numTiles; row++) {
+      for (let column = 0; column <= row; column++) {  // the matrix is symmetric
+        const tile = row + column === 0 ? first : await fetchTile(video, ZOOM, row, column);
+        if (!tile || !isCurrent()) return;
+        const { image, transposed } = tileImages(tile);
+        this.context.putImageData(image, column * TILE_SIZE, row * TILE_SIZE);
+        this.context.putImageData(transposed, row * TILE_SIZE, column * TILE_SIZE);
       }
     }
-    this.picture = context.getImageData(0, 0, first.cells, first.cells);
+    this.image = this.context.getImageData(0, 0, first.cells, first.cells);
     this.canvas.dataset.ready = video;
   }
 
-  at(time) {
+  clear() { this.image = null; delete this.canvas.dataset.ready; }
+
+  // Draws a cross at a moment.
+  showTime(time) {
     this.time = time;
-    if (!this.picture) return;
-    const context = this.canvas.getContext("2d", { willReadFrequently: true }), place = Math.round(this.canvas.width * time / this.length);
-    context.putImageData(this.picture, 0, 0);
+    if (!this.image) return;
+    const { context } = this, size = this.canvas.width, position = Math.round(size * time / this.duration), width = Math.max(1, size / 300);
+    context.putImageData(this.image, 0, 0);
     context.fillStyle = "#ff5a4d";
-    context.fillRect(place, 0, Math.max(1, this.canvas.width / 300), this.canvas.width);
-    context.fillRect(0, place, this.canvas.width, Math.max(1, this.canvas.width / 300));
+    context.fillRect(position, 0, width, size);
+    context.fillRect(0, position, size, width);
   }
+}
+
+function tileImages({ rows, columns, values }) {
+  const image = new ImageData(columns, rows), transposed = new ImageData(rows, columns);
+  for (let y = 0; y < rows; y++) {
+    for (let x = 0; x < columns; x++) {
+      const value = values[y * columns + x];
+      const colour = [value * 0.9, Math.min(255, value * 1.02), Math.min(255, 40 + value * 0.8), 255];
+      image.data.set(colour, 4 * (y * columns + x));
+      transposed.data.set(colour, 4 * (x * rows + y));
+    }
+  }
+  return { image, transposed };
 }

@@ -1,61 +1,72 @@
 // The multi-level timeline: nested rows are levels, colours are threads. Hover shows, click seeks, arrow keys move.
-import { $, clock, colour, element, pictureOf } from "./api.js";
+import { $, createElement, formatTime, threadColour, thumbnailUrl } from "./api.js";
+
+const NUM_TICKS = 6;  // of the time axis, beside the one at 0
+const TOOLTIP_MARGIN = 8;  // pixels to the step and to the edge of the window
 
 export class Timeline {
-  constructor(root, { onSeek, onChoose }) {
-    this.root = root; this.onSeek = onSeek; this.onChoose = onChoose;
-    this.chosen = null; this.hits = []; this.extras = []; this.pictures = null;
-    root.addEventListener("keydown", event => this.key(event));
+  constructor(root, { onSeek, onSelect }) {
+    this.root = root; this.onSeek = onSeek; this.onSelect = onSelect;
+    this.clear();
+    root.addEventListener("keydown", event => this.onKey(event));
   }
 
-  show(steps, { video, pictures }) {
-    this.steps = steps; this.video = video; this.pictures = pictures; this.length = steps.duration_s;
+  // selectedId, matches and extraRows outlive show(): steps are shown again after every edit.
+  clear() {
+    this.selectedId = null; this.matches = []; this.extraRows = [];
+    this.root.replaceChildren();
+  }
+
+  show(hierarchy, { video, pictures }) {
+    this.hierarchy = hierarchy; this.video = video; this.pictures = pictures; this.duration = hierarchy.duration_s;
     this.buttons = new Map(); this.byId = new Map();
     this.root.replaceChildren();
-    steps.levels.forEach(({ steps: level }, number) => {
-      const row = element("div", { className: "row", role: "group", "aria-label": `Level ${number + 1} of ${steps.levels.length}` });
-      level.forEach((step, place) => {
-        const button = this.span(step, step.label || `step ${step.id}`);
+    hierarchy.levels.forEach(({ steps }, level) => {
+      const row = createElement("div", { className: "row", role: "group", "aria-label": `Level ${level + 1} of ${hierarchy.levels.length}` });
+      steps.forEach((step, index) => {
+        const button = this.stepButton(step, step.label || `step ${step.id}`);
         button.tabIndex = -1;
-        button.addEventListener("click", () => { this.choose(step.id); this.onSeek(step.start_s); });
+        button.addEventListener("click", () => { this.select(step.id); this.onSeek(step.start_s); });
         this.buttons.set(step.id, button);
-        this.byId.set(step.id, { step, number, place });
+        this.byId.set(step.id, { step, level, index });
         row.append(button);
       });
       this.root.append(row);
     });
-    this.hitRow = element("div", { className: "hits", "aria-hidden": "true" });
-    this.root.append(this.hitRow);
-    for (const { name, steps: spans } of this.extras) this.extraRow(name, spans);
-    const axis = element("div", { className: "axis", "aria-hidden": "true" });
-    for (let i = 0; i <= 6; i++) axis.append(element("span", { textContent: clock(this.length * i / 6), style: `left:${100 * i / 6}%` }));
-    this.cursor = element("div", { className: "cursor" });
+    this.matchRow = createElement("div", { className: "hits", "aria-hidden": "true" });
+    this.root.append(this.matchRow);
+    for (const { name, steps } of this.extraRows) this.appendExtraRow(name, steps);
+    const axis = createElement("div", { className: "axis", "aria-hidden": "true" });
+    for (let i = 0; i <= NUM_TICKS; i++) axis.append(createElement("span", { textContent: formatTime(this.duration * i / NUM_TICKS), style: `left:${100 * i / NUM_TICKS}%` }));
+    this.cursor = createElement("div", { className: "cursor" });
     this.root.append(axis, this.cursor);
-    this.mark(this.hits);
-    if (this.byId.has(this.chosen)) this.choose(this.chosen); else { this.chosen = null; this.first().tabIndex = 0; }
+    this.showMatches(this.matches);
+    if (this.byId.has(this.selectedId)) this.select(this.selectedId);
+    else { this.selectedId = null; this.buttons.get(this.firstStep.id).tabIndex = 0; }  // Tab always reaches one step
   }
 
-  first() { return this.buttons.get(this.steps.levels.at(-1).steps[0].id); }
+  get firstStep() { return this.hierarchy.levels.at(-1).steps[0]; }
 
-  span(step, text) {
-    const button = element("button", { type: "button", textContent: text });
-    button.style.left = `${100 * step.start_s / this.length}%`;
-    button.style.width = `${100 * (step.end_s - step.start_s) / this.length}%`;
-    button.style.background = colour(step.thread ?? 0);
-    button.setAttribute("aria-label", `${text}, ${clock(step.start_s)} to ${clock(step.end_s)}`);
-    for (const [on, off] of [["mouseenter", "mouseleave"], ["focus", "blur"]]) {
-      button.addEventListener(on, () => this.tip(button, step, text));
-      button.addEventListener(off, () => { $("tip").hidden = true; });
+  stepButton(step, text) {
+    const button = createElement("button", { type: "button", textContent: text });
+    button.style.left = `${100 * step.start_s / this.duration}%`;
+    button.style.width = `${100 * (step.end_s - step.start_s) / this.duration}%`;
+    button.style.background = threadColour(step.thread ?? 0);
+    button.setAttribute("aria-label", `${text}, ${formatTime(step.start_s)} to ${formatTime(step.end_s)}`);
+    for (const [enter, leave] of [["mouseenter", "mouseleave"], ["focus", "blur"]]) {
+      button.addEventListener(enter, () => this.showTooltip(button, step, text));
+      button.addEventListener(leave, () => { $("tip").hidden = true; });
     }
     return button;
   }
 
-  extraRow(name, spans) {
-    this.root.append(element("div", { className: "row-name", textContent: name }));
-    const row = element("div", { className: "row extra", role: "group", "aria-label": name });
-    spans.forEach((step, place) => {
-      const button = this.span(step, step.label || step.text || `step ${step.id ?? ""}`);
-      button.tabIndex = place ? -1 : 0;
+  // A row to compare with: annotated steps, or those of another model. Its steps can be visited, but not selected.
+  appendExtraRow(name, steps) {
+    this.root.append(createElement("div", { className: "row-name", textContent: name }));
+    const row = createElement("div", { className: "row extra", role: "group", "aria-label": name });
+    steps.forEach((step, index) => {
+      const button = this.stepButton(step, step.label || step.text || `step ${step.id ?? ""}`);
+      button.tabIndex = index ? -1 : 0;
       button.addEventListener("click", () => this.onSeek(step.start_s));
       row.append(button);
     });
@@ -68,52 +79,55 @@ export class Timeline {
     this.root.append(row);
   }
 
-  tip(button, step, text) {
-    const tip = $("tip"), box = button.getBoundingClientRect();
-    tip.replaceChildren();
-    if (this.pictures) tip.append(element("img", { alt: "", src: pictureOf(this.video, (step.start_s + step.end_s) / 2), width: 226 }));
-    tip.append(element("strong", { textContent: text }), element("div", { textContent: `${clock(step.start_s)} – ${clock(step.end_s)}` }));
-    tip.hidden = false;
+  showTooltip(button, step, text) {
+    const tooltip = $("tip"), box = button.getBoundingClientRect();
+    tooltip.replaceChildren();
+    if (this.pictures) tooltip.append(createElement("img", { alt: "", src: thumbnailUrl(this.video, (step.start_s + step.end_s) / 2), width: 226 }));
+    tooltip.append(createElement("strong", { textContent: text }), createElement("div", { textContent: `${formatTime(step.start_s)} – ${formatTime(step.end_s)}` }));
+    tooltip.hidden = false;  // before it is placed: hidden elements have no size
     const middle = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2;
-    tip.style.left = `${Math.max(8, Math.min(innerWidth - tip.offsetWidth - 8, middle - tip.offsetWidth / 2)) + scrollX}px`;
-    tip.style.top = `${box.top + scrollY - tip.offsetHeight - 8}px`;
+    const left = Math.min(innerWidth - tooltip.offsetWidth - TOOLTIP_MARGIN, middle - tooltip.offsetWidth / 2);
+    tooltip.style.left = `${Math.max(TOOLTIP_MARGIN, left) + scrollX}px`;
+    tooltip.style.top = `${box.top + scrollY - tooltip.offsetHeight - TOOLTIP_MARGIN}px`;
   }
 
-  choose(id, focus = false) {
+  select(id, focus = false) {
     for (const [other, button] of this.buttons) { button.classList.toggle("chosen", other === id); button.tabIndex = other === id ? 0 : -1; }
-    this.chosen = id;
+    this.selectedId = id;
     if (focus) this.buttons.get(id).focus();
-    this.onChoose(this.byId.get(id).step);
+    this.onSelect(this.byId.get(id).step);
   }
 
-  thread(number, level) {
+  // Dims the other threads of a level; null shows all again.
+  highlightThread(thread, level) {
     for (const [id, button] of this.buttons) {
-      const { step, number: own } = this.byId.get(id);
-      button.classList.toggle("dim", number !== null && own === level && step.thread !== number);
+      const entry = this.byId.get(id);
+      button.classList.toggle("dim", thread !== null && entry.level === level && entry.step.thread !== thread);
     }
   }
 
-  key(event) {
-    const level = steps => this.steps.levels[steps]?.steps;
-    const here = this.byId.get(this.chosen) ?? this.byId.get(this.steps.levels.at(-1).steps[0].id);
+  onKey(event) {
+    const stepsOf = level => this.hierarchy.levels[level]?.steps;
+    const { step, level, index } = this.byId.get(this.selectedId) ?? this.byId.get(this.firstStep.id);
     let next = null;
-    if (event.key === "ArrowRight") next = level(here.number)[here.place + 1];
-    else if (event.key === "ArrowLeft") next = level(here.number)[here.place - 1];
-    else if (event.key === "ArrowUp") next = this.byId.get(here.step.parent)?.step;
-    else if (event.key === "ArrowDown") next = level(here.number + 1)?.find(step => step.parent === here.step.id);
-    else if (event.key === "Home") next = level(here.number)[0];
-    else if (event.key === "End") next = level(here.number).at(-1);
+    if (event.key === "ArrowRight") next = stepsOf(level)[index + 1];
+    else if (event.key === "ArrowLeft") next = stepsOf(level)[index - 1];
+    else if (event.key === "ArrowUp") next = this.byId.get(step.parent)?.step;
+    else if (event.key === "ArrowDown") next = stepsOf(level + 1)?.find(child => child.parent === step.id);
+    else if (event.key === "Home") next = stepsOf(level)[0];
+    else if (event.key === "End") next = stepsOf(level).at(-1);
     else return;
     event.preventDefault();
-    if (next) { this.choose(next.id, true); this.onSeek(next.start_s); }
+    if (next) { this.select(next.id, true); this.onSeek(next.start_s); }
   }
 
-  mark(matches) {
-    this.hits = matches;
-    this.hitRow?.replaceChildren(...matches.map(({ start_s, end_s, score }, i) => element("i", {
-      style: `left:${100 * start_s / this.length}%;width:${100 * (end_s - start_s) / this.length}%;opacity:${i === 0 ? 1 : 0.35 + 0.4 * score}`,
+  // Marks where a query happens; the best match is opaque.
+  showMatches(matches) {
+    this.matches = matches;
+    this.matchRow?.replaceChildren(...matches.map(({ start_s, end_s, score }, rank) => createElement("i", {
+      style: `left:${100 * start_s / this.duration}%;width:${100 * (end_s - start_s) / this.duration}%;opacity:${rank === 0 ? 1 : 0.35 + 0.4 * score}`,
     })));
   }
 
-  at(time) { if (this.cursor) this.cursor.style.left = `${100 * Math.min(1, time / this.length)}%`; }
+  showTime(time) { if (this.cursor) this.cursor.style.left = `${100 * Math.min(1, time / this.duration)}%`; }
 }

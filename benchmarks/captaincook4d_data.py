@@ -1,0 +1,174 @@
+"""CaptainCook4D for benchmarks: features, annotations, splits, and the files that `hiero train` and `hiero eval own` take."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hiero import Clock
+from hiero.data.stores import pack
+from hiero.engine import class_names
+from hiero.storage.files import load_tensors, save_tensors
+from hiero.text.encoders import encode_texts
+
+CLOCK = Clock(1.0, 1.0)
+KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components", "omnivore-b": "Omnivore-B, 1024-d"}
+COMPONENTS = {"k400": 128, "omnivore": 180}  # principal components of each kind that are compressed
+NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often
+PARTS = ("seen recipes", "unseen recipes")
+UNSEEN_RECIPES = 6  # one in so many is never trained on
+HELD_OUT_RECORDINGS = 7  # of the other recipes, one recording in about so many
+INT8_MAX = 127
+QUANTILE = 0.9999  # of a component that fills int8; the rest is clipped
+MAX_QUANTILE_SIZE = 16_000_000  # numbers that torch.quantile takes
+
+
+def share(text: str) -> float:
+    """A number in [0, 1) that is always the same for a name."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+
+
+def read_annotations(folder: Path) -> dict:
+    """Recipe, seconds and steps of each recording."""
+    return json.loads((folder / "annotations.json").read_text())
+
+
+def split(annotations: dict, recordings: list[str], part: str) -> dict[str, list[str]]:
+    """train, seen recipes, unseen recipes. For `dev` the training recordings of `test` are split again."""
+
+    def split_once(recordings: list[str], salt: str) -> dict[str, list[str]]:
+        recipes = sorted({annotations[r]["recipe"] for r in recordings}, key=lambda recipe: share(salt + recipe))
+        unseen = set(recipes[: round(len(recipes) / UNSEEN_RECIPES)])
+        out: dict[str, list[str]] = {"train": [], PARTS[0]: [], PARTS[1]: []}
+        for recording in recordings:
+            if annotations[recording]["recipe"] in unseen:
+                out[PARTS[1]].append(recording)
+            else:
+                out[PARTS[0] if share(salt + recording) < 1 / HELD_OUT_RECORDINGS else "train"].append(recording)
+        return out
+
+    if part == "all":
+        return {"train": sorted(recordings), PARTS[0]: [], PARTS[1]: []}
+    parts = split_once(sorted(recordings), "test ")
+    return parts if part == "test" else split_once(parts["train"], "dev ")
+
+
+def read_features(source: Path, kind: str) -> dict[str, Tensor]:
+    """Features of each recording at 1 Hz, from the published files."""
+    if kind == "k400":
+        raw = load_tensors(source / "kinetics400_logits.safetensors")
+        return {name.removeprefix("logits/"): v.float() * raw["scale"] for name, v in raw.items() if name.startswith("logits/")}
+    raw = load_tensors(source / "omnivore_pca384.safetensors")
+    if kind == "omnivore-b":
+        return expand(to_compressed(raw))
+    num = COMPONENTS[kind]
+    return {n.removeprefix("pca/"): v[:, :num].float() * raw["scale"][:num] for n, v in raw.items() if n.startswith("pca/")}
+
+
+def compress(features: dict[str, Tensor], num_components: int) -> dict[str, Tensor]:
+    """Principal components of the standardised channels as int8, so that the set is small enough to copy."""
+    rows = torch.cat(list(features.values())).double()
+    mean, deviation = rows.mean(0), rows.std(0).clamp_min(1e-6)
+    rows = (rows - mean) / deviation
+    _, basis = torch.linalg.eigh(rows.mT @ rows / len(rows))
+    basis = basis.flip(1)[:, :num_components]
+    magnitude = (rows @ basis).abs()
+    fits = len(rows) < MAX_QUANTILE_SIZE // num_components
+    scale = (magnitude.quantile(QUANTILE, dim=0) if fits else magnitude.amax(0)) / INT8_MAX
+    compressed = {
+        f"pc/{name}": (((x - mean) / deviation) @ basis / scale).round().clamp(-INT8_MAX, INT8_MAX).char()
+        for name, x in features.items()
+    }
+    return compressed | {"basis": (basis * scale).float().mT.contiguous(), "mean": mean.float(), "deviation": deviation.float()}
+
+
+def to_compressed(raw: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The published components in the layout of `compress`: `expand` gives back the 1024-d features."""
+    components = {name.replace("pca/", "pc/"): value for name, value in raw.items() if name.startswith("pca/")}
+    basis = raw["basis"].float() * raw["scale"]
+    return components | {"basis": basis.mT.contiguous(), "mean": raw["mean"].float(), "deviation": torch.ones(len(basis))}
+
+
+def expand(compressed: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The reverse of `compress`."""
+    basis, mean, deviation = compressed["basis"], compressed["mean"], compressed["deviation"]
+    return {
+        name.removeprefix("pc/"): (x.float() @ basis) * deviation + mean for name, x in compressed.items() if name.startswith("pc/")
+    }
+
+
+def restrict_input(state: dict[str, Tensor], basis: Tensor) -> dict[str, Tensor]:
+    """The weights of a model with an input layer that is blind to what lies outside the span of `basis` (n, F).
+
+    The training features have nothing outside, so there the layer still has its random initial weights: noise, for features that
+    do have something.
+    """
+    inside = torch.linalg.qr(basis.double().mT).Q
+    scale = state["input_scale"].double()
+    weight = (state["project.weight"].double() * scale) @ inside @ inside.mT / scale
+    return state | {"project.weight": weight.to(state["project.weight"].dtype)}
+
+
+def prepare(work: Path, source: Path) -> None:
+    """Write what can be copied to another machine: compressed features, annotations, text vectors."""
+    annotations = read_annotations(source)
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "annotations.json").write_text(json.dumps(annotations))
+    save_tensors(work / "omnivore-b.safetensors", to_compressed(load_tensors(source / "omnivore_pca384.safetensors")))
+    for kind in COMPONENTS:
+        features = read_features(source, kind)
+        compressed = compress(features, COMPONENTS[kind])
+        restored = expand(compressed)
+        error = sum(float((restored[n] - v).square().sum()) for n, v in features.items())
+        variance = sum(float((v - compressed["mean"]).square().sum()) for v in features.values())
+        save_tensors(work / f"{kind}.safetensors", compressed)
+        print(f"{kind}: {len(features)} recordings, {100 * (1 - error / variance):.1f} % of the variance kept")
+    texts = sorted({step["text"] for entry in annotations.values() for step in entry["steps"]} | set(class_names("kinetics400")))
+    encode_texts(texts, cache=work / "text")
+    print(f"{len(texts)} texts encoded")
+
+
+def unpack(work: Path, kind: str) -> None:
+    """Write the store and the narrations that `hiero train` takes, if they do not exist."""
+    if (work / kind / "narrations.csv").is_file():
+        return
+    for name, features in expand(load_tensors(work / f"{kind}.safetensors")).items():
+        save_tensors(work / kind / "features" / f"{name}.safetensors", {"features": features})
+    pack(work / kind / "features", work / kind / "store", backbone=kind, clock=CLOCK, window=1)
+    with (work / kind / "narrations.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["video", "time_s", "text"])
+        for name, entry in read_annotations(work).items():
+            for step in entry["steps"]:
+                num = max(1, round((step["end_s"] - step["start_s"]) / NARRATION_SPACING_S))
+                for i in range(num):
+                    time_s = step["start_s"] + (i + 0.5) / num * (step["end_s"] - step["start_s"])
+                    writer.writerow([name, f"{time_s:.2f}", step["text"]])
+
+
+def export(work: Path, source: Path, kinds: list[str], part: str) -> None:
+    """Write files as `hiero eval own` takes them: OWN/KIND/RECORDING.npy, OWN/annotations.json, and lists of each part."""
+    annotations = read_annotations(source)
+    own = work / "own"
+    for kind in kinds:
+        features = read_features(source, kind)
+        (own / kind).mkdir(parents=True, exist_ok=True)
+        for name, x in features.items():
+            np.save(own / kind / f"{name}.npy", x.half().numpy())
+        for name, recordings in split(annotations, list(features), part).items():
+            (own / f"{kind}-{part}-{name.split()[0]}.txt").write_text("\n".join(recordings) + "\n")
+    steps = {
+        name: {
+            "task": entry["recipe"],
+            "duration_s": entry["seconds"],
+            "steps": [{key: step[key] for key in ("start_s", "end_s", "text")} for step in entry["steps"]],
+        }
+        for name, entry in annotations.items()
+    }
+    (own / "annotations.json").write_text(json.dumps(steps))

@@ -1,0 +1,153 @@
+"""What a well-kept library already does, beside ours: time, memory and lines. docs/design.md has the decisions.
+
+    python -m benchmarks.libraries
+
+Rows whose library is not installed are left out: transformers (in the extra `text`), timm and torchvision
+(`pip install --no-deps timm torchvision`, which beside a CPU build of torch may fail to import: the row then says so).
+Random weights, which are as fast. Times are the best of several; ratios are of one run.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+ROOT = Path(__file__).parent.parent / "hiero"
+TEXT = "cut the onion"
+OURS = f"from hiero.storage import weights; from hiero.text.minilm import MiniLM; MiniLM(weights.get('minilm')).encode(['{TEXT}'])"
+THEIRS = f"""
+import torch
+from transformers import AutoModel, AutoTokenizer
+from hiero.storage import weights
+folder = weights.get("minilm")
+tokens = AutoTokenizer.from_pretrained(folder)(["{TEXT}"], return_tensors="pt")
+with torch.inference_mode():
+    AutoModel.from_pretrained(folder, local_files_only=True)(**tokens)
+"""
+
+
+def count_lines(*names: str) -> int:
+    """Lines of files of the package."""
+    return sum(len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in names)
+
+
+def process(code: str) -> tuple[float, float]:
+    """Seconds and peak megabytes of a Python process, the fastest of three."""
+    spent = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        measured = f"{code}\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        done = subprocess.run([sys.executable, "-c", measured], check=True, capture_output=True, text=True)
+        spent.append((time.perf_counter() - begin, int(done.stdout.split()[-1]) / 1024))
+    return min(spent)
+
+
+@torch.inference_mode()
+def fastest(run: Callable[[], object], num: int = 5) -> float:
+    """Seconds of a call, the fastest of some after one to warm up."""
+    run()
+    spent = []
+    for _ in range(num):
+        begin = time.perf_counter()
+        run()
+        spent.append(time.perf_counter() - begin)
+    return min(spent)
+
+
+class PlainI3D(nn.Module):
+    """Our I3D with torch's own 3-d convolutions in place of stacked 2-d ones: the same sums."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        from hiero.video import i3d
+
+        self.network, self.module = network, i3d
+
+    def forward(self, frames: Tensor) -> Tensor:
+        def convolve(unit: nn.Conv3d, x: Tensor) -> Tensor:
+            kernel, stride = unit.kernel_size[0], unit.stride[0]
+            x = x.transpose(1, 2)
+            pads = [self.module.same_padding(size, kernel, stride) for size in reversed(x.shape[2:])]
+            x = nn.functional.pad(x, [side for pair in pads for side in pair])
+            return nn.functional.conv3d(x, unit.weight, unit.bias, stride).relu_().transpose(1, 2)
+
+        unit_type = next(type(m) for m in self.network.modules() if isinstance(m, nn.Conv3d))
+        original = unit_type.forward
+        unit_type.forward = convolve  # type: ignore[method-assign]
+        try:
+            return self.network(frames)
+        finally:
+            unit_type.forward = original  # type: ignore[method-assign]
+
+
+def sentences() -> str:
+    (ours_s, ours_mb), (theirs_s, theirs_mb) = process(OURS), process(THEIRS)
+    return (
+        f"| one sentence, from a cold start | numpy ({count_lines('text/minilm.py')} lines): {ours_s:.2f} s, {ours_mb:.0f} MB "
+        f"| transformers: {theirs_s:.2f} s, {theirs_mb:.0f} MB | {theirs_s / ours_s:.1f} |"
+    )
+
+
+def actions() -> str:
+    from hiero.video import i3d
+
+    network, frames = i3d.untrained().eval(), torch.rand(1, 24, 3, i3d.SIZE, i3d.SIZE) * 2 - 1
+    plain = PlainI3D(network).eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(network(frames), plain(frames), rtol=1e-3, atol=1e-3)
+    ours, theirs = fastest(lambda: network(frames)), fastest(lambda: plain(frames))
+    return (
+        f"| I3D, a window of 24 frames | stacked 2-d convolutions ({count_lines('video/i3d.py')} lines): {ours:.2f} s "
+        f"| torch's 3-d convolutions: {theirs:.2f} s | {theirs / ours:.1f} |"
+    )
+
+
+def objects() -> str:
+    from hiero.video import efficientnet_lite2
+
+    ours_network, pictures = efficientnet_lite2.untrained().eval(), torch.randn(4, 3, 260, 260)
+    ours = fastest(lambda: ours_network(pictures))
+    begin = f"| EfficientNet-Lite2, 4 pictures | {count_lines('video/efficientnet_lite2.py')} lines: {ours:.2f} s "
+    try:
+        import timm
+
+        theirs_network = timm.create_model("tf_efficientnet_lite2").eval()
+    except (ImportError, RuntimeError) as error:
+        return f"{begin}| timm: {type(error).__name__}: {error} | |"
+    theirs = fastest(lambda: theirs_network(pictures))
+    return f"{begin}| timm: {theirs:.2f} s | {theirs / ours:.1f} |"
+
+
+def swin() -> str:
+    from hiero.video import omnivore
+
+    ours_network, clip = omnivore.untrained("B").eval(), torch.randn(1, 16, 3, 224, 224)
+    ours = fastest(lambda: ours_network(clip), 3)
+    begin = f"| Omnivore's Swin-B, a clip of 16 frames | {count_lines('video/omnivore.py')} lines: {ours:.2f} s "
+    try:
+        from torchvision.models.video import swin3d_b
+
+        theirs_network = swin3d_b().eval()
+    except (ImportError, RuntimeError) as error:
+        return f"{begin}| torchvision: {type(error).__name__}: {error} | |"
+    theirs = fastest(lambda: theirs_network(clip.transpose(1, 2)), 3)
+    return f"{begin}| torchvision's swin3d_b: {theirs:.2f} s | {theirs / ours:.1f} |"
+
+
+def main() -> None:
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
+    print("| | ours | library | library / ours |\n|---|---|---|---|")
+    for row in (sentences, actions, objects, swin):
+        print(row(), flush=True)
+    print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

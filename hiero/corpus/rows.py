@@ -1,0 +1,139 @@
+"""Rows of the table: a step of a video in LanceDB, and what is read back from it.
+
+A row is a step of some level: when it is, its label, a vector, a thumbnail. The row of level −1 is the video itself; its column
+`about` says what the steps were made from.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hiero.engine import Video
+from hiero.types import Hierarchy, Step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VIDEO_LEVEL = -1  # of the row that is a whole video
+HIT_COLUMNS = ["video", "level", "step", "start_s", "end_s", "thread", "label"]
+
+
+@dataclass(frozen=True)
+class IndexedVideo:
+    """A video of a corpus: where it was, what it was made from, by which model.
+
+    Attributes:
+        video: Its name, unique in the corpus.
+        path: The file, absolute.
+        sha256: Of the file's content, when it was indexed.
+        model: Name of the model that found the steps.
+        model_key: Identifies the weights; only steps with the same key can be compared.
+        duration_s: Length of the video.
+        levels: Number of steps of each level, coarse to fine.
+        indexed_at: When it was indexed, in seconds since 1970.
+        model_at: Folder of the model; empty for a shipped one, which is found by its name.
+    """
+
+    video: str
+    path: str
+    sha256: str
+    model: str
+    model_key: str
+    duration_s: float
+    levels: tuple[int, ...]
+    indexed_at: float = 0.0
+    model_at: str = ""
+
+    def to_json(self) -> str:
+        """As in the column `about`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> IndexedVideo:
+        """The reverse of `to_json`."""
+        fields = json.loads(text)
+        return cls(**{**fields, "levels": tuple(fields["levels"])})
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A step of some video of a corpus, as a search gives it.
+
+    Attributes:
+        video: Name of the video.
+        level: Of the step in its hierarchy, 0 the coarsest.
+        step: Id of the step, unique in its video.
+        start_s: When it begins.
+        end_s: When it ends.
+        thread: Steps of a level of one video with the same thread are alike.
+        label: Its name, if it has one.
+        score: Cosine similarity with the query; 1 is the same.
+    """
+
+    video: str
+    level: int
+    step: str
+    start_s: float
+    end_s: float
+    thread: int
+    label: str | None
+    score: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON of `hiero search`; times are rounded to milliseconds."""
+        return {**asdict(self), "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any], score: float) -> Hit:
+        """From the HIT_COLUMNS of a row."""
+        return cls(**{name: row[name] for name in HIT_COLUMNS}, score=float(score))
+
+    def overlap(self, other: Hit) -> float:
+        """Intersection over union of two spans of one video."""
+        intersection_s = min(self.end_s, other.end_s) - max(self.start_s, other.start_s)
+        union_s = max(self.end_s, other.end_s) - min(self.start_s, other.start_s)
+        return max(0.0, intersection_s) / max(union_s, 1e-9)
+
+
+def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.Table:
+    """All rows of a video: first that of the video itself, then its steps, level by level.
+
+    Args:
+        video: Gives vectors and thumbnails.
+        hierarchy: The steps.
+        record: What the row of the video says about it.
+    """
+    import pyarrow as pa
+
+    whole = Step("whole", 0.0, video.duration_s, 0)
+    steps = [(VIDEO_LEVEL, whole), *((i, step) for i, level in enumerate(hierarchy.levels) for step in level)]
+    spans = [np.array([[0, len(video.nodes)]]), *(video.level_spans(level) for level in hierarchy.levels)]
+    vectors = np.concatenate([video.embed_spans(level_spans) for level_spans in spans])
+    thumbnails = [video.source.thumbnail_at((step.start_s + step.end_s) / 2) for _, step in steps]
+    return pa.table({
+        "uid": [f"{record.video}\n{level}\n{step.id}" for level, step in steps],
+        "video": [record.video] * len(steps),
+        "level": pa.array([level for level, _ in steps], pa.int32()),
+        "step": [step.id for _, step in steps],
+        "start_s": [step.start_s for _, step in steps],
+        "end_s": [step.end_s for _, step in steps],
+        "thread": pa.array([step.thread for _, step in steps], pa.int32()),
+        "label": pa.array([step.label for _, step in steps], pa.string()),
+        "picture": pa.array(thumbnails, pa.binary()),
+        "about": [record.to_json(), *("" for _ in steps[1:])],
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), vectors.shape[1]),
+    })  # fmt: skip
+
+
+def sql_string(text: str) -> str:
+    """A string literal of LanceDB's SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def sql_strings(texts: list[str]) -> str:
+    """A list of string literals, for IN."""
+    return f"({', '.join(map(sql_string, texts))})"

@@ -1,0 +1,221 @@
+"""EgoProceL's files: annotations of key-steps, features and frame rates of six data sets, 16 tasks.
+
+ANNOTATIONS/CMU-MMAC/Brownie/…/S07_Brownie_7150991-1431.csv      rows: start_s, end_s, "1 name of the key-step" or "1. name"
+FEATURES/…/S07_Brownie_7150991-1431.pt                          anywhere below the folder, named as the csv file
+VIDEOS/…/S07_Brownie_7150991-1431.mp4                           for the true frame rate, or --rates FILE (video, fps, frames)
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hiero.data.features import find_features
+from hiero.errors import InputError
+
+EGO_CAMERA = "7150991"  # the worn one of the five that CMU-MMAC has
+MIN_FRAMES = 2  # every second frame is compared: a shorter video has none
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of EgoProceL.
+
+    Attributes:
+        data_set: That its videos are from.
+        name: In results.
+        folder: Below the annotations.
+        num_steps: Key-steps, without background.
+        num_videos: In the whole data set.
+    """
+
+    data_set: str
+    name: str
+    folder: str
+    num_steps: int
+    num_videos: int
+
+
+TASKS = (
+    Task("PC Assembly", "PC Assembly", "pc_assembly", 9, 14),
+    Task("PC Disassembly", "PC Disassembly", "pc_disassembly", 9, 15),
+    Task("MECCANO", "MECCANO", "MECCANO", 17, 17),
+    Task("EPIC-Tents", "EPIC-Tents", "EPIC-Tents", 12, 29),
+    Task("CMU-MMAC", "Brownie", "CMU-MMAC/Brownie", 9, 34),
+    Task("CMU-MMAC", "Eggs", "CMU-MMAC/Eggs", 8, 33),
+    Task("CMU-MMAC", "Pepperoni Pizza", "CMU-MMAC/Pizza", 5, 33),
+    Task("CMU-MMAC", "Salad", "CMU-MMAC/Salad", 9, 34),
+    Task("CMU-MMAC", "Sandwich", "CMU-MMAC/Sandwich", 4, 31),
+    Task("EGTEA", "Bacon and Eggs", "EGTEA_Gaze+/BaconAndEggs", 11, 16),
+    Task("EGTEA", "Cheese Burger", "EGTEA_Gaze+/Cheeseburger", 10, 10),
+    Task("EGTEA", "Continental Breakfast", "EGTEA_Gaze+/ContinentalBreakfast", 10, 12),
+    Task("EGTEA", "Greek Salad", "EGTEA_Gaze+/GreekSalad", 4, 10),
+    Task("EGTEA", "Pasta Salad", "EGTEA_Gaze+/PastaSalad", 8, 19),
+    Task("EGTEA", "Hot Box Pizza", "EGTEA_Gaze+/Pizza", 8, 6),
+    Task("EGTEA", "Turkey Sandwich", "EGTEA_Gaze+/TurkeySandwich", 6, 13),
+)  # fmt: skip
+DATA_SETS = ("CMU-MMAC", "EGTEA", "MECCANO", "EPIC-Tents", "PC Assembly", "PC Disassembly")
+
+KeyStep = tuple[float, float, int]
+"""(start_s, end_s, number), numbers from 1."""
+Rate = tuple[float, int]
+"""(fps, number of frames) of a video."""
+
+
+@dataclass(frozen=True)
+class EgoProceLVideo:
+    """A video with its annotations and the file of its features."""
+
+    name: str
+    task: Task
+    key_steps: tuple[KeyStep, ...]
+    features: Path
+    fps: float
+    num_frames: int
+
+    def labels(self) -> np.ndarray:
+        """Key-step of every second frame, (num_frames // 2,)."""
+        return frame_labels(self.key_steps, self.fps, self.num_frames)
+
+
+def frame_labels(key_steps: Sequence[KeyStep], fps: float, num_frames: int) -> np.ndarray:
+    """Key-step of every second frame (1, 3, 5 …), as the official code has it.
+
+    Args:
+        key_steps: Where two overlap, the later one counts.
+        fps: Frames a second.
+        num_frames: Of the video.
+
+    Returns:
+        Numbers of the key-steps, 0 for none, (num_frames // 2,).
+    """
+    labels = np.zeros(num_frames, dtype=int)
+    for start_s, end_s, number in key_steps:
+        labels[int(start_s * fps) : int(end_s * fps) + 1] = number
+    return labels[1::2]
+
+
+def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
+    """The key-steps of a csv file. The name of each begins with its number, as "1 …" or "1. …".
+
+    Raises:
+        InputError: The file cannot be read, or a line has no number.
+    """
+    key_steps = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for line_number, cells in enumerate(csv.reader(file), start=1):
+                if not any(cell.strip() for cell in cells):
+                    continue
+                number = re.match(r"\s*(\d+)", cells[2]) if len(cells) > 2 else None
+                if number is None:
+                    raise InputError(f'{path}: line {line_number} has no key-step number: expected start, end, "1 name"')
+                key_steps.append((float(cells[0]), float(cells[1]), int(number.group(1))))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a list of key-steps ({error})") from error
+    return tuple(key_steps)
+
+
+def find_egoprocel_videos(
+    annotations: Path, features: Path, rates: dict[str, Rate], names: Sequence[str] = ()
+) -> tuple[list[EgoProceLVideo], list[str], list[str]]:
+    """Bring annotations, features and frame rates together.
+
+    Args:
+        annotations: The official folder.
+        features: Folder with a feature file for each video, anywhere below it.
+        rates: By the name of the video.
+        names: Data sets or tasks; by default all.
+
+    Returns:
+        The videos that can be scored, names of those without features or frame rate, and tasks without annotations.
+
+    Raises:
+        InputError: No video can be scored, or features cannot be told apart by name and folder.
+    """
+    files: dict[str, list[Path]] = {}
+    for file in find_features(features):
+        files.setdefault(file.stem, []).append(file)
+    videos, missing, absent_tasks = [], [], []
+    for task in TASKS:
+        if names and task.data_set not in names and task.name not in names:
+            continue
+        annotation_files = _annotation_files(annotations, task)
+        if annotation_files is None:
+            absent_tasks.append(task.name)
+            continue
+        for file in annotation_files:
+            name = video_name(file)
+            feature_file = _feature_file(files.get(name) or files.get(file.stem) or [], task)
+            rate = rates.get(name) or rates.get(file.stem)
+            if feature_file is None or rate is None or rate[1] < MIN_FRAMES:
+                missing.append(name)
+            else:
+                videos.append(EgoProceLVideo(name, task, read_key_steps(file), feature_file, *rate))
+    if not videos:
+        raise InputError(
+            f"nothing to score: {len(missing)} annotated videos have no features in {features} or no frame rate, "
+            f"{len(absent_tasks)} tasks have no folder in {annotations}"
+        )
+    return videos, missing, absent_tasks
+
+
+def _annotation_files(annotations: Path, task: Task) -> list[Path] | None:
+    """The csv files of a task, None without a folder."""
+    names = (task.folder, task.folder.replace("CMU-MMAC", "CMU_Kitchens"))  # the two releases name this folder differently
+    folder = next((annotations / name for name in names if (annotations / name).is_dir()), None)
+    if folder is None:
+        return None
+    files = sorted(folder.rglob("*.csv"))
+    if task.data_set == "CMU-MMAC":
+        files = [file for file in files if EGO_CAMERA in file.stem] or files
+    return files
+
+
+def _feature_file(candidates: Sequence[Path], task: Task) -> Path | None:
+    """The file of a video; where tasks have videos of the same name, the one in a folder named as the task's."""
+    if len(candidates) < 2:
+        return candidates[0] if candidates else None
+    names = {name.lower() for name in (*task.folder.split("/"), task.name, task.data_set)}
+    of_task = [file for file in candidates if names & {part.lower() for part in file.parts}]
+    if len(of_task) != 1:
+        raise InputError(
+            f"{candidates[0]} and {candidates[1]} have the same name; put each into a folder named as in the annotations"
+        )
+    return of_task[0]
+
+
+def video_name(annotation: Path) -> str:
+    """Name of the video that a csv file annotates."""
+    return annotation.stem.removesuffix(".egoprocel.ann")
+
+
+def read_rates(path: Path) -> dict[str, Rate]:
+    """Frame rates of a csv file: video, fps, frames. Raises InputError where it has another layout."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file) if row and row[0] not in ("video", "")]
+        return {row[0]: (float(row[1]), int(row[2])) for row in rows}
+    except (OSError, ValueError, IndexError) as error:
+        raise InputError(f"{path}: not a list of frame rates, expected video,fps,frames ({error})") from error
+
+
+def probe_rates(folder: Path, names: Sequence[str]) -> dict[str, Rate]:
+    """True frame rates of the videos below a folder that have one of these names, from the files themselves."""
+    from hiero.video.decode import probe
+
+    expected, rates = set(names), {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if file.stem in expected and file.stem not in rates:
+            try:
+                info = probe(file)
+            except InputError:  # not a video: annotations or features that lie beside it
+                continue
+            if info.fps and info.duration_s:
+                rates[file.stem] = info.fps, round(info.duration_s * info.fps)
+    return rates

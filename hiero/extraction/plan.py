@@ -1,0 +1,164 @@
+"""ExtractionPlan: all settings by which videos become feature files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hiero.devices import choose_device
+from hiero.errors import InputError
+from hiero.storage.cache import content_key
+from hiero.storage.checkpoints import find_checkpoint
+from hiero.types import Clock
+from hiero.video.registry import FPS, STRIDE, Backbone, Precision, fetch_weights, find_backbone
+
+if TYPE_CHECKING:
+    from hiero.extraction.extractor import LoadedBackbones
+
+KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 that name weights, settings and rows in sidecars
+
+
+@dataclass(frozen=True)
+class ExtractionPlan:
+    """How videos become feature files.
+
+    Attributes:
+        backbone: Name of the backbone.
+        out: Folder of the feature files.
+        clock: `seconds`, a row every `spacing_s`; `frames`, every 16 frames of each video's own rate.
+        spacing_s: Seconds from row to row; by default that of the backbone.
+        window: Frames that a row of a tower covers, a multiple of 16; by default 16.
+        num_frames: Frames of each segment that a tower is shown; by default the tower's own number.
+        format: Of the feature files.
+        dtype: Of the rows on disk.
+        weights: A checkpoint in place of the fetched weights.
+        device: Where the network runs.
+        precision: Of the network.
+        batch_size: Windows that go through the network together; by default 1 on a CPU, 16 on a GPU.
+        stream: Which video stream of the files.
+        threads: Of each decoder; 0 lets it choose.
+
+    Raises:
+        InputError: The backbone is unknown, or the settings do not fit it.
+    """
+
+    backbone: str
+    out: Path
+    clock: Literal["seconds", "frames"] = "seconds"
+    spacing_s: float | None = None
+    window: int | None = None
+    num_frames: int | None = None
+    format: Literal["safetensors", "pt"] = "safetensors"
+    dtype: Literal["float16", "float32"] = "float16"
+    weights: Path | None = None
+    device: str = "auto"
+    precision: Precision = "auto"
+    batch_size: int | None = None
+    stream: int = 0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        is_tower = self.is_tower  # first: an unknown backbone is an error, whatever the other settings are
+        if self.spacing_s is not None and not 0 < self.spacing_s < float("inf"):
+            raise InputError(f"--spacing is a positive number of seconds, got {self.spacing_s}")
+        if self.clock == "frames" and (self.spacing_s is not None or not is_tower):
+            raise InputError("--clock frames is for towers for video, which step by 16 frames; --spacing goes with --clock seconds")
+        if self.window is not None and (not is_tower or self.window < STRIDE or self.window % STRIDE):
+            raise InputError(f"--window is a multiple of {STRIDE} frames, for towers for video; got {self.window}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputError(f"--batch-size is at least 1, got {self.batch_size}")
+        if self.weights is not None and not is_tower:
+            raise InputError(f"--weights is for towers for video; {self.backbone} takes what hiero weights get brings")
+
+    @property
+    def backbone_info(self) -> Backbone:
+        """The entry of the backbone in the registry."""
+        return find_backbone(self.backbone)
+
+    @property
+    def is_tower(self) -> bool:
+        """Whether the backbone is a tower for video, which reads 16 frames at a time."""
+        return self.backbone_info.num_frames > 0
+
+    @property
+    def overlap(self) -> int:
+        """Segments that a window spans."""
+        return (self.window or STRIDE) // STRIDE
+
+    @property
+    def frames_per_segment(self) -> int | None:
+        """Frames of a segment that a tower is shown; None for other backbones."""
+        return self.num_frames or self.backbone_info.num_frames or None
+
+    @cached_property
+    def weights_key(self) -> str:
+        """Hash of the weights."""
+        if self.weights is None and not self.backbone_info.needs_weights:
+            return "none"
+        folder = self.weights or fetch_weights(self.backbone_info)
+        files = [find_checkpoint(folder)] if self.is_tower or folder.is_file() else sorted(folder.iterdir())
+        keys = "".join(content_key(file) for file in files if file.is_file() and not file.name.startswith("."))
+        return hashlib.sha256(keys.encode()).hexdigest()[:KEY_LENGTH]
+
+    @cached_property
+    def settings_key(self) -> str:
+        """Hash of all that the rows depend on, but for the video."""
+        settings = [
+            self.backbone, self.weights_key, self.clock, self.spacing_s, self.overlap, self.frames_per_segment, self.dtype,
+            self.precision, self.stream,
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:KEY_LENGTH]
+
+    def feature_file(self, name: str) -> Path:
+        """The feature file of a video."""
+        return self.out / f"{name}.{self.format}"
+
+    def row_clock(self, path: Path) -> Clock:
+        """When the rows of a video are."""
+        if self.clock == "frames":
+            from hiero.video.decode import probe
+
+            fps = probe(path, self.stream).fps
+            if fps is None:
+                raise InputError(f"{path}: does not say its frame rate; use --clock seconds")
+            return Clock(fps, STRIDE)
+        if self.spacing_s is None and self.is_tower:
+            return Clock(FPS, STRIDE)
+        return Clock(1.0, self.spacing_s or self.backbone_info.spacing_s)
+
+    def load_backbones(self) -> LoadedBackbones:
+        """Load the network onto its device."""
+        from hiero.extraction.extractor import LoadedBackbones
+
+        device = choose_device(self.device)
+        return LoadedBackbones.load([self.backbone], device, self.precision, self.num_frames, self.weights, self.overlap)
+
+    def prepare(self) -> None:
+        """Make the output folder and find the weights, so that mistakes in the command come out before any video is read."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.out}: cannot be made a folder ({error.strerror})") from error
+        self.weights_key  # noqa: B018
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class LazyBackbones:
+    """The backbones of a plan, loaded by the first thread that calls it."""
+
+    def __init__(self, plan: ExtractionPlan) -> None:
+        self.plan, self.lock = plan, threading.Lock()
+        self.loaded: LoadedBackbones | None = None
+
+    def __call__(self) -> LoadedBackbones:
+        with self.lock:
+            if self.loaded is None:
+                self.loaded = self.plan.load_backbones()
+            return self.loaded

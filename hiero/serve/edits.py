@@ -1,0 +1,85 @@
+"""Steps as a person changed them: out of a client's JSON into a hierarchy that is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hiero.errors import InputError
+from hiero.steps.hierarchy import link_levels
+from hiero.types import Hierarchy, Step
+
+MAX_LEVELS = 16
+MAX_STEPS = 100_000  # of all levels
+MAX_ID_LENGTH = 64  # characters; longer ids and labels are cut
+MAX_LABEL_LENGTH = 500
+TOLERANCE_S = 0.05  # between boundaries that should be the same
+DURATION_TOLERANCE_S = 1.0  # between the length of the video and that of the document
+
+
+def parse_hierarchy(document: Any, duration_s: float | None) -> Hierarchy:
+    """A hierarchy out of its JSON, checked: each level covers the video in order, ids differ, parents hold their children.
+
+    Args:
+        document: As `Hierarchy.to_dict` makes it, from a client or a file.
+        duration_s: Length of the video; None where it is not to be compared.
+
+    Raises:
+        InputError: It is no such document, or its steps are not nested.
+    """
+    try:
+        length_s = float(document["duration_s"])
+        levels = [tuple(_parse_step(row) for row in level["steps"]) for level in document["levels"]]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        cause = error.__cause__ or error  # of an error of Step.from_dict
+        raise InputError(f"not a hierarchy of steps ({type(cause).__name__}: {cause})") from error
+    is_empty = not levels or not all(levels)
+    if is_empty or not np.isfinite(length_s) or len(levels) > MAX_LEVELS or sum(map(len, levels)) > MAX_STEPS:
+        raise InputError(f"a hierarchy has between 1 and {MAX_LEVELS} levels, each with steps")
+    if duration_s is not None and abs(length_s - duration_s) > DURATION_TOLERANCE_S:
+        raise InputError(f"the video is {duration_s:.1f} s long, these steps say {length_s:.1f}")
+    _check_ids(levels)
+    for number, level in enumerate(levels):
+        _check_coverage(number, level, length_s)
+    for coarse, fine in pairwise(levels):
+        _check_nesting(coarse, fine)
+    # Links are made anew: children of the document may be out of date.
+    linked = link_levels([[replace(step, parent=None, children=()) for step in level] for level in levels])
+    return Hierarchy(str(document.get("video", "")), str(document.get("model", "")), length_s, tuple(map(tuple, linked)))
+
+
+def _parse_step(row: Any) -> Step:
+    score, parent = row.get("score"), row.get("parent")
+    # Step.from_dict would turn any parent into a string, and lets a score be NaN, which JSON cannot hold.
+    if not (parent is None or isinstance(parent, str)) or not np.isfinite(float(score or 0)):
+        raise ValueError("a parent is an id, a score a number")
+    step = Step.from_dict(row)
+    return replace(step, id=step.id[:MAX_ID_LENGTH], label=None if step.label is None else step.label[:MAX_LABEL_LENGTH])
+
+
+def _check_ids(levels: Sequence[Sequence[Step]]) -> None:
+    ids = [step.id for level in levels for step in level]
+    if len(set(ids)) < len(ids):
+        raise InputError("two steps have the same id")
+
+
+def _check_coverage(number: int, level: Sequence[Step], length_s: float) -> None:
+    """Steps of a level follow each other without gap or overlap, from 0 to the end."""
+    boundaries_s = [0.0, *(step.end_s for step in level)]
+    for step, begin_s in zip(level, boundaries_s, strict=False):
+        if not (abs(step.start_s - begin_s) < TOLERANCE_S and step.end_s > step.start_s):
+            raise InputError(f"level {number}: step {step.id} must begin where the one before it ends, and last")
+    if abs(boundaries_s[-1] - length_s) > TOLERANCE_S:
+        raise InputError(f"level {number} ends at {boundaries_s[-1]:.1f} s, the video at {length_s:.1f}")
+
+
+def _check_nesting(coarse: Sequence[Step], fine: Sequence[Step]) -> None:
+    parents = {step.id: step for step in coarse}
+    for step in fine:
+        parent = parents.get(step.parent or "")
+        if parent is None or step.start_s < parent.start_s - TOLERANCE_S or step.end_s > parent.end_s + TOLERANCE_S:
+            raise InputError(f"step {step.id} must lie inside its parent")

@@ -1,0 +1,78 @@
+"""Uploads: new videos from clients, off unless the server has a folder for them."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+from fastapi import APIRouter, Query, Request
+
+from hiero.errors import InputError
+from hiero.extraction.collection import VIDEO_SUFFIXES
+from hiero.serve.library import Library, NotFoundError
+from hiero.serve.routing import ERRORS, run_in_thread
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """Settings of uploads.
+
+    Attributes:
+        folder: Where they go; None switches them off.
+        max_bytes: Of one upload.
+    """
+
+    folder: Path | None = None
+    max_bytes: int = 0
+
+
+def upload_router(library: Library, uploads: Uploads) -> APIRouter:
+    """Take a video from a client, and show it.
+
+    Args:
+        library: Where it is shown.
+        uploads: Settings.
+    """
+    router = APIRouter()
+
+    @router.post("/api/upload", status_code=201, responses=ERRORS)
+    async def upload(request: Request, name: Annotated[str, Query(min_length=1, max_length=200)]) -> dict[str, Any]:
+        """A new video, as the body of the request. Off unless the server was started with --upload."""
+        if uploads.folder is None:
+            raise NotFoundError("uploads are off; start the server with --upload FOLDER")
+        file_name = re.sub(r"[^\w.() -]", "_", Path(name).name).strip(". ")  # of this folder, not hidden
+        if Path(file_name).suffix.lower() not in VIDEO_SUFFIXES:
+            raise InputError(f"{file_name or name}: not a kind of video ({', '.join(VIDEO_SUFFIXES)})")
+        target = uploads.folder / file_name
+        if target.exists():
+            raise InputError(f"{file_name}: there is a video of that name already")
+        part = uploads.folder / f".{os.urandom(8).hex()}.part"
+        try:
+            with part.open("xb") as out:
+                async for chunk in request.stream():
+                    await anyio.to_thread.run_sync(out.write, chunk)
+            if not await run_in_thread(lambda: _is_readable(part)):
+                raise InputError(f"{file_name}: not a video that can be read")
+            os.link(part, target)  # fails where another upload was first, where a rename would replace it
+        except FileExistsError:
+            raise InputError(f"{file_name}: there is a video of that name already") from None
+        finally:
+            part.unlink(missing_ok=True)
+        entry = library.add(target)
+        return {"id": entry.id, "name": entry.name}
+
+    return router
+
+
+def _is_readable(path: Path) -> bool:
+    from hiero.video.decode import probe
+
+    try:
+        probe(path)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,160 @@
+"""Small benchmarks in the official layouts, with random features; and small sessions of one's own with known steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hiero.config import ModelConfig
+from hiero.evaluation.cases import EvalOptions
+from hiero.model.hiero import HiERO
+from hiero.types import Clock
+
+TEXT_SIZE = 384  # MiniLM's
+FEW_DRAWS = EvalOptions(num_threads=7, num_draws=30)
+
+
+def scores_by_method(table):
+    return {row.method: row.scores for row in table.rows}
+
+
+def replace_minilm(monkeypatch, encode):
+    """Texts are encoded by `encode`, so that no weights are needed."""
+    for module in ("embedder", "video"):
+        monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", encode)
+
+
+# Official benchmarks
+
+CLOCK = Clock(30.0, 16.0)
+WIDTH = 12
+
+
+def save_random_model(folder):
+    config = ModelConfig(input_size=WIDTH, hidden_size=16, embedding_size=8, text_size=TEXT_SIZE, gate_size=8, num_layers=2)
+    HiERO(config).save_pretrained(folder)
+
+
+def encode_letters(texts):
+    """Texts as bags of letters."""
+    out = np.zeros((len(texts), TEXT_SIZE), dtype=np.float32)
+    for i, text in enumerate(texts):
+        for j, letter in enumerate(text):
+            out[i, (ord(letter) * 7 + j) % TEXT_SIZE] += 1
+    return out / np.linalg.norm(out, axis=1, keepdims=True)
+
+
+def save_features(folder, name, num, seed=0):
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(torch.randn(num, WIDTH, generator=torch.Generator().manual_seed(seed)), folder / f"{name}.pt")
+
+
+def write_questions(path, num=40, seed=0, missing_videos=()):
+    """EgoMCQ's questions about the videos a, b, c, and others that have no features."""
+    rng = np.random.default_rng(seed)
+    videos = ["a", "b", "c", *missing_videos]
+    content = {}
+    for i in range(num):
+        choices = {}
+        for j in range(5):
+            start = rng.uniform(0, 60)
+            choices[str(j)] = {
+                "video_uid": videos[rng.integers(len(videos))], "clip_start": start, "clip_end": start + rng.uniform(0.2, 3),
+                "clip_text": "#C C x", "narration_time": start,
+            }  # fmt: skip
+        content[str(i)] = {
+            "answer": int(rng.integers(5)), "types": int(rng.integers(1, 3)), "choices": choices,
+            "query": {"clip_text": f"#C C does {rng.integers(9)}", "video_uid": "a"},
+        }  # fmt: skip
+    path.write_text(json.dumps(content))
+    return path
+
+
+def write_egoprocel(folder: Path) -> dict[str, tuple[float, int]]:
+    """Two tasks of EgoProceL, five cameras of which one is worn; returns the frame rates."""
+    rates = {}
+    for task_folder, names in (
+        ("CMU-MMAC/Brownie/S07_Brownie_Video", ["S07_Brownie_7150991-1431", "S07_Brownie_8421130-2374"]),
+        ("MECCANO", ["0003", "0004", "0005"]),
+    ):
+        (folder / "annotations" / task_folder).mkdir(parents=True)
+        for seed, name in enumerate(names):
+            lines = ["0.0,5.0,1 take", "7.5,20,2. mix", "20,33.3,3 bake"]
+            (folder / "annotations" / task_folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+            save_features(folder / "features" / task_folder.split("/")[0], name, 80, seed)
+            rates[name] = (29.97, 1270)
+    (folder / "features" / "MECCANO" / "0005.pt").unlink()
+    return rates
+
+
+def write_goalstep(folder):
+    """Two videos of Goal-Step, one of them a group of two."""
+    steps = [
+        {"start_time": 2.0, "end_time": 12.0, "step_category": "Cook: Boil water", "segments": [
+            {"start_time": 2.0, "end_time": 5.0, "step_category": "Cook: Fill the pot", "segments": []}]},
+        {"start_time": 15.0, "end_time": 30.0, "step_category": "Cook: Make tea", "segments": []},
+    ]  # fmt: skip
+    videos = [
+        {"video_uid": name, "start_time": 0.02, "end_time": end, "segments": steps}
+        for name, end in (("u1", 40.0), ("grp-g1", 60.0))
+    ]
+    (folder / "valid.json").write_text(json.dumps({"videos": videos}))
+    queries = [{"clip_start_sec": s["start_time"], "clip_end_sec": s["end_time"], "query": s["step_category"]} for s in steps]
+    grounding = [
+        {"video_uid": v["video_uid"], "clips": [{
+            "clip_uid": v["video_uid"], "video_start_sec": 0.02, "video_end_sec": v["end_time"],
+            "annotations": [{"annotation_uid": "x", "language_queries": queries}],
+        }]} for v in videos
+    ]  # fmt: skip
+    (folder / "grounding.json").write_text(json.dumps({"videos": grounding}))
+    (folder / "groups.tsv").write_text("university\tvideo_group\nx\t['g1', 'g2']\n")
+    for seed, (name, num) in enumerate((("u1", 80), ("g1", 60), ("g2", 60))):
+        save_features(folder / "features", name, num, seed)
+
+
+# One's own videos
+
+STEPS = ["boil the water", "grind the beans", "pour the milk", "stir the cup", "wash the pot", "dry the pot"]
+
+
+def encode_as_own_vector(texts):
+    """A text is a unit vector of its own; so is a video that shows nothing but it."""
+    out = np.zeros((len(texts), TEXT_SIZE), dtype=np.float32)
+    for i, text in enumerate(texts):
+        out[i] = np.random.default_rng(sum(text.encode())).normal(size=TEXT_SIZE)
+    return out / np.linalg.norm(out, axis=1, keepdims=True)
+
+
+def save_identity_model(folder, monkeypatch):
+    """A network without a graph whose both heads do nothing: what a node shows is what a text says."""
+    replace_minilm(monkeypatch, encode_as_own_vector)
+    config = ModelConfig(
+        input_size=TEXT_SIZE, hidden_size=TEXT_SIZE, embedding_size=TEXT_SIZE, text_size=TEXT_SIZE, depth=0, dropout=0.0,
+        clock=Clock(1.0, 1.0),
+    )  # fmt: skip
+    HiERO(config).save_pretrained(folder)
+    monkeypatch.setattr("hiero.engine.Engine._forward", lambda self, x, *_: x.copy())
+    monkeypatch.setattr("hiero.model.model_folder.ModelFolder.embed_text", lambda self, vectors: vectors)
+    torch.manual_seed(0)
+    return folder
+
+
+def write_own_videos(folder):
+    """Three videos at 1 Hz, each with its steps in an order of its own, a few seconds of nothing between them."""
+    (folder / "features").mkdir()
+    annotations, rng = {}, np.random.default_rng(0)
+    for number in range(3):
+        time_s, rows, steps = 0.0, [], []
+        for text in rng.permutation(STEPS):
+            length = int(rng.integers(40, 70))
+            rows.append(np.repeat(encode_as_own_vector([text]), length, 0) + rng.normal(0, 0.02, (length, TEXT_SIZE)))
+            steps.append({"start_s": time_s, "end_s": time_s + length, "text": str(text)})
+            rows.append(rng.normal(0, 0.05, (5, TEXT_SIZE)))
+            time_s += length + 5
+        np.save(folder / "features" / f"v{number}.npy", np.concatenate(rows).astype(np.float32))
+        annotations[f"v{number}"] = {"task": "coffee", "duration_s": time_s, "steps": steps}
+    (folder / "steps.json").write_text(json.dumps(annotations))
+    return folder

@@ -1,0 +1,48 @@
+"""EgoMCQ in its official layout, against one question at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hiero.data.windows import context_window
+from hiero.engine import Engine
+from hiero.errors import InputError
+from hiero.evaluation.egomcq import embed_clips, evaluate_egomcq, read_questions
+from tests.evaluation.simulated import CLOCK, WIDTH, write_questions
+
+
+@pytest.mark.parametrize("context", [0, 1, 4])
+def test_egomcq_is_what_one_question_at_a_time_gives(tmp_path, engine, store, context):
+    questions = read_questions(write_questions(tmp_path / "egomcq.json"))
+    table, missing = evaluate_egomcq(engine, store, questions, context, batch_size=7)
+    correct = {"inter": [], "intra": []}
+    with torch.no_grad():
+        for question in questions:
+            text = torch.from_numpy(engine.encode([question.text])[1])[0]
+            similarity = []
+            for video, start_s, end_s in question.choices:
+                window = context_window(store.num_segments(video), CLOCK, start_s, end_s, context)
+                empty = window.num_nodes <= 0
+                x = torch.zeros(1, WIDTH) if empty else store.read(video, window.start, window.end)
+                node = engine.model(x[None], spacing_s=CLOCK.spacing_s, threads=False)[0].features[0, len(x) // 2]
+                similarity.append(float(engine.model.embed_video(node) @ text))
+            correct[question.kind].append(int(np.argmax(similarity)) == question.answer)
+    assert not missing
+    for kind, hits in correct.items():
+        assert table.rows[0].scores[kind] == pytest.approx(100 * np.mean(hits))
+
+
+def test_egomcq_counts_what_is_missing(tmp_path, engine, store):
+    questions = read_questions(write_questions(tmp_path / "egomcq.json", missing_videos=["gone"]))
+    table, missing = evaluate_egomcq(engine, store, questions)
+    assert missing == ["gone"]
+    answerable = [q for q in questions if all(video != "gone" for video, _, _ in q.choices)]
+    assert 0 < len(answerable) < len(questions)
+    assert f"{len(answerable)} of {len(questions)} questions" in table.notes[0]
+    (tmp_path / "bad.json").write_text('{"0": {"answer": 1}}')
+    with pytest.raises(InputError, match="not EgoMCQ's questions"):
+        read_questions(tmp_path / "bad.json")
+    with pytest.raises(InputError, match="raw features have none"):
+        embed_clips(Engine(None, "raw", ()), store, [("a", 0.0, 1.0)], 4)

@@ -1,0 +1,88 @@
+"""EgoProceL in its official layout: reading, and scores by every protocol."""
+
+from __future__ import annotations
+
+import pytest
+
+from hiero.errors import InputError
+from hiero.evaluation.egoprocel import PROTOCOLS, evaluate_egoprocel, predict, score
+from hiero.evaluation.egoprocel_data import TASKS, find_egoprocel_videos, frame_labels, probe_rates, read_key_steps
+from tests.conftest import load_json
+
+
+@pytest.mark.parametrize("case", load_json("metrics")["egoprocel_frame_labels"])
+def test_labels_of_frames_are_the_official_ones(case, tmp_path):
+    with (tmp_path / "v.csv").open("w") as file:
+        file.writelines(f"{start},{end},{name}\n" for start, end, name in case["annotation_rows"])
+    fps = int(case["video_fps"])  # the official code truncates it; we do not
+    labels = frame_labels(read_key_steps(tmp_path / "v.csv"), fps, case["num_frames"])
+    assert labels.tolist() == case["labels"]
+    assert list(range(1, case["num_frames"], 2)) == case["kept_frames"]
+
+
+def test_egoprocel(egoprocel_files, engine):
+    folder, rates = egoprocel_files
+    videos, missing, absent_tasks = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
+    assert [video.name for video in videos] == ["0003", "0004", "S07_Brownie_7150991-1431"]
+    assert missing == ["0005"]
+    assert len(absent_tasks) == 14
+    tables = evaluate_egoprocel(engine, videos)
+    main = tables[0]
+    assert "the paper's" in main.title
+    assert [row.method for row in main.rows][:1] == ["HiERO, spectral"]
+    for row in main.rows:
+        assert row.scores["mean F1"] == pytest.approx((row.scores["CMU-MMAC F1"] + row.scores["MECCANO F1"]) / 2)
+    titles = [table.title for table in tables]
+    assert len(titles) == len(set(titles)) == 2 * len(PROTOCOLS) + 4
+    sets = next(table for table in tables if table.title.endswith("data sets"))
+    for row in sets.rows:
+        assert row.scores["F1"] == pytest.approx(main.rows[0].scores[f"{row.method} F1"])
+        assert set(row.scores) >= {"precision", "recall", "IoU"}
+    steps = next(table for table in tables if table.title.endswith("key-steps"))
+    assert {row.method for row in steps.rows} >= {"Brownie: key-step 1", "MECCANO: background"}
+
+
+def test_clusters_that_are_the_steps_get_full_marks(egoprocel_files):
+    folder, rates = egoprocel_files
+    videos, _, _ = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
+    truth = frame_labels(videos[0].key_steps, videos[0].fps, videos[0].num_frames)
+    for protocol in PROTOCOLS:
+        if protocol.background:
+            assert score(truth, videos[0], protocol, 7)["F1"] == pytest.approx(1.0)
+
+
+def test_frames_follow_the_true_rate(egoprocel_files, engine):
+    """At 60 frames a second a node stands for half the time that it does at 30."""
+    folder, rates = egoprocel_files
+    slow, fast = (
+        find_egoprocel_videos(folder / "annotations", folder / "features", dict.fromkeys(rates, (fps, 1270)))[0][0]
+        for fps in (30.0, 60.0)
+    )
+    assert len(predict(engine, slow, 7, "spectral", False, 16, 0)) == 635
+    assert (frame_labels(fast.key_steps, 60.0, 1270) > 0).sum() > (frame_labels(slow.key_steps, 30.0, 1270) > 0).sum()
+
+
+def test_egoprocel_s_bad_files(tmp_path, egoprocel_files):
+    (tmp_path / "bad.csv").write_text("0,1,take\n")
+    with pytest.raises(InputError, match="line 1 has no key-step number"):
+        read_key_steps(tmp_path / "bad.csv")
+    folder, _ = egoprocel_files
+    with pytest.raises(InputError, match="no frame rate"):
+        find_egoprocel_videos(folder / "annotations", folder / "features", {})
+    assert sum(task.num_videos for task in TASKS) == 326
+    assert len({task.data_set for task in TASKS}) == 6
+
+
+def test_frame_rates_come_from_videos(tmp_path):
+    av = pytest.importorskip("av")
+    (tmp_path / "videos" / "MECCANO").mkdir(parents=True)
+    with av.open(str(tmp_path / "videos" / "MECCANO" / "0003.mp4"), "w") as out:
+        stream = out.add_stream("mpeg4", rate=12)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
+        for _ in range(24):
+            for packet in stream.encode(av.VideoFrame(32, 32, "yuv420p")):
+                out.mux(packet)
+        for packet in stream.encode():
+            out.mux(packet)
+    (tmp_path / "videos" / "0004.csv").write_text("0,1,1 take")
+    assert probe_rates(tmp_path / "videos", ["0003", "0004"]) == {"0003": (12.0, 24)}

@@ -1,0 +1,88 @@
+"""Goal-Step in its official layout: reading, grounding, localization, classification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiero.data.features import read_feature_array
+from hiero.errors import InputError
+from hiero.evaluation.cases import EvalOptions, TextEmbeddings
+from hiero.evaluation.goalstep import (
+    evaluate_classification,
+    label_text,
+    read_goalstep_cases,
+    read_grounding,
+    read_groups,
+    read_steps,
+    taxonomy_of,
+)
+from hiero.evaluation.grounding import evaluate_grounding
+from hiero.evaluation.localization import evaluate_localization
+from tests.evaluation.simulated import CLOCK, write_goalstep
+
+SHARED = Path(__file__).parents[3] / "shared" / "annotations"
+
+
+def test_goalstep(tmp_path, engine):
+    write_goalstep(tmp_path)
+    groups = read_groups(tmp_path / "groups.tsv")
+    queries = read_grounding(tmp_path / "grounding.json")
+    assert queries[0].steps[0].text == "#C C Cook: Boil water"
+    cases, missing = read_goalstep_cases(engine, tmp_path / "features", queries, groups, CLOCK)
+    assert not missing
+    assert len(cases[1].features) == CLOCK.index(60.0) + 1
+    joined = np.concatenate([read_feature_array(tmp_path / "features" / f"{name}.pt") for name in ("g1", "g2")])
+    np.testing.assert_array_equal(cases[1].features, joined[: len(cases[1].features)])
+    embeddings = TextEmbeddings(engine, [step.text for case in cases for step in case.truth])
+    table = evaluate_grounding(cases, embeddings, EvalOptions(num_threads=8, min_nodes=5, num_draws=20))
+    assert table.rows[-1].method == "HiERO, all queries in their order"
+    assert "R5@.3" not in table.rows[-1].scores
+    labelled = read_steps(tmp_path / "valid.json")
+    assert [step.text for step in labelled[0].steps] == ["Cook: Boil water", "Cook: Fill the pot", "Cook: Make tea"]
+    taxonomy = taxonomy_of(labelled)
+    cases, _ = read_goalstep_cases(engine, tmp_path / "features", labelled, groups, CLOCK)
+    embeddings = TextEmbeddings(engine, taxonomy, label_text)
+    localization = evaluate_localization(cases, taxonomy, embeddings, EvalOptions(num_draws=20))
+    assert 0 <= localization.rows[0].scores["mean"] <= 100
+    classification = evaluate_classification(cases, taxonomy, embeddings, train=cases)
+    assert [row.method for row in classification.rows] == [
+        "zero-shot",
+        "linear probe on HiERO",
+        "linear probe on raw features",
+    ]
+    assert classification.rows[2].scores["top-1"] == 100.0  # it has seen them
+    assert classification.rows[0].scores["top-5"] == 100.0  # of three labels
+
+
+def test_goalstep_s_missing_and_bad_files(tmp_path, engine):
+    write_goalstep(tmp_path)
+    (tmp_path / "features" / "g2.pt").unlink()
+    queries = read_grounding(tmp_path / "grounding.json")
+    groups = read_groups(tmp_path / "groups.tsv")
+    cases, missing = read_goalstep_cases(engine, tmp_path / "features", queries, groups, CLOCK)
+    assert (len(cases), missing) == (1, ["g2"])
+    cases, missing = read_goalstep_cases(engine, tmp_path / "features", queries, {}, CLOCK)
+    assert (len(cases), missing) == (1, ["grp-g1"])  # a group that nobody knows is not its first video
+    (tmp_path / "bad.json").write_text('{"videos": [{"video_uid": "u9", "clips": []}]}')
+    with pytest.raises(InputError, match="none of the 0 annotated videos"):
+        read_goalstep_cases(engine, tmp_path / "features", read_grounding(tmp_path / "bad.json"), {}, CLOCK)
+    (tmp_path / "bad.json").write_text('{"videos": [{"video_uid": "u9", "clips": [{}]}]}')
+    with pytest.raises(InputError, match="u9 cannot be read"):
+        read_grounding(tmp_path / "bad.json")
+    (tmp_path / "bad.tsv").write_text("university\tvideo_group\nx\t__import__('os')\n")
+    with pytest.raises(InputError, match="video groups"):
+        read_groups(tmp_path / "bad.tsv")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs shared/annotations")
+def test_the_real_files_of_goalstep():
+    queries = read_grounding(SHARED / "goalstep_grounding_val.json")
+    assert (len(queries), sum(len(annotation.steps) for annotation in queries)) == (134, 7696)
+    labelled = read_steps(SHARED / "goalstep_valid.json")
+    assert len(labelled) == 134
+    assert len(taxonomy_of(labelled)) == 425
+    groups = read_groups(SHARED / "goalstep_video_groups.tsv")
+    assert all(annotation.video in groups for annotation in queries if annotation.video.startswith("grp-"))

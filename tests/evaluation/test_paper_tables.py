@@ -1,0 +1,96 @@
+"""The paper's tables: what is missing, reports that become rows, and runs that are made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hiero.errors import InputError
+from hiero.evaluation import paper_tables
+from hiero.evaluation.paper_tables import definitions, make_table, report_file, table_names
+from hiero.evaluation.results import Report, Row, Table
+from hiero.storage import weights
+from tests.evaluation.simulated import save_random_model, scores_by_method, write_goalstep
+
+
+def test_every_table_is_whole():
+    for name in table_names():
+        definition = definitions()["tables"][name]
+        for row in definition["rows"]:
+            assert len(row["published"]) == len(definition["columns"])
+            for run in row.get("ours", []):
+                assert run["model"] in definitions()["models"]
+
+
+def test_a_table_without_data_says_what_to_get(tmp_path):
+    for name in table_names():
+        result = make_table(name, tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+        assert all(row.method.endswith("published") for row in result.table.rows)
+        assert any("hiero import-checkpoint" in line or "train" in line for line in result.wanted)
+        assert any(str(tmp_path / "data") in line for line in result.wanted)
+    with pytest.raises(InputError, match="known are mcq"):
+        make_table("nine", tmp_path, tmp_path, tmp_path)
+
+
+def test_reports_become_rows_and_seeds_are_averaged(tmp_path):
+    for seed, value in enumerate((88.0, 92.0)):
+        (tmp_path / "models" / f"hiero-egovlp-seed{seed}").mkdir(parents=True)
+        report = Report("egomcq", f"run {seed}", [Table("t", [Row("m", {"inter": value, "intra": 60.0})])])
+        folder = tmp_path / "models" / f"hiero-egovlp-seed{seed}"
+        run = {"eval": "egomcq", "model": "hiero-egovlp", "backbone": "egovlp"}
+        arguments, _ = paper_tables._arguments(run, [folder], tmp_path / "data")
+        report.save(report_file(run, [folder], arguments, tmp_path / "runs"))
+    result = make_table("mcq", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+    ours = next(row for row in result.table.rows if row.method == "HiERO (EgoVLP), ours")
+    assert ours.scores == {"inter": 90.0, "intra": 60.0}
+    assert ours.intervals["inter"] == pytest.approx((90 - 2 * np.sqrt(8), 90 + 2 * np.sqrt(8)))
+    assert result.commands == ["run 0", "run 1"]
+
+
+def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
+    """`hiero head eval` averages them itself: one command for all."""
+    for path in ("goalstep/goalstep_grounding_val.json", "goalstep/goalstep_video_groups.tsv", "ego4d/egovlp/x.pt"):
+        (tmp_path / "data" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / path).write_text("")
+    for seed in (0, 1):
+        (tmp_path / "models" / "heads" / f"steps-egovlp-seed{seed}").mkdir(parents=True)
+
+    def run(command, **_):
+        assert command[2:5] == ["hiero", "head", "eval"]
+        assert [Path(part).name for part in command[5:7]] == ["steps-egovlp-seed0", "steps-egovlp-seed1"]
+        Report("head", "made", [Table("t", [Row("m", {"R1@.3": 15.0})])]).save(Path(command[command.index("-o") + 1]))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(paper_tables.subprocess, "run", run)
+    result = make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+    assert scores_by_method(result.table)["EgoVLP, ours"] == {"R1@.3": 15.0}
+    assert len(list((tmp_path / "runs").glob("head-steps-egovlp-*.json"))) == 1
+    (tmp_path / "models" / "heads" / "steps-egovlp-seed1").rename(tmp_path / "models" / "heads" / "steps-egovlp-seed2")
+    with pytest.raises(AssertionError):  # another seed is another run
+        make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+
+
+def test_a_table_runs_what_it_needs(tmp_path):
+    """From end to end: a model, features and questions in the folders that the table names, and a process for the run."""
+    data, models = tmp_path / "data", tmp_path / "models"
+    (data / "goalstep").mkdir(parents=True)
+    write_goalstep(data / "goalstep")
+    (data / "goalstep" / "features").rename(tmp_path / "features")
+    (data / "ego4d").mkdir()
+    (tmp_path / "features").rename(data / "ego4d" / "egovlp")
+    for old, new in (("grounding.json", "goalstep_grounding_val.json"), ("groups.tsv", "goalstep_video_groups.tsv")):
+        (data / "goalstep" / old).rename(data / "goalstep" / new)
+    save_random_model(models / "hiero-egovlp")
+    try:
+        weights.get("minilm")
+    except InputError as error:
+        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    result = make_table("clustering-grounding", data, models, tmp_path / "runs")
+    ours = [row.method for row in result.table.rows if row.method.endswith("ours")]
+    assert ours == ["HiERO (EgoVLP), K-Means (cosine), ours", "HiERO (EgoVLP), spectral, ours"]
+    assert len(result.commands) == 1
+    assert result.commands[0].startswith("hiero eval goalstep-grounding")
+    assert not result.wanted

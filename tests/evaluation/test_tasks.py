@@ -1,0 +1,73 @@
+"""The tasks that every benchmark is made of, on videos that plainly show their steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from hiero.config import ModelConfig
+from hiero.engine import load
+from hiero.evaluation.cases import EvalOptions, TextEmbeddings
+from hiero.evaluation.grounding import evaluate_grounding
+from hiero.evaluation.localization import evaluate_localization
+from hiero.evaluation.multiple_choice import evaluate_multiple_choice
+from hiero.evaluation.own_videos import read_annotations, read_own_cases
+from hiero.evaluation.procedure import evaluate_procedure_learning
+from hiero.model.hiero import HiERO
+from hiero.types import Clock
+from tests.evaluation.simulated import FEW_DRAWS, STEPS, TEXT_SIZE, encode_as_own_vector, replace_minilm, scores_by_method
+
+
+def test_spans_in_seconds_are_nodes(cases):
+    case, num = cases[0], len(cases[0].features)
+    assert case.to_nodes((0.2, 0.4)) == (0, 1)
+    assert case.to_nodes((3.0, 7.0)) == (3, 7)
+    assert case.to_nodes((num - 0.5, num + 9.0)) == (num - 1, num)
+    assert case.to_nodes((num + 5.0, num + 9.0)) == (num - 1, num)
+
+
+def test_grounding_finds_what_is_plainly_there(cases):
+    scores = scores_by_method(evaluate_grounding(cases, TextEmbeddings(cases[0].video.engine, STEPS), FEW_DRAWS))
+    assert scores["HiERO, runs of threads (the paper)"]["R1@.5"] == 100
+    assert scores["HiERO, all queries in their order"]["R1@.5"] == 100
+    assert scores["HiERO"]["R1@.3"] > 80
+    assert scores["random"]["R1@.5"] < 60
+    assert scores["raw, spectral"]["R1@.5"] == 100  # these features have no names: the model's words
+    assert "text of each second, no graph" not in scores
+
+
+def test_localization(cases):
+    embeddings = TextEmbeddings(cases[0].video.engine, STEPS)
+    scores = scores_by_method(evaluate_localization(cases, STEPS, embeddings, FEW_DRAWS))
+    assert scores["HiERO, runs of threads (the paper)"]["mAP@0.5"] == pytest.approx(100)
+    assert scores["random"]["mean"] < 70
+
+
+def test_multiple_choice(cases):
+    embeddings = TextEmbeddings(cases[0].video.engine, STEPS)
+    scores = scores_by_method(evaluate_multiple_choice(cases, embeddings, FEW_DRAWS))
+    assert scores["HiERO"] == {"inter": 100, "intra": 100}
+    assert scores["random"]["intra"] < 80
+
+
+def test_procedure_learning(cases):
+    removed, included = evaluate_procedure_learning(cases, FEW_DRAWS)
+    assert "removed" in removed.title
+    assert scores_by_method(removed)["HiERO nodes, spectral"]["F1"] == pytest.approx(100)
+    assert scores_by_method(removed)["HiERO"]["F1"] > 95
+    assert scores_by_method(removed)["random"]["F1"] < 35
+    assert scores_by_method(included)["equal parts"]["IoU"] < scores_by_method(removed)["HiERO"]["IoU"]
+    (fixed, _) = evaluate_procedure_learning(cases, FEW_DRAWS, num_clusters=3)
+    assert scores_by_method(fixed)["HiERO nodes, spectral"]["recall"] < 100 + 1e-9
+    assert len(evaluate_procedure_learning(cases, EvalOptions(baselines=False, num_draws=5))[0].rows) == 2
+
+
+def test_a_shallow_model_has_its_deepest_level(data, tmp_path, monkeypatch):
+    replace_minilm(monkeypatch, encode_as_own_vector)
+    config = ModelConfig(
+        input_size=TEXT_SIZE, hidden_size=16, embedding_size=8, text_size=TEXT_SIZE, gate_size=8, depth=1, radius_s=2.5
+    )
+    HiERO(config).save_pretrained(tmp_path / "shallow")
+    engine = load(tmp_path / "shallow", device="cpu")
+    cases, _, _ = read_own_cases(engine, data / "features", read_annotations(data / "steps.json"), Clock(1.0, 1.0))
+    assert engine.deep_level == 0
+    assert evaluate_procedure_learning(cases, EvalOptions(num_draws=2))[0].rows[1].method == "HiERO, spectral (the paper)"

@@ -1,0 +1,53 @@
+"""`hiero figure` draws what can be read back."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from hiero.cli import app
+from hiero.errors import InputError
+from tests.evaluation.simulated import STEPS, save_identity_model, write_own_videos
+
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'hiero-video[figures]'")
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    return save_identity_model(tmp_path / "model", monkeypatch)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_own_videos(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["similarity", "timeline"])
+def test_figures(model, data, kind):
+    arguments = [
+        "figure", kind, str(data / "features" / "v0.npy"), "--annotations", str(data / "steps.json"), "--model", str(model),
+    ]  # fmt: skip
+    app([*arguments, "-o", str(data / "figure")], result_action="return_value")
+    text = (data / "figure.svg").read_text()
+    ElementTree.fromstring(text)
+    from PIL import Image
+
+    with Image.open(data / "figure.png") as picture:
+        grey = np.asarray(picture.convert("L"))
+    assert grey.std() > 20  # something is drawn
+    with pytest.raises(InputError, match="has no video"):
+        app([*arguments, "--video", "v9", "-o", str(data / "x.png")], result_action="return_value")
+
+
+def test_narrations_around_steps(model, data):
+    lines = [f"v0,{t},{STEPS[t % 6]} now" for t in range(5, 300, 9)]
+    (data / "narrations.csv").write_text("\n".join(["video,time_s,text", *lines]) + "\n")
+    arguments = [
+        "figure", "narrations", str(data / "narrations.csv"), "--annotations", str(data / "steps.json"), "--model", str(model),
+    ]  # fmt: skip
+    app([*arguments, "--video", "v0", "-o", str(data / "n.svg")], result_action="return_value")
+    assert ElementTree.fromstring((data / "n.svg").read_text()).tag.endswith("svg")
+    with pytest.raises(InputError, match="v9: not in"):
+        app([*arguments, "--video", "v9", "-o", str(data / "n.svg")], result_action="return_value")

@@ -1,0 +1,76 @@
+"""What is public is documented, and the examples in its docstrings run."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+
+import hiero
+from hiero.errors import InputError
+from hiero.storage import weights
+
+MODULES = sorted({getattr(hiero, name).__module__ for name in hiero.__all__})
+EXAMPLES = {
+    test.name: test
+    for module in MODULES
+    for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(module), module)
+    if test.examples
+}
+ANSWERING = ("Video.ask", "Video.label")  # their examples need a text encoder
+
+
+@pytest.fixture
+def names(tmp_path):
+    """What examples may use: modules, a file with features, a video."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "tea.npy", rng.normal(size=(120, 16)).astype(np.float32))
+    video = hiero.load("raw").read_array(np.load(tmp_path / "tea.npy"))
+    return {"hiero": hiero, "np": np, "torch": torch, "feature_file": tmp_path / "tea.npy", "video": video}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name, names, monkeypatch, tmp_path):
+    if name.endswith(ANSWERING):
+        try:
+            weights.get("minilm")
+        except InputError as error:
+            pytest.skip(f"MiniLM cannot be fetched here: {error}")
+        scores = np.random.default_rng(0).normal(0, 2, (120, 400)).astype(np.float32)
+        names["text_video"] = hiero.load("hiero-k400", backbone="default", device="cpu").read_array(scores)
+    monkeypatch.chdir(tmp_path)
+    test = EXAMPLES[name]
+    test.globs = {**test.globs, **names}
+    output: list[str] = []
+    results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(test, out=output.append)
+    assert not results.failed, "".join(output)
+
+
+def test_the_main_names_have_examples():
+    documented = {name.rsplit(".", 1)[-1] for name in EXAMPLES}
+    assert {"load", "read", "steps", "ask", "label", "Clock", "Hierarchy", "ProgressEvent", "HiERO", "spectral_cut"} <= documented
+
+
+def public_methods():
+    for name in hiero.__all__:
+        thing = getattr(hiero, name)
+        if inspect.isclass(thing):
+            for method, function in vars(thing).items():
+                if not method.startswith("_") and inspect.isfunction(function) and function.__module__.startswith("hiero."):
+                    yield f"{name}.{method}", function
+        else:
+            yield name, thing
+
+
+@pytest.mark.parametrize(("name", "function"), list(public_methods()))
+def test_what_takes_several_arguments_documents_them(name, function):
+    """Each argument of a public function with three or more is named in its docstring."""
+    arguments = [p for p in inspect.signature(function).parameters if p not in ("self", "cls")]
+    assert function.__doc__ or name.endswith((".to_dict", ".forward")), f"{name} has no docstring"
+    if len(arguments) >= 3:
+        missing = [argument for argument in arguments if argument not in (function.__doc__ or "")]
+        assert not missing, f"{name} does not say what {', '.join(missing)} is"

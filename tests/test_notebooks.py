@@ -1,0 +1,46 @@
+"""The notebooks run from the first cell to the last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hiero.errors import InputError
+from hiero.storage import weights
+
+nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install nbclient ipykernel")
+nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install nbclient ipykernel")
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+NEEDS = {
+    "steps_of_a_video": ("i3d-k400", "lite2-imagenet", "minilm"),
+    "train_on_your_own_features": ("minilm",),
+}
+
+
+def test_all_notebooks_are_tested():
+    assert {file.stem for file in NOTEBOOKS.glob("*.ipynb")} == set(NEEDS)
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_it_runs(name, tmp_path):
+    for needed in NEEDS[name]:
+        try:
+            weights.get(needed)
+        except InputError as error:
+            pytest.skip(f"{needed} cannot be fetched here: {error}")
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs before committing"
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    results = [
+        output.data["text/plain"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "execute_result"
+    ]
+    if name == "steps_of_a_video":
+        assert "[0.0, 8.0, 16.0]" in results  # the joins of the film
+    else:
+        scores = eval(results[-1], {})
+        assert scores["HiERO"] > scores["equal parts"]

@@ -1,0 +1,137 @@
+"""Points to plug into: a package of twenty lines adds a backbone, a text encoder, a clustering and an exporter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiero import plugins
+from hiero.errors import InputError
+from hiero.video import registry
+from tests.films import write_video
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = Path(__file__).parent / "fixtures" / "plugin"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The example package, installed by pip into a folder of its own."""
+    folder = tmp_path_factory.mktemp("plugin")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--target", str(folder / "site")]
+    source = folder / "source"
+    source.mkdir()
+    for file in EXAMPLE.glob("*.*"):  # pip builds in the source folder
+        (source / file.name).write_bytes(file.read_bytes())
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True, capture_output=True)
+    return folder / "site"
+
+
+def run(installed: Path, code: str, home: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": f"{installed}{os.pathsep}{ROOT}", "HIERO_HOME": str(home)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_all_four_are_listed(installed, tmp_path):
+    code = "from hiero.plugins import *; print(*(name for group in GROUPS for name in registered(group)))"
+    names = run(installed, code, tmp_path).split()
+    assert {"brightness", "letters", "halves", "lines"} <= set(names)
+    assert {"i3d-k400", "minilm", "spectral", "vtt"} <= set(names)
+
+
+def test_a_clustering_and_an_exporter_on_the_command_line(installed, tmp_path):
+    np.save(tmp_path / "tea.npy", np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32))
+    arguments = ["steps", str(tmp_path / "tea.npy"), "--model", "raw", "--method", "halves", "-k", "2", "--export", "lines"]
+    run(installed, f"from hiero.cli import app; app({[*arguments, '-o', str(tmp_path / 'out')]})", tmp_path)
+    assert (tmp_path / "out" / "steps.lines").read_text() == "0 0.0\n60 0.1\n"
+
+
+def test_a_backbone_reads_a_video(installed, tmp_path):
+    write_video(tmp_path / "v.mp4", [10] * 20 + [240] * 20)
+    code = f"""
+import hiero
+video = hiero.load("raw", backbone="brightness", device="cpu").read({str(tmp_path / "v.mp4")!r})
+print(video.nodes.shape)
+"""
+    assert run(installed, code, tmp_path).strip() == "(4, 3)"
+
+
+def test_a_backbone_extracts_a_collection_once(installed, tmp_path):
+    """Without weights of its own nothing but the video decides whether it is done."""
+    write_video(tmp_path / "v.mp4", [10] * 20 + [240] * 20)
+    arguments = ["extract", str(tmp_path / "v.mp4"), "-o", str(tmp_path / "out"), "--backbone", "brightness", "--device", "cpu"]
+    code = f"import os; os.chdir({str(tmp_path)!r}); from hiero.cli import app; app({arguments})"
+    assert "1 done" in run(installed, code, tmp_path)
+    (tmp_path / "another.txt").write_text("a new file beside it")
+    assert "1 kept" in run(installed, code, tmp_path)
+
+
+def test_a_text_encoder_trains_and_answers(installed, tmp_path):
+    """Narrations are encoded by the plug-in while training, and questions afterwards."""
+    pytest.importorskip("lightning_fabric", reason="needs lightning-fabric: pip install 'hiero-video[train]'")
+    (tmp_path / "features").mkdir()
+    for name in ("a", "b"):
+        np.save(tmp_path / "features" / f"{name}.npy", np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
+    narrations = ["video,time_s,text", "a,5,boil water", "a,30,cut the leek", "b,9,boil water", "b,41,stir"]
+    (tmp_path / "narrations.csv").write_text("\n".join(narrations))
+    sizes = ["model.hidden_size=8", "model.embedding_size=8", "model.gate_size=4", "model.radius_s=2.5"]
+    settings = ["text.encoder=letters", "epochs=1", "warmup_epochs=0", *sizes]
+    code = f"""
+from pathlib import Path
+import hiero
+from hiero.data.stores import pack
+from hiero.training.from_files import train_from_files
+folder = Path({str(tmp_path)!r})
+pack(folder / "features", folder / "store", clock=hiero.Clock(1, 1))
+inputs = folder / "store", folder / "narrations.csv", folder / "model"
+train_from_files(*inputs, settings={settings}, validation_share=0.0, device="cpu")
+answer, = hiero.load(folder / "model", device="cpu").read(folder / "features" / "a.npy").ask("boil water")
+print(len(answer.matches) > 0)
+"""
+    assert run(installed, code, tmp_path).strip() == "True"
+
+
+def test_ours_register_the_same_way():
+    """The groups hold what pyproject.toml lists, whether hiero was installed or only lies on the path."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert set(listed) == set(plugins.GROUPS)
+    for group, entries in listed.items():
+        assert entries.items() <= {name: entry.value for name, entry in plugins.registered(group).items()}.items()
+        for name in entries:
+            assert plugins.load_plugin(group, name) is not None
+
+
+def test_a_checkout_that_was_never_installed(monkeypatch):
+    def nothing(_):
+        raise plugins.PackageNotFoundError
+
+    monkeypatch.setattr(plugins, "distribution", nothing)
+    names = [entry.name for entry in plugins._own_entry_points("hiero.text_encoders")]
+    assert names == ["minilm"]
+
+
+def test_what_is_not_there_or_broken_is_named(monkeypatch):
+    with pytest.raises(InputError, match="no clustering magic; known are"):
+        plugins.load_plugin("hiero.clusterings", "magic")
+    broken = EntryPoint("broken", "no_such_module:thing", "hiero.exporters")
+    monkeypatch.setattr(plugins, "registered", lambda _: {"broken": broken})
+    with pytest.raises(InputError, match=r"broken .* cannot be loaded"):
+        plugins.load_plugin("hiero.exporters", "broken")
+
+
+def test_a_broken_backbone_does_not_take_the_others_along(monkeypatch):
+    entries = {**plugins.registered("hiero.backbones"), "broken": EntryPoint("broken", "no_such_module:X", "hiero.backbones")}
+    monkeypatch.setattr(plugins, "registered", lambda _: entries)
+    monkeypatch.setattr(registry, "registered", lambda _: entries)
+    with pytest.warns(UserWarning, match=r"backbone broken .* cannot be loaded"):
+        names = set(registry.backbones.__wrapped__())
+    assert names == set(entries) - {"broken"}
