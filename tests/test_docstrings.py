@@ -13,6 +13,7 @@ import torch
 import hiero
 from hiero.errors import InputError
 from hiero.storage import weights
+from tests.conftest import FIXTURES
 
 MODULES = sorted({getattr(hiero, name).__module__ for name in hiero.__all__})
 EXAMPLES = {
@@ -30,7 +31,9 @@ def names(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "tea.npy", rng.normal(size=(120, 16)).astype(np.float32))
     video = hiero.load("raw").read_array(np.load(tmp_path / "tea.npy"))
-    return {"hiero": hiero, "np": np, "torch": torch, "feature_file": tmp_path / "tea.npy", "video": video}
+    checkpoint = FIXTURES / "official_small.pth"
+    files = {"feature_file": tmp_path / "tea.npy", "checkpoint": checkpoint}
+    return {"hiero": hiero, "np": np, "torch": torch, "video": video, **files}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

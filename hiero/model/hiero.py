@@ -145,10 +145,23 @@ class HiERO(nn.Module, PretrainedMixin):
             spacing_s = None
         elif spacing_s is None:
             spacing_s = uniform_spacing(times, mask)
-        return self.enrich(features.to(self.project.weight.dtype), mask, times, spacing_s, threads=threads)
+        return self.forward_unchecked(features.to(self.project.weight.dtype), mask, times, spacing_s, threads=threads)
 
-    def enrich(self, features: Tensor, mask: Tensor, times: Tensor, spacing_s: float | None, *, threads: bool) -> list[Level]:
-        """`forward` that never waits for the data: no checks, and the spacing is given (None: irregular times)."""
+    def forward_unchecked(
+        self, features: Tensor, mask: Tensor, times: Tensor, spacing_s: float | None, *, threads: bool
+    ) -> list[Level]:
+        """`forward` without a look at the data, so that nothing waits for the device.
+
+        Args:
+            features: (B, T, F).
+            mask: Each video's nodes, a prefix of T, (B, T).
+            times: In seconds, (B, T).
+            spacing_s: Time between nodes where all are equally far apart; None for irregular times.
+            threads: Whether Cut & Match is on.
+
+        Returns:
+            Levels 0 … depth − 1.
+        """
         features = self._normalise_input(features, mask)
         features = self.project(torch.where(mask[..., None], features, 0))  # padding may hold anything, NaN included
         levels = self.encoder(Level(features, mask, times, spacing_s))

@@ -60,7 +60,7 @@ class Objective(nn.Module):
         with torch.autocast(x.features.device.type, dtype=self.precision, enabled=self.precision is not None):
             if tokens is not None and self.text is not None:
                 x = x.with_vectors(self.text(*tokens))
-            levels = self.model.enrich(self._augment(x.features), x.mask, x.times, self.spacing_s, threads=True)
+            levels = self.model.forward_unchecked(self._augment(x.features), x.mask, x.times, self.spacing_s, threads=True)
             texts = x.texts
             if self.text_noise and self.training:
                 texts = texts + self.text_noise / texts.shape[-1] ** 0.5 * self._randn(texts.shape, texts.device)

@@ -44,7 +44,7 @@ def validate(objective: Objective, windows: NarratedWindows, text_vectors: Tenso
     for start in range(0, len(windows), batch_size):
         x = windows.read(range(start, min(start + batch_size, len(windows)))).with_vectors(text_vectors).to(device)
         with torch.autocast(device.type, dtype=objective.precision, enabled=objective.precision is not None):
-            levels = model.enrich(x.features, x.mask, x.times, objective.spacing_s, threads=True)
+            levels = model.forward_unchecked(x.features, x.mask, x.times, objective.spacing_s, threads=True)
             losses = model.losses(levels, x.texts, x.text_times, x.text_mask, config)
             similarity = model.embed_text(x.texts) @ model.embed_video(levels[0].features).mT  # (B, M, T)
         loss_sums += torch.stack([losses.alignment, losses.threads]).double().cpu()

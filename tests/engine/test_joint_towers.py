@@ -166,7 +166,7 @@ def test_the_list_of_backbones(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
     from hiero.extraction import speed
 
-    monkeypatch.setattr(speed, "LEAST_S", 0.05)
+    monkeypatch.setattr(speed, "MIN_MEASURE_S", 0.05)
     app(["backbones", "--measure", "lite2-imagenet", "--device", "cpu"], result_action="return_value")
     shown = capsys.readouterr().out
     for name in ("i3d-k400", "egovlp-768", "lavila-l", "omnivore-b", "CC-BY-NC", "hiero weights get egovlp"):

@@ -121,7 +121,7 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
         "videos = find_videos([Path(sys.argv[1]) / 'v0.mp4', Path(sys.argv[1]) / 'v1.mp4'])\n"
         "def advance(name, done_s):\n"
         "    if name == 'v1': print('at', done_s, flush=True); time.sleep(0.2)\n"
-        "extract_all(videos, plan, following=ExtractionProgress(advance=advance))\n"
+        "extract_all(videos, plan, progress=ExtractionProgress(advance=advance))\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path), str(weights)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
