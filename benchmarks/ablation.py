@@ -27,7 +27,7 @@ from hiero.data.narrations import read_narrations
 from hiero.data.simulation import Session, World, WorldConfig, bag_of_words, write_sessions
 from hiero.data.stores import pack
 from hiero.training.fabric import make_fabric
-from hiero.training.training import Training
+from hiero.training.hiero_training import HieroTraining
 
 FIRST_TEST_SESSION = 1000  # far from those that are trained on
 NUM_TEST_SESSIONS = 8
@@ -70,7 +70,9 @@ def train(world: World, variant: str, seed: int, num_sessions: int = 24, epochs:
             LossConfig(alpha=0.5, **losses),
             epochs=epochs, lr=2e-3, warmup_epochs=2, weight_decay=1e-4, seed=seed,
         )  # fmt: skip
-        training = Training(config, windows, Path(folder) / "run", make_fabric("cpu"), text_vectors=bag_of_words(windows.texts))
+        training = HieroTraining(
+            config, windows, Path(folder) / "run", make_fabric("cpu"), text_vectors=bag_of_words(windows.texts)
+        )
         training.prepare()
         training.run()
         return training.model.eval()

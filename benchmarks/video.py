@@ -24,7 +24,7 @@ from hiero.extraction.extractor import NUM_FRAMES, choose_precision, extract_fea
 from hiero.storage import weights
 from hiero.video import i3d
 from hiero.video.decode import probe, read_segments
-from hiero.video.frames import centre_crop
+from hiero.video.preprocessing import centre_crop
 from hiero.video.registry import find_backbone
 
 WINDOW_S = 2.0  # of a window of I3D

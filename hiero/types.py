@@ -30,7 +30,7 @@ class Clock:
     Raises:
         InputError: fps or stride is not positive, or start_s negative.
 
-    Example:
+    Examples:
         >>> clock = Clock(fps=30, stride=15)
         >>> clock.spacing_s, clock.time_s(2), clock.index(1.3)
         (0.5, 1.25, 2)
@@ -152,7 +152,7 @@ class Hierarchy:
         duration_s: Length of the video.
         levels: Steps in time order, of each level.
 
-    Example:
+    Examples:
         >>> step = Step("0.0", 0.0, 9.5, thread=0, label="boil water")
         >>> hierarchy = Hierarchy("tea.mp4", "hiero-k400", 9.5, ((step,),))
         >>> Hierarchy.from_dict(hierarchy.to_dict()) == hierarchy
@@ -252,7 +252,7 @@ class ProgressEvent:
         total: In all; None where it is not known.
         message: Of the stage `message`.
 
-    Example:
+    Examples:
         >>> def show(event):
         ...     print(f"{event.name}: {event.done:.0f} of {event.total:.0f} s")
         >>> show(ProgressEvent("read", "tea.mp4", 30.0, 120.0))

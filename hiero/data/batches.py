@@ -51,7 +51,7 @@ def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
     Raises:
         InputError: There are no videos.
 
-    Example:
+    Examples:
         >>> batch = collate([torch.ones(3, 2), torch.ones(1, 2)], Clock(fps=1, stride=1))
         >>> batch.features.shape, batch.mask.sum(1), batch.times[0], batch.spacing_s
         (torch.Size([2, 3, 2]), tensor([3, 1]), tensor([0.5000, 1.5000, 2.5000]), 1.0)

@@ -105,7 +105,7 @@ class NarratedWindows:
     Raises:
         InputError: No window has a narration.
 
-    Example:
+    Examples:
         >>> windows = NarratedWindows(FeatureStore("store"), read_narrations("narrations.csv"))      # doctest: +SKIP
         >>> batch = windows.read([0, 1, 2])                                                           # doctest: +SKIP
         >>> batch.features.shape, batch.texts.shape                                                   # doctest: +SKIP

@@ -152,7 +152,7 @@ class World:
         texts: Narration of each action of each step.
         step_texts: Text of each step.
 
-    Example:
+    Examples:
         >>> world = World(WorldConfig(session_s=60.0))
         >>> world.session(0).features.shape
         torch.Size([60, 64])

@@ -71,7 +71,7 @@ class FeatureStore:
     Raises:
         InputError: The folder is not a feature store, or a file in it is damaged.
 
-    Example:
+    Examples:
         >>> store = FeatureStore("features.store")                       # doctest: +SKIP
         >>> store.read("kitchen", 0, 100).shape                          # doctest: +SKIP
         torch.Size([100, 256])

@@ -51,7 +51,7 @@ def load(
     Raises:
         InputError: There is no such model or backbone, or the two do not fit.
 
-    Example:
+    Examples:
         >>> engine = hiero.load("raw")
         >>> engine.read_array(np.eye(60, dtype=np.float32)).duration_s
         60.0
@@ -107,7 +107,7 @@ class Engine(Embedder):
         Raises:
             InputError: The file cannot be read, or its features do not fit the model.
 
-        Example:
+        Examples:
             >>> video = hiero.load("raw").read(feature_file, clock=hiero.Clock(fps=1, stride=1))
             >>> [len(level) for level in video.steps([3, 6]).levels]
             [3, 6]

@@ -76,7 +76,7 @@ class Video:
         Raises:
             InputError: Unknown method, a number below 1, or labels where the model has no text encoder.
 
-        Example:
+        Examples:
             >>> hierarchy = video.steps([2, 4])
             >>> [len(level) for level in hierarchy.levels]
             [2, 4]
@@ -111,7 +111,7 @@ class Video:
         Raises:
             InputError: A query is empty, `num` is below 1, or the model has no text encoder.
 
-        Example:
+        Examples:
             >>> answer, = text_video.ask("cut the onion")
             >>> 0 <= answer.present <= 1 and answer.matches[0].start_s < answer.matches[0].end_s
             True
@@ -144,7 +144,7 @@ class Video:
         Raises:
             InputError: There are no labels, or the model has no text encoder.
 
-        Example:
+        Examples:
             >>> {step.label for step in text_video.label(["cut the onion", "boil water"])} <= {"cut the onion", "boil water"}
             True
         """

@@ -20,7 +20,7 @@ class Prefetcher:
         source: What to iterate over.
         num_ahead: Items that are read ahead at most.
 
-    Example:
+    Examples:
         >>> with Prefetcher(iter([1, 2, 3])) as items:
         ...     list(items)
         [1, 2, 3]

@@ -22,7 +22,7 @@ class VideoFeatures:
         thumbnail_times: When each thumbnail is, in seconds.
         thumbnails: Thumbnails as JPEG files, in time order.
 
-    Example:
+    Examples:
         >>> source = VideoFeatures({"i3d-k400": np.zeros((3, 400), np.float32)}, duration_s=3.2, spacing_s=1.0)
         >>> source.num_segments
         3

@@ -19,7 +19,7 @@ from hiero.config import Config
 from hiero.heads.layers import ChannelLayerNorm, MaskedConv, Standardise
 from hiero.heads.local_attention import LocalAttention
 from hiero.heads.losses import diou_loss, focal_loss
-from hiero.heads.nms import soft_nms
+from hiero.heads.soft_nms import soft_nms
 
 UNASSIGNED = 1e6  # segments; longer than any step
 PRIOR = 0.01  # share of moments that are positives of a class, which the classifier begins with

@@ -36,7 +36,7 @@ def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) ->
         (B, S), numbered by first appearance.
     """
     if normalised_cut_triton.is_available(x, num_threads):
-        return normalised_cut_triton.cut(x, num_threads, kappa, random_state, NUM_RESTARTS, NUM_ITERATIONS)[0]
+        return normalised_cut_triton.cut_samples_triton(x, num_threads, kappa, random_state, NUM_RESTARTS, NUM_ITERATIONS)[0]
     m, _ = normalise_similarity(log_similarity(x, kappa, "training"), kappa)
     _, vectors = leading_eigenvectors(m, num_threads, 0)
     can_wait = not (x.is_cuda or torch.compiler.is_compiling())  # to see whether K-Means has settled, the host must wait

@@ -35,7 +35,7 @@ def is_available(x: Tensor, num_threads: int) -> bool:
     return HAS_TRITON and x.is_cuda and x.shape[1] == SIZE and x.dtype == torch.float32 and num_threads <= MAX_THREADS
 
 
-def cut(
+def cut_samples_triton(
     x: Tensor, num_threads: int, kappa: float, random_state: int, num_restarts: int, num_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The normalised cut of samples, in its `training` form.

@@ -34,7 +34,7 @@ def embed_features(
     Raises:
         InputError: The network has no such level, or the features do not fit it.
 
-    Example:
+    Examples:
         >>> import hiero, torch
         >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16, embedding_size=32))
         >>> tensors = hiero.embed_features(model, torch.randn(100, 8), hiero.Clock(fps=30, stride=16), levels=[2])

@@ -42,7 +42,7 @@ class Losses(NamedTuple):
         threads: L_ft, without its weight; 0 where no threads were cut.
         total: The weighted sum, which training minimises.
 
-    Example:
+    Examples:
         >>> import hiero, torch
         >>> losses = hiero.Losses(torch.tensor(2.0), torch.tensor(0.5), torch.tensor(2.5))
         >>> losses.total.item()
@@ -82,7 +82,7 @@ class HiERO(nn.Module, PretrainedMixin):
     Args:
         config: Sizes and settings; defaults are the paper's.
 
-    Example:
+    Examples:
         >>> import hiero, torch
         >>> model = hiero.HiERO(hiero.ModelConfig(input_size=256, hidden_size=64))
         >>> levels = model(torch.randn(1, 100, 256))
@@ -131,7 +131,7 @@ class HiERO(nn.Module, PretrainedMixin):
         Raises:
             InputError: An argument has another shape or type, or holds what it must not; the message names it.
 
-        Example:
+        Examples:
             >>> import hiero, torch
             >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16)).eval()
             >>> levels = model(torch.randn(2, 40, 8), spacing_s=0.5, threads=True)
@@ -222,7 +222,7 @@ class HiERO(nn.Module, PretrainedMixin):
             config: Weights, windows and temperature.
             peers: Other processes that hold the rest of the batch: all nodes are compared with the narrations of all.
 
-        Example:
+        Examples:
             >>> import hiero, torch
             >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16, text_size=4))
             >>> texts, text_times, text_mask = torch.randn(2, 5, 4), 20 * torch.rand(2, 5), torch.ones(2, 5, dtype=torch.bool)

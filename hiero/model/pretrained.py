@@ -79,7 +79,7 @@ class PretrainedMixin(ModelHubMixin):
         Raises:
             InputError: There is no such model, or its files are damaged or do not fit each other.
 
-        Example:
+        Examples:
             >>> import hiero
             >>> hiero.HiERO.from_pretrained("hiero-k400").config.depth
             3

@@ -56,7 +56,7 @@ class Released:
         text_encoder: Weights of the text encoder in its own layout (transformers' DistilBERT, CLIP); empty without one.
         source: The authors' configuration, as plain values.
 
-    Example:
+    Examples:
         >>> released = read_released(checkpoint)
         >>> released.losses.mode, len(released.model()(torch.randn(1, 9, released.config.input_size)))
         ('sym', 3)
@@ -98,7 +98,7 @@ def read_released(path: Path | str) -> Released:
     Raises:
         InputError: The file is missing, damaged, not a checkpoint of the release, or of another network than the paper's.
 
-    Example:
+    Examples:
         >>> released = read_released(checkpoint)
         >>> released.config.depth, released.config.behaviour == Behaviour.released()
         (3, True)

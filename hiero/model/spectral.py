@@ -144,7 +144,7 @@ def spectral_cut(
     Raises:
         InputError: An argument has another shape or type, or holds what it must not; the message names it.
 
-    Example:
+    Examples:
         >>> import hiero, torch
         >>> directions = torch.eye(3)[[0, 0, 1, 1, 0, 0, 2, 2]]
         >>> hiero.spectral_cut(directions, 3, kappa=0.5).tolist()

@@ -26,7 +26,7 @@ class Level:
         spacing_s: Time between nodes where it is the same everywhere; None for irregular times.
         threads: Thread of each node within its video, −1 on padding, (B, T); None where nothing was cut.
 
-    Example:
+    Examples:
         >>> import hiero, torch
         >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16))
         >>> level = model(torch.randn(1, 40, 8), spacing_s=0.5)[1]

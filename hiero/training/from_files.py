@@ -18,8 +18,8 @@ from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
 from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder
 from hiero.training.fabric import make_fabric
+from hiero.training.hiero_training import HieroTraining
 from hiero.training.loop import STATE_FILE, TrainingStatus
-from hiero.training.training import Training
 
 
 class SilentDisplay:
@@ -56,7 +56,7 @@ def train_from_files(
     text_cache: Path | None = None,
     device: str = "auto",
     display: SilentDisplay | Any = None,
-) -> Training:
+) -> HieroTraining:
     """Train HiERO, and leave the model in a folder. The same as `hiero train`.
 
     Args:
@@ -114,7 +114,7 @@ def train_from_files(
         text_encoder = load_text_encoder(text_config)
         text_size = text_encoder.size
 
-    training = Training(
+    training = HieroTraining(
         build_config(values, features, text_size), windows, out, fabric, text_vectors=text_vectors, text_encoder=text_encoder,
         validation=(validation_windows, validation_vectors) if validation_windows else None,
         capture=capture, save_every_s=save_every_s,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.video.frames import centre_crop
+from hiero.video.preprocessing import centre_crop
 
 MEAN, DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP, where a folder says nothing
 SIZE = 224  # pixels that frames are prepared to

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from hiero.errors import InputError
 from hiero.storage.pickles import read_torch
-from hiero.video.frames import centre_crop
 from hiero.video.i3d import same_padding
+from hiero.video.preprocessing import centre_crop
 
 FILE = "efficientnet-lite2.pth"
 SIZE = 260  # pixels the weights were trained at

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
-from hiero.video.frames import IMAGENET, centre_crop, normalise
+from hiero.video.preprocessing import IMAGENET, centre_crop, normalise
 from hiero.video.spacetime import Filling, SpaceTimeTransformer, build_space_time
 
 MEAN, DEVIATION = IMAGENET

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.video.frames import centre_crop
+from hiero.video.preprocessing import centre_crop
 
 FILE = "i3d-kinetics-400.ckpt"
 SIZE = 160  # pixels; trained at 224, but 24 frames at 160 keep more of the full scores than 16 at 224, at less cost

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
-from hiero.video.frames import centre_crop, normalise
+from hiero.video.preprocessing import centre_crop, normalise
 from hiero.video.spacetime import Filling, SpaceTimeTransformer, build_space_time
 
 # Of pixels in [0, 255], as the release has them: CLIP's, but for the first mean, which in CLIP is 122.77.

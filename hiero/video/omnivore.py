@@ -19,7 +19,7 @@ from hiero.errors import InputError
 from hiero.kernels.attention import GridShape, WindowPartition, partition_windows, window_attention
 from hiero.kernels.layer_norm import add_norm
 from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
-from hiero.video.frames import IMAGENET, centre_crop, normalise
+from hiero.video.preprocessing import IMAGENET, centre_crop, normalise
 from hiero.video.spacetime import MLP
 
 HEAD_SIZE = 32  # width of an attention head, in all sizes

@@ -14,7 +14,7 @@ from hiero.heads import actionformer as af
 from hiero.heads import vslnet as vn
 from hiero.heads.local_attention import attend_locally
 from hiero.heads.losses import diou_loss, focal_loss
-from hiero.heads.nms import soft_nms
+from hiero.heads.soft_nms import soft_nms
 from tests.oracle import heads as slow
 
 

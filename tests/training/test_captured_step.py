@@ -104,7 +104,7 @@ def test_the_cut_kernel_is_the_plain_cut(num_threads):
     x = centres.gather(1, which[..., None].expand(-1, -1, 40)) + 0.05 * torch.randn(50, 32, 40)
     x[0] = 1.0  # all alike
     x[1] = 0.0
-    labels, values, vectors = normalised_cut_triton.cut(x.cuda(), num_threads, 0.05, 0, NUM_RESTARTS, NUM_ITERATIONS)
+    labels, values, vectors = normalised_cut_triton.cut_samples_triton(x.cuda(), num_threads, 0.05, 0, NUM_RESTARTS, NUM_ITERATIONS)
     matrix, _ = normalise_similarity(log_similarity(x.double(), 0.05, "training"), 0.05)
     torch.testing.assert_close(values.cpu().double().sort().values, torch.linalg.eigvalsh(matrix), rtol=1e-4, atol=1e-5)
     basis = vectors.cpu().double()

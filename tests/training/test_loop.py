@@ -17,19 +17,19 @@ from hiero.storage.files import load_tensors
 from hiero.text import encoders
 from hiero.text.encoders import load_text_encoder, locate_encoder
 from hiero.training.fabric import make_fabric
+from hiero.training.hiero_training import HieroTraining
 from hiero.training.loop import STATE_FILE, TrainingStopped
 from hiero.training.step import Objective, TrainStep, make_adam
-from hiero.training.training import Training
 from hiero.training.validation import validate
 from tests.conftest import FIXTURES
 from tests.text.test_encoders import Words
 
 
-def prepared(collection, out, resume=False, windows=None, **options) -> Training:
+def prepared(collection, out, resume=False, windows=None, **options) -> HieroTraining:
     config = options.pop("config", None) or collection.config(**options.pop("changes", {}))
     windows = windows or collection.windows()
     options.setdefault("text_vectors", bag_of_words(windows.texts).half())
-    training = Training(config, windows, out, make_fabric("cpu"), **options)
+    training = HieroTraining(config, windows, out, make_fabric("cpu"), **options)
     training.prepare(resume=resume)
     return training
 

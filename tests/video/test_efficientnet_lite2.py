@@ -12,7 +12,7 @@ from hiero.errors import InputError
 from hiero.extraction.extractor import extract_features
 from hiero.storage import weights
 from hiero.video.efficientnet_lite2 import EPSILON, FILE, STAGES, EfficientNetLite2, convert, load, prepare
-from hiero.video.frames import centre_crop
+from hiero.video.preprocessing import centre_crop
 from tests.conftest import close
 
 CLIPS = Path(__file__).parents[3] / "shared" / "clips"

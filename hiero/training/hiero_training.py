@@ -32,7 +32,7 @@ MAX_DATA_SHARE = 0.6  # share of the free memory of a GPU that data may take
 NUM_FINGERPRINT_VECTORS = 256  # text vectors that identify all of them
 
 
-class Training(TrainingLoop):
+class HieroTraining(TrainingLoop):
     """A training run of HiERO: windows with narrations in, a model folder out.
 
     Args:
