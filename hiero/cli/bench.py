@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from hiero.cli.console import log
+from hiero.cli.options import Device
 from hiero.devices import choose_device
 from hiero.errors import InputError
 
@@ -15,7 +16,7 @@ app = App(name="bench", help="How fast it is here.")
 
 
 @app.command(name="train")
-def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: str = "auto") -> None:
+def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: Device = "auto") -> None:
     """Measure training on synthetic data of a given size, and project the time of a whole run.
 
     The data is made on the device and the step is the real one (captured on a GPU), with its schedule and random order.
@@ -28,8 +29,6 @@ def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: str = 
         egoclip: 35,100 windows of 562 nodes, 256-d, 3.8 M narrations, 768-d, 15 epochs at batch 8. small: for a laptop.
     seconds
         How long to train.
-    device
-        auto, cpu, cuda …
     """
     import torch
 

@@ -125,8 +125,6 @@ def search(
         How many.
     exact
         Compare with every step, whatever the size; without it a large corpus is searched by its index.
-    json_
-        Print one JSON document instead of a table.
     """
     from hiero.corpus.corpus import Corpus
 

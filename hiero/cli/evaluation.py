@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from hiero.cli.console import log, progress_bar
-from hiero.cli.options import Json, OptionalOut, parse_hz, parse_names
+from hiero.cli.options import Device, FeatureRate, Json, ReportFile, parse_hz, parse_names
 from hiero.cli.reports import command_line, output_report
 from hiero.errors import InputError
 
@@ -32,16 +32,16 @@ def own(
     features: Path,
     annotations: Path,
     model: str = "hiero-k400",
-    hz: float | None = None,
+    hz: FeatureRate = None,
     tasks: str = "procedure,grounding,localization,choices",
     k: Annotated[int | None, Parameter(alias="-k")] = None,
     num_threads: int = 16,
     baselines: bool = True,
     only: Path | None = None,
-    device: str = "auto",
+    device: Device = "auto",
     seed: int = 0,
     json_: Json = False,
-    out: OptionalOut = None,
+    out: ReportFile = None,
 ) -> None:
     """Score on your own videos: procedure learning, step grounding, step localization, multiple choice.
 
@@ -58,8 +58,6 @@ def own(
     model
         The shipped model by its name (for Kinetics-400 scores; it learned from all of CaptainCook4D), a model folder, a hub id,
         or `raw`.
-    hz
-        Rows a second of the features, where it is not the model's own clock.
     tasks
         Some of procedure, grounding, localization, choices, separated by commas.
     k
@@ -70,14 +68,8 @@ def own(
         Also score random, equal parts, raw features with other clusterings, and words without the graph.
     only
         A file with the names of videos to score, one a line; by default all.
-    device
-        auto, cpu, cuda …
     seed
         Of random baselines and the choice of wrong answers.
-    json_
-        Print one JSON document instead of tables.
-    out
-        Also write the report to this JSON file.
     """
     from hiero.evaluation.cases import EvalOptions
     from hiero.evaluation.own_videos import run_own_videos
@@ -109,9 +101,9 @@ def egomcq(
     model: str,
     context: int = 4,
     batch_size: int = 2048,
-    device: str = "auto",
+    device: Device = "auto",
     json_: Json = False,
-    out: OptionalOut = None,
+    out: ReportFile = None,
 ) -> None:
     """EgoMCQ: which of five clips does a narration describe? Inter-video and intra-video accuracy.
 
@@ -129,12 +121,6 @@ def egomcq(
         Δ: segments added on each side of a clip.
     batch_size
         Clips that go through the network together.
-    device
-        auto, cpu, cuda …
-    json_
-        Print one JSON document instead of a table.
-    out
-        Also write the report to this JSON file.
     """
     from hiero.data.stores import FeatureStore
     from hiero.engine import load
@@ -163,12 +149,14 @@ def egoprocel(
     only: str = "",
     stride: int = 16,
     baselines: bool = True,
-    device: str = "auto",
+    device: Device = "auto",
     seed: int = 0,
     json_: Json = False,
-    out: OptionalOut = None,
+    out: ReportFile = None,
 ) -> None:
     """EgoProceL: procedure learning on six data sets, by every protocol that is in use; the paper's comes first.
+
+    The JSON has every task, video and key-step too.
 
     **Example**: `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
 
@@ -190,14 +178,8 @@ def egoprocel(
         Frames from one feature to the next.
     baselines
         Also score raw features, other clusterings, equal parts and random.
-    device
-        auto, cpu, cuda …
     seed
         Of clusterings and random baselines.
-    json_
-        Print one JSON document instead of tables; it also has every task, video and key-step.
-    out
-        Also write the report to this JSON file.
     """
     from hiero.engine import load
     from hiero.evaluation import egoprocel as egoprocel_benchmark
@@ -244,12 +226,6 @@ class GoalStepOptions:
         Frames from one feature to the next.
     baselines
         Also score other clusterings, equal parts and random.
-    device
-        auto, cpu, cuda …
-    json_
-        Print one JSON document instead of tables.
-    out
-        Also write the report to this JSON file.
     """
 
     features: Path
@@ -258,9 +234,9 @@ class GoalStepOptions:
     fps: float = 30.0
     stride: float = 16.0
     baselines: bool = True
-    device: str = "auto"
+    device: Device = "auto"
     json_: Json = False
-    out: OptionalOut = None
+    out: ReportFile = None
 
     def read_cases(self, annotated: Sequence[AnnotatedVideo]) -> tuple[list[Case], list[str]]:
         """The annotated videos that have features, and the names of those without."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from hiero.cli.console import download_bars, log
-from hiero.cli.options import Flag, Json, Out, StoredPrecision, set_threads
+from hiero.cli.options import Device, Flag, Json, Out, StoredPrecision, set_threads
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def extract(
     ray: Flag = False,
     address: str | None = None,
     workers: int | None = None,
-    device: str = "auto",
+    device: Device = "auto",
     precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto",
     batch_size: int | None = None,
     stream: int = 0,
@@ -90,8 +90,6 @@ def extract(
         The same as the address after `--ray`.
     workers
         Processes of the cluster that hold the network; by default one a GPU, or one for two CPUs.
-    device
-        auto, cpu, cuda, mps …
     precision
         Of the network; auto is bfloat16 for towers on a GPU.
     batch_size
@@ -100,8 +98,6 @@ def extract(
         Which video stream of the files.
     threads
         CPU threads of the network and of each decoder.
-    json_
-        Print the report as one JSON document.
     """
     from hiero.extraction.collection import ExtractionPlan, extract_all, find_videos
     from hiero.extraction.ray_cluster import extract_on_cluster
@@ -192,7 +188,7 @@ def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
 
 
 def backbones(
-    *, measure: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None, device: str = "auto"
+    *, measure: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None, device: Device = "auto"
 ) -> None:
     """List the backbones: what they give, which weights they need and where these come from, and how fast they are here.
 

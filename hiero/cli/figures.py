@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App, Parameter
 
 from hiero.cli.console import log
-from hiero.cli.options import Out, parse_hz
+from hiero.cli.options import FeatureRate, Out, parse_hz
 
 if TYPE_CHECKING:
     from hiero.evaluation.cases import Case
@@ -32,15 +32,13 @@ class FigureOptions:
         Its name in the annotations; by default the name of the file.
     model
         The shipped model by its name, a model folder or a hub id.
-    hz
-        Rows a second of the features, where it is not the model's own clock.
     """
 
     annotations: Path
     out: Out
     video: str | None = None
     model: str = "hiero-k400"
-    hz: float | None = None
+    hz: FeatureRate = None
 
     def read_case(self, features: Path) -> Case:
         """The video with its annotated steps."""
@@ -96,7 +94,7 @@ def narrations(
     out: Out,
     features: Path | None = None,
     model: str = "hiero-k400",
-    hz: float | None = None,
+    hz: FeatureRate = None,
     seed: int = 0,
 ) -> None:
     """t-SNE of the narrations of a video around the labels of the steps that they fall into.
@@ -119,8 +117,6 @@ def narrations(
         The feature file of the video, to group narrations by the steps that are found.
     model
         The shipped model by its name, a model folder or a hub id; its words are compared.
-    hz
-        Rows a second of the features, where it is not the model's own clock.
     seed
         Of t-SNE.
     """

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from hiero.cli.console import log
 from hiero.cli.display import TrainDisplay
-from hiero.cli.options import Json, OptionalOut, Out, Settings
+from hiero.cli.options import Device, Json, Out, ReportFile, Settings
 from hiero.cli.reports import MAX_MISSING, command_line, output_report
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
@@ -112,7 +112,7 @@ def train(
     preset: str | None = None,
     set_: Settings = None,
     resume: bool = False,
-    device: str = "auto",
+    device: Device = "auto",
     save_every_s: float = 300.0,
 ) -> None:
     """Train a head. Ctrl-C saves and stops, `--resume` goes on; TensorBoard's events lie beside it. Several processes: torchrun.
@@ -143,8 +143,6 @@ def train(
         Change a setting, such as `--set epochs=50` or `--set vslnet.num_positions=256`; may be repeated.
     resume
         Go on with the run in OUT.
-    device
-        auto, cpu, cuda …
     save_every_s
         Seconds between two saves.
     """
@@ -166,9 +164,9 @@ def evaluate_heads(
     options: ClipOptions,
     only: Path | None = None,
     name: str = "",
-    device: str = "auto",
+    device: Device = "auto",
     json_: Json = False,
-    out: OptionalOut = None,
+    out: ReportFile = None,
 ) -> None:
     """Score heads: R1 and R5 at IoU 0.3 and 0.5 as Ego4D counts, or mAP at tIoU 0.1 to 0.5. Several are seeds, and are averaged.
 
@@ -182,12 +180,6 @@ def evaluate_heads(
         A file with the names of videos to score, one a line; by default all.
     name
         What the row is called; by default the name of the first folder.
-    device
-        auto, cpu, cuda …
-    json_
-        Print one JSON document instead of a table.
-    out
-        Also write the report to this JSON file.
     """
     from hiero.devices import choose_device
     from hiero.evaluation.results import Report
@@ -212,7 +204,7 @@ def probe(
     only: Path | None = None,
     name: str = "linear probe",
     json_: Json = False,
-    out: OptionalOut = None,
+    out: ReportFile = None,
 ) -> None:
     """Key-step classification with known segments: how well can labels be told apart by a plane? Top-1 and top-5.
 
@@ -228,10 +220,6 @@ def probe(
         A file with the names of videos to score; by default all that were not learned from.
     name
         What the row is called.
-    json_
-        Print one JSON document instead of a table.
-    out
-        Also write the report to this JSON file.
     """
     from hiero.evaluation.results import Report
     from hiero.heads.scoring import evaluate_probe

@@ -9,7 +9,7 @@ from typing import Literal
 import hiero
 from hiero.cli.console import log, progress_bar
 from hiero.cli.display import TrainDisplay
-from hiero.cli.options import Out, Settings, StoredPrecision
+from hiero.cli.options import Device, Out, Settings, StoredPrecision
 from hiero.devices import choose_device
 from hiero.errors import InputError
 
@@ -47,7 +47,7 @@ def embed(
     start_s: float = 0.0,
     levels: str | None = None,
     threads: bool | None = None,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Enrich backbone features with a model: one file in, one safetensors out; or a folder in, a folder out.
 
@@ -78,8 +78,6 @@ def embed(
         Which levels to write, separated by commas, such as 0,1,2; default: all.
     threads
         Cut & Match on or off; default: as the model is configured.
-    device
-        auto, cpu, cuda, mps …
     """
     from hiero.model.embed_files import FileEmbedder, output_files, tensor_shapes
     from hiero.model.hiero import HiERO
@@ -171,7 +169,7 @@ def train(
     capture: Literal["auto", "yes", "no"] = "auto",
     save_every_s: float = 300.0,
     text_cache: Path | None = None,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Train a model from features and narrations.
 
@@ -213,8 +211,6 @@ def train(
         Seconds between two saves.
     text_cache
         Folder for text vectors; default: in hiero's cache folder.
-    device
-        auto, cpu, cuda, cuda:1 …
     """
     from hiero.training.from_files import train_from_files
 

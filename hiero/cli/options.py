@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 # Types of options. A flag that has no --no-FLAG, and a list of which the option is repeated, have `negative=""`.
 Flag = Annotated[bool, Parameter(negative="")]
-Json = Annotated[bool, Parameter(name="--json", negative="")]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of a table.")]
+Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps …")]
+FeatureRate = Annotated[float | None, Parameter(help="Rows a second of the features, where it is not the model's own clock.")]
+ReportFile = Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")]
 NumResults = Annotated[int, Parameter(alias="-n")]
 OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
 Out = Annotated[Path, Parameter(alias="-o")]

@@ -42,8 +42,6 @@ def table(
         Folder for the reports of the runs; those that are there are read.
     markdown
         Print Markdown.
-    json_
-        Print one JSON document.
     """
     from dataclasses import asdict
 

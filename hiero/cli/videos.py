@@ -64,8 +64,6 @@ def steps(
     export
         Also write a file for other tools; may be repeated: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
         activitynet, labelstudio, coco, or all.
-    json_
-        Print one JSON document instead of a table.
     """
     from hiero.report.page import write_results
 
@@ -116,8 +114,6 @@ def ask(
         Matches for each query.
     in_order
         The queries are steps that follow each other: one stretch for each, in that order.
-    json_
-        Print one JSON document instead of a table.
     """
     if num < 1:
         raise InputError(f"-n is at least 1, got {num}")
@@ -151,8 +147,6 @@ def label(
         A file with one label a line.
     k
         Number of parts to begin with; neighbours with the same label are joined.
-    json_
-        Print one JSON document instead of a table.
     """
     vocabulary = read_labels(labels)
     labelled = options.read_video(video).label(vocabulary, num_steps=parse_step_counts(k))

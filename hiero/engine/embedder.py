@@ -194,9 +194,9 @@ class Embedder:
 
         def encode(missing: list[str]) -> np.ndarray:
             if self.backbones == (CLIP,):
-                from hiero.video.clip import encode_texts
+                from hiero.video.clip import encode_clip_texts
 
-                return encode_texts(self.user_checkpoint.parent, missing).numpy()
+                return encode_clip_texts(self.user_checkpoint.parent, missing).numpy()
             from hiero.text.encoders import encode_joint
 
             return encode_joint(self.user_checkpoint, missing).numpy()

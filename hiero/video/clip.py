@@ -58,7 +58,7 @@ def load(folder: Path) -> ImageTower:
 
 
 @torch.inference_mode()
-def encode_texts(folder: Path, texts: Sequence[str], batch_size: int = 64) -> Tensor:
+def encode_clip_texts(folder: Path, texts: Sequence[str], batch_size: int = 64) -> Tensor:
     """Unit vectors (n, E) of texts in the space of `load`."""
     from tokenizers import Tokenizer
 

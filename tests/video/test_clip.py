@@ -44,9 +44,9 @@ def test_towers_are_transformers_own(folder):
         torch.testing.assert_close(clip.load(path)(pictures), torch.nn.functional.normalize(expected, dim=-1))
         words = clip._pooled(model.get_text_features(input_ids=torch.tensor([[1, 3, 4, 2]])))
     torch.testing.assert_close(
-        clip.encode_texts(path, ["cut onion"]), torch.nn.functional.normalize(words, dim=-1), rtol=1e-4, atol=1e-5
+        clip.encode_clip_texts(path, ["cut onion"]), torch.nn.functional.normalize(words, dim=-1), rtol=1e-4, atol=1e-5
     )
-    alone, together = clip.encode_texts(path, ["wash"]), clip.encode_texts(path, ["cut onion", "wash"])
+    alone, together = clip.encode_clip_texts(path, ["wash"]), clip.encode_clip_texts(path, ["cut onion", "wash"])
     torch.testing.assert_close(alone[0], together[1], rtol=1e-4, atol=1e-5)
 
 
