@@ -17,13 +17,25 @@ from typing import Any
 from hiero.errors import InputError
 
 DISTRIBUTION = "hiero-video"
-GROUPS = ("hiero.backbones", "hiero.text_encoders", "hiero.clusterings", "hiero.exporters")
+# Names of our own, in the order that lists have; the metadata of an installed package is sorted.
+OUR_NAMES = {
+    "hiero.backbones": (
+        "i3d-k400", "lite2-imagenet", "clip-vit-b32", "egovlp", "egovlp-768", "lavila-l", "omnivore-l", "omnivore-b",
+    ),
+    "hiero.text_encoders": ("minilm",),
+    "hiero.clusterings": ("pieces", "spectral", "k-means", "k-means-cosine", "tw-finch", "equal-parts", "random"),
+    "hiero.exporters": (
+        "vtt", "srt", "ffmetadata", "youtube", "otio", "edl", "elan", "csv", "parquet", "activitynet", "labelstudio", "coco",
+    ),
+}  # fmt: skip
+GROUPS = tuple(OUR_NAMES)
 
 
 @functools.cache
 def registered(group: str) -> dict[str, EntryPoint]:
     """Entry points of a group by name, hiero's own first, none of them loaded. A name that is taken stays with the first."""
-    entries = {entry.name: entry for entry in _own_entry_points(group)}
+    own = {entry.name: entry for entry in _own_entry_points(group)}
+    entries = {name: own[name] for name in OUR_NAMES.get(group, ()) if name in own} | own
     for entry in entry_points(group=group):
         entries.setdefault(entry.name, entry)
     return entries
@@ -45,7 +57,7 @@ def load_plugin(group: str, name: str) -> Any:
         raise InputError(f"no {kind} {name}; known are {', '.join(entries)}")
     try:
         return entries[name].load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the import of another package raises
         raise InputError(f"{name} ({entries[name].value}) cannot be loaded: {error}") from error
 
 

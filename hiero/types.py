@@ -275,6 +275,5 @@ def no_progress(_: ProgressEvent) -> None:
 
 def format_time(seconds: float) -> str:
     """m:ss, or h:mm:ss from an hour on."""
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
+    minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

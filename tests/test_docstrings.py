@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
+import re
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,3 +80,32 @@ def test_what_takes_several_arguments_documents_them(name, function):
     if len(arguments) >= 3:
         missing = [argument for argument in arguments if argument not in (function.__doc__ or "")]
         assert not missing, f"{name} does not say what {', '.join(missing)} is"
+
+
+def documented(docstring: str, section: str) -> list[str]:
+    """Names under `Args:` or `Attributes:`."""
+    match = re.search(rf"^{section}:\n((?:    .*\n?|\n)+)", docstring, re.MULTILINE)
+    return re.findall(r"^    \*{0,2}(\w+):", match[1], re.MULTILINE) if match else []
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    arguments = function.args
+    listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    return {argument.arg for argument in listed if argument is not None}
+
+
+@pytest.mark.parametrize("file", sorted(Path(hiero.__file__).parent.rglob("*.py")), ids=lambda file: file.stem)
+def test_docstrings_name_arguments_and_fields_that_exist(file):
+    stale = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            stale += set(documented(ast.get_docstring(node) or "", "Args")) - parameters(node)
+        elif isinstance(node, ast.ClassDef):
+            methods = [child for child in node.body if isinstance(child, ast.FunctionDef)]
+            own = {name.id for child in node.body for name in ast.walk(child) if isinstance(name, ast.Name)}
+            own |= {attribute.attr for child in methods for attribute in ast.walk(child) if isinstance(attribute, ast.Attribute)}
+            own |= {method.name for method in methods}
+            made_of = set().union(own, *(parameters(method) for method in methods if method.name == "__init__"))
+            stale += set(documented(ast.get_docstring(node) or "", "Attributes")) - own
+            stale += set(documented(ast.get_docstring(node) or "", "Args")) - made_of
+    assert not stale

@@ -106,6 +106,7 @@ def test_ours_register_the_same_way():
     assert set(listed) == set(plugins.GROUPS)
     for group, entries in listed.items():
         assert entries.items() <= {name: entry.value for name, entry in plugins.registered(group).items()}.items()
+        assert tuple(entries) == plugins.OUR_NAMES[group] == tuple(plugins.registered(group))[: len(entries)]  # the order of lists
         for name in entries:
             assert plugins.load_plugin(group, name) is not None
 
@@ -128,10 +129,24 @@ def test_what_is_not_there_or_broken_is_named(monkeypatch):
         plugins.load_plugin("hiero.exporters", "broken")
 
 
-def test_a_broken_backbone_does_not_take_the_others_along(monkeypatch):
-    entries = {**plugins.registered("hiero.backbones"), "broken": EntryPoint("broken", "no_such_module:X", "hiero.backbones")}
+@pytest.mark.parametrize("target", ["no_such_module:X", "json:no_such_name", "raising_plugin:X"])
+def test_a_broken_backbone_does_not_take_the_others_along(target, monkeypatch, tmp_path):
+    (tmp_path / "raising_plugin.py").write_text("import hiero; X = hiero.Backbone(colour='red')")
+    monkeypatch.syspath_prepend(tmp_path)
+    entries = {**plugins.registered("hiero.backbones"), "broken": EntryPoint("broken", target, "hiero.backbones")}
     monkeypatch.setattr(plugins, "registered", lambda _: entries)
     monkeypatch.setattr(registry, "registered", lambda _: entries)
     with pytest.warns(UserWarning, match=r"backbone broken .* cannot be loaded"):
         names = set(registry.backbones.__wrapped__())
     assert names == set(entries) - {"broken"}
+    monkeypatch.setattr(registry, "backbones", dict)
+    with pytest.raises(InputError, match=r"broken .* cannot be loaded"):
+        registry.find_backbone("broken")
+
+
+def test_backbones_that_cannot_work_are_refused():
+    common = {"name": "x", "description": "", "width": 3, "module": "x", "allows_half": False}
+    with pytest.raises(InputError, match="not both"):
+        registry.Backbone(**common, per_frame=True, num_frames=4)
+    with pytest.raises(InputError, match="needs a checkpoint"):
+        registry.Backbone(**common, per_frame=True, has_text=True, needs_weights=False)

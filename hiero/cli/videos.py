@@ -66,10 +66,13 @@ def steps(
         activitynet, labelstudio, coco, or all.
     """
     from hiero.report.page import write_results
+    from hiero.steps.clustering import clustering_names
 
     formats = _parse_formats(export or [])
     if formats and out is None:
         raise InputError("--export needs a folder to write to: -o OUT/")
+    if method not in clustering_names():  # said before hours of video are read
+        raise InputError(f"--method is one of {', '.join(clustering_names())}; got {method}")
     num_steps = parse_step_counts(k)
     vocabulary = read_labels(labels) if labels is not None else None
     opened = options.read_video(video)

@@ -9,7 +9,7 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,8 +166,3 @@ def _parse(row: dict[str, Any], where: str, narrations: Narrations) -> Narration
         narrations.leave_out("impossible time", f"{where}: {times}")
         return None
     return Narration(video, time_s, text)
-
-
-def texts_of(narrations: Iterable[Narration]) -> list[str]:
-    """Each different text once, in order of first appearance."""
-    return list(dict.fromkeys(narration.text for narration in narrations))

@@ -201,7 +201,7 @@ class Embedder:
 
             return encode_joint(self.user_checkpoint, missing).numpy()
 
-        module = self.backbone.module.rsplit(".", 1)[-1]
+        module = self.backbone.module.removeprefix("hiero.video.")
         key = f"{module}-{content_key(self.user_checkpoint)[:16]}"
         return TextCache(key).encode(list(texts), encode).astype(np.float32)
 

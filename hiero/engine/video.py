@@ -123,15 +123,15 @@ class Video:
             raise InputError(f"at least one match must be wanted, got {num}")
         similarity = text_similarity(self.evidence, *self.engine.encode(queries))
         ranked = rank_spans(similarity, self.spans, self.clock.spacing_s, num=num)
-        present = presence_probability(similarity, self.spans, [places[0] for places, _ in ranked])
+        present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked])
         if in_order:
             if len(queries) > len(self.nodes):
                 raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
             ordered = align_in_order(similarity)
             return [Answer(query, p, (self._match(span, p),)) for query, span, p in zip(queries, ordered, present, strict=True)]
         return [
-            Answer(query, p, tuple(self._match(self.spans[i], p * s / scores[0]) for i, s in zip(places, scores, strict=True)))
-            for query, (places, scores), p in zip(queries, ranked, present, strict=True)
+            Answer(query, p, tuple(self._match(self.spans[i], p * s / scores[0]) for i, s in zip(indices, scores, strict=True)))
+            for query, (indices, scores), p in zip(queries, ranked, present, strict=True)
         ]
 
     def label(self, labels: Sequence[str], *, num_steps: Sequence[int] | None = None) -> list[Step]:

@@ -147,7 +147,7 @@ def extract_all(
         videos: Files by name.
         plan: Settings.
         jobs: How many videos at a time.
-        following: Callbacks.
+        progress: Callbacks.
 
     Returns:
         What became of each video, in the order of `videos`.

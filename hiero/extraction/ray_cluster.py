@@ -155,7 +155,7 @@ def extract_on_cluster(
         address: Of the cluster; by default a local one that lives as long as this call.
         workers: How many processes; by default one for each GPU, or one for two CPUs where there is no GPU.
         jobs: How many videos a worker has in flight.
-        following: Callbacks.
+        progress: Callbacks.
 
     Returns:
         What became of each video, in the order of `videos`.
@@ -203,7 +203,7 @@ def _start_workers(
     num_workers = min(workers or num_gpus or max(1, num_cpus // 2), num_videos, max_workers)
     # A share of a GPU for each, such that all of them fit, GPU by GPU.
     resources: dict[str, float] = {"num_gpus": 1 / math.ceil(num_workers / num_gpus)} if num_gpus else {"num_cpus": 1}
-    weights = plan.weights or (fetch_weights(plan.backbone_info) if plan.is_tower else None)
+    weights = plan.weights or (fetch_weights(plan.backbone_info) if plan.is_tower and plan.backbone_info.needs_weights else None)
     settings = plan.to_dict() | {
         "out": str(plan.out.resolve()), "weights": None if weights is None else str(weights.resolve()),
         "device": "cuda" if num_gpus else "cpu",

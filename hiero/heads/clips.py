@@ -50,7 +50,7 @@ class Clips:
         clips: In the order of the annotations.
         clock: Of the features.
         missing: Names of feature files that were not found.
-        doubts: Problems with names and lengths, as messages.
+        warnings: Problems with names and lengths, as messages.
     """
 
     clips: list[Clip]

@@ -58,11 +58,11 @@ def cut_steps(
 def _shares(lengths: np.ndarray, num: int, min_nodes: int) -> list[int]:
     """Share `num` among parts by their length, at least one each and as many as fit; largest remainders first."""
     exact = lengths * num / lengths.sum()
-    most = np.maximum(1, lengths // min_nodes)
-    shares = np.clip(np.floor(exact).astype(int), 1, most)
-    while shares.sum() != np.clip(num, len(lengths), most.sum()):
+    max_shares = np.maximum(1, lengths // min_nodes)
+    shares = np.clip(np.floor(exact).astype(int), 1, max_shares)
+    while shares.sum() != np.clip(num, len(lengths), max_shares.sum()):
         change = 1 if shares.sum() < num else -1
-        gap = np.where((shares + change >= 1) & (shares + change <= most), (exact - shares) * change, -np.inf)
+        gap = np.where((shares + change >= 1) & (shares + change <= max_shares), (exact - shares) * change, -np.inf)
         shares[int(gap.argmax())] += change
     return shares.tolist()
 
@@ -141,16 +141,6 @@ def to_grey(similarity: np.ndarray) -> np.ndarray:
 def step_labels(boundaries: list[int]) -> np.ndarray:
     """Number of the step that each node is in, (T,)."""
     return np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
-
-
-def segmentation_cost(x: np.ndarray, boundaries: list[int], length_prior: float = LENGTH_PRIOR) -> float:
-    """What `cut_steps` minimises, written out."""
-    x = centre_and_normalise(x.astype(np.float64))
-    usual = len(x) / (len(boundaries) - 1)
-    return sum(
-        float(((x[a:b] - x[a:b].mean(0)) ** 2).sum()) + length_prior * usual * float(np.log((b - a) / usual) ** 2)
-        for a, b in pairwise(boundaries)
-    )
 
 
 def _check(x: np.ndarray, num: int) -> None:

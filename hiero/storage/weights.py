@@ -32,7 +32,7 @@ class Weights:
 
     Attributes:
         name: As in `hiero weights get NAME`.
-        what: What they are, for a person.
+        description: What they are, for a person.
         licence: Their licence.
         megabytes: Size of the download.
         files: File name → (name in the package, hash). A hash is the SHA-256, or `kind:beginning` where the authors publish

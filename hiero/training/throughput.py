@@ -68,13 +68,13 @@ class Throughput:
         captured: Whether the step was captured as a CUDA graph.
         steps: Number of steps that were timed.
         seconds: Their time.
-        ready_s: Time to compile and record the step.
+        setup_s: Time to compile and record the step.
         projected_s: Time of all steps of a whole run.
         memory: Peak of GPU memory, in bytes; 0 on a CPU.
         flops: Floating-point operations of a step.
         peak_flops: Operations a second in a large matrix product on this device.
         kernels: Name, calls a step and milliseconds a step of each GPU kernel, the largest first.
-        busy: Share of the time in which the GPU runs a kernel; None on a CPU.
+        busy_share: Share of the time in which the GPU runs a kernel; None on a CPU.
     """
 
     device: str

@@ -75,6 +75,12 @@ class Backbone:
     needs_weights: bool = True
     """Has weights in `hiero weights`; otherwise `load` finds its own, and is given an empty path."""
 
+    def __post_init__(self) -> None:
+        if self.per_frame and self.num_frames:
+            raise InputError(f"{self.name}: looks at single frames (per_frame) or at windows of its own (num_frames), not both")
+        if self.has_text and not self.needs_weights:
+            raise InputError(f"{self.name}: has_text needs a checkpoint with a text tower, and so needs_weights")
+
     @property
     def spacing_s(self) -> float:
         """Seconds from one row of its features to the next, by default."""
@@ -165,9 +171,9 @@ def backbones() -> dict[str, Backbone]:
 
 
 def find_backbone(name: str) -> Backbone:
-    """A backbone by its name. Raises InputError where there is none."""
+    """A backbone by its name. Raises InputError where there is none, or it cannot be imported."""
     if name not in backbones():
-        raise InputError(f"no backbone {name}; known are {', '.join(backbones())}")
+        load_plugin(GROUP, name)  # says why
     return backbones()[name]
 
 

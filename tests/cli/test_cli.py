@@ -280,8 +280,9 @@ def test_tables_and_order(kitchen):
         (["steps", "{v}", "-k", "4,x"], "-k takes numbers separated by commas"),
         (["steps", "{v}", "-k", "0"], "from 1 on"),
         (["steps", "{v}", "--export", "vtt"], "--export needs a folder"),
-        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export knows activitynet"),
+        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export knows vtt"),
         (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
+        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method is one of pieces, spectral"),  # before it is read
         (["steps", "{v}", "--threads", "0"], "--threads is at least 1"),
         (["label", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
         (["steps", "/nowhere/kitchen.mp4"], "no such file"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hiero.data.narrations import read_narrations, read_skip_list, texts_of
+from hiero.data.narrations import read_narrations, read_skip_list
 from hiero.errors import InputError
 
 SAMPLE = Path(__file__).parents[3] / "shared" / "annotations" / "egoclip_sample.csv"
@@ -70,7 +70,7 @@ def test_videos_without_features_and_skipped_ones_are_counted(tmp_path):
     narrations = read_narrations(tmp_path / "own.csv").select_videos({"a", "b"}, read_skip_list(tmp_path / "skip.txt"))
     assert list(narrations.by_video) == ["a"]
     assert narrations.left_out == {"on the skip list": 1, "no features for the video": 1}
-    assert texts_of(narrations) == ["x"]
+    assert {narration.text for narration in narrations} == {"x"}
 
 
 @pytest.mark.parametrize(

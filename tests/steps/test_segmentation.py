@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.steps.segmentation import cut_steps, merge_steps, segmentation_cost, step_labels
+from hiero.steps.segmentation import cut_steps, merge_steps, step_labels
+from tests.oracle.segmentation import segmentation_cost
 
 
 def stretches(seed=0, lengths=(30, 12, 25, 8, 40), noise=0.4, width=16):
