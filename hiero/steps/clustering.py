@@ -9,7 +9,6 @@ import numpy as np
 from hiero.errors import InputError
 from hiero.plugins import load_plugin, registered
 from hiero.steps.segmentation import cut_steps, step_labels
-from hiero.steps.twfinch import tw_finch
 
 GROUP = "hiero.clusterings"
 
@@ -60,6 +59,8 @@ def equal_parts(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: in
 
 def finch(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0) -> np.ndarray:
     """TW-FINCH."""
+    from hiero.steps.twfinch import tw_finch  # scipy takes long to import
+
     return tw_finch(x, num)
 
 
