@@ -63,7 +63,7 @@ def steps(
         Folder for steps.json, report.html, the exports and a small picture of each step.
     export
         Also write a file for other tools; may be repeated: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
-        activitynet, labelstudio, coco, or all.
+        activitynet, labelstudio, coco, those of other packages, or all.
     """
     from hiero.report.page import write_results
     from hiero.steps.clustering import clustering_names

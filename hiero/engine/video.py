@@ -39,7 +39,7 @@ TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter 
 CLASS_NAME_WEIGHT = 1.0  # of class names beside the model's own space, where steps of many videos are compared
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Video:
     """A video that was read. Made by `Engine.read`.
 
@@ -62,13 +62,17 @@ class Video:
     spans: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=int))
     _similarity_cache: tuple[tuple[str, ...], np.ndarray] | None = None
 
+    def __repr__(self) -> str:
+        return f"<Video {self.path.name}: {self.duration_s:.1f} s, {len(self.nodes)} nodes, {self.engine.name}>"
+
     def steps(
-        self, num_steps: Sequence[int] | None = None, *, method: str = "pieces", labels: Sequence[str] | None = None
+        self, num_steps: int | Sequence[int] | None = None, *, method: str = "pieces", labels: str | Sequence[str] | None = None
     ) -> Hierarchy:
         """The hierarchy of steps, coarse to fine.
 
         Args:
-            num_steps: Number of steps of each level, such as [4, 8, 16]; by default three levels that follow from the length.
+            num_steps: Number of steps of each level, such as [4, 8, 16], or of the only one; by default three levels that follow
+                from the length.
             method: `pieces`, contiguous steps; `spectral`, the paper's threads, which may come back; or the name of any other
                 clustering (`hiero.steps.clustering`).
             labels: Each step gets the best of them; by default bundled everyday phrases, with [] none.
@@ -83,6 +87,9 @@ class Video:
             >>> hierarchy.levels[0][0].start_s
             0.0
         """
+        if isinstance(num_steps, int):
+            num_steps = [num_steps]
+        labels = [labels] if isinstance(labels, str) else labels
         levels = build_hierarchy(self.segmentation_features, self.clock, list(num_steps) if num_steps else None, method=method)
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
@@ -134,7 +141,7 @@ class Video:
             for query, (indices, scores), p in zip(queries, ranked, present, strict=True)
         ]
 
-    def label(self, labels: Sequence[str], *, num_steps: Sequence[int] | None = None) -> list[Step]:
+    def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps, each with the label of a taxonomy that fits best; equal neighbours are joined.
 
         Args:
@@ -148,6 +155,7 @@ class Video:
             >>> {step.label for step in text_video.label(["cut the onion", "boil water"])} <= {"cut the onion", "boil water"}
             True
         """
+        labels = [labels] if isinstance(labels, str) else labels
         labels = list(dict.fromkeys(label.strip() for label in labels if label.strip()))
         if not labels:
             raise InputError("no labels were given")

@@ -53,7 +53,7 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         on_ready: Called with the page's address once the server answers.
 
     Raises:
-        InputError: The token has characters that an address cannot hold.
+        InputError: The token has characters that an address cannot hold, or the port cannot be used.
     """
     token = options.token
     if options.upload_folder is not None:
@@ -70,6 +70,7 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         limit_concurrency=MAX_CONNECTIONS, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
     )  # fmt: skip
+    _check_port(options.host, options.port)
     socket = config.bind_socket()  # here, since a free port is known only then
     address = f"http://{_url_host(options.host)}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
 
@@ -83,6 +84,18 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
             await super().shutdown(sockets)
 
     Server(config).run(sockets=[socket])
+
+
+def _check_port(host: str, port: int) -> None:
+    """uvicorn itself ends the process, with a message of its own, where it cannot listen."""
+    family = socketlib.AF_INET6 if ":" in host else socketlib.AF_INET
+    with socketlib.socket(family) as probe:
+        probe.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot listen at {host}:{port} ({reason}); choose another --port, 0 takes a free one") from error
 
 
 def _url_host(host: str) -> str:

@@ -19,6 +19,7 @@ from hiero.errors import InputError
 
 RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate is the base rate, blurred by rounding
 DEFAULT_FPS = 25  # where a stream says nothing
+MAX_MISSING, MAX_MISSING_S = 0.05, 1.0  # of the stated length: more than this share and second were cut off
 MAX_FRAME_S = 10.0  # a longer duration of a single frame is not believed
 
 
@@ -272,6 +273,12 @@ class _VideoReader:
                 BrokenVideoWarning(f"{self.path}: breaks off after {self.end_s:.1f} s ({error}); what comes before is used"),
                 stacklevel=3,
             )
+            return
+        # With threads FFmpeg ends some broken files as if nothing was wrong: only their length tells.
+        stated_s = float(self.stream.duration * self.stream.time_base) if self.stream.duration else None
+        if stated_s is not None and self.end_s < (1 - MAX_MISSING) * stated_s - MAX_MISSING_S:
+            message = f"{self.path}: breaks off after {self.end_s:.1f} of {stated_s:.1f} s; what comes before is used"
+            warnings.warn(BrokenVideoWarning(message), stacklevel=3)
 
     def time_of(self, frame: Any) -> float:
         """Seconds from the first frame, for each frame in turn. One without a timestamp follows the last at the usual rate."""

@@ -292,3 +292,13 @@ def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home
     for answer in video.ask(["playing the piano", "riding a bicycle", "washing a car"]):
         assert answer.present < 0.3
     assert video.source.thumbnail_at(1.0)[:2] == b"\xff\xd8"
+
+
+def test_a_video_as_an_object(minilm, home, features):
+    video = load(backbone="default").read(features)
+    assert repr(video) == f"<Video {features.name}: 300.0 s, 300 nodes, hiero-k400>"
+    assert video == video
+    assert video != load(backbone="default").read(features)  # arrays are not compared
+    assert video.steps(4, labels=[]).levels == video.steps([4], labels=[]).levels
+    assert {step.label for step in video.label("cut the onion", num_steps=3)} == {"cut the onion"}
+    assert {step.label for step in video.steps([3], labels="cut the onion")} == {"cut the onion"}

@@ -155,3 +155,12 @@ def test_nothing_to_show():
         app(["serve"], result_action="return_value")
     with pytest.raises(InputError, match="no such file, folder or corpus"):
         app(["serve", "nowhere", "--model", "raw"], result_action="return_value")
+
+
+def test_a_port_that_is_in_use(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=rf"cannot listen at 127.0.0.1:{port} .* choose another --port"):
+            app(["serve", "--upload", str(tmp_path), "--port", str(port), "--device", "cpu"], result_action="return_value")

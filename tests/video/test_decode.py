@@ -183,3 +183,23 @@ def test_a_stream_that_changes_its_size(tmp_path):
     segments = list(read_segments(joined, num_frames=4, short_side=None))
     assert {segment.frames.shape[1:] for segment in segments} == {(48, 64, 3)}
     assert abs(int(segments[0].frames[0, 24, 32, 0]) - 100) < 10
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_file_that_was_cut_off_is_said(make, tmp_path, threads):
+    """Its index is at the front, so that it opens; the rest of its frames is gone. FFmpeg's threads hide that."""
+    rng = np.random.default_rng(0)
+    pictures = [rng.integers(0, 255, (48, 64, 3), dtype=np.uint8) for _ in range(100)]
+    whole = make("whole.mp4", [0] * 100, pictures=pictures)
+    moved = tmp_path / "moved.mp4"
+    with av.open(str(whole)) as source, av.open(str(moved), "w", options={"movflags": "faststart"}) as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(moved.read_bytes()[: int(0.6 * moved.stat().st_size)])
+    with pytest.warns(BrokenVideoWarning, match="breaks off after"):
+        segments = list(read_segments(cut, threads=threads))
+    assert 3 <= len(segments) <= 7
