@@ -12,8 +12,7 @@ from hiero.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-Span = tuple[float, float]
-"""(start_s, end_s)."""
+STEP_COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background")
 
 
 @dataclass(frozen=True)
@@ -190,8 +189,16 @@ class Hierarchy:
                 raise
             raise InputError(f"not a hierarchy of steps ({type(error).__name__}: {error})") from error
 
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each step of all levels, with the columns STEP_COLUMNS."""
+        return [
+            {name: value for name, value in {"level": i, **step.to_dict()}.items() if name in STEP_COLUMNS}
+            for i, level in enumerate(self.levels)
+            for step in level
+        ]
+
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for each step of all levels: level, id, start_s, end_s, thread, label, score, parent, background.
+        """`to_rows` as a pandas table: level, id, start_s, end_s, thread, label, score, parent, background.
 
         Raises:
             InputError: pandas is not installed.
@@ -200,9 +207,7 @@ class Hierarchy:
             import pandas as pd
         except ImportError:
             raise InputError("data frames need pandas; run: pip install pandas") from None
-        columns = ["level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background"]
-        rows = [{"level": i, **step.to_dict()} for i, level in enumerate(self.levels) for step in level]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(self.to_rows(), columns=list(STEP_COLUMNS))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape, quoteattr
 from hiero.errors import InputError
 from hiero.plugins import load_plugin, registered
 from hiero.storage.files import write_bytes
-from hiero.types import Hierarchy, Step, format_time
+from hiero.types import STEP_COLUMNS, Hierarchy, Step, format_time
 
 GROUP = "hiero.exporters"
 FRAME_RATE = 25  # of edit lists and Label Studio, which count frames
@@ -210,24 +210,12 @@ def to_elan(hierarchy: Hierarchy) -> str:
     return "\n".join(lines) + "\n"
 
 
-COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background")
-
-
-def table_rows(hierarchy: Hierarchy) -> list[dict[str, object]]:
-    """A row for each step of all levels."""
-    return [
-        {name: value for name, value in {"level": level_index, **step.to_dict()}.items() if name in COLUMNS}
-        for level_index, level in enumerate(hierarchy.levels)
-        for step in level
-    ]
-
-
 def to_csv(hierarchy: Hierarchy) -> str:
     """A table of all steps as comma-separated values."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS)
+    writer = csv.DictWriter(out, STEP_COLUMNS)
     writer.writeheader()
-    writer.writerows(table_rows(hierarchy))
+    writer.writerows(hierarchy.to_rows())
     return out.getvalue()
 
 
@@ -243,7 +231,7 @@ def to_parquet(hierarchy: Hierarchy) -> bytes:
         "label": pa.string(), "score": pa.float64(), "parent": pa.string(), "background": pa.bool_(),
     }  # fmt: skip
     out = io.BytesIO()
-    parquet.write_table(pa.Table.from_pylist(table_rows(hierarchy), schema=pa.schema(list(types.items()))), out)
+    parquet.write_table(pa.Table.from_pylist(hierarchy.to_rows(), schema=pa.schema(list(types.items()))), out)
     return out.getvalue()
 
 

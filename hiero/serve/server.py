@@ -70,8 +70,7 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         limit_concurrency=MAX_CONNECTIONS, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
     )  # fmt: skip
-    _check_port(options.host, options.port)
-    socket = config.bind_socket()  # here, since a free port is known only then
+    socket = _bind(options.host, options.port)  # here, since a free port is known only then
     address = f"http://{_url_host(options.host)}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
 
     class Server(uvicorn.Server):
@@ -86,16 +85,17 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
     Server(config).run(sockets=[socket])
 
 
-def _check_port(host: str, port: int) -> None:
-    """uvicorn itself ends the process, with a message of its own, where it cannot listen."""
-    family = socketlib.AF_INET6 if ":" in host else socketlib.AF_INET
-    with socketlib.socket(family) as probe:
-        probe.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot listen at {host}:{port} ({reason}); choose another --port, 0 takes a free one") from error
+def _bind(host: str, port: int) -> socketlib.socket:
+    """A socket at an address, as uvicorn binds it, which itself ends the process where it cannot."""
+    socket = socketlib.socket(socketlib.AF_INET6 if ":" in host else socketlib.AF_INET)
+    socket.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEADDR, 1)
+    try:
+        socket.bind((host, port))
+    except (OSError, OverflowError) as error:
+        socket.close()
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen at {host}:{port} ({reason}); choose another --port, 0 takes a free one") from error
+    return socket
 
 
 def _url_host(host: str) -> str:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
-from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
 from hiero.video.preprocessing import IMAGENET, centre_crop, normalise
-from hiero.video.spacetime import Filling, SpaceTimeTransformer, build_space_time
+from hiero.video.spacetime import Filling, SpaceTimeTransformer, load_released_tower
 
 MEAN, DEVIATION = IMAGENET
 SIZE = 224  # pixels
@@ -56,19 +54,8 @@ def load(folder: Path, *, num_frames: int | None = None, project: bool = True, f
     Raises:
         InputError: The file holds no such tower.
     """
-    path = find_checkpoint(folder)
-    released = read_state_dict(path)
-
-    def build() -> tuple[EgoVLP, dict[str, Tensor]]:
-        tower, state = build_space_time(select_prefix(released, "video_model."), num_frames, filling)
-        state = {f"video_model.{name}": value for name, value in state.items()}
-        if not project:
-            return EgoVLP(tower, None), state
-        state |= {name: value for name, value in released.items() if name.startswith("vid_proj.")}
-        with torch.device("meta"):
-            return EgoVLP(tower, len(released["vid_proj.0.weight"])), state
-
-    return load_strict(build, path, "EgoVLP's visual tower")
+    projection = ("vid_proj.", lambda state: len(state["vid_proj.0.weight"])) if project else None
+    return load_released_tower(folder, EgoVLP, "video_model.", projection, num_frames, filling, "EgoVLP's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:

@@ -11,9 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
 from hiero.video.preprocessing import centre_crop, normalise
-from hiero.video.spacetime import Filling, SpaceTimeTransformer, build_space_time
+from hiero.video.spacetime import Filling, SpaceTimeTransformer, load_released_tower
 
 # Of pixels in [0, 255], as the release has them: CLIP's, but for the first mean, which in CLIP is 122.77.
 MEAN, DEVIATION = (108.3272985, 116.7460125, 104.09373615), (68.5005327, 66.6321579, 70.32316305)
@@ -59,19 +58,8 @@ def load(folder: Path, *, num_frames: int | None = None, project: bool = True, f
     Raises:
         InputError: The file holds no such tower.
     """
-    path = find_checkpoint(folder)
-    released = read_state_dict(path)
-
-    def build() -> tuple[LaViLa, dict[str, Tensor]]:
-        tower, state = build_space_time(select_prefix(released, "visual."), num_frames, filling)
-        state = {f"visual.{name}": value for name, value in state.items()}
-        if not project:
-            return LaViLa(tower, None), state
-        state["image_projection"] = released["image_projection"]
-        with torch.device("meta"):
-            return LaViLa(tower, released["image_projection"].shape[1]), state
-
-    return load_strict(build, path, "LaViLa's visual tower")
+    projection = ("image_projection", lambda state: state["image_projection"].shape[1]) if project else None
+    return load_released_tower(folder, LaViLa, "visual.", projection, num_frames, filling, "LaViLa's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:

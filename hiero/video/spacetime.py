@@ -11,7 +11,8 @@ Names of parameters are those of the releases, so their weights load as they are
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from pathlib import Path
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,9 @@ from hiero.errors import InputError
 from hiero.kernels.activations import quick_gelu
 from hiero.kernels.attention import divided_attention
 from hiero.kernels.layer_norm import add_norm
+from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
 
+Network = TypeVar("Network", bound=nn.Module)
 Filling = Literal["zeros", "interpolate", "interpolate-corners"]
 """How temporal embeddings are made for more frames than there are: zeros at the end, or interpolated (corners: ends stay ends)."""
 HEAD_SIZE = 64  # width of an attention head, in both releases
@@ -139,6 +142,45 @@ class SpaceTimeTransformer(nn.Module):
         for block in self.blocks:
             x = block(x, num_frames)
         return self.norm(x[:, 0])
+
+
+def load_released_tower(
+    folder: Path,
+    make: Callable[[SpaceTimeTransformer, int | None], Network],
+    prefix: str,
+    projection: tuple[str, Callable[[dict[str, Tensor]], int]] | None,
+    num_frames: int | None,
+    filling: Filling,
+    name: str,
+) -> Network:
+    """A network around a transformer, with the weights of a release's file.
+
+    Args:
+        folder: The file, or a folder that holds it alone.
+        make: The network of a transformer and the width of the projection; None leaves that out.
+        prefix: Of the transformer's weights in the file.
+        projection: Prefix of the projection's weights, and its width in the state of the file; None leaves it out.
+        num_frames: Frames of a window; None: as many as it was trained on.
+        filling: How temporal embeddings are made for more frames than it was trained on.
+        name: What errors call it.
+
+    Raises:
+        InputError: The file holds no such tower.
+    """
+    path = find_checkpoint(folder)
+    released = read_state_dict(path)
+
+    def build() -> tuple[Network, dict[str, Tensor]]:
+        tower, state = build_space_time(select_prefix(released, prefix), num_frames, filling)
+        state = {f"{prefix}{key}": value for key, value in state.items()}
+        if projection is None:
+            return make(tower, None), state
+        projection_prefix, width_of = projection
+        state |= {key: value for key, value in released.items() if key.startswith(projection_prefix)}
+        with torch.device("meta"):
+            return make(tower, width_of(released)), state
+
+    return load_strict(build, path, name)
 
 
 def build_space_time(

@@ -84,13 +84,13 @@ def test_the_shipped_model_is_small_and_whole():
 
 def test_steps_cover_nest_and_are_named(minilm, home, features):
     video = load(backbone="default").read(features)
-    found = video.steps([3, 5, 10])
-    for level in found.levels:
+    result = video.steps([3, 5, 10])
+    for level in result.levels:
         assert level[0].start_s == 0
         assert level[-1].end_s == 300
         assert all(a.end_s == b.start_s for a, b in pairwise(level))
         assert all(step.label in default_labels() and 0 <= step.score <= 1 for step in level)
-    edges = [step.start_s for step in found.levels[1]][1:]
+    edges = [step.start_s for step in result.levels[1]][1:]
     assert np.abs(np.array(edges) - [60, 120, 180, 240]).max() <= 8
     assert [len(level) for level in video.steps().levels] == [2, 4, 8]
 
@@ -137,8 +137,8 @@ def test_the_expensive_part_is_done_once(minilm, home, features, monkeypatch):
     copy.write_bytes(features.read_bytes())
     assert content_key(copy) == content_key(features)  # by content, not by name
     load(backbone="default").read(copy)
-    (kept,) = (home / "cache" / "nodes").iterdir()
-    kept.write_bytes(kept.read_bytes()[:100])  # damaged: it is made again
+    (cached,) = (home / "cache" / "nodes").iterdir()
+    cached.write_bytes(cached.read_bytes()[:100])  # damaged: it is made again
     monkeypatch.undo()
     monkeypatch.setenv("HIERO_HOME", str(home))
     assert np.array_equal(load(backbone="default").read(features).nodes, first.nodes)
@@ -161,16 +161,16 @@ print(json.dumps([video.steps().to_dict(), answer]))
 assert not {{"torch", "transformers"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert found == [steps, first.ask("wash a cup")[0].to_dict()]
+    result = json.loads(done.stdout)
+    assert result == [steps, first.ask("wash a cup")[0].to_dict()]
 
 
 def test_a_home_that_cannot_be_written_costs_nothing(minilm, home, features):
     (home / "cache").write_text("in the way")  # as good as a full disk: nothing can be kept
-    said = []
-    video = load(backbone="default").read(features, progress=lambda event: said.append(event.message))
+    messages = []
+    video = load(backbone="default").read(features, progress=lambda event: messages.append(event.message))
     assert len(video.nodes) == 300
-    assert "not kept for the next time" in said[0]
+    assert "not kept for the next time" in messages[0]
 
 
 def test_a_changed_file_is_read_again(home, features):
@@ -229,24 +229,24 @@ def test_a_model_for_other_features_is_refused_before_reading(home, tmp_path, mo
 
 def test_streams_and_stale_results(home, tmp_path, monkeypatch):
     """Each stream of a file is a video of its own."""
-    found = {0: scores(40), 1: scores(60, seed=1)}
+    result = {0: scores(40), 1: scores(60, seed=1)}
 
     def read(path, names, *, stream, **_):
-        return VideoFeatures({"i3d-k400": found[stream]}, float(len(found[stream])), 1.0)
+        return VideoFeatures({"i3d-k400": result[stream]}, float(len(result[stream])), 1.0)
 
     monkeypatch.setattr("hiero.extraction.extractor.extract_features", read)
     monkeypatch.setattr("hiero.video.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     file = save(tmp_path / "two.mkv", scores())
     for stream in (0, 1, 0, 1):
-        assert len(load(backbone="default").read(file, stream=stream).nodes) == len(found[stream])
+        assert len(load(backbone="default").read(file, stream=stream).nodes) == len(result[stream])
 
 
 def test_report(minilm, home, features, tmp_path):
     video = load(backbone="default").read(features)
     nasty = "</script><script>alert(1)</script><!-- [/b]"
-    found = video.steps([2, 4], labels=[nasty, "tea"])
-    write_report(tmp_path / "report.html", video, found, [nasty, "tea"])
+    result = video.steps([2, 4], labels=[nasty, "tea"])
+    write_report(tmp_path / "report.html", video, result, [nasty, "tea"])
     text = (tmp_path / "report.html").read_text()
     assert text.count("</script>") == 2  # the page's own
     assert "http://" not in text

@@ -30,11 +30,11 @@ def tower(width, clip=False):
 def new_home(tmp_path, monkeypatch, name):
     """A home of its own, with weights that the real one has or fetches."""
     try:
-        found = weights.get(name)
+        result = weights.get(name)
     except InputError as error:
         pytest.skip(f"weights cannot be fetched here: {error}")
     (tmp_path / "home" / "weights").mkdir(parents=True)
-    (tmp_path / "home" / "weights" / name).symlink_to(found)
+    (tmp_path / "home" / "weights" / name).symlink_to(result)
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
 
 
@@ -52,14 +52,14 @@ def video(tmp_path):
 
 def test_words_are_projected_as_released(checkpoint):
     path, state, text = checkpoint
-    found = encode_joint(path, ["#C C cuts the onion"])
+    result = encode_joint(path, ["#C C cuts the onion"])
     from hiero.text.encoders import _joint
 
     ids, mask = _joint(path, path.stat().st_mtime_ns)[0].tokenize(["#C C cuts the onion"])
     with torch.no_grad():
         first = text(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
         expected = torch.relu(first) @ state["module.txt_proj.1.weight"].T + state["module.txt_proj.1.bias"]
-    torch.testing.assert_close(found, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-4, atol=1e-5)
 
 
 def test_egovlp_answers_without_a_graph(checkpoint, video, tmp_path):
@@ -150,13 +150,13 @@ def test_lavila_words(tmp_path, monkeypatch):
         f"module.visual.{n}": v for n, v in tower(64, clip=True).items()
     }
     torch.save({"state_dict": state, "args": None}, tmp_path / "lavila.pth")
-    found = encode_joint(tmp_path / "lavila.pth", ["cuts the onion"])
+    result = encode_joint(tmp_path / "lavila.pth", ["cuts the onion"])
     from hiero.text.encoders import _joint
 
     encoder, weight, _ = _joint(tmp_path / "lavila.pth", (tmp_path / "lavila.pth").stat().st_mtime_ns)
     ids, _ = encoder.tokenize(["cuts the onion"])
     expected = text_tower({name: v for name, v in plain.items() if "projection" not in name}, ids, 1) @ plain["text_projection"]
-    torch.testing.assert_close(found, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(result, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-3, atol=1e-4)
     assert weight.shape == (256, 64)
     with pytest.raises(InputError, match="its md5 differs"):
         weights.get("lavila-l", source=tmp_path / "lavila.pth")  # not the file that the release names
@@ -184,7 +184,7 @@ def test_the_shipped_omnivore_model(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     scenes = rng.normal(size=(4, 1024)).astype(np.float32)
     features = np.concatenate([scene + 0.3 * rng.normal(size=(60, 1024)).astype(np.float32) for scene in scenes])
-    found = engine.read_array(features).steps([4], labels=[]).levels[0]
-    assert [round(step.start_s / 60) for step in found] == [0, 1, 2, 3]
+    result = engine.read_array(features).steps([4], labels=[]).levels[0]
+    assert [round(step.start_s / 60) for step in result] == [0, 1, 2, 3]
     assert (load("hiero-omnivore-b").folder.path / "model.safetensors").stat().st_size < 12_000_000
     assert "## Limits" in (engine.folder.path / "README.md").read_text()

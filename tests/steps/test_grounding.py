@@ -17,19 +17,19 @@ def slow_rank(similarity, spans, spacing_s, num, temperature):
     for row in similarity:
         belief = [float(np.exp((s - max(row)) / temperature)) for s in row]
         scores = [sum(belief[a:b]) / sum(belief) / (b - a + small) for a, b in spans]
-        kept = []
+        chosen = []
         for i in sorted(range(len(spans)), key=lambda i: (-scores[i], i)):
             (a, b) = spans[i]
-            if len(kept) == num:
+            if len(chosen) == num:
                 break
             shares = []
-            for j in kept:
+            for j in chosen:
                 c, d = spans[j]
                 both = len(set(range(a, b)) & set(range(c, d)))
                 shares.append(both / len(set(range(a, b)) | set(range(c, d))))
             if all(share <= MAX_IOU for share in shares):
-                kept.append(i)
-        out.append((kept, [scores[i] for i in kept]))
+                chosen.append(i)
+        out.append((chosen, [scores[i] for i in chosen]))
     return out
 
 
@@ -42,8 +42,8 @@ def test_ranking(length, num_texts, num, seed):
     if not len(spans):
         spans = np.array([[0, length]])
     expected = slow_rank(similarity, spans.tolist(), 1.0, num, 0.1)
-    found = rank_spans(similarity, spans, 1.0, num=num, temperature=0.1)
-    for (places, scores), (slow_places, slow_scores) in zip(found, expected, strict=True):
+    result = rank_spans(similarity, spans, 1.0, num=num, temperature=0.1)
+    for (places, scores), (slow_places, slow_scores) in zip(result, expected, strict=True):
         np.testing.assert_allclose(scores, slow_scores, rtol=1e-9)
         assert places.tolist() == slow_places
 

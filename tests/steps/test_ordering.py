@@ -32,10 +32,10 @@ def test_no_assignment_is_better(num, length, seed):
     def value(stretches):
         return sum(gain[q, a:b].sum() for q, (a, b) in enumerate(stretches))
 
-    found = best_ordered_spans(gain)
-    assert all(a < b for a, b in found)
-    assert all(found[i][1] <= found[i + 1][0] for i in range(num - 1))
-    assert value(found) == pytest.approx(max(value(s) for s in every_assignment(num, length)))
+    result = best_ordered_spans(gain)
+    assert all(a < b for a, b in result)
+    assert all(result[i][1] <= result[i + 1][0] for i in range(num - 1))
+    assert value(result) == pytest.approx(max(value(s) for s in every_assignment(num, length)))
 
 
 def test_order_settles_what_looks_alone_cannot():

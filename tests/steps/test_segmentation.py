@@ -28,15 +28,15 @@ def stretches(seed=0, lengths=(30, 12, 25, 8, 40), noise=0.4, width=16):
 def test_no_cut_is_better(num_nodes, num, seed, prior, shortest):
     """Against every way to cut a short video."""
     x = np.random.default_rng(seed).standard_normal((num_nodes, 3))
-    found = cut_steps(x, num, length_prior=prior, min_nodes=shortest)
-    assert found[0] == 0
-    assert found[-1] == num_nodes
+    result = cut_steps(x, num, length_prior=prior, min_nodes=shortest)
+    assert result[0] == 0
+    assert result[-1] == num_nodes
     num = min(num, max(1, num_nodes // shortest))
-    assert len(found) - 1 == num
+    assert len(result) - 1 == num
     every = [[0, *inner, num_nodes] for inner in combinations(range(1, num_nodes), num - 1)]
     every = [bounds for bounds in every if num == 1 or min(np.diff(bounds)) >= shortest]
     best = min(segmentation_cost(x, bounds, prior) for bounds in every)
-    assert segmentation_cost(x, found, prior) == pytest.approx(best, abs=1e-6)
+    assert segmentation_cost(x, result, prior) == pytest.approx(best, abs=1e-6)
 
 
 def test_true_steps_are_found():
@@ -74,8 +74,8 @@ def test_one_node_and_constant_videos():
 
 def test_long_videos_are_thinned():
     x, bounds = stretches(1, lengths=(3000, 1200, 2500, 3300))
-    found = cut_steps(x, 4)
-    assert np.abs(np.array(found) - bounds).max() <= 10
+    result = cut_steps(x, 4)
+    assert np.abs(np.array(result) - bounds).max() <= 10
 
 
 def test_memory_is_bounded():
@@ -142,7 +142,7 @@ def test_parts_of_a_long_video_add_up(num_nodes, num, seed, shortest):
 def test_steps_of_a_long_video_are_found():
     lengths = tuple(np.random.default_rng(1).integers(20, 90, 80).tolist())
     x, bounds = stretches(2, lengths=lengths, noise=0.3)
-    found = cut_steps(x, 80)
+    result = cut_steps(x, 80)
     assert len(x) > 3 * 1024
-    near = [min(abs(b - f) for f in found) <= 2 for b in bounds]
+    near = [min(abs(b - f) for f in result) <= 2 for b in bounds]
     assert np.mean(near) > 0.9

@@ -30,15 +30,15 @@ def test_class_names_one_by_one(length, num_texts, num_classes, seed):
     rng = np.random.default_rng(seed)
     seen = rng.dirichlet(np.ones(num_classes), length)
     names, texts, nodes, own = unit(rng, num_classes, 8), unit(rng, num_texts, 8), unit(rng, length, 3), unit(rng, num_texts, 3)
-    found = text_similarity([NodeEvidence(nodes, 0.5), ClassEvidence(seen, names, 0.2, 0.1)], texts, own)
+    result = text_similarity([NodeEvidence(nodes, 0.5), ClassEvidence(seen, names, 0.2, 0.1)], texts, own)
     for q in range(num_texts):
         weights = [math.exp(float(texts[q] @ name) / 0.1) for name in names]
         for t in range(length):
-            told = sum(w * p for w, p in zip(weights, seen[t], strict=True)) / sum(weights)
+            mass = sum(w * p for w, p in zip(weights, seen[t], strict=True)) / sum(weights)
             expected = 0.5 * float(own[q] @ nodes[t]) + 0.2 * math.log(
-                (told + MIN_PROBABILITY) / (1 / num_classes + MIN_PROBABILITY)
+                (mass + MIN_PROBABILITY) / (1 / num_classes + MIN_PROBABILITY)
             )
-            assert math.isclose(found[q, t], expected, rel_tol=1e-9, abs_tol=1e-9)
+            assert math.isclose(result[q, t], expected, rel_tol=1e-9, abs_tol=1e-9)
 
 
 @given(st.integers(1, 12), st.integers(1, 7), st.integers(0, 100))

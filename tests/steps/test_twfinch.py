@@ -22,9 +22,9 @@ def same(a, b):
 @pytest.mark.parametrize("case", CASES)
 def test_partitions_are_the_authors(case):
     x = np.array(case["features"], dtype=np.float32)
-    found = natural_partitions(x)
-    assert [labels.max() + 1 for labels in found] == case["partition_sizes"]
-    for labels, expected in zip(found, case["partitions"], strict=True):
+    result = natural_partitions(x)
+    assert [labels.max() + 1 for labels in result] == case["partition_sizes"]
+    for labels, expected in zip(result, case["partitions"], strict=True):
         assert same(labels, expected)
 
 
