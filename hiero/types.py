@@ -76,7 +76,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Narration:
-    """A text at a time of a video."""
+    """A text at a time of a video.
+
+    Examples:
+        >>> Narration("tea.mp4", 61.0, "pours the water").time_s
+        61.0
+    """
 
     video: str
     time_s: float
@@ -106,6 +111,11 @@ class Step:
         background: Nothing of interest happens.
         label: Its name; None until steps are named.
         score: Probability of the label among all labels.
+
+    Examples:
+        >>> step = Step("1.0", 0.0, 4.5, thread=0, label="boil water", score=0.5)
+        >>> Step.from_dict(step.to_dict()) == step
+        True
     """
 
     id: str
@@ -218,6 +228,10 @@ class Match:
         start_s: When it begins.
         end_s: When it ends.
         score: Of the best match, how likely the text is in the video at all; of the others, less.
+
+    Examples:
+        >>> Match(61.0, 75.5, 0.8).to_dict()
+        {'start_s': 61.0, 'end_s': 75.5, 'score': 0.8}
     """
 
     start_s: float
@@ -236,6 +250,11 @@ class Answer:
         query: The text.
         present: How likely it is in the video at all.
         matches: Best first.
+
+    Examples:
+        >>> answer = Answer("boil water", 0.8, (Match(61.0, 75.5, 0.8), Match(5.0, 9.0, 0.3)))
+        >>> answer.matches[0].start_s
+        61.0
     """
 
     query: str
