@@ -20,7 +20,7 @@ DISTRIBUTION = "hiero-video"
 # Names of our own, in the order that lists have; the metadata of an installed package is sorted.
 OUR_NAMES = {
     "hiero.backbones": (
-        "i3d-k400", "lite2-imagenet", "clip-vit-b32", "egovlp", "egovlp-768", "lavila-l", "omnivore-l", "omnivore-b",
+        "i3d-k400", "dinov2-text", "clip-vit-b32", "egovlp", "egovlp-768", "lavila-l", "omnivore-l", "omnivore-b",
     ),
     "hiero.text_encoders": ("minilm",),
     "hiero.clusterings": ("pieces", "spectral", "k-means", "k-means-cosine", "tw-finch", "equal-parts", "random"),

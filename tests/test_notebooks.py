@@ -14,7 +14,7 @@ nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install n
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 NEEDS = {
-    "steps_of_a_video": ("i3d-k400", "lite2-imagenet", "minilm"),
+    "steps_of_a_video": ("i3d-k400", "dinov2-text", "minilm"),
     "train_on_your_own_features": ("minilm",),
 }
 

@@ -3,7 +3,7 @@
 There is a row for each segment. Backbones are of two kinds:
 
 - Networks that hiero fetches share a pass over windows of two segments (of 1 s each). Those that see motion are shown all frames
-  of a window, and their outputs are interpolated to the segments; those that see single frames are shown two of each segment.
+  of a window, and their outputs are interpolated to the segments; those that see single frames are shown one or two of each.
 - A tower for video, such as EgoVLP's, has a pass of its own, where a window is one segment (16 frames at 30 a second), or several
   in windows that overlap.
 """
@@ -31,7 +31,6 @@ from hiero.video.registry import Backbone, Precision, find_backbone, load_backbo
 
 SEGMENTS_PER_WINDOW = 2  # of the networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what more and fewer cost and give
-FRAMES_PER_SEGMENT = 2  # frames of a segment that networks for single frames are shown
 GPU_BATCH_SIZE = 16
 MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm stays finite
 MAX_THUMBNAILS = 2000
@@ -107,7 +106,7 @@ class LoadedBackbones:
 
 def extract_features(
     path: Path | str,
-    names: Sequence[str] = ("i3d-k400", "lite2-imagenet"),
+    names: Sequence[str] = ("i3d-k400", "dinov2-text"),
     *,
     networks: LoadedBackbones | None = None,
     spacing_s: float | None = None,
@@ -201,10 +200,12 @@ def run_backbone(backbone: Backbone, module: nn.Module, batch: list[Segment], de
     """
     dtype = next(module.parameters()).dtype
     if backbone.per_frame:
-        num_shown = SEGMENTS_PER_WINDOW * FRAMES_PER_SEGMENT
+        num_shown = SEGMENTS_PER_WINDOW * backbone.frames_per_segment
         shown = [int((i + 0.5) * NUM_FRAMES / num_shown) for i in range(num_shown)]  # evenly spread over the window
         frames = torch.from_numpy(np.concatenate([window.frames[shown] for window in batch]))
-        outputs = module(backbone.prepare(frames.to(device)).to(dtype)).float().cpu().unflatten(0, (-1, FRAMES_PER_SEGMENT))
+        outputs = (
+            module(backbone.prepare(frames.to(device)).to(dtype)).float().cpu().unflatten(0, (-1, backbone.frames_per_segment))
+        )
         # Class scores are averaged as probabilities, features as they are.
         return outputs.softmax(2).mean(1).clamp_min(MIN_PROBABILITY).log() if backbone.scores else outputs.mean(1)
     frames = torch.from_numpy(np.concatenate([window.frames for window in batch])).to(device)

@@ -16,9 +16,8 @@ import numpy as np
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.storage.files import load_arrays
+from hiero.storage.files import ASSETS, load_arrays
 
-ASSETS = Path(__file__).parent.parent / "assets"
 SHIPPED = ("hiero-k400", "hiero-omnivore-b")
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"

@@ -12,6 +12,9 @@ from typing import Any
 
 from hiero.errors import InputError
 
+ASSETS = Path(__file__).parent.parent / "assets"
+"""What ships with hiero: models, vocabularies, where weights come from."""
+
 
 def _read_umask() -> int:
     mask = os.umask(0)

@@ -103,7 +103,7 @@ class MiniLM:
         attended = _softmax(query @ key.swapaxes(2, 3) * query.shape[-1] ** -0.5 + mask_scores) @ value
         attended = self._linear(attended.swapaxes(1, 2).reshape(x.shape), f"{name}.attention.output.dense")
         x = self._norm(x + attended, f"{name}.attention.output.LayerNorm")
-        hidden = _gelu(self._linear(x, f"{name}.intermediate.dense"))
+        hidden = gelu(self._linear(x, f"{name}.intermediate.dense"))
         return self._norm(x + self._linear(hidden, f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
     def _linear(self, x: Any, name: str) -> Any:
@@ -146,7 +146,8 @@ def _softmax(x: Any) -> Any:
     return x.softmax(-1)
 
 
-def _gelu(x: Any) -> Any:
+def gelu(x: Any) -> Any:
+    """Of an array or a tensor."""
     if isinstance(x, np.ndarray):
         return x * (0.5 + 0.5 * _erf(x * np.float32(0.5**0.5)))
     from torch.nn import functional as F

@@ -64,6 +64,8 @@ class Backbone:
     """Weights are fetched without asking; otherwise only by `hiero weights get`."""
     short_side: int = 260
     """Frames are decoded to this many pixels; 260 is the most that one of the networks which read a video together takes."""
+    frames_per_segment: int = 2
+    """Frames of a segment that a backbone for single frames is shown; their features are averaged."""
     num_frames: int = 0
     """Frames of a window of one segment, for a tower that reads a video alone; 0: reads windows of two segments with others."""
     has_text: bool = False
@@ -124,9 +126,9 @@ class Backbone:
 I3D_K400 = Backbone(
     "i3d-k400", "actions: 400 scores of Kinetics classes", 400, "hiero.video.i3d", per_frame=False, allows_half=True
 )
-LITE2_IMAGENET = Backbone(
-    "lite2-imagenet", "objects: 1000 scores of ImageNet classes", 1000, "hiero.video.efficientnet_lite2",
-    per_frame=True, allows_half=False,
+DINOV2_TEXT = Backbone(
+    "dinov2-text", "DINOv2 ViT-S/14 and a head: pictures and words in one space", 2304, "hiero.video.dinov2",
+    per_frame=True, allows_half=False, scores=False, frames_per_segment=1,
 )  # fmt: skip
 CLIP_VIT_B32 = Backbone(
     "clip-vit-b32", "CLIP ViT-B/32: pictures and words in one space", 512, "hiero.video.clip",

@@ -192,7 +192,7 @@ def test_offline_says_what_to_do(tmp_path, monkeypatch):
 
 
 def test_unknown_names():
-    with pytest.raises(InputError, match="no weights named nothing; known are i3d-k400, lite2-imagenet, minilm, clip-bpe"):
+    with pytest.raises(InputError, match="no weights named nothing; known are i3d-k400, dinov2-text, minilm, clip-bpe"):
         weights.get("nothing")
 
 

@@ -1,0 +1,33 @@
+"""Texts in one space with pictures: numpy against torch, and what real words are near to."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from benchmarks.words import JointHead
+from hiero.storage.files import load_arrays
+from hiero.text import joint_text
+from hiero.text.joint_text import HEAD_FILE, JOINT_SIZE, encode_joint_texts, joint_key, pooling_temperature
+
+
+def test_two_layers_in_numpy_and_torch(monkeypatch):
+    vectors = np.random.default_rng(0).normal(0, 0.05, (6, 384)).astype(np.float32)
+    monkeypatch.setattr(joint_text, "encode_minilm", lambda texts: vectors[: len(texts)])
+    head = JointHead()
+    arrays = {name.removeprefix("text."): torch.from_numpy(v).float() for name, v in load_arrays(HEAD_FILE, "text.").items()}
+    head.text.load_state_dict(arrays)
+    with torch.inference_mode():
+        whole, patches = head.eval().embed_texts(torch.from_numpy(vectors))
+    both = torch.stack([whole, patches], 1).unflatten(0, (2, 3)).mean(0)  # of two prompts
+    expected = torch.nn.functional.normalize(both, dim=-1).numpy()
+    result = encode_joint_texts(["a", "b", "c"])
+    assert result.shape == (3, 2, JOINT_SIZE)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def test_its_key_and_size():
+    assert 5 < pooling_temperature() < 50
+    assert joint_key().count("-") == 2
+    assert HEAD_FILE.stat().st_size < 7_000_000
+    assert "## Limits" in (HEAD_FILE.parent / "README.md").read_text()
