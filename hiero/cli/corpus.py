@@ -137,8 +137,7 @@ def search(
         step, hits = opened.like(*parse_moment(like), num=num, level=level, videos=names, exact=exact)
         document["like"] = step.to_dict()
     else:
-        vector = _query_engine(opened, options).embed_queries([str(query)])[0]
-        hits = opened.search(vector, num, videos=names, level=level, exact=exact)
+        hits = opened.search_text(_query_engine(opened, options), str(query), num, videos=names, level=level, exact=exact)
         document["query"] = query
     if json_:
         print(json.dumps({**document, "hits": [hit.to_dict() for hit in hits]}, ensure_ascii=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ import numpy as np
 from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, build_rows, sql_string, sql_strings
 from hiero.corpus.rows import Hit as Hit
 from hiero.corpus.rows import IndexedVideo as IndexedVideo
-from hiero.engine import Embedder, Engine, Video
+from hiero.engine import Embedder, Engine, SpanSummaries, Video
 from hiero.errors import InputError
 from hiero.model.model_folder import SHIPPED
+from hiero.steps.similarity import match_probability
 from hiero.storage.cache import content_key
 from hiero.types import Hierarchy
 
@@ -31,6 +32,7 @@ MAX_ATTEMPTS = 20  # of a commit, while other processes write
 MAX_BACKOFF_S = 0.1  # of the first attempt; it grows with each
 COMMITS_PER_TIDY = 50  # each commit leaves small files, which are then put together
 OLD_VERSION = timedelta(hours=1)  # who began to read a version before that has ended
+MIN_SCORED_ROWS = 500  # of the nearest by their vectors, that are compared with all that is stored of them
 ALL_ROWS = 100_000_000  # LanceDB returns 10 rows where no limit is given
 
 
@@ -217,6 +219,25 @@ class Corpus:
         rows = self.table.search().where(where).select(HIT_COLUMNS).limit(ALL_ROWS).to_list()
         return sorted((Hit.from_row(row, 1.0) for row in rows), key=lambda hit: (hit.level, hit.start_s))
 
+    def search_text(self, engine: Embedder, text: str, num: int = 20, **options: Any) -> list[Hit]:
+        """The steps that fit a text best: found by their vectors, then compared with all that is stored of them.
+
+        Args:
+            engine: The model that the corpus was made with.
+            text: What to look for.
+            num: How many hits at most.
+            options: More arguments of `search`.
+        """
+        vector = engine.embed_queries([text])[0]
+        if not engine.has_pictures:
+            return self.search(vector, num, **options)
+
+        def score(summaries: list[bytes]) -> np.ndarray:
+            similarity = SpanSummaries.from_bytes(summaries).similarity([text])
+            return match_probability(similarity[0])
+
+        return self.search(vector, num, score=score, **options)
+
     def search(
         self,
         vector: np.ndarray,
@@ -226,6 +247,7 @@ class Corpus:
         level: int | None = None,
         exclude: str | None = None,
         exact: bool = False,
+        score: Callable[[list[bytes]], np.ndarray] | None = None,
     ) -> list[Hit]:
         """The steps nearest to a vector, each moment once: of hits that overlap on two levels the nearer stays.
 
@@ -236,6 +258,7 @@ class Corpus:
             level: Only steps of this level, 0 the coarsest; by default of all.
             exclude: Not in this video.
             exact: Compare with every step; without it a large corpus is searched by its index.
+            score: How well steps fit by their summaries: the nearest ones are then ordered by it.
 
         Returns:
             Hits, nearest first.
@@ -254,13 +277,20 @@ class Corpus:
             conditions.append(f"video IN {sql_strings(list(videos))}")
         if exclude is not None:
             conditions.append(f"video != {sql_string(exclude)}")
-        num_rows = OVERSAMPLING * num
+        num_rows = OVERSAMPLING * num if score is None else max(OVERSAMPLING * num, MIN_SCORED_ROWS)
+        columns = [*HIT_COLUMNS, "_distance", *(["summary"] if score is not None else [])]
         while True:
             query = self.table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
-            query = query.where(" AND ".join(conditions), prefilter=True).select([*HIT_COLUMNS, "_distance"]).limit(num_rows)
+            query = query.where(" AND ".join(conditions), prefilter=True).select(columns).limit(num_rows)
             query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(REFINE_FACTOR)
             rows = query.to_list()
-            hits = _suppress_overlaps([Hit.from_row(row, 1 - row["_distance"]) for row in rows])
+            found = [Hit.from_row(row, 1 - row["_distance"]) for row in rows]
+            summaries = [row["summary"] for row in rows if score is not None and row["summary"]]
+            if score is not None and summaries:
+                scores = iter(score(summaries))
+                found = [replace(h, score=float(next(scores))) if row["summary"] else h for h, row in zip(found, rows, strict=True)]
+                found = sorted(_in_context(found), key=lambda hit: -hit.score)
+            hits = _suppress_overlaps(found)
             if len(hits) >= num or len(rows) < num_rows:  # enough, or there are no more
                 return hits[:num]
             num_rows *= 4
@@ -369,6 +399,18 @@ def _replace_rows(table: Any, rows: Any, name: str) -> None:
     """Insert, update and delete rows of one video, in one commit."""
     merge = table.merge_insert("uid").when_matched_update_all().when_not_matched_insert_all()
     merge.when_not_matched_by_source_delete(f"video = {sql_string(name)}").execute(rows)
+
+
+def _in_context(hits: list[Hit]) -> list[Hit]:
+    """Hits with the mean of their scores and those of the steps around them: the coarser ones that they are parts of."""
+    by_video: dict[str, list[Hit]] = {}
+    for hit in hits:
+        by_video.setdefault(hit.video, []).append(hit)
+    out = []
+    for hit in hits:
+        around = [o for o in by_video[hit.video] if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)]
+        out.append(replace(hit, score=sum(other.score for other in around) / len(around)))
+    return out
 
 
 def _suppress_overlaps(hits: list[Hit]) -> list[Hit]:

@@ -1,7 +1,7 @@
 """Rows of the table: a step of a video in LanceDB, and what is read back from it.
 
-A row is a step of some level: when it is, its label, a vector, a thumbnail. The row of level −1 is the video itself; its column
-`about` says what the steps were made from.
+A row is a step of some level: when it is, its label, a vector, a summary of what it shows, a thumbnail. The row of level −1 is
+the video itself; its column `about` says what the steps were made from.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Hit:
         end_s: When it ends.
         thread: Steps of a level of one video with the same thread are alike.
         label: Its name, if it has one.
-        score: Cosine similarity with the query; 1 is the same.
+        score: Cosine similarity with the query; where texts are compared with pictures, how likely the step shows it.
     """
 
     video: str
@@ -113,6 +113,7 @@ def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
     steps = [(VIDEO_LEVEL, whole), *((i, step) for i, level in enumerate(hierarchy.levels) for step in level)]
     spans = [np.array([[0, len(video.nodes)]]), *(video.level_spans(level) for level in hierarchy.levels)]
     vectors = np.concatenate([video.embed_spans(level_spans) for level_spans in spans])
+    summaries = video.summarise_spans(np.concatenate(spans))
     thumbnails = [video.source.thumbnail_at((step.start_s + step.end_s) / 2) for _, step in steps]
     return pa.table({
         "uid": [f"{record.video}\n{level}\n{step.id}" for level, step in steps],
@@ -124,6 +125,7 @@ def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
         "thread": pa.array([step.thread for _, step in steps], pa.int32()),
         "label": pa.array([step.label for _, step in steps], pa.string()),
         "picture": pa.array(thumbnails, pa.binary()),
+        "summary": pa.array([None] * len(steps) if summaries is None else summaries.to_bytes(), pa.binary()),
         "about": [record.to_json(), *("" for _ in steps[1:])],
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), vectors.shape[1]),
     })  # fmt: skip

@@ -5,8 +5,9 @@
 
 from hiero.engine.embedder import NO_TEXT, Embedder
 from hiero.engine.engine import Engine, load
-from hiero.engine.video import CLASS_EVIDENCE_WEIGHTS, CLASS_NAMES, Video, class_names, default_labels
+from hiero.engine.video import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries, Video, class_names, default_labels
 
 __all__ = [
-    "CLASS_EVIDENCE_WEIGHTS", "CLASS_NAMES", "NO_TEXT", "Embedder", "Engine", "Video", "class_names", "default_labels", "load",
+    "CLASS_TEMPERATURE", "CLASS_WEIGHT", "NO_TEXT", "Embedder", "Engine", "SpanSummaries", "Video", "class_names", "default_labels",
+    "load",
 ]  # fmt: skip

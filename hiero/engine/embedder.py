@@ -21,6 +21,7 @@ from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder
 from hiero.storage import weights
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
+from hiero.text.joint_text import encode_joint_texts, joint_key
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.text.registry import find_text_encoder
 from hiero.text.vector_cache import TextCache
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
 
 CLIP = "clip-vit-b32"
+PICTURES = "dinov2-text"  # the backbone whose rows are pictures in one space with words
 NO_TEXT = "raw features know no words; use a trained model (--model), or a backbone with words: --backbone clip, egovlp or lavila-l"
 DEEP_LEVEL = 2  # the level that the paper finds procedures on
 
@@ -81,6 +83,7 @@ class Embedder:
         if self.folder is None:  # any features as they are, or those of one backbone, which has a space of its own
             return f"raw-{self.backbone.name}" if self.backbone.has_text or self.backbone.num_frames else "raw"
         described = json.dumps(self.folder.config.to_dict(), sort_keys=True) + content_key(self.folder.path / WEIGHTS_FILE)
+        described += joint_key() if self.has_pictures else ""
         return hashlib.sha256(described.encode()).hexdigest()[:16]
 
     # Features
@@ -138,6 +141,11 @@ class Embedder:
             self.folder.config.text_size == MINILM_SIZE
         )  # fmt: skip
 
+    @property
+    def has_pictures(self) -> bool:
+        """Whether videos are read with pictures in one space with words, beside the model."""
+        return PICTURES in self.backbones and self.uses_minilm
+
     def fetch_text_encoder(self, progress: ProgressCallback | None = None) -> None:
         """Fetch what texts need, if it is not here: later it would be done without a word."""
         if self.uses_minilm:
@@ -165,8 +173,10 @@ class Embedder:
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Texts (n, D) as `Video.embed_spans` has stretches of video."""
         vectors, projected = self.encode(texts)
-        joined = np.concatenate([projected, vectors], axis=1) if self.uses_minilm else projected
-        return joined.astype(np.float32)
+        parts = [projected, vectors] if self.uses_minilm else [projected]
+        if self.has_pictures:
+            parts.append(encode_joint_texts(texts).reshape(len(texts), -1))
+        return np.concatenate(parts, axis=1).astype(np.float32)
 
     @property
     def _encoder_name(self) -> str | None:

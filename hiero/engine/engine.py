@@ -24,8 +24,8 @@ from hiero.storage.files import load_arrays, save_arrays
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.video.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
 
-DEFAULT_BACKBONES = ("i3d-k400", "lite2-imagenet")
-CACHE_VERSION = 5
+DEFAULT_BACKBONES = ("i3d-k400", "dinov2-text")
+CACHE_VERSION = 6
 
 
 def load(
@@ -41,7 +41,7 @@ def load(
     Args:
         model: A shipped one by its name (`hiero-k400`, `hiero-omnivore-b`), a model folder, a hub id, or `raw` for features as
             they are.
-        backbone: For videos. `default` is the one that the model was made for (I3D and EfficientNet-Lite2 for hiero-k400); any
+        backbone: For videos. `default` is the one that the model was made for (I3D and DINOv2 with words for hiero-k400); any
             other of `hiero backbones` works without a graph model; `auto` is clip where its weights are here and no model is
             named, else the default.
         device: `auto`, `cpu`, `cuda` …

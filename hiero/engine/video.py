@@ -9,33 +9,41 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.engine.embedder import CLIP, NO_TEXT, Embedder
+from hiero.engine.embedder import CLIP, NO_TEXT, PICTURES, Embedder
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
-from hiero.model.model_folder import ASSETS
-from hiero.steps.grounding import rank_spans, span_sums
+from hiero.steps.grounding import TEMPERATURE, rank_spans, span_means, span_sums
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.ordering import align_in_order
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, similarity_matrix
 from hiero.steps.similarity import (
+    PICTURE_PRESENCE,
+    PRESENCE,
     ClassEvidence,
     Evidence,
     NodeEvidence,
+    PictureEvidence,
+    background_similarity,
     label_probabilities,
-    moving_average,
+    match_probability,
     presence_probability,
     softmax,
     text_similarity,
 )
+from hiero.storage.files import ASSETS
+from hiero.text.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.types import Answer, Clock, Hierarchy, Match, Step
 
-CLASS_NAMES = {"i3d-k400": "kinetics400", "lite2-imagenet": "imagenet"}
-# Of class names beside cosines: their weight, and the temperature that says how near a name must be to count.
-CLASS_EVIDENCE_WEIGHTS = {"i3d-k400": (0.03, 0.15), "lite2-imagenet": (0.15, 0.07)}
-OBJECT_WEIGHT = 0.7  # of what objects a video shows, beside the model's nodes, where steps are cut
-SMOOTHING_S = 5.0  # objects are looked for in stretches of this length
+CLASSES = "i3d-k400"  # the backbone whose scores are of classes with names
+# Of class names: their weight beside the model's cosines, and beside pictures; and how near a name must be to count.
+CLASS_WEIGHT, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE = 0.03, 0.06, 0.15
+PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures; see `rank_spans`
+# Where steps are cut: of pictures, of their patches and of actions each; and of the model's nodes beside them.
+PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
 TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
+SUMMARY_PATCHES = 16  # vectors that the patches of a stretch of video become, for a corpus
+MIN_LABEL_PROBABILITY = 0.5  # of a bundled label: nothing is said rather than something wrong
 CLASS_NAME_WEIGHT = 1.0  # of class names beside the model's own space, where steps of many videos are compared
 
 
@@ -75,7 +83,8 @@ class Video:
                 from the length.
             method: `pieces`, contiguous steps; `spectral`, the paper's threads, which may come back; or the name of any other
                 clustering (`hiero.steps.clustering`).
-            labels: Each step gets the best of them; by default bundled everyday phrases, with [] none.
+            labels: Each step gets the best of them. By default bundled everyday phrases; of these a step of a video gets one only
+                where it is probably right. With [] none.
 
         Raises:
             InputError: Unknown method, a number below 1, or labels where the model has no text encoder.
@@ -98,8 +107,12 @@ class Video:
             raise InputError(NO_TEXT)
         if vocabulary and self.engine.has_text:
             named = [self.likely_labels(level, vocabulary, num=1) for level in levels]
+            least = MIN_LABEL_PROBABILITY if labels is None and self.pictures is not None else 0.0
             levels = [
-                [replace(step, label=best[0][0], score=best[0][1]) for step, best in zip(level, ranked, strict=True)]
+                [
+                    replace(step, label=best[0][0], score=best[0][1]) if best[0][1] >= least else step
+                    for step, best in zip(level, ranked, strict=True)
+                ]
                 for level, ranked in zip(levels, named, strict=True)
             ]
         return Hierarchy(str(self.path), self.engine.name, self.duration_s, tuple(tuple(level) for level in levels))
@@ -128,9 +141,9 @@ class Video:
             raise InputError("ask for something: a query is empty")
         if num < 1:
             raise InputError(f"at least one match must be wanted, got {num}")
-        similarity = text_similarity(self.evidence, *self.engine.encode(queries))
-        ranked = rank_spans(similarity, self.spans, self.clock.spacing_s, num=num)
-        present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked])
+        similarity = self.similarity(queries)
+        ranked = self.rank(similarity, num)
+        present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked], self._presence)
         if in_order:
             if len(queries) > len(self.nodes):
                 raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
@@ -140,6 +153,19 @@ class Video:
             Answer(query, p, tuple(self._match(self.spans[i], p * s / scores[0]) for i, s in zip(indices, scores, strict=True)))
             for query, (indices, scores), p in zip(queries, ranked, present, strict=True)
         ]
+
+    def rank(self, similarity: np.ndarray, num: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The best of `spans` for each text.
+
+        Args:
+            similarity: Of each text with each node, (Q, T).
+            num: How many for each text.
+
+        Returns:
+            For each text the indices of up to `num` spans, best first, and their scores.
+        """
+        temperature = TEMPERATURE if self.pictures is None else PICTURE_TEMPERATURE
+        return rank_spans(similarity, self.spans, self.clock.spacing_s, num=num, temperature=temperature)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps, each with the label of a taxonomy that fits best; equal neighbours are joined.
@@ -176,26 +202,57 @@ class Video:
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
-        """What steps are cut by: the nodes, beside them the objects in view where a video was read. (T, D), centred."""
-        parts = [self._model_weight * centre_and_normalise(self.nodes, MIN_NORM)]
-        if self.engine.folder is not None and "lite2-imagenet" in self.source.features:
-            objects = self.source.features["lite2-imagenet"].astype(np.float32)
-            parts.append(OBJECT_WEIGHT * centre_and_normalise(objects, MIN_NORM))
-        return np.concatenate(parts, axis=1)
+        """What steps are cut by, (T, D), centred: the nodes; where pictures were read, also what these show and what is done."""
+        nodes = self._model_weight * centre_and_normalise(self.nodes, MIN_NORM)
+        if self.pictures is None:
+            return nodes
+        actions = self.source.features[CLASSES].astype(np.float32)
+        seen = [self.pictures.pictures, self.pictures.patches.mean(1), actions]
+        return np.concatenate(
+            [NODE_WEIGHT * nodes, *(PICTURE_WEIGHT * centre_and_normalise(rows, MIN_NORM) for rows in seen)], axis=1
+        )
+
+    def similarity(self, texts: Sequence[str]) -> np.ndarray:
+        """Similarity of each text with each node, (Q, T), from all that is known about the nodes."""
+        vectors, projected = self.engine.encode(texts)
+        if self.pictures is None:
+            return text_similarity(self.evidence, vectors, projected)
+        return self._picture_similarity(texts, vectors) - self._background
+
+    def _picture_similarity(self, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
+        assert self.pictures is not None
+        similarity = self.pictures.similarity(encode_joint_texts(texts))
+        for classes in self.evidence[1:]:
+            similarity = similarity + classes.similarity(vectors, vectors)
+        return similarity
+
+    @cached_property
+    def _background(self) -> np.ndarray:
+        """How alike each node is to any text, (T,)."""
+        vocabulary = default_labels()
+        return background_similarity(self._picture_similarity(vocabulary, encode_minilm(vocabulary)))
+
+    @cached_property
+    def pictures(self) -> PictureEvidence | None:
+        """What pictures of the video show, where they were read in a space with words."""
+        if PICTURES not in self.source.features or not self.engine.uses_minilm:
+            return None
+        return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, pooling_temperature())
 
     @cached_property
     def evidence(self) -> list[Evidence]:
-        """All that texts can be compared with: the model's nodes, and the names of classes that classifiers see."""
+        """What texts can be compared with, but for pictures: the model's nodes, and the names of classes that a classifier sees."""
         nodes = self.nodes - self.nodes.mean(0) if self.engine.folder is None else self.nodes
         out: list[Evidence] = [NodeEvidence(nodes, self._model_weight)]
-        for name, scores in self.source.features.items():
-            if name in CLASS_NAMES and self.engine.uses_minilm:
-                probabilities = softmax(scores.astype(np.float32))
-                if name == "lite2-imagenet":
-                    probabilities = moving_average(probabilities, round(SMOOTHING_S / self.clock.spacing_s))
-                names = encode_minilm(class_names(CLASS_NAMES[name]))
-                out.append(ClassEvidence(probabilities, names, *CLASS_EVIDENCE_WEIGHTS[name]))
+        if CLASSES in self.source.features and self.engine.uses_minilm:
+            probabilities = softmax(self.source.features[CLASSES].astype(np.float32))
+            weight = CLASS_WEIGHT if self.pictures is None else CLASS_WEIGHT_WITH_PICTURES
+            out.append(ClassEvidence(probabilities, encode_minilm(class_names()), weight, CLASS_TEMPERATURE))
         return out
+
+    @property
+    def _presence(self) -> tuple[float, ...]:
+        return PRESENCE if self.pictures is None else PICTURE_PRESENCE
 
     @property
     def _model_weight(self) -> float:
@@ -219,12 +276,36 @@ class Video:
         parts = [self._model_weight * _unit_means(self.nodes - self.nodes.mean(0) if centred else self.nodes, spans)]
         if self.engine.uses_minilm:
             by_name = np.zeros((len(spans), MINILM_SIZE))
-            for name, scores in self.source.features.items():
-                if name in CLASS_NAMES:
-                    names = encode_minilm(class_names(CLASS_NAMES[name])).astype(np.float32)
-                    by_name += _means(softmax(scores.astype(np.float32)) @ (names - names.mean(0)), spans)
+            if CLASSES in self.source.features:
+                names = encode_minilm(class_names()).astype(np.float32)
+                by_name = _means(softmax(self.source.features[CLASSES].astype(np.float32)) @ (names - names.mean(0)), spans)
             parts.append(CLASS_NAME_WEIGHT * by_name)
+        if self.engine.has_pictures:
+            seen = self.pictures
+            parts += [np.zeros((len(spans), JOINT_SIZE))] * 2 if seen is None else [
+                _means(seen.pictures, spans), _means(seen.patches.mean(1), spans)
+            ]  # fmt: skip
         return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def summarise_spans(self, spans: np.ndarray) -> SpanSummaries | None:
+        """What texts are compared with, of stretches of nodes: where pictures were read. See `SpanSummaries`.
+
+        Args:
+            spans: Nodes [start, end), (N, 2).
+        """
+        if self.pictures is None:
+            return None
+        import torch
+
+        from hiero.video.dinov2 import group_patches
+
+        patches = [
+            group_patches(torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE), SUMMARY_PATCHES)[0].numpy()
+            for start, end in spans
+        ]
+        probabilities = _means(softmax(self.source.features[CLASSES].astype(np.float32)), spans)
+        summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
+        return summaries.without_background()
 
     def likely_labels(
         self, level: Sequence[Step], labels: Sequence[str] | None = None, num: int = 5
@@ -239,7 +320,11 @@ class Video:
         labels = list(labels) if labels is not None else default_labels()
         if not labels or not self.engine.has_text:
             return [[(step.label, step.score or 0.0)] if step.label else [] for step in level]
-        probabilities = label_probabilities(self._cached_similarity(labels), self.level_spans(level))
+        similarity, spans = self._cached_similarity(labels), self.level_spans(level)
+        if self.pictures is None:
+            probabilities = label_probabilities(similarity, spans)
+        else:
+            probabilities = match_probability(span_means(similarity, spans).T)
         order = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(order)]
 
@@ -252,7 +337,7 @@ class Video:
         """Similarity of each text with each node (Q, T); that of the last vocabulary is kept, since every level asks for it."""
         key = tuple(texts)
         if self._similarity_cache is None or self._similarity_cache[0] != key:
-            self._similarity_cache = key, text_similarity(self.evidence, *self.engine.encode(texts))
+            self._similarity_cache = key, self.similarity(texts)
         return self._similarity_cache[1]
 
     def _match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
@@ -260,6 +345,48 @@ class Video:
         start_s = self.clock.start_s + start * self.clock.spacing_s
         end_s = self.duration_s if end == len(self.nodes) else self.clock.start_s + end * self.clock.spacing_s
         return Match(start_s, max(end_s, start_s), float(score))
+
+
+@dataclass(frozen=True)
+class SpanSummaries:
+    """Stretches of video as few vectors each, that texts are compared with as they are with nodes. A corpus stores them.
+
+    Attributes:
+        pictures: Means of whole pictures, (N, D).
+        patches: Groups of all patches, unit vectors (N, M, D).
+        probabilities: Means of a classifier's probabilities, (N, C).
+        background: How alike each is to any text, (N,).
+    """
+
+    pictures: np.ndarray
+    patches: np.ndarray
+    probabilities: np.ndarray
+    background: np.ndarray = field(default_factory=lambda: np.zeros(1))
+
+    def without_background(self) -> SpanSummaries:
+        """The same, where what they have in common with any text is known, and will be subtracted."""
+        return replace(self, background=background_similarity(self.similarity(default_labels())))
+
+    def similarity(self, texts: Sequence[str]) -> np.ndarray:
+        """Of each text with each stretch, (Q, N)."""
+        pictures = PictureEvidence(self.pictures, self.patches, pooling_temperature())
+        names = encode_minilm(class_names())
+        classes = ClassEvidence(self.probabilities, names, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE)
+        vectors = encode_minilm(texts)
+        return pictures.similarity(encode_joint_texts(texts)) + classes.similarity(vectors, vectors) - self.background
+
+    def to_bytes(self) -> list[bytes]:
+        """Each stretch in half precision."""
+        parts = (self.pictures, self.patches.reshape(len(self.patches), -1), self.probabilities, self.background[:, None])
+        return [row.tobytes() for row in np.concatenate(parts, axis=1).astype(np.float16)]
+
+    @classmethod
+    def from_bytes(cls, rows: Sequence[bytes]) -> SpanSummaries:
+        """The reverse of `to_bytes`."""
+        values = np.stack([np.frombuffer(row, np.float16) for row in rows]).astype(np.float32)
+        num_classes = len(class_names())
+        vectors = values[:, : -num_classes - 1].reshape(len(values), -1, JOINT_SIZE)
+        return cls(vectors[:, 0], vectors[:, 1:], values[:, -num_classes - 1 : -1], values[:, -1])
 
 
 def _means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
@@ -277,6 +404,6 @@ def default_labels() -> list[str]:
     return [line for line in (ASSETS / "steps.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
 
 
-def class_names(name: str) -> list[str]:
-    """Names of a classifier's classes, in order."""
-    return (ASSETS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+def class_names() -> list[str]:
+    """Names of the 400 classes of Kinetics, in order."""
+    return (ASSETS / "kinetics400.txt").read_text(encoding="utf-8").splitlines()

@@ -29,10 +29,8 @@ def search_router(library: Library) -> APIRouter:
         """Steps of all videos that are nearest to a text."""
         corpus = require_corpus()
 
-        def embed_and_search() -> list[Hit]:
-            return corpus.search(library.main_engine.embed_queries([q])[0], n, level=level)
-
-        return [hit_to_dict(hit) for hit in await run_in_thread(embed_and_search)]
+        hits = await run_in_thread(lambda: corpus.search_text(library.main_engine, q, n, level=level))
+        return [hit_to_dict(hit) for hit in hits]
 
     @router.get("/api/search/like", responses=ERRORS)
     async def like(video: Text, t: Seconds, n: NumResults = 20, level: LevelNumber = None) -> dict[str, Any]:

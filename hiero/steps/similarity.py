@@ -1,12 +1,15 @@
 """Similarity of texts with the nodes of a video, from all that is known about them.
 
-Two kinds of evidence, added. The model's own: cosines in the space that it shares with text. And classifiers': a text reads the
-classes whose names are near to it,
+Three kinds of evidence, added. The model's own: cosines in the space that it shares with text. That of pictures: cosines with the
+whole picture, and with those of its patches that the text chooses. And classifiers': a text reads the classes whose names are near
+to it,
 
     similarity = log Σ_c k_c p_c − log 1/C,      k = softmax over classes of (name_c · text) / T,   p = softmax(scores) of a node
 
 so 0 is chance. It knows nothing about steps but knows words that the model never saw. What each adds is measured in
 docs/results.md.
+
+Some pictures are like any text (a sink in the middle of the frame). `background_similarity` says by how much: it is subtracted.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ from hiero.steps.grounding import span_means
 
 LABEL_TEMPERATURE = 0.05
 PRESENCE = (10.9, -6.8, -3.0)  # fitted by `python -m benchmarks.captaincook4d words` on its development part
+PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # of similarity with pictures: by `python -m benchmarks.words score`
+MATCH = (15.0, -5.5)  # of the similarity of a stretch of video with one text of many; by eye on the same videos
 MIN_PROBABILITY = 1e-3  # of what a classifier says: below it is noise
+BACKGROUND_TEMPERATURE = 0.1
+CHUNK = 2048  # nodes whose patches are compared with texts at a time
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,44 @@ class ClassEvidence:
 Evidence = NodeEvidence | ClassEvidence
 
 
+@dataclass(frozen=True)
+class PictureEvidence:
+    """What pictures of the nodes show, in the space that they share with words.
+
+    Attributes:
+        pictures: Vectors of whole pictures, (T, D).
+        patches: Unit vectors of M groups of their patches, (T, M, D).
+        temperature: How sharply a text chooses among the patches.
+    """
+
+    pictures: np.ndarray
+    patches: np.ndarray
+    temperature: float
+
+    @classmethod
+    def from_rows(cls, rows: np.ndarray, size: int, temperature: float) -> PictureEvidence:
+        """From rows of a backbone, the vectors of a picture and of its patches one after the other, (T, (1 + M) · size)."""
+        vectors = rows.astype(np.float32).reshape(len(rows), -1, size)
+        return cls(vectors[:, 0], vectors[:, 1:], temperature)
+
+    def similarity(self, texts: np.ndarray) -> np.ndarray:
+        """Of texts (Q, 2, D), each as a vector for whole pictures and one for patches, (Q, T)."""
+        out = texts[:, 0] @ self.pictures.T
+        for start in range(0, len(self.patches), CHUNK):
+            patches = self.patches[start : start + CHUNK]
+            cosines = np.einsum("qd,tmd->qtm", texts[:, 1], patches, optimize=True)
+            weights = np.exp(self.temperature * cosines)
+            out[:, start : start + CHUNK] += (weights * cosines).sum(2) / weights.sum(2)
+        return np.asarray(out)
+
+
+def background_similarity(similarity: np.ndarray) -> np.ndarray:
+    """How alike each node is to any text: a soft maximum over many texts (Q, T) that have nothing to do with it, (T,)."""
+    scaled = similarity / BACKGROUND_TEMPERATURE
+    top = scaled.max(0)
+    return np.asarray(BACKGROUND_TEMPERATURE * (top + np.log(np.exp(scaled - top).mean(0))))
+
+
 def text_similarity(evidence: list[Evidence], texts: np.ndarray, projected: np.ndarray) -> np.ndarray:
     """Similarity of each text with each node.
 
@@ -73,14 +118,6 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weight / weight.sum(1, keepdims=True)
 
 
-def moving_average(rows: np.ndarray, num: int) -> np.ndarray:
-    """Mean of (T, C) over `num` neighbouring nodes: what a classifier sees in single frames flickers."""
-    total = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0, dtype=np.float64)])
-    index = np.arange(len(rows))
-    low, high = np.maximum(index - num // 2, 0), np.minimum(index + num // 2 + 1, len(rows))
-    return (total[high] - total[low]) / (high - low)[:, None]
-
-
 def label_probabilities(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """How belief about each span is shared among texts.
 
@@ -94,16 +131,25 @@ def label_probabilities(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray
     return softmax(span_means(similarity, spans).T / LABEL_TEMPERATURE)
 
 
-def presence_probability(similarity: np.ndarray, spans: np.ndarray, best: list[int]) -> list[float]:
+def presence_probability(
+    similarity: np.ndarray, spans: np.ndarray, best: list[int], weights: tuple[float, ...] = PRESENCE
+) -> list[float]:
     """How likely each text is in the video at all.
 
     Args:
         similarity: Of each text with each node, (Q, T).
         spans: Candidates [start, end), (N, 2).
         best: Index of the best span for each text.
+        weights: Of the two statistics, and the offset.
     """
-    *slopes, offset = PRESENCE
+    *slopes, offset = weights
     return (1 / (1 + np.exp(-presence_statistics(similarity, spans, best) @ np.array(slopes) - offset))).tolist()
+
+
+def match_probability(similarity: np.ndarray) -> np.ndarray:
+    """How likely a stretch of video shows what a text says, by their similarity with the background subtracted."""
+    slope, offset = MATCH
+    return np.asarray(1 / (1 + np.exp(-slope * similarity - offset)))
 
 
 def presence_statistics(similarity: np.ndarray, spans: np.ndarray, best: list[int]) -> np.ndarray:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import hiero
-from benchmarks.clips import find_clips, join_clips
+from benchmarks.words_score import CAPTIONS, join_clips
 from hiero.config import ModelConfig
 from hiero.engine import class_names, default_labels, load
 from hiero.engine import engine as module
@@ -51,7 +51,7 @@ def home(tmp_path, monkeypatch):
 def scores(seconds=300, seed=0):
     """Class scores of a video with five activities."""
     rng = np.random.default_rng(seed)
-    names = class_names("kinetics400")
+    names = class_names()
     out = rng.normal(0, 1, (seconds, 400)).astype(np.float32)
     for i, name in enumerate(["washing dishes", "peeling potatoes", "frying vegetables", "washing dishes", "making tea"]):
         part = slice(i * seconds // 5, (i + 1) * seconds // 5)
@@ -267,13 +267,14 @@ def test_the_readme_s_names():
 
 @pytest.mark.skipif(not (SHARED / "clips").is_dir(), reason="needs shared/clips")
 def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home, tmp_path):
-    """The blender is left out: it is in neither list of classes. All captions: `python -m benchmarks.clips`."""
+    """All captions: `python -m benchmarks.words score`."""
     try:
-        for name in ("i3d-k400", "lite2-imagenet"):
+        for name in ("i3d-k400", "dinov2-text"):
             weights.get(name)
     except InputError as error:
         pytest.skip(f"weights cannot be fetched here: {error}")
-    ends = join_clips(find_clips(SHARED / "clips"), tmp_path / "joined.mp4")
+    clips = [next(path for path in sorted((SHARED / "clips").iterdir()) if name in path.name) for name in CAPTIONS]
+    ends = join_clips(clips, tmp_path / "joined.mp4")
     video = load(backbone="default").read(tmp_path / "joined.mp4")
     assert video.duration_s == pytest.approx(ends[-1], abs=0.1)
     levels = video.steps().levels
@@ -281,6 +282,7 @@ def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home
     np.testing.assert_allclose(edges, ends[:-1], atol=1.0)
     captions = {
         0: ["frying food in a pan", "a person cooks in a frying pan"],
+        1: ["preparing a sauce in a blender", "using a blender"],
         2: ["kneading dough", "hands knead dough on a table"],
         3: ["cutting a loaf of bread into slices", "a baker slices bread with a knife"],
     }

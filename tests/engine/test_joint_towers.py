@@ -167,11 +167,11 @@ def test_the_list_of_backbones(capsys, tmp_path, monkeypatch):
     from hiero.extraction import speed
 
     monkeypatch.setattr(speed, "MIN_MEASURE_S", 0.05)
-    app(["backbones", "--measure", "lite2-imagenet", "--device", "cpu"], result_action="return_value")
+    app(["backbones", "--measure", "i3d-k400", "--device", "cpu"], result_action="return_value")
     shown = capsys.readouterr().out
     for name in ("i3d-k400", "egovlp-768", "lavila-l", "omnivore-b", "CC-BY-NC", "hiero weights get egovlp"):
         assert name in shown
-    assert "× real time" in next(line for line in shown.splitlines() if line.startswith("lite2-imagenet"))
+    assert "× real time" in next(line for line in shown.splitlines() if line.startswith("i3d-k400"))
     app(["backbones", "--device", "cpu"], result_action="return_value")  # kept
     assert "× real time" in capsys.readouterr().out
 

@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 
 from hiero.steps.grounding import span_means
 from hiero.steps.similarity import (
+    BACKGROUND_TEMPERATURE,
+    CHUNK,
     MIN_PROBABILITY,
     ClassEvidence,
     NodeEvidence,
+    PictureEvidence,
+    background_similarity,
     label_probabilities,
-    moving_average,
+    match_probability,
     presence_probability,
     text_similarity,
 )
@@ -41,11 +45,40 @@ def test_class_names_one_by_one(length, num_texts, num_classes, seed):
             assert math.isclose(result[q, t], expected, rel_tol=1e-9, abs_tol=1e-9)
 
 
-@given(st.integers(1, 12), st.integers(1, 7), st.integers(0, 100))
-def test_steady_is_a_moving_mean(length, num, seed):
-    seen = np.random.default_rng(seed).random((length, 3))
-    expected = [seen[max(0, i - num // 2) : i + num // 2 + 1].mean(0) for i in range(length)]
-    np.testing.assert_allclose(moving_average(seen, num), expected)
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.integers(0, 1000))
+def test_pictures_one_by_one(length, num_texts, num_patches, seed):
+    rng = np.random.default_rng(seed)
+    pictures, patches, texts = unit(rng, length, 4), unit(rng, length, num_patches, 4), unit(rng, num_texts, 2, 4)
+    rows = np.concatenate([pictures[:, None], patches], 1).reshape(length, -1)
+    result = PictureEvidence.from_rows(rows, 4, 8.0).similarity(texts)
+    for q in range(num_texts):
+        for t in range(length):
+            cosines = [float(texts[q, 1] @ patch) for patch in patches[t]]
+            weights = [math.exp(8.0 * c) for c in cosines]
+            chosen = sum(w * c for w, c in zip(weights, cosines, strict=True)) / sum(weights)
+            assert math.isclose(result[q, t], float(texts[q, 0] @ pictures[t]) + chosen, abs_tol=1e-5)
+
+
+def test_pictures_of_a_long_video_in_chunks():
+    rng = np.random.default_rng(0)
+    evidence = PictureEvidence(unit(rng, CHUNK + 3, 2), unit(rng, CHUNK + 3, 2, 2), 5.0)
+    texts = unit(rng, 1, 2, 2)
+    last = PictureEvidence(evidence.pictures[-3:], evidence.patches[-3:], 5.0)
+    np.testing.assert_allclose(evidence.similarity(texts)[:, -3:], last.similarity(texts), atol=1e-12)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 100))
+def test_the_background_is_a_soft_maximum(length, num_texts, seed):
+    similarity = np.random.default_rng(seed).normal(0, 0.3, (num_texts, length))
+    for t, value in enumerate(background_similarity(similarity)):
+        mean = sum(math.exp(s / BACKGROUND_TEMPERATURE) for s in similarity[:, t]) / num_texts
+        assert math.isclose(value, BACKGROUND_TEMPERATURE * math.log(mean), abs_tol=1e-9)
+        assert similarity[:, t].mean() - 1e-9 <= value <= similarity[:, t].max() + 1e-9
+
+
+def test_more_alike_is_more_likely():
+    likely = match_probability(np.array([-0.5, 0.0, 0.5]))
+    assert 0 < likely[0] < likely[1] < likely[2] < 1
 
 
 @given(st.integers(1, 12), st.integers(0, 100))
