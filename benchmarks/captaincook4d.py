@@ -43,7 +43,7 @@ from benchmarks.captaincook4d_data import (
 from hiero import HiERO, embed_features
 from hiero.cli.videos import PRESENCE_THRESHOLD
 from hiero.data.stores import FeatureStore
-from hiero.engine import CLASS_EVIDENCE_WEIGHTS, class_names
+from hiero.engine import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
 from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
 from hiero.steps.grounding import candidate_spans, ground_by_threads, rank_spans
@@ -180,7 +180,7 @@ def score_model(
 def score_untrained(work: Path, kind: str, annotations: dict, recordings: list[str], num_windows: int = 20) -> list[float]:
     """No training: equal windows, ranked by class posteriors × sentence embeddings of the class names; by chance for Omnivore."""
     store = FeatureStore(work / kind / "store")
-    classes = encode_texts(class_names("kinetics400"), cache=work / "text").float()
+    classes = encode_texts(class_names(), cache=work / "text").float()
     generator = torch.Generator().manual_seed(0)
     predicted, truth = [], []
     for recording in recordings:
@@ -291,7 +291,7 @@ def ground_with_evidence(work: Path, folder: Path, part: str) -> tuple[dict[str,
     """
     annotations = read_annotations(work)
     store = FeatureStore(work / "k400" / "store")
-    names = encode_texts(class_names("kinetics400"), cache=work / "text").float().numpy()
+    names = encode_texts(class_names(), cache=work / "text").float().numpy()
     text_recipes: dict[str, set[str]] = {}
     for entry in annotations.values():
         for step in entry["steps"]:
@@ -312,7 +312,7 @@ def ground_with_evidence(work: Path, folder: Path, part: str) -> tuple[dict[str,
             with torch.no_grad():
                 projected = model.embed_text(queries).numpy()
             own_words = NodeEvidence(nodes, 1.0)
-            class_words = ClassEvidence(logits.softmax(1).numpy(), names, *CLASS_EVIDENCE_WEIGHTS["i3d-k400"])
+            class_words = ClassEvidence(logits.softmax(1).numpy(), names, CLASS_WEIGHT, CLASS_TEMPERATURE)
             parts = {"model": [own_words], "class names": [class_words], "both": [own_words, class_words]}
             spans = candidate_spans(nodes, CLOCK.spacing_s)
             for method, evidence in parts.items():

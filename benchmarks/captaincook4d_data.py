@@ -129,7 +129,7 @@ def prepare(work: Path, source: Path) -> None:
         variance = sum(float((v - compressed["mean"]).square().sum()) for v in features.values())
         save_tensors(work / f"{kind}.safetensors", compressed)
         print(f"{kind}: {len(features)} recordings, {100 * (1 - error / variance):.1f} % of the variance kept")
-    texts = sorted({step["text"] for entry in annotations.values() for step in entry["steps"]} | set(class_names("kinetics400")))
+    texts = sorted({step["text"] for entry in annotations.values() for step in entry["steps"]} | set(class_names()))
     encode_texts(texts, cache=work / "text")
     print(f"{len(texts)} texts encoded")
 

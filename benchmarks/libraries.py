@@ -109,22 +109,6 @@ def actions() -> str:
     )
 
 
-def objects() -> str:
-    from hiero.video import efficientnet_lite2
-
-    ours_network, pictures = efficientnet_lite2.untrained().eval(), torch.randn(4, 3, 260, 260)
-    ours = fastest(lambda: ours_network(pictures))
-    begin = f"| EfficientNet-Lite2, 4 pictures | {count_lines('video/efficientnet_lite2.py')} lines: {ours:.2f} s "
-    try:
-        import timm
-
-        theirs_network = timm.create_model("tf_efficientnet_lite2").eval()
-    except (ImportError, RuntimeError) as error:
-        return f"{begin}| timm: {type(error).__name__}: {error} | |"
-    theirs = fastest(lambda: theirs_network(pictures))
-    return f"{begin}| timm: {theirs:.2f} s | {theirs / ours:.1f} |"
-
-
 def swin() -> str:
     from hiero.video import omnivore
 
@@ -144,7 +128,7 @@ def swin() -> str:
 def main() -> None:
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
     print("| | ours | library | library / ours |\n|---|---|---|---|")
-    for row in (sentences, actions, objects, swin):
+    for row in (sentences, actions, swin):
         print(row(), flush=True)
     print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 

@@ -66,7 +66,7 @@ def measure_end_to_end(video: Path) -> None:
 
 def measure_parts(video: Path, device: str) -> None:
     """Seconds of video a second: decoded alone, through the networks alone, and read as `hiero steps` does."""
-    names = ("i3d-k400", "lite2-imagenet")
+    names = ("i3d-k400", "dinov2-text")
     _prepare_weights(names)
     dtype = choose_precision(torch.device(device))
     backbones = [find_backbone(name) for name in names]
