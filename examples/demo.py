@@ -1,9 +1,10 @@
-"""The main job, on sessions whose truth is known: train on narrated ones, then `hiero steps`, `hiero ask` and a page on new ones.
+"""The main job, where the truth is known: on a film of real photographs, and on simulated sessions from training on.
 
     python -m examples.demo [OUT] [VIDEO]
 
-The sessions come from hiero/data/simulation.py: steps share places, and half of the actions look the same in every step.
-With VIDEO, `hiero steps` is run on a video of your own too, with the shipped model. About a minute on 2 cores.
+The film is made of photographs that come with scikit-image: `hiero steps` finds the cuts, `hiero ask` what they show, and that
+something is not there. The sessions come from hiero/data/simulation.py: steps share places, and half of the actions look the same
+in every step. With VIDEO, `hiero steps` is run on a video of your own too, with the shipped model. About two minutes on 2 cores.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from rich.console import Console
 from torch import Tensor
 
+from examples.photographs import ABSENT, write_film
 from hiero.cli import app
 from hiero.cli.display import TrainDisplay
 from hiero.data.simulation import Session, World, WorldConfig, write_sessions
@@ -150,6 +152,20 @@ def ground(console: Console, session: Session, file: Path, model: Path) -> None:
         console.print(f'the truth: "{query}" is narrated at {times}', highlight=False)
 
 
+def show_photographs(console: Console, out: Path) -> None:
+    """The shipped models on real pictures: `hiero steps` and `hiero ask` on a film of photographs, beside the truth."""
+    film = out / "photographs.mp4"
+    try:
+        truth = write_film(film)
+    except ImportError as error:
+        console.print(f"no film of photographs: {error}; pip install scikit-image", highlight=False)
+        return
+    run(console, "steps", str(film), "-k", f"3,{len(truth)}", "-o", str(out / "photographs"))
+    run(console, "ask", str(film), truth[0][2], ABSENT[0], "-n", "2")
+    console.print("the truth: " + ", ".join(f"{format_time(start)} {text}" for start, _, text in truth), highlight=False)
+    run(console, "index", str(film), "--to", str(out / "film-corpus"), "-k", f"3,{len(truth)}")
+
+
 def main(out: Path, video: Path | None = None) -> None:
     """Run the demo.
 
@@ -159,6 +175,7 @@ def main(out: Path, video: Path | None = None) -> None:
     """
     begin = time.perf_counter()
     console = Console()
+    show_photographs(console, out)
     world = World(WORLD)
     model = train_model(world, out)
     session = world.session(NEW_SEEDS[0])
@@ -171,7 +188,7 @@ def main(out: Path, video: Path | None = None) -> None:
     if video is not None:
         run(console, "steps", str(video), "-o", str(out / re.sub(r"\W+", "-", video.stem)))
     console.print(
-        f"\n{time.perf_counter() - begin:.0f} s in all. Simulated data: it shows how the parts work together, not how well."
+        f"\n{time.perf_counter() - begin:.0f} s in all. The sessions are simulated: they show how the parts work, not how well."
     )
     console.print(
         f"The report: {out / 'report' / 'report.html'} (open it in a browser). Your own: make demo VIDEO=my.mp4", highlight=False
