@@ -152,7 +152,7 @@ def extract_features(
     result = _PartialResult.resume(partial, [backbone.name for backbone in backbones])
     segments = read_segments(
         path, spacing_s=num_segments * spacing_s, num_frames=networks.num_frames, short_side=backbones[0].short_side,
-        stream=stream, threads=threads, min_share=0.0,
+        stream=stream, threads=threads, min_share=0.0, skip_unreferenced=num_segments > 1,
     )  # fmt: skip
     windows = _overlapping_windows(segments, overlap)
     saved_at_s = time.monotonic()

@@ -203,3 +203,27 @@ def test_a_file_that_was_cut_off_is_said(make, tmp_path, threads):
     with pytest.warns(BrokenVideoWarning, match="breaks off after"):
         segments = list(read_segments(cut, threads=threads))
     assert 3 <= len(segments) <= 7
+
+
+def b_frames(make, num_b_frames, num_frames=90):
+    """30 frames a second, each a little brighter than the one before, with B-frames that nothing refers to."""
+    options = {"bf": str(num_b_frames), "b-pyramid": "none", "b_strategy": "0", "crf": "1"}
+    return make("b.mp4", [20 + 2 * i for i in range(num_frames)], fps=30, codec="libx264", options=options)
+
+
+def test_frames_that_nothing_refers_to_are_left_out(make):
+    """Half of the frames: the same segments and times, each picture at most one sampling late."""
+    path = b_frames(make, 1)
+    every, some = (list(read_segments(path, num_frames=10, skip_unreferenced=skip)) for skip in (False, True))
+    assert [(s.index, s.times_s, s.end_s) for s in some] == [(s.index, s.times_s, s.end_s) for s in every]
+    late = np.concatenate([[a.mean() - b.mean() for a, b in zip(x.frames, y.frames, strict=True)] for x, y in zip(every, some)])
+    assert late.max() > 1, "no frame was left out"
+    assert late.min() > -1
+    assert late.max() < 2 * 30 / 10 + 1
+
+
+def test_frames_stay_where_too_few_would_be_left(make):
+    path = b_frames(make, 7)  # of 30 frames a second fewer than four are left
+    every, some = (list(read_segments(path, num_frames=10, skip_unreferenced=skip)) for skip in (False, True))
+    for a, b in zip(every, some, strict=True):
+        np.testing.assert_array_equal(a.frames, b.frames)
