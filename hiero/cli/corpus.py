@@ -42,7 +42,8 @@ def index(
 ) -> None:
     """Add videos, or feature files of them, to a corpus: their steps of all levels, to be searched together.
 
-    What is in unchanged is skipped; a video that changed takes the place of the old one. After an interruption run it again. A
+    What is in unchanged is skipped; a video that changed takes the place of the old one. A corpus of another version of the model
+    is made anew from its videos. After an interruption run it again. A
     file that cannot be read does not stop the others; the exit code is then 1.
 
     **Examples**
@@ -68,11 +69,11 @@ def index(
     from hiero.corpus.index_files import index_files
     from hiero.extraction.collection import find_files
 
-    files = find_files(videos)
     num_steps = parse_step_counts(k)
     vocabulary = read_labels(labels) if labels is not None else None
     engine = options.load_engine()
     corpus = Corpus(to, create=True)
+    files = find_files(videos) if videos or not corpus.is_stale(engine) else {}
     with progress_bar("index", len(files)) as advance:
         result = index_files(
             corpus, engine, files, lambda file: options.read_video(file, engine), num_steps=num_steps, labels=vocabulary,

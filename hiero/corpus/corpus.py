@@ -106,16 +106,38 @@ class Corpus:
         Raises:
             InputError: The corpus was made with another model, or too many processes write at a time.
         """
-        record = IndexedVideo(
-            name, str(video.path.resolve()), sha256, video.engine.name, video.engine.key, video.duration_s,
-            tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine),
-        )  # fmt: skip
-        rows = build_rows(video, steps, record)
+        record, rows = _describe(video, steps, name, sha256)
         self.check_model(video.engine)
         if self._table is None:
             self._create_table(rows.schema)
         self._commit(lambda table: _replace_rows(table, rows, name))
         return record
+
+    def renew(self, engine: Engine, read: Callable[[Path], Video], labels: Sequence[str] | None = None) -> None:
+        """Read all videos again with the present version of their model: in one commit, when all are read.
+
+        Args:
+            engine: With the model.
+            read: Reads a file with the engine.
+            labels: For the steps, as `Video.steps` takes them.
+
+        Raises:
+            InputError: A video is gone or cannot be read.
+        """
+        import pyarrow as pa
+
+        records = self.videos()
+        if missing := [record.path for record in records if not Path(record.path).is_file()]:
+            raise InputError(
+                f"{self.uri} was made by another version of {engine.name}, and {', '.join(missing)} cannot be read again: bring "
+                f"it back, or take it out: hiero corpus remove {self.uri} VIDEO"
+            )
+        tables = []
+        for record in records:
+            path = Path(record.path)
+            video = read(path)
+            tables.append(_describe(video, video.steps(record.levels, labels=labels), record.video, content_key(path))[1])
+        self._table = self._db.create_table(TABLE, pa.concat_tables(tables), mode="overwrite")
 
     def remove(self, names: Sequence[str]) -> None:
         """Take videos out; their files stay.
@@ -172,6 +194,8 @@ class Corpus:
     def check_model(self, engine: Embedder) -> None:
         """Raise InputError where steps of an engine cannot be added: only those of one model can be compared with each other."""
         others = {record.model for record in self.videos() if record.model_key != engine.key}
+        if self.is_stale(engine):
+            raise InputError(f"{self.uri}: {self._advice(engine)}")
         if others:
             raise InputError(
                 f"{self.uri}: its steps are in the space of {', '.join(sorted(others))}, {engine.name} has another; "
@@ -181,8 +205,18 @@ class Corpus:
     def check_query_model(self, engine: Embedder) -> None:
         """Raise InputError where queries of an engine cannot be searched for: they must be embedded by the model of the steps."""
         models = {record.model_key: record.model for record in self.videos()}
+        if self.is_stale(engine):
+            raise InputError(f"{self.uri}: {self._advice(engine)}")
         if models and engine.key not in models:
             raise InputError(f"{self.uri} was made with {', '.join(models.values())}; say where that model is: --model FOLDER")
+
+    def is_stale(self, engine: Embedder) -> bool:
+        """Whether the steps were made by another version of an engine's model: `renew` makes them anew."""
+        made_by = {(record.model, record.model_key) for record in self.videos()}
+        return any(model == engine.name and key != engine.key for model, key in made_by)
+
+    def _advice(self, engine: Embedder) -> str:
+        return f"was made by another version of {engine.name}; make its steps anew: hiero index --to {self.uri}"
 
     # Reading
 
@@ -389,6 +423,15 @@ def corpus_model(corpus: Corpus) -> str | None:
         if record.model_at and Path(record.model_at).is_dir():
             return record.model_at
     return None
+
+
+def _describe(video: Video, steps: Hierarchy, name: str, sha256: str) -> tuple[IndexedVideo, Any]:
+    """What a corpus has of a video: its record, and its rows."""
+    record = IndexedVideo(
+        name, str(video.path.resolve()), sha256, video.engine.name, video.engine.key, video.duration_s,
+        tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine),
+    )  # fmt: skip
+    return record, build_rows(video, steps, record)
 
 
 def _model_folder(engine: Embedder) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,16 @@ def index_files(
 
     Raises:
         InputError: The corpus holds steps of another model.
+
+    Warns:
+        UserWarning: It holds steps of another version of the model; they are made anew.
     """
+    if corpus.is_stale(engine):
+        warnings.warn(
+            f"{corpus.uri} was made by another version of {engine.name}: its {len(corpus.videos())} videos are indexed anew",
+            stacklevel=2,
+        )
+        corpus.renew(engine, read, labels)
     corpus.check_model(engine)  # before anything is read, which takes long
     result = IndexResult()
     for name, path in files.items():

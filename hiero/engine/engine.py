@@ -12,7 +12,7 @@ import numpy as np
 
 from hiero.data.features import FEATURE_SUFFIXES, read_feature_array, read_sidecar
 from hiero.devices import choose_device
-from hiero.engine.embedder import CLIP, Embedder
+from hiero.engine.embedder import CLIP, PICTURES, Embedder
 from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
@@ -21,6 +21,7 @@ from hiero.steps.grounding import candidate_spans
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
+from hiero.text.joint_text import joint_key
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.video.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
 
@@ -250,10 +251,10 @@ class Engine(Embedder):
         return video
 
     def _feature_key(self, stream: int) -> str:
-        """Names where a video's features come from: stream, backbones, and the weights of one that the user brought."""
-        checkpoint_key, spacing = "", ""
+        """Names where a video's features come from: stream, backbones, their head, and the weights of one that the user brought."""
+        checkpoint_key, spacing = f"-{joint_key()}" if PICTURES in self.backbones else "", ""
         if self.backbone.needs_weights and not self.backbone.auto_fetch and weights.find(self.backbone.weights_name) is not None:
-            checkpoint_key = f"-{content_key(self.user_checkpoint)}"
+            checkpoint_key += f"-{content_key(self.user_checkpoint)}"
         if self.backbone.num_frames:
             spacing = f"-{self.spacing_s:.4f}"
         return f"{'-'.join(self.backbones)}{checkpoint_key}{spacing}-{stream}"

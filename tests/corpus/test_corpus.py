@@ -14,6 +14,7 @@ from hiero.cli import app
 from hiero.cli.corpus import parse_moment
 from hiero.corpus import corpus as corpus_module
 from hiero.corpus.corpus import Corpus, Hit, _suppress_overlaps, add_video
+from hiero.corpus.index_files import index_files
 from hiero.engine import load
 from hiero.errors import InputError
 
@@ -171,6 +172,26 @@ def test_another_model_has_another_space(corpus, engine, tmp_path):
         corpus.check_model(other)
     with pytest.raises(InputError, match="its vectors have 32 numbers, the query 5"):
         corpus.search(np.ones(5))
+
+
+def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
+    """Never mixed with the new one; all or nothing; a video that is gone is not lost without a word."""
+    newer = load("raw")
+    newer.__dict__["key"] = "raw-2"
+    before = [(record.video, record.levels) for record in corpus.videos()]
+    with pytest.raises(InputError, match="was made by another version of raw; make its steps anew: hiero index --to"):
+        corpus.check_query_model(newer)
+    (tmp_path / "b.npy").rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"b.npy cannot be read again: bring it back, or take it out: hiero corpus remove"):
+        corpus.renew(newer, newer.read)
+    assert {record.model_key for record in corpus.videos()} == {engine.key}
+    (tmp_path / "elsewhere").rename(tmp_path / "b.npy")
+    with pytest.warns(UserWarning, match="another version of raw: its 3 videos are indexed anew"):
+        result = index_files(corpus, newer, {"d": session(tmp_path / "d.npy", [1, 2])}, newer.read)
+    assert result.num_added == 1
+    assert [(record.video, record.levels) for record in corpus.videos() if record.video != "d"] == before
+    assert {record.model_key for record in Corpus(corpus.uri).videos()} == {"raw-2"}
+    assert corpus.search(SCENES[1], 2)[0].score > 0.8
 
 
 def test_not_a_corpus(tmp_path):

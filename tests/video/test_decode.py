@@ -216,7 +216,9 @@ def test_frames_that_nothing_refers_to_are_left_out(make):
     path = b_frames(make, 1)
     every, some = (list(read_segments(path, num_frames=10, skip_unreferenced=skip)) for skip in (False, True))
     assert [(s.index, s.times_s, s.end_s) for s in some] == [(s.index, s.times_s, s.end_s) for s in every]
-    late = np.concatenate([[a.mean() - b.mean() for a, b in zip(x.frames, y.frames, strict=True)] for x, y in zip(every, some)])
+    late = np.concatenate(
+        [[a.mean() - b.mean() for a, b in zip(x.frames, y.frames, strict=True)] for x, y in zip(every, some, strict=True)]
+    )
     assert late.max() > 1, "no frame was left out"
     assert late.min() > -1
     assert late.max() < 2 * 30 / 10 + 1
