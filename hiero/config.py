@@ -72,6 +72,8 @@ class Behaviour(Config):
     """Propagate thread labels through a weighted mean and an int cast, so that some drop by one."""
     rounded_times: bool = False
     """Take distances from float32 times, rounding included, even on a uniform clock where they are exact multiples."""
+    rounded_samples: bool = False
+    """Find the nearest sample from float32 positions, rounding included: a node half-way between two then takes the later one."""
 
     @classmethod
     def corrected(cls) -> Behaviour:
@@ -81,7 +83,7 @@ class Behaviour(Config):
     @classmethod
     def released(cls) -> Behaviour:
         """As the authors' release does it."""
-        return cls(mixed_threads=True, truncated_labels=True, rounded_times=True)
+        return cls(mixed_threads=True, truncated_labels=True, rounded_times=True, rounded_samples=True)
 
 
 @dataclass(frozen=True)

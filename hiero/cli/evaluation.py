@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -17,11 +17,17 @@ from hiero.errors import InputError
 if TYPE_CHECKING:
     from hiero.evaluation.annotations import AnnotatedVideo
     from hiero.evaluation.cases import Case
+    from hiero.evaluation.protocols import Protocol
     from hiero.evaluation.results import Table
 
 NUM_CHOICES = 5  # clips of a question of EgoMCQ
 NUM_DETAIL_TABLES = 2  # of EgoProceL: the last ones, of each video and key-step, are too long for a terminal
 MIN_RUN_NODES = 5  # Goal-Step: shorter runs of a thread are background
+
+ProtocolName = Annotated[
+    Literal["corrected", "release"],
+    Parameter(help="release: what the authors' scripts print, defects included; corrected: right times, rates and edges."),
+]
 
 app = App(name="eval", help="Score a model on one's own videos or on the paper's benchmarks.")
 
@@ -135,7 +141,9 @@ def egomcq(
         table, missing = evaluate_egomcq(
             engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
         )
-    output_report(Report("egomcq", command_line(), [table], {"model": model, "context": context}, missing), json_, out)
+    summary = {"HiERO": {name: table.rows[0].scores[name] for name in ("inter", "intra")}}
+    settings = {"model": model, "context": context}
+    output_report(Report("egomcq", command_line(), [table], settings, missing, summary), json_, out)
 
 
 @app.command
@@ -149,16 +157,21 @@ def egoprocel(
     only: str = "",
     stride: int = 16,
     baselines: bool = True,
+    protocol: ProtocolName = "corrected",
     device: Device = "auto",
     seed: int = 0,
     json_: Json = False,
     out: ReportFile = None,
 ) -> None:
-    """EgoProceL: procedure learning on six data sets, by every protocol that is in use; the paper's comes first.
+    """EgoProceL: procedure learning on six data sets, as the authors' script computes it or corrected.
 
     The JSON has every task, video and key-step too.
 
-    **Example**: `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
+    **Examples**
+
+    `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
+
+    `hiero eval egoprocel … --protocol release` is what the authors' script prints for the same checkpoint.
 
     Parameters
     ----------
@@ -183,6 +196,7 @@ def egoprocel(
     """
     from hiero.engine import load
     from hiero.evaluation import egoprocel as egoprocel_benchmark
+    from hiero.evaluation.protocols import find_protocol
     from hiero.evaluation.results import Report
 
     if rates is not None:
@@ -200,11 +214,12 @@ def egoprocel(
     engine = load(model, backbone="default", device=device)
     with progress_bar("videos", len(annotated)) as advance:
         tables = egoprocel_benchmark.evaluate_egoprocel(
-            engine, annotated, stride=stride, baselines=baselines, seed=seed, progress=advance
+            engine, annotated, stride=stride, baselines=baselines, protocol=find_protocol(protocol), seed=seed, progress=advance
         )
-    settings = {"model": model, "videos": len(annotated), "stride": stride, "seed": seed, "default": tables[0].title}
+    settings = {"model": model, "protocol": protocol, "videos": len(annotated), "stride": stride, "seed": seed}
     num_printed = len(tables) - NUM_DETAIL_TABLES
-    output_report(Report("egoprocel", command_line(), tables, settings, missing), json_, out, num_printed)
+    summary = egoprocel_benchmark.summarise(tables[0])
+    output_report(Report("egoprocel", command_line(), tables, settings, missing, summary), json_, out, num_printed)
 
 
 @Parameter(name="*")
@@ -238,32 +253,58 @@ class GoalStepOptions:
     json_: Json = False
     out: ReportFile = None
 
-    def read_cases(self, annotated: Sequence[AnnotatedVideo]) -> tuple[list[Case], list[str]]:
+    def read_cases(self, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None) -> tuple[list[Case], list[str]]:
         """The annotated videos that have features, and the names of those without."""
         from hiero.engine import load
         from hiero.evaluation.goalstep import read_goalstep_cases, read_groups
+        from hiero.evaluation.protocols import CORRECTED
         from hiero.types import Clock
 
         engine = load(self.model, backbone="default", device=self.device)
+        if protocol is not None:
+            engine = protocol.configure(engine)
         groups = {} if self.groups is None else read_groups(self.groups)
         with progress_bar("videos", len(annotated)) as advance:
-            return read_goalstep_cases(engine, self.features, annotated, groups, Clock(self.fps, self.stride), advance)
+            return read_goalstep_cases(
+                engine, self.features, annotated, groups, Clock(self.fps, self.stride), advance, protocol or CORRECTED
+            )
 
-    def output(self, benchmark: str, table: Table, cases: Sequence[Case], missing: list[str]) -> None:
+    def output(
+        self,
+        benchmark: str,
+        table: Table,
+        cases: Sequence[Case],
+        missing: list[str],
+        summary: dict[str, dict[str, float]] | None = None,
+        protocol: str | None = None,
+    ) -> None:
         """Print the result and write the report."""
         from hiero.evaluation.results import Report
 
-        settings = {"model": self.model, "videos": len(cases), "fps": self.fps, "stride": self.stride}
-        output_report(Report(benchmark, command_line(), [table], settings, missing), self.json_, self.out)
+        settings = {"model": self.model, "protocol": protocol, "videos": len(cases), "fps": self.fps, "stride": self.stride}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        output_report(Report(benchmark, command_line(), [table], settings, missing, summary or {}), self.json_, self.out)
 
 
 @app.command(name="goalstep-grounding")
-def goalstep_grounding(*, annotations: Path, options: GoalStepOptions, num_threads: int = 8, prefix: str = "#C C ") -> None:
+def goalstep_grounding(
+    *,
+    annotations: Path,
+    options: GoalStepOptions,
+    num_threads: int = 8,
+    prefix: str = "#C C ",
+    protocol: ProtocolName = "corrected",
+) -> None:
     """Goal-Step, step grounding without training: where is the step that a text describes?
 
-    The row with all queries in their order knows more than the others: in these files the order follows the truth.
+    "HiERO, runs of threads" is the paper's method; "HiERO" is what `hiero ask` does. The row with all queries in their order
+    knows more than the others: in these files the order follows the truth.
 
-    **Example**: `hiero eval goalstep-grounding --annotations goalstep_grounding_val.json --features egovlp/ --model hiero-egovlp/`
+    **Examples**
+
+    `hiero eval goalstep-grounding --annotations goalstep_grounding_val.json --features egovlp/ --model hiero-egovlp/`
+
+    `hiero eval goalstep-grounding … --protocol release` is what the authors' script prints for the same checkpoint.
 
     Parameters
     ----------
@@ -276,12 +317,17 @@ def goalstep_grounding(*, annotations: Path, options: GoalStepOptions, num_threa
     """
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import read_grounding
-    from hiero.evaluation.grounding import evaluate_grounding
+    from hiero.evaluation.grounding import evaluate_grounding, evaluate_runs, summarise_grounding
+    from hiero.evaluation.protocols import RELEASE, find_protocol
 
-    cases, missing = options.read_cases(read_grounding(annotations, prefix))
+    chosen = find_protocol(protocol)
+    cases, missing = options.read_cases(read_grounding(annotations, prefix), chosen)
     embeddings = TextEmbeddings(cases[0].video.engine, [step.text for case in cases for step in case.truth])
-    eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
-    options.output("goalstep-grounding", evaluate_grounding(cases, embeddings, eval_options), cases, missing)
+    eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines, protocol=chosen)
+    evaluate = evaluate_runs if chosen == RELEASE else evaluate_grounding
+    table = evaluate(cases, embeddings, eval_options)
+    table.title += f", protocol: {chosen.name}"
+    options.output("goalstep-grounding", table, cases, missing, summarise_grounding(table), chosen.name)
 
 
 @app.command(name="goalstep-localization")

@@ -64,7 +64,9 @@ class Embedder:
             return None
         from hiero.model.hiero import HiERO
 
-        return HiERO.from_pretrained(str(self.folder.path)).to(choose_device(self.device))
+        model = HiERO.from_pretrained(str(self.folder.path)).to(choose_device(self.device))
+        model.configure(self.folder.config)
+        return model
 
     @property
     def backbone(self) -> Backbone:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hiero.engine import Embedder, Video
+from hiero.evaluation.protocols import Protocol
 from hiero.steps.similarity import Evidence, NodeEvidence
 from hiero.types import AnnotatedStep
 
@@ -22,6 +23,7 @@ class Case:
         features: Of the backbone, (T, F).
         truth: The annotated steps.
         task: What is done in it.
+        shift_s: Is taken off predictions, as the release's script for Goal-Step does.
         candidates: Spans that could be answers, by the name of the method that found them.
     """
 
@@ -29,6 +31,7 @@ class Case:
     features: np.ndarray
     truth: list[AnnotatedStep]
     task: str = ""
+    shift_s: float = 0.0
     candidates: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -49,7 +52,7 @@ class Case:
 
     def to_seconds(self, spans: np.ndarray) -> np.ndarray:
         """Spans in nodes as seconds."""
-        return self.video.clock.start_s + np.asarray(spans, dtype=float) * self.video.clock.spacing_s
+        return self.video.clock.start_s - self.shift_s + np.asarray(spans, dtype=float) * self.video.clock.spacing_s
 
     @cached_property
     def class_evidence(self) -> list[Evidence]:
@@ -60,6 +63,11 @@ class Case:
     def node_evidence(self) -> list[Evidence]:
         """The model's own nodes."""
         return [part for part in self.video.evidence if isinstance(part, NodeEvidence)]
+
+    @cached_property
+    def projected(self) -> np.ndarray:
+        """Level-0 nodes in the space shared with text, not normalised and in full precision, (T, E)."""
+        return self.video.engine.embed_nodes(self.features.astype(np.float32), self.video.clock)
 
     def labels(self) -> np.ndarray:
         """Key-step of each node, 0 for none; steps with the same text are one key-step, of two at once the later one counts."""
@@ -87,6 +95,8 @@ class EvalOptions:
         baselines: Whether baselines are scored too.
         random_state: Seed of clusterings and random baselines.
         num_draws: Of the bootstrap.
+        protocol: Of a benchmark of the paper: runs of threads are ranked by the cosine of their mean features, as the paper says.
+            None ranks them by the mean of the cosines of their nodes.
     """
 
     num_threads: int = 16
@@ -95,6 +105,7 @@ class EvalOptions:
     baselines: bool = True
     random_state: int = 0
     num_draws: int = 1000
+    protocol: Protocol | None = None
 
 
 class TextEmbeddings:

@@ -1,7 +1,8 @@
 """EgoProceL: procedure learning on six data sets, 16 tasks. Do clusters of a video find the key-steps of its task?
 
-Every second frame of a video is compared, as the official code does. Papers differ in what they report under the same name, so
-every protocol is computed and named: see PROTOCOLS.
+Every second frame of a video is compared, as the official code does. Papers differ in what they average under the same name, so
+every averaging is computed and named: see AVERAGINGS. Apart from that, `--protocol` says whether the release's scripts are followed
+to the letter: see `hiero.evaluation.protocols`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import numpy as np
 
 from hiero.data.features import read_feature_array
 from hiero.engine import Engine
-from hiero.evaluation.egoprocel_data import DATA_SETS, TASKS, EgoProceLVideo, Task
+from hiero.evaluation.egoprocel_data import DATA_SETS, RELEASE_NAMES, TASKS, EgoProceLVideo, Task
 from hiero.evaluation.egoprocel_data import find_egoprocel_videos as find_egoprocel_videos
 from hiero.evaluation.egoprocel_data import probe_rates as probe_rates
 from hiero.evaluation.egoprocel_data import read_rates as read_rates
 from hiero.evaluation.egoprocel_data import video_name as video_name
 from hiero.evaluation.metrics import harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
+from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row
 from hiero.steps.clustering import cluster
 from hiero.types import Clock
@@ -32,7 +34,7 @@ Predictions = dict[tuple[str, EgoProceLVideo, int], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Protocol:
+class Averaging:
     """What is averaged over what.
 
     Attributes:
@@ -50,15 +52,15 @@ class Protocol:
     all_frames: bool = False
 
 
-PROTOCOLS = (
-    Protocol("per key-step, with background (the paper's)"),
-    Protocol("per key-step, without background", background=False),
-    Protocol("per key-step, with background, mean of F1", mean_f1=True),
-    Protocol("frames pooled, with background", per_step=False),
-    Protocol("frames pooled, without background", per_step=False, background=False),
-    Protocol("all frames pooled, accuracy of the matching", all_frames=True),
+AVERAGINGS = (
+    Averaging("per key-step, with background"),
+    Averaging("per key-step, without background", background=False),
+    Averaging("per key-step, with background, mean of F1", mean_f1=True),
+    Averaging("frames pooled, with background", per_step=False),
+    Averaging("frames pooled, without background", per_step=False, background=False),
+    Averaging("all frames pooled, accuracy of the matching", all_frames=True),
 )
-PAPER = PROTOCOLS[0]
+MAIN = AVERAGINGS[0]  # the release's
 
 
 @dataclass(frozen=True)
@@ -82,55 +84,88 @@ CLUSTERING_METHODS = (
 )
 
 
+SUMMARY = {"HiERO, spectral": "HiERO", "raw, spectral": "raw"}
+"""What the release's scripts report, by the names of the methods here."""
+
+
 def evaluate_egoprocel(
     engine: Engine,
     videos: Sequence[EgoProceLVideo],
     *,
     stride: int = 16,
     baselines: bool = True,
+    protocol: Protocol = CORRECTED,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Table]:
-    """Score each clustering by each protocol.
+    """Score each clustering by each averaging.
 
     Args:
         engine: The model, or raw features, which have baselines only.
         videos: Of `find_egoprocel_videos`.
         stride: Frames from one feature to the next.
         baselines: Whether other methods than the first are scored too.
+        protocol: Of the release, or corrected. The release has one averaging, and two methods.
         seed: Of clusterings.
         progress: Called with the name of each video when it is done.
 
     Returns:
-        The main table (F1 and IoU of each data set and their mean), all protocols, and for the first method the scores of each
+        The main table (F1 and IoU of each data set and their mean), all averagings, and for the first method the scores of each
         data set, task, video and key-step.
     """
-    chosen = CLUSTERING_METHODS if baselines else CLUSTERING_METHODS[:1]
-    methods = [method for method in chosen if method.raw or engine.folder is not None]
+    engine = protocol.configure(engine)
+    methods = [method for method in CLUSTERING_METHODS if method.raw or engine.folder is not None]
+    if protocol != CORRECTED:  # what its scripts have
+        methods = [method for method in methods if method.name in SUMMARY]
+    methods = methods if baselines else methods[:1]
     predictions: Predictions = {}
     for video in videos:
         for method in methods:
             for num in dict.fromkeys((NUM_CLUSTERS, video.task.num_steps)):
-                predictions[method.name, video, num] = predict(engine, video, num, method.algorithm, method.raw, stride, seed)
+                predictions[method.name, video, num] = predict(
+                    engine, video, num, method.algorithm, method.raw, stride, seed, protocol
+                )
         progress(video.name)
     note = "A data set is the mean of its tasks, a task of its videos; the mean is over data sets."
-    rows = _score_methods(methods, videos, predictions, PAPER, true_number=False)
-    tables = [Table(f"EgoProceL, K = {NUM_CLUSTERS}, {PAPER.name}", rows, [note])]
-    for protocol in PROTOCOLS:
+    if protocol.f1_of_means:
+        note += " F1 of a data set is that of its mean precision and recall."
+    rows = _score_methods(methods, videos, predictions, MAIN, False, protocol)
+    tables = [Table(f"EgoProceL, protocol: {protocol.name}, K = {NUM_CLUSTERS}, {MAIN.name}", rows, [note])]
+    for averaging in AVERAGINGS if protocol == CORRECTED else ():
         for true_number in (False, True):
-            if (protocol, true_number) == (PAPER, False):
+            if (averaging, true_number) == (MAIN, False):
                 continue  # the main table
             count = "the true number" if true_number else f"{NUM_CLUSTERS}"
-            rows = _score_methods(methods, videos, predictions, protocol, true_number)
+            rows = _score_methods(methods, videos, predictions, averaging, true_number, protocol)
             for row in rows:
                 row.scores = {name: value for name, value in row.scores.items() if name.startswith("mean")}
                 row.intervals = {name: value for name, value in row.intervals.items() if name.startswith("mean")}
-            tables.append(Table(f"EgoProceL, K = {count}, {protocol.name}", rows))
-    return [*tables, *_detail_tables(videos, predictions, methods[0].name)]
+            tables.append(Table(f"EgoProceL, protocol: {protocol.name}, K = {count}, {averaging.name}", rows))
+    return [*tables, *_detail_tables(videos, predictions, methods[0].name, protocol)]
+
+
+def summarise(table: Table) -> dict[str, dict[str, Scores]]:
+    """F1 and IoU of HiERO and of raw features on each data set, named as in the release, and overall."""
+    out = {}
+    for row in table.rows:
+        if row.method not in SUMMARY:
+            continue
+        columns = {RELEASE_NAMES.get(name, name): name for name in DATA_SETS if f"{name} F1" in row.scores} | {"Overall": "mean"}
+        out[SUMMARY[row.method]] = {
+            name: {measure: row.scores[f"{column} {measure}"] for measure in ("F1", "IoU")} for name, column in columns.items()
+        }
+    return out
 
 
 def predict(
-    engine: Engine, video: EgoProceLVideo, num_clusters: int, algorithm: str, raw: bool, stride: int, seed: int
+    engine: Engine,
+    video: EgoProceLVideo,
+    num_clusters: int,
+    algorithm: str,
+    raw: bool,
+    stride: int,
+    seed: int,
+    protocol: Protocol = CORRECTED,
 ) -> np.ndarray:
     """Cluster of every second frame, (num_frames // 2,).
 
@@ -144,37 +179,61 @@ def predict(
         raw: Cluster the features as they are.
         stride: Frames from one feature to the next.
         seed: Of the clustering.
+        protocol: Of the release, or corrected.
     """
     features = read_feature_array(video.features, None if engine.folder is None else engine.folder.config.input_size)
-    level = 0 if raw else engine.deep_level
-    nodes = features if level == 0 else engine.enrich(features, Clock(video.fps, stride), level)
+    nodes, num_segments = nodes_to_cluster(engine, features, video.fps, raw, stride, protocol)
     labels = cluster(nodes, num_clusters, algorithm, kappa=KAPPA, random_state=seed)
-    frames = np.arange(video.num_frames // 2) * 2
-    return labels[np.minimum(frames // (stride * 2**level), len(labels) - 1)]
+    node = np.arange(video.num_frames // 2) * 2 // (stride * num_segments)
+    predicted = labels[np.minimum(node, len(labels) - 1)]
+    return np.where(node < len(labels), predicted, 0) if protocol.zero_filled else predicted
 
 
-def score(predicted: np.ndarray, video: EgoProceLVideo, protocol: Protocol, num_clusters: int) -> dict[str, float]:
+def nodes_to_cluster(
+    engine: Engine, features: np.ndarray, fps: float, raw: bool, stride: int, protocol: Protocol = CORRECTED
+) -> tuple[np.ndarray, int]:
+    """What is clustered, (N, D), and how many segments each node stands for.
+
+    Args:
+        engine: As the protocol configures it.
+        features: Of the video, (T, F).
+        fps: Of the video.
+        raw: The features as they are.
+        stride: Frames from one feature to the next.
+        protocol: Of the release, or corrected.
+    """
+    if raw or engine.folder is None or engine.deep_level == 0:
+        return (features[2::4], 4) if protocol.sparse_segments else (features, 1)
+    num_segments = 2**engine.deep_level
+    clock = Clock(fps, stride * num_segments if protocol.stretched_times else stride)
+    return engine.enrich(features, clock, engine.deep_level), num_segments
+
+
+def score(
+    predicted: np.ndarray, video: EgoProceLVideo, averaging: Averaging, num_clusters: int, protocol: Protocol = CORRECTED
+) -> dict[str, float]:
     """precision, recall, F1 and IoU of a video, in 0 … 1; all frames pooled have no IoU.
 
     Args:
         predicted: Cluster of every second frame.
         video: The truth.
-        protocol: Which means are taken.
+        averaging: Which means are taken.
         num_clusters: K.
+        protocol: Of the release, or corrected.
     """
-    truth = video.labels()
-    if protocol.all_frames:
+    truth = video.labels(protocol.truncated_rates)
+    if averaging.all_frames:
         accuracy = matched_accuracy(predicted, truth)
         return {"precision": accuracy, "recall": accuracy, "F1": accuracy}
     scores = procedure_scores(
         predicted,
         truth,
-        per_step=protocol.per_step,
-        skip_background=not protocol.background,
+        per_step=averaging.per_step,
+        skip_background=not averaging.background,
         num_steps=_num_labels(video.task, truth),
         num_clusters=num_clusters,
     )
-    f1 = scores.mean_f1 if protocol.mean_f1 else scores.f1
+    f1 = scores.mean_f1 if averaging.mean_f1 else scores.f1
     return {"precision": scores.precision, "recall": scores.recall, "F1": f1, "IoU": scores.iou}
 
 
@@ -187,8 +246,9 @@ def _score_methods(
     methods: Sequence[ClusteringMethod],
     videos: Sequence[EgoProceLVideo],
     predictions: Predictions,
-    protocol: Protocol,
+    averaging: Averaging,
     true_number: bool,
+    protocol: Protocol,
 ) -> list[Row]:
     """A row for each method; true_number: as many clusters as the task has key-steps."""
     rows = []
@@ -196,15 +256,22 @@ def _score_methods(
         scores = []
         for video in videos:
             num = video.task.num_steps if true_number else NUM_CLUSTERS
-            scores.append(score(predictions[method.name, video, num], video, protocol, num))
-        rows.append(bootstrap_row(method.name, _data_set_means(videos, scores), len(videos), NUM_DRAWS))
+            scores.append(score(predictions[method.name, video, num], video, averaging, num, protocol))
+        means = _data_set_means(videos, scores, protocol.f1_of_means)
+        rows.append(bootstrap_row(method.name, means, len(videos), NUM_DRAWS))
     return rows
 
 
-def _data_set_means(videos: Sequence[EgoProceLVideo], video_scores: Sequence[dict[str, float]]) -> Callable[[np.ndarray], Scores]:
-    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function for `bootstrap_row`."""
+def _data_set_means(
+    videos: Sequence[EgoProceLVideo], video_scores: Sequence[dict[str, float]], f1_of_means: bool
+) -> Callable[[np.ndarray], Scores]:
+    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function for `bootstrap_row`.
+
+    f1_of_means: F1 of a data set is that of its mean precision and recall.
+    """
     measures = [name for name in ("F1", "IoU") if name in video_scores[0]]
-    values = np.array([[scores[name] for name in measures] for scores in video_scores])
+    averaged = [*measures, "precision", "recall"]
+    values = np.array([[scores[name] for name in averaged] for scores in video_scores])
     tasks = sorted({video.task for video in videos}, key=TASKS.index)
     membership = np.array([[video.task == task for video in videos] for task in tasks], dtype=float)
 
@@ -212,12 +279,14 @@ def _data_set_means(videos: Sequence[EgoProceLVideo], video_scores: Sequence[dic
         task_weights = membership * weights
         total = task_weights.sum(1, keepdims=True)
         # A draw may hold no video of a task, or of a data set: NaN.
-        task_means = np.divide(task_weights @ values, total, out=np.full((len(tasks), len(measures)), np.nan), where=total > 0)
+        task_means = np.divide(task_weights @ values, total, out=np.full((len(tasks), len(averaged)), np.nan), where=total > 0)
         means = {}
         for name in DATA_SETS:
             of_set = task_means[[i for i, task in enumerate(tasks) if task.data_set == name]]
             if len(of_set) and not np.isnan(of_set).all():
                 means[name] = np.nanmean(of_set, axis=0)
+                if f1_of_means:
+                    means[name][0] = harmonic_mean(means[name][-2], means[name][-1])
         overall = np.mean(list(means.values()), axis=0)
         out = {f"mean {measure}": float(100 * overall[j]) for j, measure in enumerate(measures)}
         for name in DATA_SETS:
@@ -229,8 +298,8 @@ def _data_set_means(videos: Sequence[EgoProceLVideo], video_scores: Sequence[dic
     return compute_scores
 
 
-def _detail_tables(videos: Sequence[EgoProceLVideo], predictions: Predictions, method: str) -> list[Table]:
-    """For one method, by the paper's protocol: each data set, task, video and key-step."""
+def _detail_tables(videos: Sequence[EgoProceLVideo], predictions: Predictions, method: str, protocol: Protocol) -> list[Table]:
+    """For one method, by the main averaging: each data set, task, video and key-step."""
     video_rows, task_rows, step_rows = [], [], []
     for task in dict.fromkeys(video.task for video in videos):
         of_task = [video for video in videos if video.task == task]
@@ -238,9 +307,9 @@ def _detail_tables(videos: Sequence[EgoProceLVideo], predictions: Predictions, m
         step_scores: dict[int, list[dict[str, float]]] = {}
         for video in of_task:
             predicted = predictions[method, video, NUM_CLUSTERS]
-            task_scores.append(score(predicted, video, PAPER, NUM_CLUSTERS))
+            task_scores.append(score(predicted, video, MAIN, NUM_CLUSTERS, protocol))
             video_rows.append(Row(f"{task.name}: {video.name}", {name: 100 * value for name, value in task_scores[-1].items()}))
-            truth = video.labels()
+            truth = video.labels(protocol.truncated_rates)
             steps = key_step_scores(predicted, truth, num_steps=_num_labels(task, truth), num_clusters=NUM_CLUSTERS)
             for step, scores in steps.items():
                 step_scores.setdefault(step, []).append(scores)

@@ -59,6 +59,8 @@ TASKS = (
     Task("EGTEA", "Hot Box Pizza", "EGTEA_Gaze+/Pizza", 8, 6),
     Task("EGTEA", "Turkey Sandwich", "EGTEA_Gaze+/TurkeySandwich", 6, 13),
 )  # fmt: skip
+# As the release's tables call them.
+RELEASE_NAMES = {"CMU-MMAC": "CMU", "EPIC-Tents": "EPIC-Tent", "PC Assembly": "PC-Assembly", "PC Disassembly": "PC-Disassembly"}
 DATA_SETS = ("CMU-MMAC", "EGTEA", "MECCANO", "EPIC-Tents", "PC Assembly", "PC Disassembly")
 
 KeyStep = tuple[float, float, int]
@@ -78,9 +80,9 @@ class EgoProceLVideo:
     fps: float
     num_frames: int
 
-    def labels(self) -> np.ndarray:
-        """Key-step of every second frame, (num_frames // 2,)."""
-        return frame_labels(self.key_steps, self.fps, self.num_frames)
+    def labels(self, truncated_rate: bool = False) -> np.ndarray:
+        """Key-step of every second frame, (num_frames // 2,); on request by the frame rate without its fraction."""
+        return frame_labels(self.key_steps, int(self.fps) if truncated_rate else self.fps, self.num_frames)
 
 
 def frame_labels(key_steps: Sequence[KeyStep], fps: float, num_frames: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from hiero.errors import InputError
 from hiero.evaluation.annotations import AnnotatedVideo
 from hiero.evaluation.cases import Case, TextEmbeddings, case_owners
 from hiero.evaluation.metrics import top_hits
+from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.storage.files import read_json
 from hiero.types import AnnotatedStep, Clock
@@ -113,6 +114,7 @@ def read_goalstep_cases(
     groups: dict[str, list[str]],
     clock: Clock,
     progress: Callable[[str], None] = lambda _: None,
+    protocol: Protocol = CORRECTED,
 ) -> tuple[list[Case], list[str]]:
     """The annotated part of each video, read through the engine. Those without steps are left out.
 
@@ -123,6 +125,7 @@ def read_goalstep_cases(
         groups: Of `read_groups`.
         clock: When the features are.
         progress: Called with the name of each video when it is done.
+        protocol: Of the release, or corrected.
 
     Returns:
         The cases, and the names of videos without features.
@@ -141,13 +144,15 @@ def read_goalstep_cases(
             missing += absent
         elif annotation.steps:
             features = np.concatenate([read_feature_array(files[video], input_size) for video in members])
-            start = min(len(features) - 1, clock.index(annotation.start_s))
-            end = len(features)
-            if annotation.end_s is not None:
+            start, end = 0, len(features)
+            if not protocol.whole_videos:
+                start = min(len(features) - 1, clock.index(annotation.start_s))
+            if annotation.end_s is not None and not protocol.whole_videos:
                 end = max(start + 1, min(end, clock.index(annotation.end_s) + 1))
             part_clock = Clock(clock.fps, clock.stride, clock.start_s + start * clock.spacing_s)
             video = engine.read_array(features[start:end], part_clock, annotation.video)
-            cases.append(Case(video, features[start:end], list(annotation.steps)))
+            shift_s = annotation.start_s if protocol.shifted_spans else 0.0
+            cases.append(Case(video, features[start:end], list(annotation.steps), shift_s=shift_s))
         progress(annotation.video)
     if not cases:
         names = ", ".join(missing[:3]) or "none"

@@ -13,15 +13,17 @@ from typing import Literal
 import numpy as np
 
 from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings, case_owners
-from hiero.evaluation.metrics import grounding_recall
-from hiero.evaluation.results import Row, Table, bootstrap_row, weighted_means
+from hiero.evaluation.metrics import grounding_recall, mean_first_iou
+from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import cluster
 from hiero.steps.grounding import LENGTHS_S, nms, rank_spans, span_means, thread_runs
 from hiero.steps.ordering import align_in_order
 from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import text_similarity
 
+STEP_GROUNDING = "Step grounding"
 RECALLS = ("R1@.3", "R5@.3", "R1@.5", "R5@.5")
+RELEASE_RANKS, RELEASE_THRESHOLDS = (1, 3, 5), (0.3, 0.5, 0.01)  # that the release's script prints
 PART_S = 60.0  # usual length of a step, for baselines that must choose a number of parts
 
 
@@ -44,9 +46,10 @@ class Method:
     by_belief: bool = False
 
 
+THREAD_RUNS = Method("HiERO, runs of threads", "spectral", "model")  # the paper's
 GROUNDING_METHODS = (
     Method("HiERO", "spans", "all", by_belief=True),
-    Method("HiERO, runs of threads (the paper)", "spectral", "model"),
+    THREAD_RUNS,
     Method("HiERO, K-Means", "k-means-cosine", "model"),
     Method("HiERO, TW-FINCH", "tw-finch", "model"),
     Method("raw, spectral", "spectral", "class names", "features"),
@@ -78,13 +81,16 @@ def evaluate_grounding(cases: Sequence[Case], embeddings: TextEmbeddings, option
     for method in chosen_methods(options):
         predicted: list[np.ndarray] = []
         for case in cases:
+            if method is THREAD_RUNS and options.protocol is not None:
+                predicted += ground_by_runs(case, embeddings, options).spans_s
+                continue
             similarity = method_similarity(case, method, case.texts, embeddings, options)
             if similarity is None:
                 break
             predicted += [case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)]
         else:
             rows.append(_recall_row(method.name, predicted, truth, owner, options))
-    table = Table("Step grounding", rows, nameless_note(cases, options))
+    table = Table(STEP_GROUNDING, rows, nameless_note(cases, options))
     if order_aware:
         predicted = [span for case in cases for span in ground_in_order(case, embeddings, options)]
         row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
@@ -93,6 +99,65 @@ def evaluate_grounding(cases: Sequence[Case], embeddings: TextEmbeddings, option
         table.rows.append(row)
         table.notes.append("In their order: all texts of a video at once, sorted by when they happen; one span for each.")
     return table
+
+
+@dataclass(frozen=True)
+class RunAnswers:
+    """Answers of the paper's method to the texts of a case.
+
+    Attributes:
+        runs: Of threads, [start, end) in nodes, (R, 2).
+        scores: Cosine of each text with the mean features of each run, (Q, R).
+        spans_s: The best spans of each text, best first, in seconds, (≤ num, 2) each.
+    """
+
+    runs: np.ndarray
+    scores: np.ndarray
+    spans_s: list[np.ndarray]
+
+
+def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions, num: int = 5) -> RunAnswers:
+    """The paper's step grounding: runs of threads, ranked by the cosine of a text with the mean of their features.
+
+    Args:
+        case: The video, and the texts of its steps.
+        embeddings: Of the texts.
+        options: `num_threads`, `kappa`, `min_nodes`, and the protocol.
+        num: Spans of each text.
+    """
+    nodes = case.projected
+    runs = thread_runs(
+        nodes, options.num_threads, kappa=options.kappa, min_nodes=options.min_nodes, random_state=options.random_state
+    )
+    if options.protocol is not None and options.protocol.early_last_run and len(runs) > 1 and runs[-1, 1] == len(nodes):
+        runs[-1] -= 1
+    means = np.stack([nodes[start:end].mean(0) for start, end in runs]) if len(runs) else np.zeros((0, nodes.shape[1]))
+    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    scores = embeddings(case.texts)[1] @ means.T
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :num]
+    return RunAnswers(runs, scores, [case.to_seconds(runs[best]) for best in order])
+
+
+def evaluate_runs(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions) -> Table:
+    """The paper's method alone, with all columns that the release's script prints."""
+    truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
+    predicted = [spans for case in cases for spans in ground_by_runs(case, embeddings, options).spans_s]
+    names = [f"R{k}@{str(threshold).removeprefix('0')}" for threshold in RELEASE_THRESHOLDS for k in RELEASE_RANKS]
+    values = np.array([
+        [*grounding_recall([spans], true[None], RELEASE_THRESHOLDS, RELEASE_RANKS).flatten(), mean_first_iou([spans], true[None])]
+        for spans, true in zip(predicted, truth, strict=True)
+    ])  # fmt: skip
+    scores = weighted_means(values, owner, [*names, "mIoU"])
+    return Table(STEP_GROUNDING, [bootstrap_row(THREAD_RUNS.name, scores, int(owner.max()) + 1, options.num_draws)])
+
+
+def summarise_grounding(table: Table) -> dict[str, Scores]:
+    """Scores by method; `HiERO` is the paper's runs of threads, `HiERO, spans` what `hiero ask` does."""
+    names = {THREAD_RUNS.name: "HiERO", GROUNDING_METHODS[0].name: "HiERO, spans"}
+    return {
+        names.get(row.method, row.method): {name.replace("@.", "@0."): value for name, value in row.scores.items()}
+        for row in table.rows
+    }
 
 
 def find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndarray:

@@ -15,7 +15,7 @@ MEASURES = ("F1", "IoU", "precision", "recall", "all frames")
 # Name, what is clustered, and how.
 PROCEDURE_METHODS = (
     ("HiERO", "segmentation features", "pieces"),
-    ("HiERO, spectral (the paper)", "deep level", "spectral"),
+    ("HiERO, spectral", "deep level", "spectral"),
     ("HiERO nodes, spectral", "nodes", "spectral"),
     ("HiERO nodes, K-Means", "nodes", "k-means-cosine"),
     ("HiERO nodes, TW-FINCH", "nodes", "tw-finch"),

@@ -57,6 +57,7 @@ class Report:
         tables: The main one first.
         settings: Of the run.
         missing: Videos that the benchmark has and the features do not.
+        summary: The main scores in percent, by method and, where there are several, by data set.
     """
 
     benchmark: str
@@ -64,6 +65,7 @@ class Report:
     tables: list[Table]
     settings: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return {"version": 1, **asdict(self)}
@@ -77,7 +79,14 @@ class Report:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             tables = [Table(t["title"], [Row(**row) for row in t["rows"]], t["notes"]) for t in document["tables"]]
-            return cls(document["benchmark"], document["command"], tables, document["settings"], document["missing"])
+            return cls(
+                document["benchmark"],
+                document["command"],
+                tables,
+                document["settings"],
+                document["missing"],
+                document.get("summary", {}),
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: not a report of hiero eval ({error})") from error
 

@@ -107,6 +107,10 @@ class HiERO(nn.Module, PretrainedMixin):
         self.video_head = VideoHead(config.hidden_size, config.embedding_size)
         self.text_head = TextHead(config.text_size, config.embedding_size)
 
+    def configure(self, config: ModelConfig) -> None:
+        """Run with other settings that change no weights: `behaviour`, `threads_at_inference`, `num_threads`, `kappa` …"""
+        self.config = self.decoder.config = config
+
     def forward(
         self,
         features: Tensor,

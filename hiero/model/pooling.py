@@ -103,8 +103,15 @@ def resample(x: Tensor, mask: Tensor, num_samples: int) -> Tensor:
     return (rows * weight[..., None]).sum(2)
 
 
-def nearest_sample(mask: Tensor, num_samples: int) -> Tensor:
-    """For each node the nearest of the samples spread evenly over its video (the earlier one on a tie). (B, T) → (B, T)."""
+def nearest_sample(mask: Tensor, num_samples: int, *, rounded: bool = False) -> Tensor:
+    """For each node the nearest of the samples spread evenly over its video (the earlier one on a tie). (B, T) → (B, T).
+
+    `rounded`: by distances in float32, as the release has them, where rounding decides ties.
+    """
     last = (mask.sum(1, keepdim=True) - 1).clamp_min(1)
+    if rounded:
+        samples = torch.linspace(0, 1, num_samples, device=mask.device)
+        nodes = torch.arange(mask.shape[1], device=mask.device) / last
+        return (nodes[..., None] - samples).abs().argmin(-1)
     position = torch.arange(mask.shape[1], device=mask.device) * (num_samples - 1) / last
     return (position - 0.5).ceil().long().clamp(0, num_samples - 1)

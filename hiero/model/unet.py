@@ -141,7 +141,7 @@ def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
             return _cut_all_nodes(x, mask, config)
         samples = resample(x, mask, config.sample_points)
         labels = cut_samples(samples, config.num_threads, config.kappa, config.random_state)
-        nearest = nearest_sample(mask, config.sample_points)
+        nearest = nearest_sample(mask, config.sample_points, rounded=config.behaviour.rounded_samples)
         threads = labels.gather(1, nearest)
         if config.behaviour.truncated_labels:
             threads = _truncate_labels(threads, nearest, mask, config.sample_points)

@@ -27,7 +27,7 @@ def test_spans_in_seconds_are_nodes(cases):
 
 def test_grounding_finds_what_is_plainly_there(cases):
     scores = scores_by_method(evaluate_grounding(cases, TextEmbeddings(cases[0].video.engine, STEPS), FEW_DRAWS))
-    assert scores["HiERO, runs of threads (the paper)"]["R1@.5"] == 100
+    assert scores["HiERO, runs of threads"]["R1@.5"] == 100
     assert scores["HiERO, all queries in their order"]["R1@.5"] == 100
     assert scores["HiERO"]["R1@.3"] > 80
     assert scores["random"]["R1@.5"] < 60
@@ -38,7 +38,7 @@ def test_grounding_finds_what_is_plainly_there(cases):
 def test_localization(cases):
     embeddings = TextEmbeddings(cases[0].video.engine, STEPS)
     scores = scores_by_method(evaluate_localization(cases, STEPS, embeddings, FEW_DRAWS))
-    assert scores["HiERO, runs of threads (the paper)"]["mAP@0.5"] == pytest.approx(100)
+    assert scores["HiERO, runs of threads"]["mAP@0.5"] == pytest.approx(100)
     assert scores["random"]["mean"] < 70
 
 
@@ -70,4 +70,4 @@ def test_a_shallow_model_has_its_deepest_level(data, tmp_path, monkeypatch):
     engine = load(tmp_path / "shallow", device="cpu")
     cases, _, _ = read_own_cases(engine, data / "features", read_annotations(data / "steps.json"), Clock(1.0, 1.0))
     assert engine.deep_level == 0
-    assert evaluate_procedure_learning(cases, EvalOptions(num_draws=2))[0].rows[1].method == "HiERO, spectral (the paper)"
+    assert evaluate_procedure_learning(cases, EvalOptions(num_draws=2))[0].rows[1].method == "HiERO, spectral"
