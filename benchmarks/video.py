@@ -1,7 +1,8 @@
 """How fast a video is read, against real time, and what cheaper settings of I3D cost in quality.
 
 python -m benchmarks.video [VIDEO] [--seconds 120]        end to end: `hiero steps` in a process of its own, nothing cached
-python -m benchmarks.video [VIDEO] --parts --device cuda  what decoding and the networks take, alone and together
+python -m benchmarks.video [VIDEO] --parts --device cuda  what decoding and each network take, alone and together
+python -m benchmarks.video --uhd --seconds 20             the same of 3840 × 2160 at 60 frames a second in HEVC
 python -m benchmarks.video --compare VIDEO…               class scores at other sizes and numbers of frames against 64 frames
 """
 
@@ -34,15 +35,18 @@ SETTINGS = (  # frames of a window, pixels
 )  # fmt: skip
 
 
-def make_video(path: Path, seconds: float, width: int = 1280, height: int = 720, fps: int = 30) -> None:
+def make_video(path: Path, seconds: float, width: int = 1280, height: int = 720, fps: int = 30, codec: str = "libx264") -> None:
     """Coloured noise that drifts: as hard to decode as a real recording, and of no other use."""
     import av
 
     rng = np.random.default_rng(0)
     scene = np.kron(rng.integers(0, 255, (height // 8, width // 4, 3), dtype=np.uint8), np.ones((8, 8, 1), dtype=np.uint8))
     with av.open(str(path), "w") as out:
-        stream = out.add_stream("libx264", rate=fps)
-        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = width, height, "yuv420p", 8_000_000
+        stream = out.add_stream(codec, rate=fps)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.bit_rate = 8_000_000 * width * height * fps // (1280 * 720 * 30)
+        if codec == "libx265":
+            stream.options = {"preset": "ultrafast", "x265-params": "log-level=error"}
         for i in range(round(seconds * fps)):
             left = (3 * i) % width
             for packet in stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(scene[:, left : left + width]), "rgb24")):
@@ -72,29 +76,34 @@ def measure_parts(video: Path, device: str) -> None:
     backbones = [find_backbone(name) for name in names]
     start = time.perf_counter()
     windows = list(
-        read_segments(video, spacing_s=WINDOW_S, num_frames=NUM_FRAMES, short_side=backbones[0].short_side, min_share=0.0)
+        read_segments(
+            video,
+            spacing_s=WINDOW_S,
+            num_frames=NUM_FRAMES,
+            short_side=backbones[0].short_side,
+            min_share=0.0,
+            skip_unreferenced=True,
+        )
     )
     decoding_s = time.perf_counter() - start
     duration_s = windows[-1].end_s
     batch_size = 16 if device == "cuda" else 1
     batches = [windows[i : i + batch_size] for i in range(0, len(windows), batch_size)]
     networks = [extractor.load_backbone(backbone, torch.device(device), dtype) for backbone in backbones]
+    spent_s = {"decoding": decoding_s}
     with torch.inference_mode():
-        for attempt in range(2):  # the first warms up
-            start = time.perf_counter()
-            for batch in batches[: len(batches) if attempt else 2]:
-                for backbone, network in zip(backbones, networks, strict=True):
+        for backbone, network in zip(backbones, networks, strict=True):
+            for used in (batches[:2], batches):  # the first warms up
+                start = time.perf_counter()
+                for batch in used:
                     run_backbone(backbone, network, batch, torch.device(device))
-            networks_s = time.perf_counter() - start
+                spent_s[backbone.name] = time.perf_counter() - start
     start = time.perf_counter()
     extract_features(video, device=device)
-    together_s = time.perf_counter() - start
+    spent_s["all together"] = time.perf_counter() - start
     info = probe(video)
-    print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s, {device}, {dtype}; seconds of video a second:")
-    print(
-        f"decoding alone {duration_s / decoding_s:.0f}, networks alone {duration_s / networks_s:.0f}, "
-        f"together {duration_s / together_s:.0f}"
-    )
+    print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s, {device}, {dtype}; seconds for a second of video:")
+    print(", ".join(f"{name} {part_s / duration_s:.3f}" for name, part_s in spent_s.items()))
 
 
 def _prepare_weights(names: tuple[str, ...]) -> None:
@@ -146,13 +155,15 @@ def main() -> None:
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--uhd", action="store_true")
     args = parser.parse_args()
     if args.compare:
         compare(args.videos)
         return
     with tempfile.TemporaryDirectory() as folder:
         if not args.videos:
-            make_video(Path(folder) / "made.mp4", args.seconds)
+            large = {"width": 3840, "height": 2160, "fps": 60, "codec": "libx265"} if args.uhd else {}
+            make_video(Path(folder) / "made.mp4", args.seconds, **large)
         video = args.videos[0] if args.videos else Path(folder) / "made.mp4"
         measure_parts(video, args.device) if args.parts else measure_end_to_end(video)
 

@@ -43,7 +43,7 @@ PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures;
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
 TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
 SUMMARY_PATCHES = 16  # vectors that the patches of a stretch of video become, for a corpus
-MIN_LABEL_PROBABILITY = 0.5  # of a bundled label: nothing is said rather than something wrong
+MIN_LABEL_PROBABILITY = 0.6  # of a bundled label: nothing is said rather than something wrong
 CLASS_NAME_WEIGHT = 1.0  # of class names beside the model's own space, where steps of many videos are compared
 
 
