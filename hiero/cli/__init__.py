@@ -24,7 +24,7 @@ app = App(
 for command in (
     videos.steps, videos.ask, videos.label,
     corpus.index, corpus.search, corpus.app, serve.serve,
-    evaluation.app, tables.table, figures.app, heads.app,
+    evaluation.app, tables.table, tables.app, figures.app, heads.app,
     models.train, models.pack, models.embed, models.import_checkpoint,
     bench.app, extraction.extract, extraction.backbones, weights.app,
 ):  # fmt: skip

@@ -105,6 +105,7 @@ def egomcq(
     store: Path,
     questions: Path,
     model: str,
+    backbone: str = "default",
     context: int = 4,
     batch_size: int = 2048,
     device: Device = "auto",
@@ -113,7 +114,11 @@ def egomcq(
 ) -> None:
     """EgoMCQ: which of five clips does a narration describe? Inter-video and intra-video accuracy.
 
-    **Example**: `hiero eval egomcq --store packed/ --questions egomcq.json --model hiero-egovlp/`
+    **Examples**
+
+    `hiero eval egomcq --store packed/ --questions egomcq.json --model hiero-egovlp/`
+
+    `hiero eval egomcq --store packed/ --questions egomcq.json --model raw --backbone egovlp`
 
     Parameters
     ----------
@@ -122,7 +127,9 @@ def egomcq(
     questions
         egomcq.json as EgoVLP publishes it.
     model
-        A model folder or hub id; for the authors' weights: `hiero import-checkpoint FILE.pth FOLDER`.
+        A model folder or hub id; for the authors' weights: `hiero import-checkpoint FILE.pth FOLDER`. Or `raw`.
+    backbone
+        With `raw`: whose text tower belongs to the features (egovlp, lavila-l).
     context
         Δ: segments added on each side of a clip.
     batch_size
@@ -136,12 +143,12 @@ def egomcq(
     if context < 0 or batch_size < 1:
         raise InputError(f"--context is not negative and --batch-size at least 1, got {context} and {batch_size}")
     parsed = read_questions(questions)
-    engine = load(model, backbone="default", device=device)
+    engine = load(model, backbone=backbone, device=device)
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
             engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
         )
-    summary = {"HiERO": {name: table.rows[0].scores[name] for name in ("inter", "intra")}}
+    summary = {"raw" if engine.folder is None else "HiERO": {name: table.rows[0].scores[name] for name in ("inter", "intra")}}
     settings = {"model": model, "context": context}
     output_report(Report("egomcq", command_line(), [table], settings, missing, summary), json_, out)
 
@@ -232,7 +239,9 @@ class GoalStepOptions:
     features
         Folder with a feature file for each Ego4D video, UID.pt.
     model
-        A model folder or hub id.
+        A model folder or hub id, or `raw`.
+    backbone
+        With `raw`: whose text tower belongs to the features (egovlp, lavila-l).
     groups
         goalstep_video_groups.tsv: videos that are joined.
     fps
@@ -245,6 +254,7 @@ class GoalStepOptions:
 
     features: Path
     model: str
+    backbone: str = "default"
     groups: Path | None = None
     fps: float = 30.0
     stride: float = 16.0
@@ -260,7 +270,9 @@ class GoalStepOptions:
         from hiero.evaluation.protocols import CORRECTED
         from hiero.types import Clock
 
-        engine = load(self.model, backbone="default", device=self.device)
+        engine = load(self.model, backbone=self.backbone, device=self.device)
+        if engine.folder is None and not engine.has_text:
+            raise InputError("Goal-Step compares with words: raw features have none; give --model FOLDER, or --backbone egovlp")
         if protocol is not None:
             engine = protocol.configure(engine)
         groups = {} if self.groups is None else read_groups(self.groups)
@@ -309,7 +321,7 @@ def goalstep_grounding(
     Parameters
     ----------
     annotations
-        Queries in the NLQ-like layout of the task.
+        goalstep_val.json as published, or its queries in the NLQ-like layout of the task.
     num_threads
         Threads that a video is cut into.
     prefix
@@ -317,7 +329,7 @@ def goalstep_grounding(
     """
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import read_grounding
-    from hiero.evaluation.grounding import evaluate_grounding, evaluate_runs, summarise_grounding
+    from hiero.evaluation.grounding import evaluate_grounding, evaluate_runs, name_raw_rows, summarise_grounding
     from hiero.evaluation.protocols import RELEASE, find_protocol
 
     chosen = find_protocol(protocol)
@@ -327,6 +339,8 @@ def goalstep_grounding(
     evaluate = evaluate_runs if chosen == RELEASE else evaluate_grounding
     table = evaluate(cases, embeddings, eval_options)
     table.title += f", protocol: {chosen.name}"
+    if cases[0].video.engine.folder is None:
+        name_raw_rows(table)
     options.output("goalstep-grounding", table, cases, missing, summarise_grounding(table), chosen.name)
 
 
@@ -349,6 +363,7 @@ def goalstep_localization(
     """
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import label_text, read_steps
+    from hiero.evaluation.grounding import name_raw_rows
     from hiero.evaluation.localization import evaluate_localization
 
     annotated = read_steps(annotations)
@@ -357,6 +372,8 @@ def goalstep_localization(
     embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
     eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
     table = evaluate_localization(cases, labels, embeddings, eval_options)
+    if cases[0].video.engine.folder is None:
+        name_raw_rows(table)
     options.output("goalstep-localization", table, cases, missing)
 
 

@@ -121,9 +121,9 @@ def embed_clips(
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
-    """Each clip as a unit vector in the space shared with text: the middle node of its window.
+    """Each clip as a unit vector in the space shared with text: the middle node of its window, or its mean raw feature.
 
-    Clips are under a second, so each is seen with up to Δ more segments on both sides. Threads are off.
+    Clips are under a second, so a model sees each with up to Δ more segments on both sides. Threads are off.
 
     Args:
         engine: A trained model.
@@ -137,13 +137,15 @@ def embed_clips(
         (N, E).
 
     Raises:
-        InputError: The engine has no model.
+        InputError: The engine has neither a model nor a backbone with words.
     """
     import torch
 
     model = engine.model
+    if model is None and engine.has_text:
+        return _mean_features(store, clips, progress)
     if model is None:
-        raise InputError("EgoMCQ compares with words: raw features have none; give a trained model (--model)")
+        raise InputError("EgoMCQ compares with words: raw features have none; give a trained model (--model), or --backbone egovlp")
     device = next(model.parameters()).device
     windows = [context_window(store.num_segments(video), store.clock, start_s, end_s, context) for video, start_s, end_s in clips]
     lengths = np.array([max(0, window.num_nodes) for window in windows])
@@ -161,4 +163,16 @@ def embed_clips(
                 nodes = model(torch.from_numpy(features).to(device), spacing_s=store.clock.spacing_s, threads=False)[0].features
                 out[batch] = model.embed_video(nodes[:, nodes.shape[1] // 2]).float().cpu().numpy()
                 progress(len(batch))
+    return out
+
+
+def _mean_features(store: FeatureStore, clips: Sequence[Clip], progress: Callable[[int], None]) -> np.ndarray:
+    """The mean feature of each clip's own segments, unit vectors (N, D); zeros beyond the end of a video."""
+    out = np.zeros((len(clips), store.width), dtype=np.float32)
+    for i, (video, start_s, end_s) in enumerate(clips):
+        window = context_window(store.num_segments(video), store.clock, start_s, end_s, 0)
+        if window.num_nodes > 0:
+            mean = store.rows(store.first_row(video) + window.start + np.arange(window.num_nodes)).astype(np.float32).mean(0)
+            out[i] = mean / max(float(np.linalg.norm(mean)), 1e-12)
+        progress(1)
     return out

@@ -147,7 +147,7 @@ def find_egoprocel_videos(
     for task in TASKS:
         if names and task.data_set not in names and task.name not in names:
             continue
-        annotation_files = _annotation_files(annotations, task)
+        annotation_files = find_annotations(annotations, task)
         if annotation_files is None:
             absent_tasks.append(task.name)
             continue
@@ -167,8 +167,8 @@ def find_egoprocel_videos(
     return videos, missing, absent_tasks
 
 
-def _annotation_files(annotations: Path, task: Task) -> list[Path] | None:
-    """The csv files of a task, None without a folder."""
+def find_annotations(annotations: Path, task: Task) -> list[Path] | None:
+    """The csv files of a task below the official folder; None without a folder."""
     names = (task.folder, task.folder.replace("CMU-MMAC", "CMU_Kitchens"))  # the two releases name this folder differently
     folder = next((annotations / name for name in names if (annotations / name).is_dir()), None)
     if folder is None:

@@ -44,7 +44,8 @@ def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo
     """Clips of an NLQ-like file by their names, times in seconds of the video. Queries without a text are left out.
 
     Args:
-        path: The file.
+        path: The file; or goalstep_{train,val}.json as published, whose steps and substeps then are the queries, each by its
+            description, as the task's own conversion (parse_goalstep_jsons) has them.
         prefix: Put before each query.
 
     Raises:
@@ -53,7 +54,7 @@ def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo
     clips = []
     for video in _read_videos(path):
         with _name_video_in_errors(path, video):
-            for clip in video["clips"]:
+            for clip in video["clips"] if "clips" in video else [_as_clip(video)]:
                 steps = []
                 for query in (query for annotation in clip["annotations"] for query in annotation["language_queries"]):
                     # NLQ gives times in the clip and in the video; step grounding only one, the video's whatever its name.
@@ -65,6 +66,21 @@ def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo
                 name = clip.get("clip_uid", video["video_uid"])
                 clips.append((name, AnnotatedVideo(video["video_uid"], tuple(steps), *part_s)))
     return clips
+
+
+def _as_clip(video: dict[str, Any]) -> dict[str, Any]:
+    """A video of goalstep_{train,val}.json in the layout of NLQ: one clip, a query for each step and substep."""
+
+    def walk(segments: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for segment in segments:
+            times = {"clip_start_sec": segment["start_time"], "clip_end_sec": segment["end_time"]}
+            yield {**times, "query": segment["step_description"].strip()}
+            yield from walk(segment.get("segments") or [])
+
+    return {
+        "clip_uid": video["video_uid"], "video_start_sec": video["start_time"], "video_end_sec": video["end_time"],
+        "annotations": [{"language_queries": list(walk(video["segments"]))}],
+    }  # fmt: skip
 
 
 def read_steps(path: Path) -> list[AnnotatedVideo]:

@@ -35,14 +35,14 @@ class Method:
         name: Of its row.
         candidates: `spans` of the engine, sliding `windows`, or the name of a clustering, whose runs are taken.
         evidence: What texts are compared with: everything, the model's nodes, names of classes, or nothing (random).
-        on: What a clustering sees.
+        on: What a clustering sees: nodes as unit vectors, as they are (`projected`), or the backbone's features.
         by_belief: Rank by shares of belief, as `hiero ask` does, instead of means.
     """
 
     name: str
     candidates: str
     evidence: Literal["all", "model", "class names", "none"]
-    on: Literal["nodes", "features"] = "nodes"
+    on: Literal["nodes", "projected", "features"] = "nodes"
     by_belief: bool = False
 
 
@@ -51,6 +51,7 @@ GROUNDING_METHODS = (
     Method("HiERO", "spans", "all", by_belief=True),
     THREAD_RUNS,
     Method("HiERO, K-Means", "k-means-cosine", "model"),
+    Method("HiERO, K-Means (L2)", "k-means", "model", "projected"),
     Method("HiERO, TW-FINCH", "tw-finch", "model"),
     Method("raw, spectral", "spectral", "class names", "features"),
     Method("raw, K-Means (L2)", "k-means", "class names", "features"),
@@ -153,11 +154,18 @@ def evaluate_runs(cases: Sequence[Case], embeddings: TextEmbeddings, options: Ev
 
 def summarise_grounding(table: Table) -> dict[str, Scores]:
     """Scores by method; `HiERO` is the paper's runs of threads, `HiERO, spans` what `hiero ask` does."""
-    names = {THREAD_RUNS.name: "HiERO", GROUNDING_METHODS[0].name: "HiERO, spans"}
+    names = {THREAD_RUNS.name: "HiERO", GROUNDING_METHODS[0].name: "HiERO, spans", "raw, runs of threads": "raw"}
     return {
         names.get(row.method, row.method): {name.replace("@.", "@0."): value for name, value in row.scores.items()}
         for row in table.rows
     }
+
+
+def name_raw_rows(table: Table) -> None:
+    """Call the rows of features without a model what they are: `raw` in place of `HiERO`, each once."""
+    table.rows = [row for row in table.rows if not row.method.startswith("raw")]
+    for row in table.rows:
+        row.method = row.method.replace("HiERO", "raw")
 
 
 def find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndarray:
@@ -182,7 +190,9 @@ def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.nda
         rng = np.random.default_rng(options.random_state)
         edges = np.sort(rng.choice(np.arange(1, num_nodes), min(num_parts - 1, num_nodes - 1), replace=False))
         return np.stack([[0, *edges], [*edges, num_nodes]], axis=1)
-    x = case.video.nodes if method.on == "nodes" else case.features
+    x = {"nodes": case.video.nodes, "features": case.features}.get(method.on)
+    if x is None:
+        x = case.projected
     kappa, seed = options.kappa, options.random_state
     if method.candidates == "equal-parts":
         return label_runs(cluster(x, num_parts, method.candidates))

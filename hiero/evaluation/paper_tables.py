@@ -24,6 +24,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.evaluation.results import Report, Row, Table
+from hiero.storage import weights
 from hiero.storage.cache import content_key
 
 TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
@@ -45,8 +46,13 @@ SOURCES = {
     "rates": "EgoProceL's videos (DATA/egoprocel/videos) or their frame rates (DATA/egoprocel/rates.csv: video,fps,frames)",
 }
 # What the release's own scripts make: these rows are run by their protocol, others by the corrected one.
-RELEASE_ROWS = {"egoprocel": ("HiERO, spectral", "raw, spectral"), "goalstep-grounding": ("HiERO, runs of threads",)}
+RELEASE_ROWS = {
+    "egoprocel": ("HiERO, spectral", "raw, spectral"),
+    "goalstep-grounding": ("HiERO, runs of threads", "raw, runs of threads"),
+}
 PROTOCOL_NOTE = "Ours: HiERO's rows and those of raw features by --protocol release, other clusterings by --protocol corrected."
+BACKBONE_NAMES: dict[str, str] = {"lavila": "lavila-l"}  # folders of features whose backbone has another name
+RAW = "raw"  # in place of a model: the backbone's features and its text tower
 ENRICHED = "hiero-"  # prefix of a backbone whose features went through a model
 DIGEST_LENGTH = 10  # hexadecimal digits in the name of a report
 
@@ -87,7 +93,9 @@ def table_names() -> list[str]:
     return list(definitions()["tables"])
 
 
-def make_table(name: str, data: Path, models: Path, runs: Path, log: Callable[[str], None] = lambda _: None) -> TableResult:
+def make_table(
+    name: str, data: Path, models: Path, runs: Path, log: Callable[[str], None] = lambda _: None, num_seeds: int = 0
+) -> TableResult:
     """A table of the paper with our numbers. Runs whose report does not exist are run now, if their data exists.
 
     Args:
@@ -96,6 +104,7 @@ def make_table(name: str, data: Path, models: Path, runs: Path, log: Callable[[s
         models: Folder with model folders.
         runs: Folder for the reports.
         log: Gets the command of each run.
+        num_seeds: Train the models that are missing with this many seeds, by their commands in tables.toml; 0 trains none.
 
     Raises:
         InputError: There is no such table, or a run failed.
@@ -110,18 +119,98 @@ def make_table(name: str, data: Path, models: Path, runs: Path, log: Callable[[s
         if published:
             result.table.rows.append(Row(f"{entry['method']}, published", published))
         ours = Row(f"{entry['method']}, ours", {})
-        for run in entry.get("ours", []) or _ablation_runs(entry):
+        for run in entry.get("ours", []) or ablation_runs(entry):
+            if run["model"] != RAW:
+                train_seeds(run["model"], data, models, num_seeds, log)
             reports = _reports(run, data, models, runs, result, log)
             if reports:
                 _add_scores(ours, [_select_row(report, run) for report in reports], run.get("pick") or {c: c for c in columns})
-        if ours.scores:
+        if "statistics" in entry:
+            ours.scores |= count_annotations(data / "egoprocel" / "annotations", entry["statistics"])
+        if "parameters" in entry:
+            ours.scores["parameters (M)"] = count_parameters(entry["parameters"])
+        if any(not math.isnan(value) for value in ours.scores.values()):
             result.table.rows.append(ours)
-    if any(run["eval"] in RELEASE_ROWS for entry in definition["rows"] for run in entry.get("ours", []) or _ablation_runs(entry)):
+    if any(run["eval"] in RELEASE_ROWS for entry in definition["rows"] for run in entry.get("ours", []) or ablation_runs(entry)):
         result.table.notes.append(PROTOCOL_NOTE)
     return result
 
 
-def _ablation_runs(entry: dict[str, Any]) -> list[Run]:
+def train_seeds(name: str, data: Path, models: Path, num_seeds: int, log: Callable[[str], None] = lambda _: None) -> None:
+    """Train what a table needs, NAME-seed0 … in `models`, by the command of tables.toml; seeds that are there stay.
+
+    Args:
+        name: Of the model.
+        data: Folder with features and annotations.
+        models: Folder with model folders.
+        num_seeds: How many.
+        log: Gets each command.
+
+    Raises:
+        InputError: A training fails.
+    """
+    command = definitions()["models"][name].replace("DATA", str(data)).split()
+    if command[1] == "import-checkpoint":  # nothing to train
+        return
+    command = [part for part in command if not part.startswith("seed=")]
+    command = [part for i, part in enumerate(command) if part != "--set" or (command[i + 1 : i + 2] and "=" in command[i + 1])]
+    out = command.index("-o") + 1
+    for seed in range(num_seeds):
+        folder = models / f"{name}-seed{seed}"
+        if not (folder / "config.json").is_file():
+            command[out] = str(folder)
+            arguments = [*command[1:], "--set", f"seed={seed}"]
+            log(shlex.join(["hiero", *arguments]))
+            if subprocess.run([sys.executable, "-m", "hiero", *arguments], check=False).returncode:
+                raise InputError(f"hiero {shlex.join(arguments)} failed; its message is above")
+
+
+def count_annotations(annotations: Path, task: str) -> dict[str, float]:
+    """Videos and key-steps that a task of EgoProceL has in its annotations; nothing where they are not there.
+
+    Args:
+        annotations: The official folder.
+        task: Its name in results.
+    """
+    from hiero.evaluation.egoprocel_data import TASKS, find_annotations, read_key_steps
+
+    files = find_annotations(annotations, next(each for each in TASKS if each.name == task)) or []
+    numbers = {number for file in files for _, _, number in read_key_steps(file)}
+    return {"videos": float(len(files)), "key-steps": float(len(numbers))} if files else {}
+
+
+def count_parameters(mode: str, input_size: int = 1536, num_layers: int = 2) -> float:
+    """Millions of parameters that training changes: the network's, and those of DistilBERT.
+
+    Args:
+        mode: Of the text encoder: `frozen`, `lora` or `full`.
+        input_size: Width of the features.
+        num_layers: TDGC layers of a stage.
+
+    Returns:
+        NaN where transformers, which has DistilBERT, is not installed.
+    """
+    import torch
+
+    from hiero.config import ModelConfig, TextConfig
+    from hiero.model.hiero import HiERO
+
+    with torch.device("meta"):  # counted, not made
+        total = sum(p.numel() for p in HiERO(ModelConfig(input_size, num_layers=num_layers)).parameters())
+        if mode == "frozen":
+            return total / 1e6
+        try:
+            from transformers import DistilBertConfig, DistilBertModel
+        except ImportError:
+            return math.nan
+        config = DistilBertConfig()
+        if mode == "full":
+            return (total + sum(p.numel() for p in DistilBertModel(config).parameters())) / 1e6
+    # Two factors of the rank beside query, key and value of each layer.
+    return (total + config.n_layers * 3 * 2 * config.dim * TextConfig().lora_rank) / 1e6
+
+
+def ablation_runs(entry: dict[str, Any]) -> list[Run]:
     """The runs of an ablated model, on three benchmarks; none where the row is no ablation."""
     if "ablation" not in entry:
         return []
@@ -137,12 +226,16 @@ def _ablation_runs(entry: dict[str, Any]) -> list[Run]:
 
 def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Callable[[str], None]) -> list[Report]:
     """The reports of all seeds of a run; what is missing is added to the result."""
-    seeds = _seed_folders(models, run["model"])
+    seeds = [Path(RAW)] if run["model"] == RAW else seed_folders(models, run["model"])
+    tower = BACKBONE_NAMES.get(str(run["backbone"]), str(run["backbone"]))
+    if run["model"] == RAW and weights.find(tower) is None:
+        result.add_wanted(f"the text tower of {tower}: hiero weights get {tower}")
+        return []
     if not seeds:
         model = models / run["model"]
         source = definitions()["models"][run["model"]].replace("MODELS", str(models)).replace("DATA", str(data))
         result.add_wanted(f"{model}: {source}")
-        for path, source in _arguments(run, [model], data)[1]:
+        for path, source in run_arguments(run, [model], data)[1]:
             result.add_wanted(f"{path}: {source}")
         return []
     groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds itself
@@ -150,7 +243,8 @@ def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult
     return [report for report in reports if report is not None]
 
 
-def _seed_folders(models: Path, name: str) -> list[Path]:
+def seed_folders(models: Path, name: str) -> list[Path]:
+    """Folders of a model: all its seeds, or the one without; none where it is not there."""
     seeds = sorted(models.glob(f"{name}-seed*"))
     return seeds or ([models / name] if (models / name).is_dir() else [])
 
@@ -159,7 +253,7 @@ def _read_or_run(
     run: Run, models: list[Path], data: Path, runs: Path, result: TableResult, log: Callable[[str], None]
 ) -> Report | None:
     """The report of one run; None where its data is missing."""
-    arguments, absent = _arguments(run, models, data)
+    arguments, absent, _ = run_arguments(run, models, data)
     file = report_file(run, models, arguments, runs)
     if not file.is_file():
         for path, source in absent:
@@ -195,21 +289,30 @@ def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) 
     return runs / f"{run['eval']}-{name}-{digest.hexdigest()[:DIGEST_LENGTH]}.json"
 
 
-def _arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], list[tuple[Path, str]]]:
-    """What `hiero eval` is called with, and which of its files are absent, with their source."""
+def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], list[tuple[Path, str]], dict[Path, str]]:
+    """What `hiero eval` is called with, which of its files are absent, and all of its files, each with its source.
+
+    Args:
+        run: Of tables.toml.
+        models: Model folders that it scores.
+        data: Folder with annotations and features.
+    """
     backbone = run["backbone"]
     inputs = _inputs(run, data)
     plain = backbone.removeprefix(ENRICHED)
     sources = {key: text.format(backbone=backbone, plain=plain).replace("DATA", str(data)) for key, text in SOURCES.items()}
     if plain != backbone:
         sources["ego4d"] = sources["enriched"]
-    absent = [(path, sources[key]) for path, key in inputs.values() if not path.exists()]
+    needed = {path: sources[key] for path, key in inputs.values()}
+    absent = [(path, source) for path, source in needed.items() if not path.exists()]
     files = [text for option, (path, _) in inputs.items() for text in (option, str(path))]
     if run["eval"] == "head":
-        return [*map(str, models), *files], absent
+        return [*map(str, models), *files], absent, needed
     context = ["--context", str(run["context"])] if "context" in run else []
+    if run["model"] == RAW:
+        context += ["--backbone", BACKBONE_NAMES.get(str(backbone), str(backbone))]
     protocol = ["--protocol", "release"] if run.get("row") in RELEASE_ROWS.get(run["eval"], ()) else []
-    return [*files, "--model", str(models[0]), *context, *protocol], absent
+    return [*files, "--model", str(models[0]), *context, *protocol], absent, needed
 
 
 def _inputs(run: Run, data: Path) -> dict[str, tuple[Path, str]]:

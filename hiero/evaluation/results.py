@@ -161,6 +161,23 @@ def as_markdown(table: Table, intervals: bool = True) -> str:
     return "\n".join([f"**{table.title}**", "", *lines, *(["", *table.notes] if table.notes else [])])
 
 
+def as_latex(table: Table) -> str:
+    """A table in LaTeX, for \\usepackage{booktabs}: the title as its caption, notes as comments."""
+
+    def escape(text: str) -> str:
+        for character in "\\&%$#_{}":
+            text = text.replace(character, "\\textbackslash{}" if character == "\\" else f"\\{character}")
+        return text.replace("Δ", "$\\Delta$").replace("α", "$\\alpha$").replace("β", "$\\beta$")
+
+    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}", r"\toprule"]
+    lines += [" & ".join(["", *map(escape, table.columns)]) + r" \\", r"\midrule"]
+    for row in table.rows:
+        cells = [format_cell(row, column, False).replace("–", "--") for column in table.columns]
+        lines.append(" & ".join([escape(row.method), *cells]) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{escape(table.title)}}}", r"\end{table}"]
+    return "\n".join([*lines, *(f"% {note}" for note in table.notes)])
+
+
 def format_cell(row: Row, column: str, intervals: bool = True) -> str:
     """A score as text, with its interval if there is one and it is to be shown; a dash where there is no score."""
     value = row.scores.get(column)

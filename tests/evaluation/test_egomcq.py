@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -45,4 +47,23 @@ def test_egomcq_counts_what_is_missing(tmp_path, engine, store):
     with pytest.raises(InputError, match="not EgoMCQ's questions"):
         read_questions(tmp_path / "bad.json")
     with pytest.raises(InputError, match="raw features have none"):
-        embed_clips(Engine(None, "raw", ()), store, [("a", 0.0, 1.0)], 4)
+        embed_clips(Engine(None, "raw", ("i3d-k400",)), store, [("a", 0.0, 1.0)], 4)
+
+
+def test_raw_features_with_words_of_their_own(tmp_path, store):
+    """A backbone's features and text tower, without a model: the mean of a clip's own segments."""
+    questions = read_questions(write_questions(tmp_path / "egomcq.json"))
+    rng = np.random.default_rng(0)
+
+    def encode(texts):
+        vectors = rng.normal(size=(len(texts), WIDTH))
+        return vectors, vectors
+
+    raw = SimpleNamespace(model=None, has_text=True, name="raw", encode=encode)
+    table, _ = evaluate_egomcq(raw, store, questions)
+    assert set(table.rows[0].scores) == {"inter", "intra"}
+    video, start_s, end_s = questions[0].choices[0]
+    (vector,) = embed_clips(raw, store, [(video, start_s, end_s)], 4)
+    window = context_window(store.num_segments(video), CLOCK, start_s, end_s, 0)
+    mean = store.read(video, window.start, window.end).float().mean(0).numpy()
+    np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), rtol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +87,22 @@ def test_the_real_files_of_goalstep():
     assert len(taxonomy_of(labelled)) == 425
     groups = read_groups(SHARED / "goalstep_video_groups.tsv")
     assert all(annotation.video in groups for annotation in queries if annotation.video.startswith("grp-"))
+
+
+def test_official_files_are_their_own_queries(tmp_path):
+    """goalstep_val.json as published: a query for each step and substep, by its description."""
+    steps = [
+        {"start_time": 1.0, "end_time": 9.0, "step_category": "a: b", "step_description": " Boil water ",
+         "segments": [{"start_time": 2.0, "end_time": 3.0, "step_category": "a: c", "step_description": "Fill the pot"}]},
+        {"start_time": 9.0, "end_time": 12.0, "step_category": "a: d", "step_description": "Add salt"},
+    ]  # fmt: skip
+    video = {"video_uid": "v", "start_time": 0.5, "end_time": 20.0, "segments": steps}
+    (tmp_path / "goalstep_val.json").write_text(json.dumps({"videos": [video]}))
+    (annotated,) = read_grounding(tmp_path / "goalstep_val.json")
+    assert [step.text for step in annotated.steps] == ["#C C Boil water", "#C C Fill the pot", "#C C Add salt"]
+    assert (annotated.start_s, annotated.end_s) == (0.5, 20.0)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the real annotation files")
+def test_official_files_are_the_converted_ones():
+    assert read_grounding(SHARED / "goalstep_valid.json") == read_grounding(SHARED / "goalstep_grounding_val.json")

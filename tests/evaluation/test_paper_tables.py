@@ -8,11 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hiero.cli import app
 from hiero.errors import InputError
 from hiero.evaluation import paper_tables
+from hiero.evaluation.data_check import check_data
 from hiero.evaluation.paper_tables import definitions, make_table, report_file, table_names
-from hiero.evaluation.results import Report, Row, Table
+from hiero.evaluation.results import Report, Row, Table, as_latex
 from hiero.storage import weights
+from tests.conftest import FIXTURES
 from tests.evaluation.simulated import save_random_model, scores_by_method, write_goalstep
 
 
@@ -22,13 +25,16 @@ def test_every_table_is_whole():
         for row in definition["rows"]:
             assert len(row["published"]) == len(definition["columns"])
             for run in row.get("ours", []):
-                assert run["model"] in definitions()["models"]
+                assert run["model"] in (*definitions()["models"], "raw")
 
 
 def test_a_table_without_data_says_what_to_get(tmp_path):
     for name in table_names():
         result = make_table(name, tmp_path / "data", tmp_path / "models", tmp_path / "runs")
-        assert all(row.method.endswith("published") for row in result.table.rows)
+        ours = [row for row in result.table.rows if not row.method.endswith("published")]
+        assert all(set(row.scores) == {"parameters (M)"} for row in ours)
+        if name == "egoprocel-statistics":
+            continue
         assert any("hiero import-checkpoint" in line or "train" in line for line in result.wanted)
         assert any(str(tmp_path / "data") in line for line in result.wanted)
     with pytest.raises(InputError, match="known are mcq"):
@@ -41,7 +47,7 @@ def test_reports_become_rows_and_seeds_are_averaged(tmp_path):
         report = Report("egomcq", f"run {seed}", [Table("t", [Row("m", {"inter": value, "intra": 60.0})])])
         folder = tmp_path / "models" / f"hiero-egovlp-seed{seed}"
         run = {"eval": "egomcq", "model": "hiero-egovlp", "backbone": "egovlp"}
-        arguments, _ = paper_tables._arguments(run, [folder], tmp_path / "data")
+        arguments, _, _ = paper_tables.run_arguments(run, [folder], tmp_path / "data")
         report.save(report_file(run, [folder], arguments, tmp_path / "runs"))
     result = make_table("mcq", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
     ours = next(row for row in result.table.rows if row.method == "HiERO (EgoVLP), ours")
@@ -90,7 +96,66 @@ def test_a_table_runs_what_it_needs(tmp_path):
         pytest.skip(f"MiniLM cannot be fetched here: {error}")
     result = make_table("clustering-grounding", data, models, tmp_path / "runs")
     ours = [row.method for row in result.table.rows if row.method.endswith("ours")]
-    assert ours == ["HiERO (EgoVLP), K-Means (cosine), ours", "HiERO (EgoVLP), spectral, ours"]
+    assert ours == [f"HiERO (EgoVLP), {name}, ours" for name in ("K-Means (L2)", "K-Means (cosine)", "spectral")]
     assert ["--protocol release" in command for command in result.commands] == [False, True]
     assert result.commands[0].startswith("hiero eval goalstep-grounding")
-    assert not result.wanted
+    assert result.wanted == ["the text tower of egovlp: hiero weights get egovlp"]  # for rows without a model
+
+
+def test_parameters_are_the_published_ones():
+    pytest.importorskip("transformers")
+    for row in definitions()["tables"]["text"]["rows"]:
+        assert round(paper_tables.count_parameters(row["parameters"]), 2) == row["published"][0]
+
+
+def test_annotations_are_counted():
+    annotations = FIXTURES / "protocols" / "egoprocel" / "annotations"
+    assert paper_tables.count_annotations(annotations, "Brownie") == {"videos": 4.0, "key-steps": 9.0}
+    assert paper_tables.count_annotations(annotations, "Salad") == {}
+
+
+def test_seeds_are_trained_by_the_table_s_own_command(tmp_path, monkeypatch):
+    commands = []
+
+    def run(command, **_):
+        commands.append(command[3:])
+        (tmp_path / "models" / "heads").mkdir(parents=True, exist_ok=True)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(paper_tables.subprocess, "run", run)
+    paper_tables.train_seeds("heads/steps-egovlp", tmp_path / "data", tmp_path / "models", 2)
+    paper_tables.train_seeds("hiero-egovlp", tmp_path / "data", tmp_path / "models", 2)  # imported: nothing to train
+    assert [command[command.index("-o") + 1] for command in commands] == [
+        str(tmp_path / "models" / "heads" / f"steps-egovlp-seed{seed}") for seed in (0, 1)
+    ]
+    assert [command[-2:] for command in commands] == [["--set", "seed=0"], ["--set", "seed=1"]]
+    for command in commands:
+        assert command[:3] == ["head", "train", "vslnet"]
+        assert "vslnet.num_positions=256" in command
+        assert command.count("--set") == 2
+
+
+def test_latex():
+    table = Table("A & B", [Row("Δ = 4, 50 %", {"inter": 91.8, "intra": float("nan")})], ["a note"])
+    text = as_latex(table)
+    assert r"$\Delta$ = 4, 50 \% & 91.8 & -- \\" in text
+    assert r"\caption{A \& B}" in text
+    assert text.endswith("% a note")
+
+
+def test_data_check(tmp_path, capsys):
+    (tmp_path / "data" / "goalstep").mkdir(parents=True)
+    write_goalstep(tmp_path / "data" / "goalstep")
+    report = check_data(tmp_path / "data", tmp_path / "models")
+    assert report.rows["grounding"][0] == 0
+    assert {item.path.name for item in report.inputs if item.found} == set()
+    files = {item.path: item for item in report.inputs}
+    assert "hiero pack" in files[tmp_path / "data" / "stores" / "egovlp"].source
+    (tmp_path / "data" / "egomcq.json").write_text("{}")
+    (tmp_path / "data" / "stores" / "egovlp").mkdir(parents=True)
+    (tmp_path / "data" / "stores" / "egovlp" / "store.json").write_text("{}")
+    save_random_model(tmp_path / "models" / "hiero-egovlp")
+    app(["data", "check", str(tmp_path / "data"), "--models", str(tmp_path / "models")], result_action="return_value")
+    printed = capsys.readouterr().out
+    assert "mcq                       1 of 5    hiero table mcq" in printed
+    assert f"here     {tmp_path / 'data' / 'egomcq.json'}" in printed
