@@ -5,7 +5,7 @@ Readable in print and in grey: steps differ in numbers and hatching as well as i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 COLOURS = ("#1f4e79", "#f2a65a", "#7fb069", "#b23a48", "#a8c5da", "#6a4c93", "#f7d774", "#3d5a45", "#d9a5b3", "#8d99ae")
 HATCHES = ("", "////", "....")  # 3 and 10 colours have no common divisor: 30 different styles
 MARKERS = "osDv^<>pPX"
+MAX_FRAME_SHARE = 0.12  # of the width of a figure, for one picture
 MAX_NODES = 600  # of a matrix that is drawn; longer videos are averaged
 MIN_NUMBERED_SHARE = 0.02  # of the video: a shorter step has no room for its number
 PERPLEXITY = 30.0  # of t-SNE; less where there are few points
@@ -34,17 +35,22 @@ NUMBER_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.
 RESOLUTION = 150  # dots an inch of .png
 
 
-def similarity_figure(case: Case) -> Figure:
+def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None) -> Figure:
     """Fig. 2: how alike the segments of a video are, in raw features and in HiERO's; boxes are the true steps.
+
+    Args:
+        case: The video.
+        others: Features of the same video by other backbones, (T, D) each, by the title of their column; they come first.
 
     Raises:
         InputError: There are no true steps, or matplotlib is not installed.
     """
     numbers = _number_steps(case)
-    figure, axes = _make_figure(1, 2, (11, 6.2))
+    columns = {**(others or {}), "raw features": case.features, "HiERO": case.video.nodes}
+    figure, axes = _make_figure(1, len(columns), (5.5 * len(columns), 6.2))
     end_s = float(case.to_seconds(np.array(len(case.video.nodes))))
     start_s = case.video.clock.start_s
-    for panel, (title, x) in zip(axes, (("raw features", case.features), ("HiERO", case.video.nodes)), strict=True):
+    for panel, (title, x) in zip(axes, columns.items(), strict=True):
         matrix = similarity_matrix(x, MAX_NODES)
         panel.imshow(matrix, cmap="gray", vmin=-0.3, vmax=1, extent=(start_s, end_s, end_s, start_s), interpolation="nearest")
         for step in case.truth:
@@ -61,12 +67,16 @@ def similarity_figure(case: Case) -> Figure:
     return figure
 
 
-def timeline_figure(case: Case, pieces: bool = True) -> Figure:
+def timeline_figure(
+    case: Case, pieces: bool = True, labels: bool = False, frames: Sequence[tuple[float, np.ndarray]] = ()
+) -> Figure:
     """Fig. 4: the true steps, those of raw features with spectral clustering, and HiERO's; equal numbers were matched.
 
     Args:
         case: The video.
         pieces: Add a row for the best contiguous pieces.
+        labels: Add a row for steps that were labelled without training: numbers are then labels, not matches.
+        frames: Pictures (H, W, 3) of moments in seconds, drawn above the rows.
 
     Raises:
         InputError: There are no true steps, or matplotlib is not installed.
@@ -81,11 +91,20 @@ def timeline_figure(case: Case, pieces: bool = True) -> Figure:
     }
     if pieces:
         rows["HiERO"] = _match_to_truth(cluster(case.video.segmentation_features, num, "pieces"), truth)
-    figure, axes = _make_figure(1, 1, (11, 1.0 + 0.55 * len(rows) + 0.17 * len(numbers)))
-    panel = axes[0]
-    for row, labels in enumerate(rows.values()):
-        for start, end in label_runs(labels):
-            number = int(labels[start])
+    if labels:
+        labelled = np.zeros(len(truth), dtype=int)
+        for step in case.video.label(list(numbers)):
+            start, end = case.to_nodes((step.start_s, step.end_s))
+            labelled[start:end] = numbers[str(step.label)]
+        rows["HiERO, labels"] = labelled
+    height = 1.0 + 0.55 * len(rows) + 0.17 * len(numbers)
+    figure, axes = _make_figure(1 + bool(frames), 1, (11, height + bool(frames)), [1.0, height - 0.5] if frames else None)
+    if frames:
+        _draw_frames(axes[0], frames, case.video.clock.start_s, case.video.duration_s)
+    panel = axes[-1]
+    for row, row_labels in enumerate(rows.values()):
+        for start, end in label_runs(row_labels):
+            number = int(row_labels[start])
             start_s, end_s = case.to_seconds(np.array([start, end])).tolist()
             style = {"facecolor": "white", "edgecolor": "#999999"} if number == 0 else _step_style(number)
             panel.add_patch(_rectangle(start_s, row + 0.1, end_s - start_s, 0.8, linewidth=0.4, **style))
@@ -103,6 +122,54 @@ def timeline_figure(case: Case, pieces: bool = True) -> Figure:
     return figure
 
 
+def _draw_frames(panel: Any, frames: Sequence[tuple[float, np.ndarray]], start_s: float, end_s: float) -> None:
+    """Pictures side by side in time order, each with a line to its moment on the axis below."""
+    width = min(1 / len(frames), MAX_FRAME_SHARE) * (end_s - start_s)
+    for i, (time_s, picture) in enumerate(sorted(frames, key=lambda frame: frame[0])):
+        left = start_s + i * width
+        panel.imshow(picture, extent=(left + 0.03 * width, left + 0.97 * width, 0.3, 1.0), aspect="auto")
+        panel.plot([left + width / 2, time_s], [0.3, 0.0], color="#777777", linewidth=0.7)
+    panel.set_xlim(start_s, end_s)
+    panel.set_ylim(0, 1)
+    panel.axis("off")
+
+
+def feature_figure(case: Case, seed: int = 0) -> Figure:
+    """t-SNE of the segments of a video, in raw features and in HiERO's; markers are the true steps, grey is background.
+
+    Args:
+        case: The video.
+        seed: Of t-SNE.
+
+    Raises:
+        InputError: There are no true steps, or scikit-learn or matplotlib is not installed.
+    """
+    numbers, truth = _number_steps(case), case.labels()
+    every = max(1, -(-len(truth) // MAX_NODES))
+    figure, axes = _make_figure(1, 2, (11, 5.6 + 0.12 * len(numbers)))
+    for panel, (title, x) in zip(axes, (("raw features", case.features), ("HiERO", case.video.nodes)), strict=True):
+        points, of_points = _tsne(x[::every], seed), truth[::every]
+        panel.scatter(*points[of_points == 0].T, s=10, c="#cccccc", marker=".")
+        for number in numbers.values():
+            colour, marker = COLOURS[(number - 1) % len(COLOURS)], MARKERS[(number - 1) % len(MARKERS)]
+            panel.scatter(*points[of_points == number].T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3)
+        panel.set_title(title)
+        panel.set_xticks([])
+        panel.set_yticks([])
+    _add_legend(figure, numbers, MARKERS)
+    return figure
+
+
+def _tsne(x: np.ndarray, seed: int) -> np.ndarray:
+    """Vectors (N, D) as points (N, 2)."""
+    try:
+        from sklearn.manifold import TSNE  # type: ignore[import-untyped]
+    except ImportError:
+        raise InputError("t-SNE needs scikit-learn; run: pip install 'hiero-video[figures]'") from None
+    perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
+    return np.asarray(TSNE(perplexity=perplexity, random_state=seed, init="pca", metric="cosine").fit_transform(x))
+
+
 def narration_figure(vectors: np.ndarray, steps: Sequence[int], labels: np.ndarray, names: Sequence[str], seed: int = 0) -> Figure:
     """t-SNE of narrations and of the labels of their steps: small markers and stars.
 
@@ -116,15 +183,9 @@ def narration_figure(vectors: np.ndarray, steps: Sequence[int], labels: np.ndarr
     Raises:
         InputError: There are too few narrations, or scikit-learn or matplotlib is not installed.
     """
-    try:
-        from sklearn.manifold import TSNE  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError("t-SNE needs scikit-learn; run: pip install 'hiero-video[figures]'") from None
     if len(vectors) < MIN_NARRATIONS:
         raise InputError(f"t-SNE needs a few narrations inside steps, found {len(vectors)}")
-    x = np.concatenate([vectors, labels])
-    perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
-    points = TSNE(perplexity=perplexity, random_state=seed, init="pca", metric="cosine").fit_transform(x)
+    points = _tsne(np.concatenate([vectors, labels]), seed)
     narration_points, label_points = points[: len(vectors)], points[len(vectors) :]
     figure, axes = _make_figure(1, 1, (8, 6.5 + 0.12 * len(names)))
     panel, owners = axes[0], np.asarray(steps)
@@ -156,8 +217,10 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return files
 
 
-def _make_figure(num_rows: int, num_columns: int, size: tuple[float, float]) -> tuple[Figure, list[Any]]:
-    """A figure of a size in inches, and its panels."""
+def _make_figure(
+    num_rows: int, num_columns: int, size: tuple[float, float], heights: Sequence[float] | None = None
+) -> tuple[Figure, list[Any]]:
+    """A figure of a size in inches, and its panels; rows have these relative heights, or all the same."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -165,7 +228,7 @@ def _make_figure(num_rows: int, num_columns: int, size: tuple[float, float]) -> 
         raise InputError("figures need matplotlib; run: pip install 'hiero-video[figures]'") from None
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)  # no pyplot: it would hold on to every figure
-    axes = figure.subplots(num_rows, num_columns, squeeze=False)
+    axes = figure.subplots(num_rows, num_columns, squeeze=False, height_ratios=heights)
     return figure, list(axes.flatten())
 
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from hiero.cli import app
+from hiero.cli.figures import read_frames
 from hiero.errors import InputError
 from tests.evaluation.simulated import STEPS, save_identity_model, write_own_videos
+from tests.films import write_video
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'hiero-video[figures]'")
 
@@ -24,7 +26,7 @@ def data(tmp_path):
     return write_own_videos(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["similarity", "timeline"])
+@pytest.mark.parametrize("kind", ["similarity", "timeline", "features"])
 def test_figures(model, data, kind):
     arguments = [
         "figure", kind, str(data / "features" / "v0.npy"), "--annotations", str(data / "steps.json"), "--model", str(model),
@@ -51,3 +53,20 @@ def test_narrations_around_steps(model, data):
     assert ElementTree.fromstring((data / "n.svg").read_text()).tag.endswith("svg")
     with pytest.raises(InputError, match="v9: not in"):
         app([*arguments, "--video", "v9", "-o", str(data / "n.svg")], result_action="return_value")
+
+
+def test_three_columns_labels_and_frames(model, data):
+    arguments = [str(data / "features" / "v0.npy"), "--annotations", str(data / "steps.json"), "--model", str(model)]
+    other = f"Another={data / 'features' / 'v0.npy'}"
+    app(["figure", "similarity", *arguments, "--also", other, "-o", str(data / "s.svg")], result_action="return_value")
+    with pytest.raises(InputError, match="--also takes TITLE=FILE"):
+        app(["figure", "similarity", *arguments, "--also", "x", "-o", str(data / "s.svg")], result_action="return_value")
+    film = write_video(data / "v0.mp4", list(range(0, 240, 4)), fps=1)
+    app(
+        ["figure", "timeline", *arguments, "--labels", "--frames", str(film), "-o", str(data / "t.svg")],
+        result_action="return_value",
+    )
+    assert "<image" in (data / "t.svg").read_text()
+    frames = read_frames(film, [1.5, 30.2, 1000.0])
+    assert [time_s for time_s, _ in frames] == [1.5, 30.2]
+    assert frames[1][1].mean() == pytest.approx(120, abs=6)
