@@ -15,6 +15,7 @@ from hiero.types import Clock, Step
 STEP_S = 60.0  # usual length of a step where nothing is said about their number; CaptainCook4D has one every 65 s
 MIN_FINEST_STEPS = 8  # of the finest level, if the video has the nodes for it
 THREAD_SIMILARITY = 0.6  # cosine of centred means above which two steps of a level are one thread
+MAX_GROUPED = 2000  # steps of a level that are compared with each other for threads
 
 
 def default_step_counts(duration_s: float, num_nodes: int) -> list[int]:
@@ -96,6 +97,10 @@ def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
     num = len(boundaries) - 1
     if num < 2:
         return [0] * num
+    if num > MAX_GROUPED:  # linkage takes the square of their number: steps take the thread of a larger one around them
+        (larger,) = merge_steps(x, boundaries, [MAX_GROUPED])
+        threads = group_into_threads(x, larger)
+        return [threads[i] for i in np.searchsorted(larger, boundaries[:-1], side="right") - 1]
     x = x - x.mean(0)
     means = np.stack([x[a:b].mean(0) for a, b in itertools.pairwise(boundaries)])
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)

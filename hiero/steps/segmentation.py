@@ -6,11 +6,13 @@ A step is as good as its nodes are alike. With x the unit vectors of the centred
     cost of [a, b) = Σ |xᵢ − mean|² + λ (T/K) (log(b − a) − log(T/K))²
 
 The second term is a weak belief that steps are about equally long. Dynamic programming finds the best K steps exactly.
-Merging neighbours by Ward's rule, cheapest first, gives coarser levels in which finer steps nest.
+Merging neighbours by Ward's rule, cheapest first, gives coarser levels in which finer steps nest; from single nodes on, it also
+gives cuts into very many steps, which dynamic programming would take minutes for.
 """
 
 from __future__ import annotations
 
+import heapq
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +22,7 @@ from hiero.errors import InputError
 MIN_NORM = 1e-6  # a node that differs from the mean of its video by less does not differ
 LENGTH_PRIOR = 0.1  # λ
 PART_PRIOR = 1.0  # λ of the parts of a long video: a strong belief, so that no part is much longer than the others
+FEW_NODES = 8  # of a step, on average: for more and shorter steps neighbours are merged
 MAX_NODES = 1024  # longer videos are first cut into parts of about this length, so that time grows with the length, not its square
 
 
@@ -30,7 +33,8 @@ def cut_steps(
 
     Args:
         x: Nodes in time order, (T, D).
-        num: Number of steps; there are fewer where the nodes or `min_nodes` do not allow as many.
+        num: Number of steps; there are fewer where the nodes or `min_nodes` do not allow as many. More than one for every 8 nodes
+            of a long video are found by merging neighbours.
         min_nodes: No step is shorter, if the video is that long.
         length_prior: λ.
         max_nodes: Exact up to this length. A longer video is cut into parts, seen in small groups of nodes, and each part into
@@ -45,6 +49,8 @@ def cut_steps(
     _check(x, num)
     x, num = centre_and_normalise(x.astype(np.float64)), min(num, max(1, len(x) // min_nodes))
     num_parts = -(-len(x) // max_nodes)
+    if num_parts > 1 and num * FEW_NODES > len(x):
+        return merge_steps(x, [*range(0, len(x) - min_nodes + 1, min_nodes), len(x)], [num])[0]
     if num_parts == 1 or num <= num_parts:
         return _best_boundaries(*_group_nodes(x, max_nodes), num, length_prior, min_nodes)
     parts = _best_boundaries(*_group_nodes(x, max_nodes), num_parts, PART_PRIOR)
@@ -97,24 +103,32 @@ def merge_steps(x: np.ndarray, boundaries: list[int], nums: list[int]) -> list[l
     """
     x = centre_and_normalise(x.astype(np.float64))
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])
+    # Boundaries as a linked list: those before and after each, and a queue of what it costs to take one out.
+    last = len(boundaries) - 1
+    before, after = list(range(-1, last)), list(range(1, last + 2))
 
     def merge_cost(i: int) -> float:
         """Ward: what it costs to merge the steps on both sides of boundary i."""
-        a, b, c = boundaries[i - 1 : i + 2]
+        a, b, c = boundaries[before[i]], boundaries[i], boundaries[after[i]]
         gap = (total[b] - total[a]) / (b - a) - (total[c] - total[b]) / (c - b)
         return (b - a) * (c - b) / (c - a) * float(gap @ gap)
 
-    boundaries, out = list(boundaries), []
-    costs = [merge_cost(i) for i in range(1, len(boundaries) - 1)]
+    costs = {i: merge_cost(i) for i in range(1, last)}
+    queue = [(cost, i) for i, cost in costs.items()]
+    heapq.heapify(queue)
+    out = []
     for num in nums:
-        while len(boundaries) - 1 > max(1, num):
-            i = int(np.argmin(costs)) + 1
-            boundaries.pop(i)
-            costs.pop(i - 1)
-            for j in (i - 1, i):  # the boundaries on either side of the merged step
-                if 0 < j < len(boundaries) - 1:
-                    costs[j - 1] = merge_cost(j)
-        out.append(list(boundaries))
+        while len(costs) + 1 > max(1, num):
+            cost, i = heapq.heappop(queue)
+            if costs.get(i) != cost:  # it was taken out, or costs something else by now
+                continue
+            del costs[i]
+            after[before[i]], before[after[i]] = after[i], before[i]
+            for j in (before[i], after[i]):
+                if 0 < j < last:
+                    costs[j] = merge_cost(j)
+                    heapq.heappush(queue, (costs[j], j))
+        out.append([boundaries[i] for i in (0, *sorted(costs), last)])
     return out
 
 
