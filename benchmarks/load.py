@@ -1,0 +1,142 @@
+"""The server under load: many people at once, the mix of questions that the page asks, on a real server over HTTP.
+
+    python -m benchmarks.load [--clients 64] [--seconds 20] [--videos 45]
+
+A corpus of simulated sessions is indexed and served on 127.0.0.1. Clients ask in a loop: steps of a video, a question to one video,
+a search over all, the list of videos, a tile of the similarity. Once with questions that come back, once with questions that nobody
+asked before. Printed: answers a second, the median and the slowest hundredth in milliseconds, errors, and the memory of the server
+at the beginning and at the end of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+VERBS = ("cut", "wash", "open", "close", "stir", "pour", "peel", "take", "mix", "clean", "fold", "fill", "turn", "press", "hold")
+THINGS = ("onion", "bowl", "drawer", "pan", "bottle", "board", "cup", "door", "box", "lid", "knife", "cloth", "towel", "bag")
+SESSION_S = 600
+
+
+def make_corpus(folder: Path, num_videos: int) -> None:
+    """Sessions of class scores at 1 Hz, indexed with the shipped model."""
+    (folder / "features").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(num_videos):
+        scenes = rng.normal(0, 3, (10, 400))
+        rows = np.repeat(scenes, SESSION_S // 10, axis=0) + rng.normal(size=(SESSION_S, 400))
+        np.save(folder / "features" / f"session{i:03}.npy", rows.astype(np.float32))
+    command = ["index", str(folder / "features"), "--to", str(folder / "corpus")]
+    subprocess.run([sys.executable, "-m", "hiero", *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Client(threading.Thread):
+    """Asks until it is told to stop; remembers how long each answer took, and errors."""
+
+    def __init__(self, address: str, videos: list[str], seed: int, new_questions: bool, stop: threading.Event) -> None:
+        super().__init__()
+        self.connection = http.client.HTTPConnection(address, timeout=60)
+        self.videos, self.rng, self.new, self.stop = videos, random.Random(seed), new_questions, stop
+        self.spent_s: list[float] = []
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            begin = time.perf_counter()
+            path = self.choose()
+            try:
+                self.connection.request("GET", path)
+                answer = self.connection.getresponse()
+                answer.read()
+                if answer.status != 200:
+                    self.errors.append(f"{answer.status} {path}")
+            except (OSError, http.client.HTTPException) as error:
+                self.errors.append(f"{type(error).__name__} {path}")
+                self.connection.close()
+            self.spent_s.append(time.perf_counter() - begin)
+
+    def choose(self) -> str:
+        """The next request, as the page mixes them."""
+        video, draw = self.rng.choice(self.videos), self.rng.random()
+        question = f"{self.rng.choice(VERBS)} the {self.rng.choice(THINGS)}"
+        if self.new:
+            question += f" {self.rng.randrange(10**9)}"
+        if draw < 0.4:
+            return f"/api/videos/{video}/ask?q={quote(question)}"
+        if draw < 0.6:
+            return f"/api/search?q={quote(question)}"
+        if draw < 0.8:
+            return f"/api/videos/{video}/steps"
+        return "/api/videos" if draw < 0.9 else f"/api/videos/{video}/similarity/0/0/0"
+
+
+def memory_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) / 1024 if match else float("nan")
+
+
+def measure(address: str, pid: int, videos: list[str], num_clients: int, seconds: float, new_questions: bool) -> None:
+    """One round of all clients; prints its line."""
+    stop, before = threading.Event(), memory_mb(pid)
+    clients = [Client(address, videos, seed, new_questions, stop) for seed in range(num_clients)]
+    begin = time.perf_counter()
+    for client in clients:
+        client.start()
+    time.sleep(seconds)
+    stop.set()
+    for client in clients:
+        client.join()
+    spent_s = time.perf_counter() - begin
+    times_ms = 1000 * np.array([t for client in clients for t in client.spent_s])
+    errors = [error for client in clients for error in client.errors]
+    name = "all new" if new_questions else "repeated"
+    p50, p99 = np.percentile(times_ms, (50, 99))
+    memory = f"{before:.0f} → {memory_mb(pid):.0f}"
+    print(f"| {name} | {len(times_ms) / spent_s:.0f} | {p50:.0f} | {p99:.0f} | {len(errors)} | {memory} |", flush=True)
+    if errors:
+        print(f"  such as {errors[0][:200]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--videos", type=int, default=45)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        make_corpus(Path(name), args.videos)
+        command = [sys.executable, "-m", "hiero", "serve", f"{name}/corpus", "--port", "0"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert server.stdout is not None
+        try:
+            match = re.search(r"http://([^/\s]+)", server.stdout.readline())
+            assert match is not None
+            connection = http.client.HTTPConnection(match[1], timeout=60)
+            connection.request("GET", "/api/videos")
+            videos = [video["id"] for video in json.loads(connection.getresponse().read())]
+            for video in videos:  # read once, as a visit of the page does
+                connection.request("GET", f"/api/videos/{video}/steps")
+                connection.getresponse().read()
+            print("| questions | answers a second | p50, ms | p99, ms | errors | memory, MB |\n|---|---|---|---|---|---|")
+            for new_questions in (False, True):
+                measure(match[1], server.pid, videos, args.clients, args.seconds, new_questions)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+if __name__ == "__main__":
+    main()
