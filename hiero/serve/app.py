@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
+from starlette.requests import ClientDisconnect
 
 import hiero
 from hiero.errors import InputError
 from hiero.serve.guard import LOOPBACK_HOSTS, Guard
 from hiero.serve.job_routes import job_router
 from hiero.serve.jobs import JobQueue, strip_folders
-from hiero.serve.library import Library, NotFoundError, NotReadError
+from hiero.serve.library import ConflictError, Library, NotFoundError, NotReadError, clear_stale_edits
 from hiero.serve.search_routes import search_router
-from hiero.serve.uploads import Uploads, upload_router
-from hiero.serve.video_routes import edit_router, video_router
+from hiero.serve.uploads import Uploads, add_uploads, upload_router
+from hiero.serve.video_routes import edit_router, to_etag, video_router
 
 STATIC = Path(__file__).parent / "static"
 
@@ -34,6 +38,8 @@ def create_app(
         uploads: Settings of uploads; by default they are off.
     """
     uploads = uploads or Uploads()
+    add_uploads(library, uploads)
+    clear_stale_edits(library)
     jobs = JobQueue(lambda id, progress: library.index(library.find(id), progress))
 
     app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
@@ -49,18 +55,38 @@ def create_app(
 
 def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(InputError)
-    async def bad_request(_: Request, error: InputError) -> JSONResponse:
-        return JSONResponse({"error": strip_folders(str(error))}, 400)
+    async def bad_request(_: Request, error: InputError) -> Response:
+        return _json_response({"error": strip_folders(str(error))}, 400)
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_parameters(_: Request, error: RequestValidationError) -> Response:
+        # Without the input, which FastAPI would send back: NaN, for one, cannot be sent.
+        return _json_response({"detail": [{name: row[name] for name in ("type", "loc", "msg")} for row in error.errors()]}, 422)
 
     @app.exception_handler(NotFoundError)
-    async def not_found(_: Request, error: NotFoundError) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, 404)
+    async def not_found(_: Request, error: NotFoundError) -> Response:
+        return _json_response({"error": str(error)}, 404)
 
     @app.exception_handler(NotReadError)
-    async def not_read(_: Request, error: NotReadError) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, 409)
+    async def not_read(_: Request, error: NotReadError) -> Response:
+        return _json_response({"error": str(error)}, 409)
+
+    @app.exception_handler(ConflictError)
+    async def conflict(_: Request, error: ConflictError) -> Response:
+        current = None if error.hierarchy is None else error.hierarchy.to_dict()
+        etag = {} if error.version is None else {"ETag": to_etag(error.version)}
+        return _json_response({"error": str(error), "current": current}, 412, etag)
+
+    @app.exception_handler(ClientDisconnect)
+    async def client_left(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # nobody reads it
 
     @app.exception_handler(Exception)
-    async def internal_error(_: Request, error: Exception) -> JSONResponse:
+    async def internal_error(_: Request, error: Exception) -> Response:
         traceback.print_exception(error)  # for the person at the server, not for the client
-        return JSONResponse({"error": "an internal error; the server's log has it"}, 500)
+        return _json_response({"error": "an internal error; the server's log has it"}, 500)
+
+
+def _json_response(body: Any, status: int, headers: dict[str, str] | None = None) -> Response:
+    """In ASCII: an error may quote what a client sent, and half a character (a lone surrogate) is no UTF-8."""
+    return Response(json.dumps(body), status, headers, "application/json")

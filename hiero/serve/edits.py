@@ -17,6 +17,7 @@ MAX_LEVELS = 16
 MAX_STEPS = 100_000  # of all levels
 MAX_ID_LENGTH = 64  # characters; longer ids and labels are cut
 MAX_LABEL_LENGTH = 500
+MAX_THREAD = 2**31 - 1  # what other tools read
 TOLERANCE_S = 0.05  # between boundaries that should be the same
 DURATION_TOLERANCE_S = 1.0  # between the length of the video and that of the document
 
@@ -36,6 +37,8 @@ def parse_hierarchy(document: Any, duration_s: float | None) -> Hierarchy:
         levels = [tuple(_parse_step(row) for row in level["steps"]) for level in document["levels"]]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         cause = error.__cause__ or error  # of an error of Step.from_dict
+        if isinstance(cause, InputError):
+            raise
         raise InputError(f"not a hierarchy of steps ({type(cause).__name__}: {cause})") from error
     is_empty = not levels or not all(levels)
     if is_empty or not np.isfinite(length_s) or len(levels) > MAX_LEVELS or sum(map(len, levels)) > MAX_STEPS:
@@ -49,7 +52,17 @@ def parse_hierarchy(document: Any, duration_s: float | None) -> Hierarchy:
         _check_nesting(coarse, fine)
     # Links are made anew: children of the document may be out of date.
     linked = link_levels([[replace(step, parent=None, children=()) for step in level] for level in levels])
-    return Hierarchy(str(document.get("video", "")), str(document.get("model", "")), length_s, tuple(map(tuple, linked)))
+    names = check_text(str(document.get("video", ""))), check_text(str(document.get("model", "")))
+    return Hierarchy(*names, length_s, tuple(map(tuple, linked)))
+
+
+def check_text(text: str) -> str:
+    """The text itself. Raises InputError where it holds half a character (a lone surrogate), which no file and no answer can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{text.encode(errors='replace').decode()}: not a text, it holds half a character") from None
+    return text
 
 
 def _parse_step(row: Any) -> Step:
@@ -58,6 +71,10 @@ def _parse_step(row: Any) -> Step:
     if not (parent is None or isinstance(parent, str)) or not np.isfinite(float(score or 0)):
         raise ValueError("a parent is an id, a score a number")
     step = Step.from_dict(row)
+    if abs(step.thread) > MAX_THREAD:
+        raise ValueError(f"thread {step.thread:.3g} is too large")
+    for text in (step.id, step.label or "", step.parent or ""):
+        check_text(text)
     return replace(step, id=step.id[:MAX_ID_LENGTH], label=None if step.label is None else step.label[:MAX_LABEL_LENGTH])
 
 

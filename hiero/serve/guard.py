@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import ipaddress
 import secrets
+import time
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 MAX_BODY_BYTES = 4 * 2**20  # of everything but uploads
 BODY_TIMEOUT_S = 30.0  # for the next piece of a body
+MIN_BODY_BYTES_S = 1000  # on average, beyond the first BODY_TIMEOUT_S
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # change nothing
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -30,6 +32,17 @@ SECURITY_HEADERS = {
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a host."""
     return host in LOOPBACK_HOSTS or host.startswith("127.")
+
+
+def client_key(address: str) -> str:
+    """What counts as one client: an address; of IPv6 the first 64 bits, since the rest is the client's to choose."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return address
+    return str(ip.ipv4_mapped) if ip.ipv4_mapped else ip.packed[:8].hex()
 
 
 def new_token() -> str:
@@ -79,7 +92,7 @@ class Guard:
             return
         max_bytes = self.max_upload_bytes if scope["path"] == "/api/upload" else MAX_BODY_BYTES
         content_length = headers.get("content-length", "0")
-        if not content_length.isdigit() or int(content_length) > max_bytes:
+        if not (content_length.isascii() and content_length.isdigit()) or int(content_length) > max_bytes:
             await _refuse(send, 413, "the request is too large")
             return
         await self.app(scope, _limit_body(receive, max_bytes), _add_security_headers(scope, send))
@@ -117,7 +130,10 @@ def _is_same_origin(headers: dict[str, str]) -> bool:
     """A browser says where a request comes from; other programs do not, and carry no cookie that could be abused."""
     origin = headers.get("origin")
     if origin is not None:
-        return urlsplit(origin).netloc == headers.get("host")  # which is one of the allowed ones
+        try:
+            return urlsplit(origin).netloc == headers.get("host")  # which is one of the allowed ones
+        except ValueError:  # such as http://[
+            return False
     return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
@@ -136,8 +152,8 @@ def _add_security_headers(scope: Any, send: Any) -> Any:
 
 
 def _limit_body(receive: Any, max_bytes: int) -> Any:
-    """A body that must come in time and not grow beyond a limit, whatever its Content-Length says."""
-    num_bytes, is_complete = 0, False
+    """A body that must come in time, not by single bytes, and not grow beyond a limit, whatever its Content-Length says."""
+    num_bytes, is_complete, begin_s = 0, False, time.monotonic()
 
     async def receive_limited() -> Any:
         nonlocal num_bytes, is_complete
@@ -148,10 +164,10 @@ def _limit_body(receive: Any, max_bytes: int) -> Any:
             return {"type": "http.disconnect"}
         if message["type"] == "http.request":
             num_bytes += len(message.get("body", b""))
-            if num_bytes > max_bytes:
+            is_complete = not message.get("more_body")
+            allowed_s = BODY_TIMEOUT_S + num_bytes / MIN_BODY_BYTES_S
+            if num_bytes > max_bytes or (not is_complete and time.monotonic() - begin_s > allowed_s):
                 return {"type": "http.disconnect"}
-            if not message.get("more_body"):
-                is_complete = True
         return message
 
     return receive_limited

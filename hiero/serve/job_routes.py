@@ -6,16 +6,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import anyio
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from hiero.serve.jobs import JobQueue, job_events
 from hiero.serve.library import Library
 from hiero.serve.routing import ERRORS
-
-MAX_WATCHERS = 32
-END = object()  # of an iterator of events
 
 
 def job_router(library: Library, jobs: JobQueue) -> APIRouter:
@@ -26,8 +22,6 @@ def job_router(library: Library, jobs: JobQueue) -> APIRouter:
         jobs: Reads them.
     """
     router = APIRouter()
-    # A watcher blocks a thread until the job ends: these have their own, so that those of all other requests stay free.
-    watcher_limiter = anyio.CapacityLimiter(MAX_WATCHERS)
 
     @router.post("/api/videos/{id}/read", status_code=202, responses=ERRORS)
     async def read(id: str) -> dict[str, Any]:
@@ -50,20 +44,12 @@ def job_router(library: Library, jobs: JobQueue) -> APIRouter:
         return jobs.cancel(id).to_dict()
 
     @router.get("/api/jobs/{id}/events", responses=ERRORS, response_class=StreamingResponse)
-    async def watch(id: str) -> Response:
+    async def watch(id: str) -> StreamingResponse:
         """Progress as server-sent events, until the job ends."""
         events = job_events(jobs.find(id))
-        if watcher_limiter.available_tokens < 1:
-            return JSONResponse({"error": "too many are watching; ask /api/jobs instead"}, 503)
-
-        def next_event() -> Any:
-            return next(events, END)
 
         async def event_stream() -> AsyncIterator[str]:
-            while True:
-                event = await anyio.to_thread.run_sync(next_event, abandon_on_cancel=True, limiter=watcher_limiter)
-                if event is END:
-                    return
+            async for event in events:
                 yield ": still here\n\n" if event is None else f"data: {json.dumps(event)}\n\n"  # a comment is no event
 
         return StreamingResponse(event_stream(), media_type="text/event-stream")

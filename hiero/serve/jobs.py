@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import queue
 import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,7 +40,6 @@ class Job:
         message: Why it failed or was cancelled.
         version: Counts changes, so that a watcher sees each.
         cancel_requested: The work stops at its next report of progress.
-        changed: Notified after each change.
     """
 
     id: str
@@ -50,25 +50,18 @@ class Job:
     message: str = ""
     version: int = 0
     cancel_requested: bool = False
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def ended(self) -> bool:
         return self.state in ("done", "failed", "cancelled")
 
     def update(self, **changes: Any) -> None:
-        """Set attributes, and wake up those who watch."""
-        with self.changed:
+        """Set attributes; those who watch see it soon."""
+        with self._lock:
             for name, value in changes.items():
                 setattr(self, name, value)
             self.version += 1
-            self.changed.notify_all()
-
-    def wait(self, version: int, timeout_s: float) -> int:
-        """Wait until something is newer than `version`, or time is over; returns the version."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.version > version, timeout_s)
-            return self.version
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -179,12 +172,24 @@ def strip_folders(text: str) -> str:
     return re.sub(r"(?:(?<=^)|(?<=[\s'\"(]))/(?:[^/:\n]+/)+", "", text)
 
 
-def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> Iterator[dict[str, Any] | None]:
-    """The job now and after every change, until it has ended; None as a sign of life when nothing happens."""
-    version = -1
+async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterator[dict[str, Any] | None]:
+    """The job now and after every change, until it has ended; None as a sign of life when nothing happens.
+
+    It looks now and then instead of waiting in a thread, so that any number can watch.
+
+    Args:
+        job: Which.
+        heartbeat_s: After how many quiet seconds there is a sign of life.
+    """
+    version, last_event_s = -1, 0.0
     while True:
-        previous, version = version, job.version
-        yield job.to_dict() if version > previous else None
+        now_s = time.monotonic()
+        if job.version > version:
+            version, last_event_s = job.version, now_s
+            yield job.to_dict()
+        elif now_s - last_event_s >= heartbeat_s:
+            last_event_s = now_s
+            yield None
         if job.ended and job.version == version:
             return
-        job.wait(version, heartbeat_s)
+        await asyncio.sleep(UPDATE_INTERVAL_S)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,18 @@ from hiero.corpus.corpus import Corpus, add_video
 from hiero.data.features import FEATURE_SUFFIXES
 from hiero.engine import Engine, Video
 from hiero.errors import InputError
+from hiero.evaluation.own_videos import read_annotations
 from hiero.extraction.collection import VIDEO_SUFFIXES, list_files
 from hiero.serve.edits import parse_hierarchy
-from hiero.storage.files import read_json, write_text
+from hiero.storage.files import write_bytes
 from hiero.types import Hierarchy, ProgressCallback
 
 MAX_OPEN_VIDEOS = 16  # in memory
 EDITS_SUFFIX = ".hiero.json"  # of a file beside the video
 ID_LENGTH = 12  # hexadecimal digits
+VERSION_LENGTH = 32
+EDITS_PART = re.compile(r"\..+" + re.escape(EDITS_SUFFIX) + r"\.[a-z0-9_]{8}\.part")  # as `atomic_path` names them
+STALE_S = 2 * 3600.0  # a file that is being written changes within seconds
 
 
 class NotFoundError(Exception):
@@ -32,6 +38,20 @@ class NotFoundError(Exception):
 
 class NotReadError(Exception):
     """A video must be read first, which takes its time."""
+
+
+class ConflictError(Exception):
+    """Edits were saved by someone else meanwhile.
+
+    Args:
+        message: What happened.
+        version: Of the edits that are there; None where there are none.
+        hierarchy: These edits; None also where their file is damaged.
+    """
+
+    def __init__(self, message: str, version: str | None, hierarchy: Hierarchy | None) -> None:
+        super().__init__(message)
+        self.version, self.hierarchy = version, hierarchy
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,14 @@ class Entry:
         return next((file for suffix in VIDEO_SUFFIXES if (file := self.path.with_suffix(suffix)).is_file()), None)
 
 
+@dataclass(frozen=True)
+class Edits:
+    """Steps as a person changed them, and what tells them from those of another save."""
+
+    hierarchy: Hierarchy
+    version: str
+
+
 @dataclass
 class Library:
     """Entries, the engines that read them, and the videos that were read last.
@@ -70,7 +98,7 @@ class Library:
         engines: By name; the first is the main one, the others give rows to compare with.
         entries: By id.
         corpus: Where videos are indexed and searched, if there is one.
-        annotations: By name of the video, as `hiero eval own` takes them: {name: {"steps": [{start_s, end_s, text}]}}.
+        annotations: Annotated steps by name of the video: {name: [{start_s, end_s, text}]}.
         labels: For steps; None for the bundled everyday phrases.
         cache: Use what was computed before, and store what is computed now.
     """
@@ -78,13 +106,14 @@ class Library:
     engines: dict[str, Engine]
     entries: dict[str, Entry] = field(default_factory=dict)
     corpus: Corpus | None = None
-    annotations: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     labels: list[str] | None = None
     cache: bool = True
     _videos: OrderedDict[tuple[str, str], Video] = field(default_factory=OrderedDict)  # by entry and model, last used last
     _read_ids: set[str] = field(default_factory=set)  # entries that were read, also those that left _videos
     _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of all the above
+    _edits_lock: threading.Lock = field(default_factory=threading.Lock)  # from the look at a version until it is replaced
 
     @property
     def main_model(self) -> str:
@@ -127,8 +156,8 @@ class Library:
         """Whether it opens at once: it was read, now or before, or is a file of features."""
         return entry.indexed or entry.id in self._read_ids or not entry.is_video
 
-    def open_video(self, entry: Entry, model: str | None = None) -> Video:
-        """A video that opens at once; one that does not is read by a job, not by whoever looks at it.
+    def find_open(self, entry: Entry, model: str | None = None) -> Video | None:
+        """A video that is in memory; None where it has to be read from files.
 
         Args:
             entry: Which.
@@ -136,11 +165,28 @@ class Library:
 
         Raises:
             NotReadError: It was not read yet.
-            NotFoundError: There is no such model.
         """
         if not self.is_read(entry):
             raise NotReadError(f"{entry.name} was not read yet; POST /api/videos/{entry.id}/read first")
-        return self.read(entry, model)
+        key = (entry.id, model or self.main_model)
+        with self._lock:
+            if key in self._videos:
+                self._videos.move_to_end(key)
+            return self._videos.get(key)
+
+    def open_video(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
+        """A video that opens at once; one that does not is read by a job, not by whoever looks at it.
+
+        Args:
+            entry: Which.
+            model: Name of an engine; by default the main one.
+            progress: As `Engine.read` takes it.
+
+        Raises:
+            NotReadError: It was not read yet.
+            NotFoundError: There is no such model.
+        """
+        return self.find_open(entry, model) or self.read(entry, model, progress)
 
     def read(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
         """Read a video, however long it takes; several that want it at a time wait for the first.
@@ -161,7 +207,7 @@ class Library:
         with self._lock:
             read_lock = self._read_locks.setdefault(key, threading.Lock())
         with read_lock:
-            with self._lock:
+            with self._lock:  # it may have come while this one waited
                 if key in self._videos:
                     self._videos.move_to_end(key)
                     return self._videos[key]
@@ -192,31 +238,83 @@ class Library:
     def edits_file(self, entry: Entry) -> Path:
         return entry.path.with_name(entry.path.name + EDITS_SUFFIX)
 
-    def read_edits(self, entry: Entry) -> Hierarchy | None:
-        """The hierarchy that a person has changed, if there is one."""
-        file = self.edits_file(entry)
-        return parse_hierarchy(read_json(file), None) if file.is_file() else None
+    def read_edits(self, entry: Entry) -> Edits | None:
+        """The hierarchy that a person has changed, if there is one.
 
-    def save_edits(self, entry: Entry, document: Any) -> Hierarchy:
+        Raises:
+            InputError: The file was damaged.
+        """
+        content = self._edits_content(entry)
+        if content is None:
+            return None
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{self.edits_file(entry)}: not JSON ({error})") from error
+        return Edits(parse_hierarchy(document, None), _version(content))
+
+    def save_edits(self, entry: Entry, document: Any, expected: Collection[str] | None) -> Edits:
         """Save a hierarchy that a person has changed, beside the video.
 
         Args:
             entry: The video.
             document: As `Hierarchy.to_dict` makes it.
+            expected: Versions of the edits that it may replace: none of them where there should be no edits yet; None for any.
 
         Raises:
             InputError: It does not cover the video, or is not nested.
+            ConflictError: There are others than the expected ones.
         """
         hierarchy = parse_hierarchy(document, self.open_video(entry).duration_s)
-        write_text(self.edits_file(entry), json.dumps(hierarchy.to_dict(), ensure_ascii=False, indent=1) + "\n")
-        return hierarchy
+        content = (json.dumps(hierarchy.to_dict(), ensure_ascii=False, indent=1) + "\n").encode()
+        with self._edits_lock:
+            if content != self._edits_content(entry):  # else it was saved already, and only the answer was lost
+                self._check_version(entry, expected)
+                try:
+                    write_bytes(self.edits_file(entry), content)
+                except OSError as error:  # such as a folder that may only be read
+                    raise InputError(f"the edits cannot be saved beside the video ({error.strerror})") from error
+        return Edits(hierarchy, _version(content))
 
-    def delete_edits(self, entry: Entry) -> None:
-        self.edits_file(entry).unlink(missing_ok=True)
+    def delete_edits(self, entry: Entry, expected: Collection[str] | None = None) -> None:
+        """Forget what a person has changed.
+
+        Args:
+            entry: The video.
+            expected: Versions of the edits that may be forgotten; None for any.
+
+        Raises:
+            ConflictError: There are others than the expected ones.
+        """
+        with self._edits_lock:
+            if self.edits_file(entry).is_file():
+                self._check_version(entry, expected)
+            self.edits_file(entry).unlink(missing_ok=True)
+
+    def _edits_content(self, entry: Entry) -> bytes | None:
+        try:
+            return self.edits_file(entry).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"{self.edits_file(entry)}: cannot be read ({error.strerror})") from error
+
+    def _check_version(self, entry: Entry, expected: Collection[str] | None) -> None:
+        content = self._edits_content(entry)
+        if expected is None or (not expected if content is None else _version(content) in expected):
+            return
+        if content is None:
+            raise ConflictError("someone has forgotten the edits of this video meanwhile", None, None)
+        try:
+            current = self.read_edits(entry)
+        except InputError:  # a damaged file can be replaced too, by who knows its version
+            current = None
+        reason = "someone else has saved steps of this video meanwhile; read them, and send their ETag as If-Match to replace them"
+        raise ConflictError(reason, _version(content), None if current is None else current.hierarchy)
 
     def annotations_of(self, entry: Entry) -> list[dict[str, Any]]:
         """Annotated steps of a video: [{start_s, end_s, text}]."""
-        return list((self.annotations.get(entry.name) or {}).get("steps", []))
+        return self.annotations.get(entry.name, [])
 
 
 def open_library(
@@ -234,7 +332,8 @@ def open_library(
         log: Called with a line for each video of the corpus whose file is gone.
 
     Raises:
-        InputError: There is no such file, a folder has no videos, or the corpus was made with another model.
+        InputError: There is no such file, a folder has no videos, the corpus was made with another model, or the annotations
+            cannot be read.
     """
     library = Library(engines)
     # A corpus first: its videos keep the names that they are searched by, other files of that name get a number.
@@ -249,13 +348,47 @@ def open_library(
         else:
             raise InputError(f"{source}: no such file, folder or corpus")
     if annotations is not None:
-        library.annotations = read_json(annotations)
+        library.annotations = _read_annotated_steps(annotations)
     return library
 
 
 def is_corpus(source: str) -> bool:
     """Whether a source is an address or a folder with LanceDB's table."""
     return "://" in source or (Path(source) / "steps.lance").is_dir()
+
+
+def clear_stale_edits(library: Library) -> None:
+    """Remove what a server that was killed left of edits that it was writing, beside the videos."""
+    for folder in {entry.path.parent for entry in library.entries.values()}:
+        clear_stale(folder, EDITS_PART)
+
+
+def clear_stale(folder: Path, pattern: re.Pattern[str]) -> None:
+    """Remove files that nobody writes any more: they were not changed for hours.
+
+    Args:
+        folder: Where they are.
+        pattern: Of their whole names.
+    """
+    try:
+        for file in folder.iterdir():
+            if pattern.fullmatch(file.name) and time.time() - file.lstat().st_mtime > STALE_S:
+                file.unlink(missing_ok=True)
+    except OSError:  # of a folder that cannot be read or written nothing is removed; that is no reason not to start
+        return
+
+
+def _read_annotated_steps(path: Path) -> dict[str, list[dict[str, Any]]]:
+    try:
+        videos = {video.video: [asdict(step) for step in video.steps] for video in read_annotations(path)}
+        json.dumps(videos, ensure_ascii=False).encode()  # as they will be sent: not so with half a character
+    except (OverflowError, RecursionError, UnicodeEncodeError) as error:
+        raise InputError(f"{path}: cannot be read as annotations ({error})") from error
+    return videos
+
+
+def _version(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:VERSION_LENGTH]
 
 
 def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:

@@ -1,16 +1,19 @@
-"""What all routes share: types of their parameters, the errors that they document, and threads for slow work."""
+"""What all routes share: types of their parameters, the errors that they document, and how they open a video."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import anyio
 from fastapi import Query
+from starlette.requests import Request
 
-Result = TypeVar("Result")
+from hiero.engine import Video
+from hiero.errors import InputError
+from hiero.serve.library import Entry, Library
+from hiero.serve.workers import CUTS, LARGE_CUTS, READS, WorkerPool, check_client, run_in_thread
+
+MAX_STEPS = 1000  # of a level: a few seconds of work on hours of video, and more than a page can show; `hiero steps` makes more
+LARGE_STEPS = 200  # the page asks for no more
 
 Text = Annotated[str, Query(min_length=1, max_length=500)]
 NumResults = Annotated[int, Query(ge=1, le=200)]
@@ -24,19 +27,48 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def parse_step_counts(k: str | None) -> list[int] | None:
-    """4,8,16 as `Video.steps` takes it."""
-    return None if k is None else [int(count) for count in k.split(",")]
+def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None:
+    """4,8,16 as `Video.steps` takes it.
+
+    Args:
+        k: Of the request.
+        limit: Of the steps of a level.
+
+    Raises:
+        InputError: More steps than that.
+    """
+    if k is None:
+        return None
+    counts = [int(count) for count in k.split(",")]
+    if max(counts) > limit:
+        raise InputError(f"k={max(counts)}: this video can be cut into at most {limit} steps here")
+    return counts
 
 
-async def run_in_thread(work: Callable[[], Result]) -> Result:
-    """Run in a thread, so that the event loop stays free; a few at a time: many clients wait instead of thrashing."""
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_thread_limiter())
+def cutting_pool(k: str | None) -> WorkerPool:
+    """Whose threads cut: few steps do not wait for many. Raises InputError where they are too many for any video."""
+    return LARGE_CUTS if max(parse_step_counts(k) or [0]) > LARGE_STEPS else CUTS
 
 
-def _thread_limiter() -> Any:
-    """One for each event loop, since a limiter cannot be shared between them."""
-    loop: Any = asyncio.get_running_loop()
-    if not hasattr(loop, "hiero_limiter"):
-        loop.hiero_limiter = anyio.CapacityLimiter(max(2, os.cpu_count() or 2))
-    return loop.hiero_limiter
+def max_steps(video: Video) -> int:
+    """Steps of a level at most."""
+    return min(MAX_STEPS, len(video.nodes))
+
+
+async def open_video(request: Request, library: Library, entry: Entry, model: str | None = None) -> Video:
+    """A video that was read before: at once where it is in memory, else from its files, which no quick answer waits for.
+
+    Args:
+        request: Who wants it.
+        library: Where it is.
+        entry: Which.
+        model: Name of an engine; by default the main one.
+
+    Raises:
+        NotReadError: It was not read yet.
+        NotFoundError: There is no such model.
+    """
+    video = library.find_open(entry, model)
+    if video is not None:
+        return video
+    return await run_in_thread(request, lambda: library.open_video(entry, model, lambda _: check_client(request)), READS)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from hiero.corpus.corpus import Corpus, Hit
 from hiero.serve.library import Library, NotFoundError
-from hiero.serve.routing import ERRORS, LevelNumber, NumResults, Seconds, Text, run_in_thread
+from hiero.serve.routing import ERRORS, LevelNumber, NumResults, Seconds, Text
+from hiero.serve.workers import run_in_thread
 
 
 def search_router(library: Library) -> APIRouter:
@@ -25,18 +26,17 @@ def search_router(library: Library) -> APIRouter:
         return {**hit.to_dict(), "id": None if entry is None else entry.id, "pictures": entry is not None and entry.is_video}
 
     @router.get("/api/search", responses=ERRORS)
-    async def search(q: Text, n: NumResults = 20, level: LevelNumber = None) -> list[dict[str, Any]]:
+    async def search(request: Request, q: Text, n: NumResults = 20, level: LevelNumber = None) -> list[dict[str, Any]]:
         """Steps of all videos that are nearest to a text."""
         corpus = require_corpus()
-
-        hits = await run_in_thread(lambda: corpus.search_text(library.main_engine, q, n, level=level))
+        hits = await run_in_thread(request, lambda: corpus.search_text(library.main_engine, q, n, level=level))
         return [hit_to_dict(hit) for hit in hits]
 
     @router.get("/api/search/like", responses=ERRORS)
-    async def like(video: Text, t: Seconds, n: NumResults = 20, level: LevelNumber = None) -> dict[str, Any]:
+    async def like(request: Request, video: Text, t: Seconds, n: NumResults = 20, level: LevelNumber = None) -> dict[str, Any]:
         """The same step elsewhere: steps of other videos that are like a moment of this one; of a level, or of the finest."""
         corpus = require_corpus()
-        step, hits = await run_in_thread(lambda: corpus.like(video, t, n, level))
+        step, hits = await run_in_thread(request, lambda: corpus.like(video, t, n, level))
         return {"step": hit_to_dict(step), "hits": [hit_to_dict(hit) for hit in hits]}
 
     return router

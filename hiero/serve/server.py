@@ -13,13 +13,13 @@ import uvicorn
 
 from hiero.errors import InputError
 from hiero.serve.app import create_app
+from hiero.serve.connections import KEEP_ALIVE_S, LimitedProtocol
 from hiero.serve.guard import LOOPBACK_HOSTS, is_loopback, new_token
 from hiero.serve.library import Library
 from hiero.serve.uploads import Uploads
 
-MAX_CONNECTIONS = 512
 MAX_HEADER_BYTES = 65536
-KEEP_ALIVE_S = 20
+NUM_OPEN_FILES = 4096  # a connection may also have a video open
 SHUTDOWN_S = 5  # for requests that are under way
 
 
@@ -53,11 +53,14 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         on_ready: Called with the page's address once the server answers.
 
     Raises:
-        InputError: The token has characters that an address cannot hold, or the port cannot be used.
+        InputError: The token has characters that an address cannot hold, or the folder or the port cannot be used.
     """
     token = options.token
     if options.upload_folder is not None:
-        options.upload_folder.mkdir(parents=True, exist_ok=True)
+        try:
+            options.upload_folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--upload {options.upload_folder}: no folder can be made there ({error.strerror})") from error
     if not is_loopback(options.host):
         token = token or new_token()
     if token is not None and not re.fullmatch(r"[\w.~-]+", token):
@@ -67,7 +70,7 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
     app = create_app(library, hosts=hosts, token=token, uploads=uploads)
     config = uvicorn.Config(
         app, options.host, options.port, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S,
-        limit_concurrency=MAX_CONNECTIONS, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=SHUTDOWN_S,
+        http=LimitedProtocol, ws="none", h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
     )  # fmt: skip
     socket = _bind(options.host, options.port)  # here, since a free port is known only then
@@ -82,7 +85,20 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
             app.close()  # ends the streams of those who watch a job, for which a shutdown would wait
             await super().shutdown(sockets)
 
+    _allow_open_files()
     Server(config).run(sockets=[socket])
+
+
+def _allow_open_files() -> None:
+    """Raise this process's own limit of open files, often 1024, as far as the system lets it."""
+    try:
+        import resource  # not on Windows, which has no such limit
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = NUM_OPEN_FILES if hard == resource.RLIM_INFINITY else min(NUM_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _bind(host: str, port: int) -> socketlib.socket:

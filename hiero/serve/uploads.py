@@ -13,8 +13,13 @@ from fastapi import APIRouter, Query, Request
 
 from hiero.errors import InputError
 from hiero.extraction.collection import VIDEO_SUFFIXES
-from hiero.serve.library import Library, NotFoundError
-from hiero.serve.routing import ERRORS, run_in_thread
+from hiero.serve.edits import check_text
+from hiero.serve.library import Library, NotFoundError, clear_stale
+from hiero.serve.routing import ERRORS
+from hiero.serve.workers import READS, run_in_thread
+
+MAX_NAME_BYTES = 200  # a file system takes 255, and files of edits have longer names
+PART = re.compile(r"\.[0-9a-f]{16}\.part")  # an upload that is under way
 
 
 @dataclass(frozen=True)
@@ -44,28 +49,48 @@ def upload_router(library: Library, uploads: Uploads) -> APIRouter:
         """A new video, as the body of the request. Off unless the server was started with --upload."""
         if uploads.folder is None:
             raise NotFoundError("uploads are off; start the server with --upload FOLDER")
-        file_name = re.sub(r"[^\w.() -]", "_", Path(name).name).strip(". ")  # of this folder, not hidden
+        file_name = re.sub(r"[^\w.() -]", "_", Path(check_text(name)).name).strip(". ")  # of this folder, not hidden
         if Path(file_name).suffix.lower() not in VIDEO_SUFFIXES:
             raise InputError(f"{file_name or name}: not a kind of video ({', '.join(VIDEO_SUFFIXES)})")
+        if len(file_name.encode()) > MAX_NAME_BYTES:
+            raise InputError(f"the name is too long; at most {MAX_NAME_BYTES} bytes")
         target = uploads.folder / file_name
         if target.exists():
             raise InputError(f"{file_name}: there is a video of that name already")
+        clear_stale(uploads.folder, PART)
         part = uploads.folder / f".{os.urandom(8).hex()}.part"
         try:
             with part.open("xb") as out:
                 async for chunk in request.stream():
                     await anyio.to_thread.run_sync(out.write, chunk)
-            if not await run_in_thread(lambda: _is_readable(part)):
+            if not await run_in_thread(request, lambda: _is_readable(part), READS):
                 raise InputError(f"{file_name}: not a video that can be read")
             os.link(part, target)  # fails where another upload was first, where a rename would replace it
         except FileExistsError:
             raise InputError(f"{file_name}: there is a video of that name already") from None
+        except OSError as error:  # such as a full disk
+            raise InputError(f"{file_name}: cannot be stored ({error.strerror})") from error
         finally:
             part.unlink(missing_ok=True)
         entry = library.add(target)
         return {"id": entry.id, "name": entry.name}
 
     return router
+
+
+def add_uploads(library: Library, uploads: Uploads) -> None:
+    """Show what was uploaded before, and clear what a server that was killed left of uploads.
+
+    Args:
+        library: Where they are shown.
+        uploads: Settings.
+    """
+    if uploads.folder is None or not uploads.folder.is_dir():
+        return
+    clear_stale(uploads.folder, PART)
+    for file in sorted(uploads.folder.iterdir()):
+        if file.suffix.lower() in VIDEO_SUFFIXES and not file.name.startswith(".") and file.is_file():
+            library.add(file)
 
 
 def _is_readable(path: Path) -> bool:

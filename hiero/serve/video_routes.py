@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Annotated, Any
 
-import numpy as np
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Header, Request
 from fastapi.responses import FileResponse, Response
 
 import hiero
+from hiero.engine import Video
 from hiero.errors import InputError
 from hiero.extraction.collection import probe_duration
 from hiero.report.exports import exporter_names, find_exporter
-from hiero.serve.edits import MAX_LABEL_LENGTH
+from hiero.serve.edits import MAX_LABEL_LENGTH, check_text
 from hiero.serve.library import Entry, Library, NotFoundError
-from hiero.serve.routing import ERRORS, NumResults, Seconds, StepCounts, Text, parse_step_counts, run_in_thread
+from hiero.serve.routing import (
+    ERRORS,
+    NumResults,
+    Seconds,
+    StepCounts,
+    Text,
+    cutting_pool,
+    max_steps,
+    open_video,
+    parse_step_counts,
+)
 from hiero.serve.tiles import matrix_size, similarity_tile
+from hiero.serve.workers import run_in_thread
 from hiero.types import Hierarchy
 
 MAX_LABELS = 2000
@@ -44,32 +57,38 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
         return [_entry_to_dict(library, entry) for entry in library.entries.values()]
 
     @router.get("/api/videos/{id}", responses=ERRORS)
-    async def video(id: str) -> dict[str, Any]:
+    async def video(request: Request, id: str) -> dict[str, Any]:
         """One video, and how long it is."""
         entry = library.find(id)
-        duration_s = await run_in_thread(lambda: probe_duration(entry.path)) if entry.is_video else None
+        duration_s = await run_in_thread(request, lambda: probe_duration(entry.path)) if entry.is_video else None
         return {**_entry_to_dict(library, entry), "duration_s": duration_s}
 
     @router.get("/api/videos/{id}/steps", responses=ERRORS)
-    async def steps(id: str, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
-        """The steps of a video: a hierarchy, coarse to fine."""
-        entry = library.find(id)
-        return {**(await run_in_thread(lambda: _find_steps(library, entry, k, model))).to_dict(), "video": entry.name}
+    async def steps(request: Request, id: str, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
+        """The steps of a video: a hierarchy, coarse to fine. A level has as many as the video has nodes at most, and 1000."""
+        entry, pool = library.find(id), cutting_pool(k)
+        video = await open_video(request, library, entry, model)
+        hierarchy = await run_in_thread(request, lambda: _find_steps(library, video, k), pool)
+        return {**hierarchy.to_dict(), "video": entry.name, "max_steps": max_steps(video)}
 
     @router.get("/api/videos/{id}/ask", responses=ERRORS)
-    async def ask(id: str, q: Text, n: NumResults = 5) -> dict[str, Any]:
+    async def ask(request: Request, id: str, q: Text, n: NumResults = 5) -> dict[str, Any]:
         """Where a text happens in a video."""
-        entry = library.find(id)
-        return (await run_in_thread(lambda: library.open_video(entry).ask(q, num=n)[0])).to_dict()
+        video = await open_video(request, library, library.find(id))
+        return (await run_in_thread(request, lambda: video.ask(check_text(q), num=n)[0])).to_dict()
 
     @router.post("/api/videos/{id}/label", responses=ERRORS)
-    async def label(id: str, labels: Annotated[list[str], Body(embed=True)], k: StepCounts = None) -> list[dict[str, Any]]:
+    async def label(
+        request: Request, id: str, labels: Annotated[list[str], Body(embed=True)], k: StepCounts = None
+    ) -> list[dict[str, Any]]:
         """Name every part of a video from a list of labels."""
-        entry = library.find(id)
+        entry, pool = library.find(id), cutting_pool(k)
         if not 0 < len(labels) <= MAX_LABELS:
             raise InputError(f"between 1 and {MAX_LABELS} labels")
-        taxonomy = [text[:MAX_LABEL_LENGTH] for text in labels]
-        labelled = await run_in_thread(lambda: library.open_video(entry).label(taxonomy, num_steps=parse_step_counts(k)))
+        taxonomy = [check_text(text)[:MAX_LABEL_LENGTH] for text in labels]
+        video = await open_video(request, library, entry)
+        counts = parse_step_counts(k, max_steps(video))
+        labelled = await run_in_thread(request, lambda: video.label(taxonomy, num_steps=counts), pool)
         return [step.to_dict() for step in labelled]
 
     @router.get("/api/videos/{id}/truth", responses=ERRORS)
@@ -78,23 +97,18 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
         return library.annotations_of(library.find(id))
 
     @router.get("/api/videos/{id}/similarity/{zoom}/{row}/{column}", responses=ERRORS, response_class=Response)
-    async def similarity(id: str, zoom: int, row: int, column: int) -> Response:
+    async def similarity(request: Request, id: str, zoom: int, row: int, column: int) -> Response:
         """A tile of the similarity matrix, a byte a cell; its size is in X-Rows and X-Columns, that of the matrix in X-Cells."""
-        entry = library.find(id)
-
-        def tile_and_size() -> tuple[np.ndarray, int]:
-            video = library.open_video(entry)
-            return similarity_tile(video, zoom, row, column), matrix_size(video, zoom)
-
-        tile, size = await run_in_thread(tile_and_size)
-        headers = {"X-Rows": str(tile.shape[0]), "X-Columns": str(tile.shape[1]), "X-Cells": str(size)}
+        video = await open_video(request, library, library.find(id))
+        tile = await run_in_thread(request, lambda: similarity_tile(video, zoom, row, column))
+        cells = matrix_size(video, zoom)
+        headers = {"X-Rows": str(tile.shape[0]), "X-Columns": str(tile.shape[1]), "X-Cells": str(cells)}
         return Response(tile.tobytes(), media_type="application/octet-stream", headers=headers)
 
     @router.get("/api/videos/{id}/picture", responses=ERRORS, response_class=Response)
-    async def picture(id: str, t: Seconds) -> Response:
+    async def picture(request: Request, id: str, t: Seconds) -> Response:
         """A small picture of a moment."""
-        entry = library.find(id)
-        thumbnail = await run_in_thread(lambda: library.open_video(entry).source.thumbnail_at(t))
+        thumbnail = (await open_video(request, library, library.find(id))).source.thumbnail_at(t)
         if thumbnail is None:
             raise NotFoundError("this video has no pictures")
         return Response(thumbnail, media_type="image/jpeg")
@@ -108,19 +122,21 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
         return FileResponse(path)
 
     @router.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
-    async def export(id: str, format: str, k: StepCounts = None) -> Response:
+    async def export(request: Request, id: str, format: str, k: StepCounts = None) -> Response:
         """The steps as a file for other tools, as `hiero steps --export`; edited ones where there are edits."""
-        entry = library.find(id)
+        entry, pool = library.find(id), cutting_pool(k)
         if format not in exporter_names():
             raise NotFoundError(f"no export {format}; there are {', '.join(exporter_names())}")
         exporter = find_exporter(format)
 
-        def convert() -> str | bytes:
-            edits = library.read_edits(entry)
-            hierarchy = _find_steps(library, entry, k, None) if edits is None else edits
-            return exporter.convert(Hierarchy(entry.path.name, hierarchy.model, hierarchy.duration_s, hierarchy.levels))
-
-        content = await run_in_thread(convert)
+        edits = await run_in_thread(request, lambda: library.read_edits(entry))
+        if edits is None:
+            video = await open_video(request, library, entry)
+            hierarchy = await run_in_thread(request, lambda: _find_steps(library, video, k), pool)
+        else:
+            hierarchy = edits.hierarchy
+        named = replace(hierarchy, video=entry.path.name)
+        content = await run_in_thread(request, lambda: exporter.convert(named))
         headers = {"Content-Disposition": f'attachment; filename="{exporter.file_name}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
@@ -128,31 +144,58 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
 
 
 def edit_router(library: Library) -> APIRouter:
-    """Steps as a person changed them."""
+    """Steps as a person changed them.
+
+    Each save has a version, the ETag. Whoever saves says which one theirs is made from, in If-Match; where another was saved
+    meanwhile nothing is changed, and the answer is 412 with the current steps and their ETag.
+    """
     router = APIRouter()
+    errors = {**ERRORS, 412: {**ERRORS[409], "description": "saved by someone else meanwhile"}}
 
     @router.get("/api/videos/{id}/edits", responses=ERRORS)
-    async def edits(id: str) -> dict[str, Any]:
-        """The steps as a person changed them."""
+    async def edits(request: Request, response: Response, id: str) -> dict[str, Any]:
+        """The steps as a person changed them; their version is the ETag."""
         entry = library.find(id)
-        hierarchy = await run_in_thread(lambda: library.read_edits(entry))
-        if hierarchy is None:
+        edits = await run_in_thread(request, lambda: library.read_edits(entry))
+        if edits is None:
             raise NotFoundError("nothing was edited")
-        return {**hierarchy.to_dict(), "video": entry.name}
+        response.headers["ETag"] = to_etag(edits.version)
+        return {**edits.hierarchy.to_dict(), "video": entry.name}
 
-    @router.put("/api/videos/{id}/edits", responses=ERRORS)
-    async def save(id: str, document: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
-        """Keep changed steps beside the video."""
+    @router.put("/api/videos/{id}/edits", responses=errors)
+    async def save(
+        request: Request,
+        response: Response,
+        id: str,
+        document: Annotated[dict[str, Any], Body()],
+        if_match: Annotated[str | None, Header()] = None,
+    ) -> dict[str, Any]:
+        """Keep changed steps beside the video: the first ones without If-Match, later ones with the ETag of those they replace."""
         entry = library.find(id)
-        return (await run_in_thread(lambda: library.save_edits(entry, document))).to_dict()
+        await open_video(request, library, entry)
+        expected = () if if_match is None else parse_etags(if_match)
+        edits = await run_in_thread(request, lambda: library.save_edits(entry, document, expected))
+        response.headers["ETag"] = to_etag(edits.version)
+        return edits.hierarchy.to_dict()
 
-    @router.delete("/api/videos/{id}/edits", responses=ERRORS)
-    async def forget(id: str) -> dict[str, bool]:
-        """Back to the steps that were found."""
-        library.delete_edits(library.find(id))
+    @router.delete("/api/videos/{id}/edits", responses=errors)
+    async def forget(request: Request, id: str, if_match: Annotated[str | None, Header()] = None) -> dict[str, bool]:
+        """Back to the steps that were found; with If-Match only if the edits are of that version."""
+        entry = library.find(id)
+        expected = None if if_match is None else parse_etags(if_match)
+        await run_in_thread(request, lambda: library.delete_edits(entry, expected))
         return {"edited": False}
 
     return router
+
+
+def to_etag(version: str) -> str:
+    return f'"{version}"'
+
+
+def parse_etags(header: str) -> Collection[str] | None:
+    """Versions of an If-Match; None for *, which is any. A proxy that compresses marks them as weak: the same all the same."""
+    return None if header.strip() == "*" else {etag.strip().removeprefix("W/").strip('"') for etag in header.split(",")}
 
 
 def _entry_to_dict(library: Library, entry: Entry) -> dict[str, Any]:
@@ -163,6 +206,5 @@ def _entry_to_dict(library: Library, entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _find_steps(library: Library, entry: Entry, k: str | None, model: str | None) -> Hierarchy:
-    video = library.open_video(entry, model)
-    return video.steps(parse_step_counts(k), labels=library.labels if video.engine.has_text else None)
+def _find_steps(library: Library, video: Video, k: str | None) -> Hierarchy:
+    return video.steps(parse_step_counts(k, max_steps(video)), labels=library.labels if video.engine.has_text else None)

@@ -202,6 +202,55 @@ def test_editing(tea, server, world):
     assert not file.exists()
 
 
+@pytest.mark.parametrize("choice", ["keep-mine", "take-theirs"])
+def test_two_people_edit(tea, server, choice):
+    """Whoever comes second is told, and chooses."""
+    library = server.library
+    entry = library.find_by_name("tea")
+
+    def saved_label():
+        return library.read_edits(entry).hierarchy.levels[2][1].label
+
+    def save_theirs(label):
+        document = library.read_edits(entry).hierarchy.to_dict()
+        document["levels"][2]["steps"][1]["label"] = label
+        library.save_edits(entry, document, None)
+
+    def rename(label):
+        tea.once("dialog", lambda dialog: dialog.accept(label))
+        tea.click("#rename")
+
+    fine = rows(tea).nth(2).locator("button")
+    fine.nth(1).click()
+    rename("mine")
+    tea.wait_for_selector("#saved:has-text('Saved')")
+    save_theirs("theirs")
+    rename("mine again")
+    tea.wait_for_selector("#conflict:has-text('Someone else has saved')")
+    assert saved_label() == "theirs"
+    screenshot(tea, "page-conflict")
+    tea.click(f"#{choice}")
+    expected = "mine again" if choice == "keep-mine" else "theirs"
+    tea.wait_for_selector(f"#timeline .row button:text-is('{expected}')")
+    assert tea.locator("#conflict").is_hidden()
+    assert saved_label() == expected
+    if choice == "take-theirs":
+        assert tea.locator("#undo").is_disabled()
+        fine.nth(1).click()
+    rename("on top")  # which begins with the version that was chosen
+    wait_until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2].children[1].textContent === 'on top'")
+    assert saved_label() == "on top"
+    save_theirs("theirs again")
+    tea.click("#revert")
+    tea.wait_for_selector("#conflict:has-text('Someone else has saved')")
+    assert saved_label() == "theirs again"
+    tea.click("#keep-mine")
+    tea.wait_for_selector("#saved:has-text('forgotten')")
+    assert library.read_edits(entry) is None
+    assert [text for text in tea.problems if "412" not in text] == []
+    tea.problems.clear()  # the browser's own lines about the refused saves
+
+
 def test_an_edit_that_is_impossible_says_why(tea):
     rows(tea).nth(2).locator("button").first.click()
     tea.click("#earlier")

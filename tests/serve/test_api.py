@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +16,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from hiero.errors import InputError
+from hiero.serve import routing
 from hiero.serve.app import create_app
 from hiero.serve.edits import parse_hierarchy
 from hiero.serve.guard import MAX_BODY_BYTES, is_loopback
-from hiero.serve.jobs import JobQueue, job_events
-from hiero.serve.library import NotFoundError, open_library
+from hiero.serve.jobs import Job, JobQueue, job_events
+from hiero.serve.library import STALE_S, NotFoundError, open_library
+from hiero.serve.routing import MAX_STEPS
 from hiero.serve.tiles import TILE_SIZE, similarity_tile
 from hiero.serve.uploads import Uploads
 from hiero.types import ProgressEvent
@@ -122,13 +126,96 @@ def test_edits_are_kept_beside_the_video_and_exported(client, tea, library, worl
     assert "boil" not in client.get(f"/api/videos/{tea}/export/csv").text
 
 
+def test_two_people_edit(client, tea):
+    """The second save does not overwrite the first: it is refused with what is there, unless it says that it knows it."""
+    edits = f"/api/videos/{tea}/edits"
+    found = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
+
+    def named(label):
+        steps = json.loads(json.dumps(found))
+        steps["levels"][1]["steps"][0]["label"] = label
+        return steps
+
+    def label(document):
+        return document["levels"][1]["steps"][0]["label"]
+
+    first = client.put(edits, json=named("first"))
+    assert first.status_code == 200
+    assert client.get(edits).headers["etag"] == first.headers["etag"]
+    again = client.put(edits, json=named("first"))  # whose answer was lost: nothing is overwritten by it
+    assert (again.status_code, again.headers["etag"]) == (200, first.headers["etag"])
+
+    blind = client.put(edits, json=named("blind"))  # a client that knows of no versions, when there is something already
+    assert blind.status_code == 412
+    assert "someone else has saved" in blind.json()["error"]
+    assert label(blind.json()["current"]) == "first"
+    assert blind.headers["etag"] == first.headers["etag"]
+
+    second = client.put(edits, json=named("second"), headers={"If-Match": first.headers["etag"]})
+    assert second.status_code == 200
+    assert second.headers["etag"] != first.headers["etag"]
+    late = client.put(edits, json=named("late"), headers={"If-Match": first.headers["etag"]})
+    assert (late.status_code, label(late.json()["current"])) == (412, "second")
+    assert client.delete(edits, headers={"If-Match": first.headers["etag"]}).status_code == 412
+    assert label(client.get(edits).json()) == "second"
+    mine = client.put(edits, json=named("late"), headers={"If-Match": f'W/{late.headers["etag"]}, "other"'})
+    assert (mine.status_code, label(client.get(edits).json())) == (200, "late")
+    assert client.put(edits, json=named("any"), headers={"If-Match": "*"}).status_code == 200
+
+    assert client.delete(edits).status_code == 200
+    gone = client.put(edits, json=named("late"), headers={"If-Match": mine.headers["etag"]})
+    assert (gone.status_code, gone.json()["current"]) == (412, None)
+    assert "forgotten" in gone.json()["error"]
+    assert "etag" not in gone.headers
+
+
+def test_saves_at_the_same_time(client, tea):
+    """Of many that replace one version, one does."""
+    edits = f"/api/videos/{tea}/edits"
+    steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
+    etag = client.put(edits, json=steps).headers["etag"]
+
+    def save(i):
+        changed = json.loads(json.dumps(steps))
+        changed["levels"][0]["steps"][0]["label"] = f"label {i}"
+        return client.put(edits, json=changed, headers={"If-Match": etag}).status_code
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sorted(pool.map(save, range(16))) == [200, *[412] * 15]
+
+
+def test_damaged_edits_can_be_replaced(client, tea, world):
+    steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
+    for content in ("{", "[]", "[" * 100_000, '{"duration_s": 30, "levels": 3}'):
+        (world.root / "tea.mp4.hiero.json").write_text(content)
+        assert client.get(f"/api/videos/{tea}/edits").status_code == 400
+        refused = client.put(f"/api/videos/{tea}/edits", json=steps)
+        assert (refused.status_code, refused.json()["current"]) == (412, None)
+    etag = refused.headers["etag"]
+    assert client.put(f"/api/videos/{tea}/edits", json=steps, headers={"If-Match": etag}).status_code == 200
+
+
+def test_edits_that_cannot_be_written(client, tea, world, monkeypatch):
+    def write_bytes(*_):
+        raise PermissionError(13, "Permission denied")
+
+    steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
+    monkeypatch.setattr("hiero.serve.library.write_bytes", write_bytes)
+    answer = client.put(f"/api/videos/{tea}/edits", json=steps)
+    assert (answer.status_code, answer.json()["error"]) == (400, "the edits cannot be saved beside the video (Permission denied)")
+    (world.root / "tea.mp4.hiero.json").mkdir()
+    assert client.get(f"/api/videos/{tea}/edits").status_code == 400
+    (world.root / "tea.mp4.hiero.json").rmdir()
+
+
 def test_edits_that_make_no_sense_are_refused(client, tea):
     good = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
 
     def assert_refused(change, message):
         bad = json.loads(json.dumps(good))
         change(bad["levels"])
-        answer = client.put(f"/api/videos/{tea}/edits", json=bad)
+        headers = {"content-type": "application/json"}
+        answer = client.put(f"/api/videos/{tea}/edits", content=json.dumps(bad), headers=headers)
         assert answer.status_code == 400
         assert message in answer.json()["error"]
 
@@ -140,6 +227,11 @@ def test_edits_that_make_no_sense_are_refused(client, tea):
     assert_refused(lambda levels: levels.clear(), "between 1 and 16 levels")
     assert_refused(lambda levels: levels[1]["steps"][0].update(parent=["x"]), "not a hierarchy")
     assert_refused(lambda levels: levels[1]["steps"][0].update(score="nan"), "not a hierarchy")
+    assert_refused(lambda levels: levels[1]["steps"][0].update(thread=1e30), "not a hierarchy")
+    assert_refused(lambda levels: levels[1]["steps"][0].update(thread=-(10**400)), "not a hierarchy")
+    assert_refused(lambda levels: levels[1]["steps"][0].update(start_s=10**400), "not a hierarchy")
+    assert_refused(lambda levels: levels[1]["steps"][0].update(label="a \ud800"), "half a character")
+    assert_refused(lambda levels: levels[1]["steps"][0].update(id="\udc00"), "half a character")
     infinite = json.dumps(good).replace('"thread": 0', '"thread": 1e999', 1)
     assert client.put(f"/api/videos/{tea}/edits", content=infinite, headers={"content-type": "application/json"}).status_code in (
         400,
@@ -202,6 +294,29 @@ def test_a_corpus_of_another_model(world):
         open_library([str(world.root / "corpus")], {"model": load(world.root / "model", device="cpu")})
 
 
+def last_event(job):
+    async def collect():
+        return [event async for event in job_events(job, heartbeat_s=0.1) if event]
+
+    return asyncio.run(asyncio.wait_for(collect(), 10))[-1]
+
+
+def test_any_number_watches_a_job():
+    """Not one of them holds a thread; while nothing happens there are signs of life."""
+    job = Job("1", "v", state="running")
+
+    async def run():
+        streams = [job_events(job, heartbeat_s=0.1) for _ in range(200)]
+        assert [event["state"] for event in await asyncio.gather(*map(anext, streams))] == ["running"] * 200
+        assert await asyncio.gather(*map(anext, streams)) == [None] * 200
+        job.update(state="done")
+        assert [event["state"] for event in await asyncio.gather(*map(anext, streams))] == ["done"] * 200
+
+    before = threading.active_count()
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert threading.active_count() == before
+
+
 def test_jobs_wait_fail_and_are_cancelled():
     gate, begun = threading.Event(), threading.Event()
 
@@ -222,10 +337,10 @@ def test_jobs_wait_fail_and_are_cancelled():
     begun.wait(5)
     jobs.cancel(second.id)
     jobs.cancel(first.id)
-    assert [item["state"] for item in job_events(second) if item][-1] == "cancelled"
-    assert [item["state"] for item in job_events(first) if item][-1] == "cancelled"
-    assert [item for item in job_events(jobs.start("bad")) if item][-1]["message"] == "bad.mp4: it is bad"
-    assert "internal error" in [item for item in job_events(jobs.start("worse")) if item][-1]["message"]
+    assert last_event(second)["state"] == "cancelled"
+    assert last_event(first)["state"] == "cancelled"
+    assert last_event(jobs.start("bad"))["message"] == "bad.mp4: it is bad"
+    assert "internal error" in last_event(jobs.start("worse"))["message"]
     jobs.close()
 
 
@@ -297,6 +412,74 @@ def test_large_and_malformed_requests(client, tea):
     assert client.get("/api/search/like", params={"video": "'; DROP TABLE steps", "t": 1}).status_code == 400
 
 
+def test_more_steps_than_there_can_be(client, tea, library):
+    """The number of steps is bounded by the video, and by the server whatever the video."""
+    video = library.open_video(library.find(tea))
+    num = len(video.nodes)
+    for path, limit in ((f"steps?k=2,{num + 1}", num), ("steps?k=10,99999", MAX_STEPS), ("export/csv?k=99999", MAX_STEPS)):
+        answer = client.get(f"/api/videos/{tea}/{path}")
+        assert answer.status_code == 400
+        assert f"at most {limit} steps" in answer.json()["error"]
+    assert client.post(f"/api/videos/{tea}/label?k=99999", json={"labels": ["a"]}).status_code == 400
+    assert client.get(f"/api/videos/{tea}/steps?k={num}").json()["max_steps"] == num
+    hours = np.random.default_rng(0).normal(size=(3 * MAX_STEPS, 4)).astype(np.float32)
+    library._videos[tea, library.main_model] = replace(video, nodes=hours)
+    assert f"at most {MAX_STEPS} steps" in client.get(f"/api/videos/{tea}/steps?k={MAX_STEPS + 1}").json()["error"]
+
+
+def test_slow_questions_hold_up_no_quick_ones(library, tea, monkeypatch):
+    """More cuts than there are threads, all stuck: answers come all the same."""
+    from hiero.engine import Video
+
+    gate, begun = threading.Event(), threading.Semaphore(0)
+    steps = Video.steps
+    monkeypatch.setattr(routing, "LARGE_STEPS", 9)
+
+    def slow_steps(self, num_steps, **options):
+        if num_steps != [9]:
+            begun.release()
+            gate.wait(20)
+        return steps(self, num_steps, **options)
+
+    monkeypatch.setattr(Video, "steps", slow_steps)
+    with TestClient(create_app(library), base_url="http://localhost") as client, ThreadPoolExecutor(12) as pool:
+        slow = [pool.submit(client.get, f"/api/videos/{tea}/steps?k={10 + i % 4}") for i in range(5)]
+        assert begun.acquire(timeout=10)
+        begin = time.monotonic()
+        assert client.get(f"/api/videos/{tea}/steps?k=9").status_code == 200  # few steps do not wait for many
+        slow += [pool.submit(client.get, f"/api/videos/{tea}/steps?k={2 + i % 4}") for i in range(5)]
+        assert begun.acquire(timeout=10)
+        for path in ("ask?q=tea", "picture?t=1", "similarity/0/0/0", ""):
+            assert client.get(f"/api/videos/{tea}/{path}".rstrip("/")).status_code == 200
+        assert time.monotonic() - begin < 10
+        assert not any(future.done() for future in slow)
+        gate.set()
+        assert {future.result(30).status_code for future in slow} == {200}
+
+
+@pytest.mark.parametrize(
+    "body", ['{"labels": ["\\ud800"]}', '{"labels": [NaN]}', '{"labels": "\\ud800"}', '"\\ud800"', "NaN", "[" * 50_000, "9" * 5000]
+)
+def test_bodies_that_are_no_text(library, tea, body):
+    with TestClient(create_app(library), base_url="http://localhost", raise_server_exceptions=False) as client:
+        headers = {"content-type": "application/json"}
+        for method, path in (("POST", "label"), ("PUT", "edits")):
+            answer = client.request(method, f"/api/videos/{tea}/{path}", content=body, headers=headers)
+            assert answer.status_code in (400, 422), answer.text
+            assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("value", ["%ED%A0%80", "a%FF", "%00"])
+def test_queries_that_are_no_text(library, tea, value):
+    with TestClient(create_app(library), base_url="http://localhost", raise_server_exceptions=False) as client:
+        for path in (f"/api/videos/{tea}/ask?q={value}", f"/api/search?q={value}", f"/api/search/like?t=1&video={value}",
+                     f"/api/videos/{value}", f"/api/videos/{tea}/export/{value}", f"/api/videos/{tea}/steps?model={value}",
+                     f"/api/jobs/{value}", f"/{value}"):  # fmt: skip
+            assert client.get(path).status_code < 500, path
+        assert client.get("/api/videos", headers={"Origin": "http://["}).status_code == 200
+        assert client.delete(f"/api/videos/{tea}/edits", headers={"Origin": "http://["}).status_code == 403
+
+
 def test_errors_show_no_insides(library, tea, monkeypatch, capfd):
     def broken(*_, **__):
         raise ZeroDivisionError("a secret in /root/somewhere")
@@ -330,6 +513,71 @@ def test_uploads(library, world, tmp_path):
             == 403
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["up load.mp4"]
+
+
+def test_uploads_are_there_after_a_restart(library, world, tmp_path):
+    uploads = Uploads(tmp_path, 2**20)
+    content = (world.root / "new.mp4").read_bytes()
+    with TestClient(create_app(library, uploads=uploads), base_url="http://localhost") as client:
+        id = client.post("/api/upload", params={"name": "kept.mp4"}, content=content).json()["id"]
+    (tmp_path / ".hidden.mp4").write_bytes(content)
+    (tmp_path / "kept.mp4.hiero.json").write_text("{}")
+    second = open_library([str(world.root / "corpus")], library.engines)
+    with TestClient(create_app(second, uploads=uploads), base_url="http://localhost") as client:
+        assert {video["id"]: video["name"] for video in client.get("/api/videos").json()}[id] == "kept"
+        assert len(second.entries) == 3
+
+
+def test_names_of_uploads(library, world, tmp_path):
+    content = (world.root / "new.mp4").read_bytes()
+    app = create_app(library, uploads=Uploads(tmp_path, 2**20))
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
+        answer = client.post("/api/upload", params={"name": "\u7530" * 90 + ".mp4"}, content=content)
+        assert (answer.status_code, "too long" in answer.json()["error"]) == (400, True)
+        for name in ("%ED%A0%80.mp4", "%00.mp4"):
+            assert client.post(f"/api/upload?name={name}", content=content).status_code in (201, 400)
+        id = client.post("/api/upload", params={"name": "x" * 196 + ".mp4"}, content=content).json()["id"]
+        assert client.post(f"/api/videos/{id}/read").status_code == 202
+        while client.get("/api/jobs").json()[-1]["state"] in ("waiting", "running"):
+            time.sleep(0.05)
+        steps = client.get(f"/api/videos/{id}/steps?k=2").json()
+        assert client.put(f"/api/videos/{id}/edits", json=steps).status_code == 200  # whose file has a longer name
+    library.corpus.remove(["x" * 196])
+
+
+def test_what_a_killed_server_left_is_cleared(library, world, tmp_path):
+    """Only our own files, and only those that nobody writes any more."""
+    ours = [tmp_path / ".0123456789abcdef.part", world.root / ".tea.mp4.hiero.json.a1b2_c3d.part"]
+    new = [tmp_path / ".fedcba9876543210.part", world.root / ".tea.mp4.hiero.json.zzzzzzzz.part"]
+    others = [tmp_path / "film.part", tmp_path / ".mine.part", world.root / ".download.part"]
+    for file in (*ours, *new, *others):
+        file.write_bytes(b"x")
+    for file in (*ours, *others):
+        os.utime(file, (time.time() - STALE_S - 60,) * 2)
+    create_app(library, uploads=Uploads(tmp_path, 2**20))
+    assert [file.exists() for file in (*ours, *new, *others)] == [False] * 2 + [True] * 5
+    for file in (*new, *others):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[1, 2]", "expected"), ("3", "expected"), ('"tea"', "expected"), ("{", "not JSON"), ("{}", "holds no videos"),
+        ('{"tea": 5}', "tea"), ('{"tea": {"steps": 5}}', "tea"), ('{"tea": {"steps": [5]}}', "tea"), ('{"tea": null}', "tea"),
+        ('{"tea": {"steps": [{"start_s": "x", "end_s": 2, "text": "a"}]}}', "tea"),
+        ('{"tea": {"steps": [{"start_s": 1, "end_s": 1e999, "text": "a"}]}}', "tea"),
+        ('{"tea": {"steps": [{"start_s": 1, "end_s": 1' + "0" * 400 + ', "text": "a"}]}}', "cannot be read"),
+        ('{"tea": {"steps": [{"start_s": 1, "end_s": 2, "text": "\\ud800"}]}}', "cannot be read"),
+        ("[" * 100_000, ""),
+    ],
+)  # fmt: skip
+def test_odd_annotations_are_refused_at_the_start(world, tmp_path, content, message):
+    file = tmp_path / "odd truth.json"
+    file.write_text(content)
+    with pytest.raises(InputError, match=r"odd truth\.json") as error:
+        open_library([str(world.root / "corpus")], {"raw": world.engine}, file)
+    assert message in str(error.value)
 
 
 def test_many_clients_at_a_time(client, tea):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -96,6 +97,35 @@ def test_clients_that_go_away_or_dawdle(served):
         answer = connection.recv(200)
         assert answer == b"" or b" 4" in answer
     assert get(served + "api/videos")[0] == 200
+
+
+def test_515_idle_connections(served):
+    """They keep nobody out, and are let go within seconds."""
+    host, port = re.search(r"//([^:/]+):(\d+)", served).groups()
+    with contextlib.ExitStack() as stack:
+        for i in range(515):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            if i % 2:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: ")
+        begin = time.monotonic()
+        assert get(served + "api/videos")[0] == 200
+        assert time.monotonic() - begin < 5
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+        assert time.monotonic() - begin < 20
+
+
+def test_odd_annotations(world, tmp_path):
+    (tmp_path / "truth.json").write_text('{"tea": [1]}')
+    arguments = ["serve", str(world.videos[0]), "--truth", str(tmp_path / "truth.json"), "--model", "raw", "--device", "cpu"]
+    with pytest.raises(InputError, match=r"truth\.json: 1 videos cannot be read: tea"):
+        app(arguments, result_action="return_value")
+
+
+def test_an_upload_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match=r"--upload .*file: no folder can be made there"):
+        app(["serve", "--upload", str(tmp_path / "file"), "--device", "cpu"], result_action="return_value")
 
 
 def test_a_body_that_never_ends_is_let_go(library, monkeypatch):

@@ -1,15 +1,31 @@
 // The server's JSON API, and what all parts of the page share: times, colours, elements.
 
-export async function getJson(path, options = {}) {
-  const response = await fetch(`api/${path}`, options);
-  const body = response.headers.get("content-type")?.includes("json") ? await response.json() : null;
-  // `error` is of our own routes, `detail` of the validation of parameters.
-  if (!response.ok) throw new Error(body?.error || (Array.isArray(body?.detail) ? body.detail[0].msg : "the server could not do that"));
-  return body;
+// What the server refused: its words, the status, and the version of what is there where there is one.
+export class ServerError extends Error {
+  constructor(message, status, version) { super(message); this.status = status; this.version = version; }
 }
 
-export const sendJson = (method, path, body) =>
-  getJson(path, { method, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
+// The JSON of an answer, and the version of the document that it is (its ETag; null where it has none).
+export async function fetchJson(path, options = {}) {
+  const response = await fetch(`api/${path}`, options);
+  const body = response.headers.get("content-type")?.includes("json") ? await response.json() : null, version = response.headers.get("etag");
+  // `error` is of our own routes, `detail` of the validation of parameters.
+  if (!response.ok) throw new ServerError(body?.error || (Array.isArray(body?.detail) ? body.detail[0].msg : "the server could not do that"), response.status, version);
+  return { body, version };
+}
+
+export const getJson = async (path, options) => (await fetchJson(path, options)).body;
+
+export const sendJson = (method, path, body) => getJson(path, jsonOptions(method, body));
+
+// Options of fetch for a change of a document: it is refused by 412 where another version than ours is there by now; null stands for none.
+export const changeOptions = (method, body, version) => {
+  const options = jsonOptions(method, body);
+  if (version) options.headers["if-match"] = version;
+  return options;
+};
+
+const jsonOptions = (method, body) => ({ method, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
 
 // A tile of the similarity matrix: a byte a cell, row by row; null where there is none.
 export async function fetchTile(id, zoom, row, column) {

@@ -1,5 +1,5 @@
 // The page: what is shown follows from the address (#v=…&t=…&q=…), and every action changes the address.
-import { $, createElement, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
+import { $, changeOptions, createElement, fetchJson, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
 import { Matrix } from "./matrix.js";
 import { Timeline } from "./timeline.js";
 import * as edit from "./edit.js";
@@ -23,6 +23,8 @@ const state = {
   events: null,  // of the job that reads the video
   k: null,  // the slider's step counts; null for the default
   saving: Promise.resolve(),
+  version: null,  // of the edits that the hierarchy comes from; null where it was not edited
+  endConflict: null,  // while a person chooses between their own steps and those of someone else: gives up the choice
 };
 const timeline = new Timeline($("timeline"), { onSeek: seek, onSelect: onStepSelected });
 const matrix = new Matrix($("matrix"), seek);
@@ -118,6 +120,7 @@ function resetVideo(video) {
   player.hidden = !video.playable;
   $("still").hidden = video.playable;
   if (video.playable) { player.src = `api/videos/${video.id}/file`; player.load(); } else player.removeAttribute("src");
+  state.endConflict?.();
   state.hierarchy = null; state.undoStack = []; state.playingThread = null;
   timeline.clear(); matrix.clear();
   $("threads").replaceChildren(); $("answers").replaceChildren(); $("same").replaceChildren();
@@ -157,7 +160,7 @@ async function readVideo() {
 async function loadSteps(view) {
   $("reading").hidden = true;
   const { id, edited, truth } = state.video;
-  const hierarchy = edited ? await getJson(`videos/${id}/edits`) : await getJson(`videos/${id}/steps`);
+  const { body: hierarchy, version } = await fetchJson(`videos/${id}/${edited ? "edits" : "steps"}`);
   const extraRows = [];
   if (truth) extraRows.push({ name: "Annotated", steps: (await getJson(`videos/${id}/truth`)).map((step, i) => ({ ...step, thread: i })) });
   for (const model of state.server.models.slice(1)) {
@@ -166,9 +169,10 @@ async function loadSteps(view) {
   }
   if (view !== state.view) return;
   timeline.extraRows = extraRows;
+  state.version = edited ? version : null;
   showHierarchy(hierarchy);
   const slider = $("k");
-  slider.max = Math.max(2, Math.min(MAX_SLIDER_STEPS, Math.floor(hierarchy.duration_s / 2)));
+  slider.max = Math.max(1, Math.min(MAX_SLIDER_STEPS, Math.floor(hierarchy.duration_s / 2), hierarchy.max_steps ?? MAX_SLIDER_STEPS));
   slider.value = $("k-now").value = hierarchy.levels.at(-1).steps.length;
   $("revert").hidden = !edited;
   state.k = null;
@@ -303,14 +307,52 @@ function applyEdit(change) {
 
 async function save(hierarchy, onSaved) {
   const { video } = state;
-  await sendJson("PUT", `videos/${video.id}/edits`, hierarchy);
-  video.edited = true;
-  if (state.video !== video) return;  // another one is open by now
+  const isSaved = await changeEdits(version => fetchJson(`videos/${video.id}/edits`, changeOptions("PUT", hierarchy, version)));
+  if (!isSaved || state.video?.id !== video.id) return;  // another one is open by now
+  state.video.edited = true;
   onSaved();
   $("revert").hidden = false; $("undo").disabled = !state.undoStack.length;
   enableSlider(false);
   showHierarchy(hierarchy);
   $("saved").textContent = "Saved beside the video.";
+}
+
+// Sends a change of the edits. Where someone else has changed them meanwhile the person chooses: theirs are replaced, or shown
+// and ours given up. Returns whether ours were sent.
+async function changeEdits(send) {
+  const { id } = state.video;
+  for (let { version } = state; ;) {
+    try {
+      ({ version } = await send(version));
+      if (state.video?.id === id) state.version = version;
+      return true;
+    } catch (error) {
+      if (error.status !== 412) throw error;
+      ({ version } = error);
+      if (await chooseMine(version)) continue;
+      state.video.edited = version !== null; state.undoStack = []; $("undo").disabled = true;
+      await loadSteps(state.view);
+      $("saved").textContent = "Theirs are shown; yours were not saved.";
+      return false;
+    }
+  }
+}
+
+// Asks whose steps to keep. Fails where another video is opened instead of an answer.
+async function chooseMine(theirVersion) {
+  const { name } = state.video;
+  $("conflict-text").textContent = theirVersion === null
+    ? "Someone else has forgotten the edits of this video meanwhile. Your change is not saved."
+    : "Someone else has saved other steps of this video meanwhile. Your change is not saved.";
+  $("conflict").hidden = false;
+  $("take-theirs").focus();
+  try {
+    return await new Promise((resolve, reject) => {
+      $("keep-mine").onclick = () => resolve(true);
+      $("take-theirs").onclick = () => resolve(false);
+      state.endConflict = () => reject(new Error(`${name}: your last change was not saved, someone else had saved other steps`));
+    });
+  } finally { $("conflict").hidden = true; state.endConflict = null; }
 }
 
 $("rename").onclick = () => applyEdit((hierarchy, id) => {
@@ -326,8 +368,10 @@ $("undo").onclick = () => queueSave(async () => {
   const before = state.undoStack.at(-1);
   if (before) await save(before, () => state.undoStack.pop());
 });
-$("revert").onclick = () => withErrors(async () => {
-  await sendJson("DELETE", `videos/${state.video.id}/edits`);
+$("revert").onclick = () => queueSave(async () => {
+  const { id } = state.video;
+  const isSent = await changeEdits(version => fetchJson(`videos/${id}/edits`, changeOptions("DELETE", undefined, version)));
+  if (!isSent || state.video?.id !== id) return;
   state.video.edited = false; state.undoStack = []; $("undo").disabled = true;
   await loadSteps(state.view);
   $("saved").textContent = "Edits forgotten.";

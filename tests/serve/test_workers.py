@@ -1,0 +1,103 @@
+"""Threads of the server: who runs, who waits, and what is never begun."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs FastAPI: pip install 'hiero-video[serve]'")
+
+from starlette.requests import ClientDisconnect, Request
+
+from hiero.serve.workers import WorkerPool, check_client, run_in_thread
+
+
+class Client:
+    """A request whose client leaves when `leave` is called."""
+
+    def __init__(self, host="10.0.0.1"):
+        self.left = asyncio.Event()
+        self.request = Request({"type": "http", "client": (host, 1), "headers": [], "state": {}}, self.receive)
+
+    async def receive(self):
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+
+def test_all_threads_are_used_and_no_more():
+    pool, barrier, running, most = WorkerPool(3), threading.Barrier(3), [], []
+
+    def work():
+        running.append(1)
+        most.append(len(running))
+        barrier.wait(10)  # passes only where three run at a time
+        running.pop()
+
+    for future in [pool.submit("a", work) for _ in range(9)]:
+        future.result(10)
+    assert max(most) == 3
+
+
+def test_clients_take_turns():
+    pool, begun, gate, order = WorkerPool(1), threading.Event(), threading.Event(), []
+    pool.submit("a", lambda: (begun.set(), gate.wait(10)))
+    assert begun.wait(10)
+    futures = [pool.submit(client, lambda client=client: order.append(client)) for client in "aaaaabb"]
+    gate.set()
+    for future in futures:
+        future.result(10)
+    assert order == list("ababaaa")
+
+
+def test_work_that_nobody_waits_for_is_not_begun():
+    pool, gate, begun = WorkerPool(1), threading.Event(), []
+
+    async def run():
+        running, waiting = Client(), Client()
+        first = asyncio.ensure_future(run_in_thread(running.request, lambda: gate.wait(10), pool))
+        second = asyncio.ensure_future(run_in_thread(waiting.request, lambda: begun.append("second"), pool))
+        await asyncio.sleep(0.1)
+        waiting.left.set()
+        with pytest.raises(ClientDisconnect):
+            await second
+        gate.set()
+        assert await first
+        assert await run_in_thread(Client().request, lambda: 5, pool) == 5
+
+    asyncio.run(run())
+    assert begun == []
+
+
+def test_work_that_looks_is_stopped():
+    pool, ended = WorkerPool(1), threading.Event()
+
+    async def run():
+        client = Client()
+
+        def work():
+            try:
+                while True:
+                    check_client(client.request)
+                    time.sleep(0.01)
+            finally:
+                ended.set()
+
+        task = asyncio.ensure_future(run_in_thread(client.request, work, pool))
+        await asyncio.sleep(0.1)
+        client.left.set()
+        with pytest.raises(ClientDisconnect):
+            await task
+
+    asyncio.run(run())
+    assert ended.wait(5)
+
+
+def test_errors_come_out():
+    async def run():
+        with pytest.raises(ZeroDivisionError):
+            await run_in_thread(Client().request, lambda: 1 / 0, WorkerPool(1))
+
+    asyncio.run(run())
