@@ -1,5 +1,17 @@
-"""python -m hiero"""
+"""python -m hiero, and the command `hiero`."""
 
-from hiero.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line. Its imports take a while: an interruption meanwhile ends as quietly as a later one."""
+    try:
+        from hiero.cli import main as run_command
+
+        run_command()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,12 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 
 from hiero.errors import InputError
 from hiero.types import Clock
+
+MAX_DEPTH = 16  # level 16 has a node for every 65,536 segments: nine hours
+MAX_LAYERS = 64
+MAX_SIZE = 2**16  # of any width
+MAX_COUNT = 10**6  # of threads, sample points, epochs, examples in a step
+MAX_PARAMETERS = 10**9  # of a network: 4 GB, and four times that in training
 
 
 class Config:
@@ -43,7 +50,8 @@ class Config:
             raise InputError(f"{cls.__name__}: {error}") from error
         hints = get_type_hints(cls)
         for name, value in values.items():
-            if name not in nested and not _has_type(value, hints[name]):
+            is_infinite = isinstance(value, float) and not math.isfinite(value)
+            if name not in nested and (is_infinite or not _has_type(value, hints[name])):
                 raise InputError(f"{cls.__name__}.{name} cannot be {value!r}")
         return cls(**{**values, **nested})
 
@@ -132,11 +140,18 @@ class ModelConfig(Config):
     _nested: ClassVar[dict[str, Any]] = {"clock": lambda d: Clock(**d), "behaviour": Behaviour.from_dict}
 
     def __post_init__(self) -> None:
-        for name in ("input_size", "hidden_size", "embedding_size", "text_size", "num_layers", "gate_size", "num_threads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.depth < 0:
-            raise InputError(f"depth must not be negative, got {self.depth}")
+        for name in ("input_size", "hidden_size", "embedding_size", "text_size", "gate_size"):
+            _check_range(self, name, 1, MAX_SIZE)
+        _check_range(self, "num_layers", 1, MAX_LAYERS)
+        _check_range(self, "num_threads", 1, MAX_COUNT)
+        _check_range(self, "depth", 0, MAX_DEPTH)
+        if self.sample_points is not None:
+            _check_range(self, "sample_points", 1, MAX_COUNT)
+        if self.num_parameters > MAX_PARAMETERS:  # before they are allocated
+            raise InputError(
+                f"depth {self.depth}, num_layers {self.num_layers} and hidden_size {self.hidden_size} make a network of "
+                f"{self.num_parameters / 1e9:.1f} billion parameters; at most {MAX_PARAMETERS / 1e9:.0f} billion are supported"
+            )
         for name in ("radius_s", "thread_radius", "kappa"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, got {getattr(self, name)}")
@@ -144,6 +159,13 @@ class ModelConfig(Config):
             raise InputError(f"sample_points ({self.sample_points}) must not be fewer than num_threads ({self.num_threads})")
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
+
+    @property
+    def num_parameters(self) -> int:
+        """How many weights the network has, but for vectors."""
+        layer = self.hidden_size * (2 * self.hidden_size + self.gate_size)
+        heads = self.embedding_size * (self.hidden_size + 2 * self.embedding_size + self.text_size)
+        return 2 * self.depth * self.num_layers * layer + self.input_size * self.hidden_size + heads
 
 
 @dataclass(frozen=True)
@@ -188,6 +210,8 @@ class TextConfig(Config):
 
     def __post_init__(self) -> None:
         _check_choice(self, "mode", ("frozen", "lora", "full"))
+        for name in ("lora_rank", "lora_alpha"):
+            _check_range(self, name, 1, MAX_SIZE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,8 +242,7 @@ class RunConfig(Config):
         _check_choice(self, "precision", ("auto", "float32", "bfloat16"))
         _check_choice(self, "optimizer", ("adam", "adamw"))
         for name in ("epochs", "batch_size", "accumulate"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+            _check_range(self, name, 1, MAX_COUNT)
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2³¹, got {self.seed}")
         for name in ("lr", "clip"):
@@ -253,6 +276,14 @@ class TrainConfig(RunConfig):
             raise InputError(f"window_s must be positive, got {self.window_s}")
 
 
+def _check_range(config: Any, name: str, least: int, most: int) -> None:
+    value = getattr(config, name)
+    if value < least:
+        raise InputError(f"{name} must be at least {least}, got {value}")
+    if value > most:
+        raise InputError(f"{name} must be at most {most}, got {value}")
+
+
 def _check_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
     if getattr(config, name) not in choices:
         raise InputError(f"{name} must be one of {', '.join(choices)}, got {getattr(config, name)!r}")
@@ -276,6 +307,10 @@ def read_preset(name: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not TOML ({error})") from error
+    except RecursionError:
+        raise InputError(f"{path}: not TOML (its lists or tables are nested too deep)") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def override(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -297,6 +332,8 @@ def override(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text  # a plain word or path
+        except RecursionError:
+            raise InputError(f"--set {name}: its value is nested too deep") from None
         table = values
         *table_names, key = name.split(".")
         for table_name in table_names:

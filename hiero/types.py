@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +13,9 @@ from hiero.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+MAX_ID_LENGTH = 128  # characters of a step's id
+MAX_THREAD = 10**6
+MAX_TIME_S = 1e8  # three years; no video is longer
 STEP_COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background")
 
 
@@ -138,17 +142,56 @@ class Step:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Step:
-        """The reverse of `to_dict`. Raises InputError where something is missing or of another type."""
+        """The reverse of `to_dict`. Raises InputError where something is missing, of another type, or cannot be."""
         try:
             label, score, parent = document.get("label"), document.get("score"), document.get("parent")
             return cls(
-                str(document["id"]), float(document["start_s"]), float(document["end_s"]), int(document.get("thread", 0)),
-                None if parent is None else str(parent), tuple(map(str, document.get("children", ()))),
-                bool(document.get("background", False)), None if label is None else str(label),
-                None if score is None else float(score),
+                _parse_id(document["id"]), _parse_time(document["start_s"]), _parse_time(document["end_s"]),
+                _parse_thread(document.get("thread", 0)), None if parent is None else _parse_id(parent),
+                tuple(map(_parse_id, document.get("children", ()))), bool(document.get("background", False)),
+                None if label is None else _parse_text(label), None if score is None else _parse_finite(score),
             )  # fmt: skip
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"not a step ({type(error).__name__}: {error})") from error
+
+
+def _parse_id(value: Any) -> str:
+    """Ids become names of files and of elements in other formats, so they are plain: letters, digits, and . + - _ and spaces."""
+    is_name = isinstance(value, str | int) and not isinstance(value, bool)
+    if not is_name or not re.fullmatch(rf"[\w.+ -]{{1,{MAX_ID_LENGTH}}}", _parse_text(str(value))):
+        raise ValueError(f"an id is up to {MAX_ID_LENGTH} letters, digits, dots or dashes, not {str(value)[:40]!r}")
+    return str(value)
+
+
+def _parse_finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no number")
+    return number
+
+
+def _parse_time(value: Any) -> float:
+    time_s = _parse_finite(value)
+    if not 0 <= time_s <= MAX_TIME_S:
+        raise ValueError(f"{time_s} s is no time of a video")
+    return time_s
+
+
+def _parse_thread(value: Any) -> int:
+    thread = int(value)
+    if thread != float(value) or not 0 <= thread <= MAX_THREAD:
+        raise ValueError(f"a thread is a whole number from 0 to {MAX_THREAD}, not {value!r}")
+    return thread
+
+
+def _parse_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text was expected, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # JSON can hold one of a surrogate pair, which no file can
+        raise ValueError(f"{value.encode(errors='replace')[:40].decode()} holds half a character") from None
+    return value
 
 
 @dataclass(frozen=True)
@@ -189,11 +232,24 @@ class Hierarchy:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Hierarchy:
-        """The reverse of `to_dict`. Raises InputError where something is missing or of another type."""
+        """The reverse of `to_dict`.
+
+        Raises:
+            InputError: Something is missing, of another type, or cannot be: two steps with one id, an end before its start.
+        """
         try:
             levels = tuple(tuple(Step.from_dict(step) for step in level["steps"]) for level in document["levels"])
-            names = str(document.get("video", "")), str(document.get("model", ""))
-            return cls(*names, float(document["duration_s"]), levels)
+            names = str(document.get("video", "")), _parse_text(document.get("model", ""))  # a file's name need not be UTF-8
+            ids = [step.id for level in levels for step in level]
+            if not ids:
+                raise ValueError("it has no steps")
+            if not all(levels):
+                raise ValueError("a level has no steps")
+            if len(set(ids)) < len(ids):
+                raise ValueError("two steps have the same id")
+            if any(step.end_s < step.start_s for level in levels for step in level):
+                raise ValueError("a step ends before it begins")
+            return cls(*names, _parse_time(document["duration_s"]), levels)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, InputError):
                 raise

@@ -5,6 +5,8 @@ Imports of what is heavy stay inside the functions, so that `hiero --help` and a
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 from cyclopts import App
@@ -33,7 +35,11 @@ for command in (
 
 def main() -> None:
     """Run the command line; a user's mistake is one clear line and exit code 2, an interruption 130."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files need not be text. In JSON what stands for such a byte is read back as the same.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        _check_encoding(sys.argv[1:])
         app(extraction.expand_ray_address(sys.argv[1:]))
     except InputError as error:
         log(f"hiero: {error}")
@@ -41,6 +47,27 @@ def main() -> None:
     except KeyboardInterrupt:
         log("hiero: interrupted; what was finished is kept, run the same command again to go on (train: with --resume)")
         sys.exit(130)
+    except UnicodeEncodeError as error:
+        text = error.object[max(0, error.start - 60) : error.start + 20]
+        log(f"hiero: {text!a} is not UTF-8; rename the file, or type it anew")
+        sys.exit(2)
     except OSError as error:
-        log(f"hiero: {error.filename or ''}: {error.strerror or error}; nothing half-written was left behind")
+        # Python names the file where it cannot be opened, not where its disk fails later.
+        name = error.filename or ", ".join(filter(_is_there, sys.argv[1:])) or "a file"
+        log(f"hiero: {name}: {error.strerror or error}; nothing half-written was left behind")
         sys.exit(1)
+
+
+def _is_there(argument: str) -> bool:
+    """Whether an argument is the name of a file. pathlib would raise where a text is too long for a name."""
+    return os.path.exists(argument)  # noqa: PTH110
+
+
+def _check_encoding(arguments: list[str]) -> None:
+    """Refuse words that are not UTF-8. Names of files that are there may be anything."""
+    for argument in arguments:
+        try:
+            argument.encode("utf-8")
+        except UnicodeEncodeError:
+            if not _is_there(argument):
+                raise InputError(f"{argument!r} is not UTF-8, and no file of this name is there; type it in UTF-8") from None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import tokenize
 import zipfile
-import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.files import load_arrays, read_json
-from hiero.storage.pickles import read_torch
+from hiero.storage.memory import GIB, check_fits
+from hiero.storage.pickles import DAMAGE_ERRORS, read_torch
 from hiero.types import Clock
 
 if TYPE_CHECKING:
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
 
 EMBEDDED_LEVEL = "level0"  # of the tensors that `hiero embed` writes, the one that has a row for each row of the input features
 FEATURE_SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
+MAX_FEATURE_BYTES = 16 * GIB  # of one video in float32: more than two hundred hours of the widest features
+MAX_VALUE = 1e15  # of a feature: squares and sums of larger ones leave float32, and would be infinite inside the network
+MAX_RATE = 1e6  # frames a second, and frames from row to row, that can be meant
+MIN_RATE = 1e-6
+ROWS_KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 that name rows in a sidecar
 
 
 @dataclass(frozen=True)
@@ -78,16 +86,64 @@ def sidecar_path(path: Path) -> Path:
 
 
 def read_sidecar(path: Path) -> Sidecar | None:
-    """The sidecar of a feature file; None where there is none, or the JSON beside the file is something else."""
+    """The sidecar of a feature file; None where there is none, or the JSON beside the file is something else.
+
+    Raises:
+        InputError: A value in it cannot be. Whether it belongs to the features is checked when these are read.
+    """
     file = sidecar_path(path)
     if not file.is_file():
         return None
     try:
-        sidecar = Sidecar(**read_json(file))
-        sidecar.clock  # noqa: B018  (fps and stride must be numbers above 0)
+        values = read_json(file)
+        sidecar = Sidecar(**values)
     except (TypeError, InputError):
         return None
+    for field in fields(Sidecar):
+        if not _is_possible(field.name, getattr(sidecar, field.name)):
+            value = str(values.get(field.name))[:40]
+            raise InputError(f"{file}: {field.name} cannot be {value}; remove this file, or extract the features again")
     return sidecar
+
+
+def _is_possible(name: str, value: Any) -> bool:
+    """Whether a field of a sidecar can have this value."""
+    if name in ("width", "num_frames", "num_segments", "version"):
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    if name in ("fps", "stride", "window", "duration_s"):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return is_number and (value >= 0 if name == "duration_s" else MIN_RATE <= value <= MAX_RATE)
+    return isinstance(value, str)
+
+
+def check_sidecar(path: Path, rows: np.ndarray) -> None:
+    """Compare what the sidecar of a feature file says about the rows, if there is one, with the rows themselves.
+
+    Args:
+        path: The feature file.
+        rows: (T, D) float32, as `read_feature_array` gives them.
+
+    Raises:
+        InputError: They differ: it is the sidecar of another file, whose times would be wrong here.
+    """
+    sidecar = read_sidecar(path)
+    if sidecar is None:
+        return
+    if rows.shape != (sidecar.num_segments, sidecar.width):
+        differs = f"it says {sidecar.num_segments} rows of {sidecar.width}, the file has {rows.shape[0]} of {rows.shape[1]}"
+    elif rows_key(rows) != sidecar.rows:
+        differs = "the rows are others"
+    else:
+        return
+    raise InputError(
+        f"{path}: {sidecar_path(path).name} belongs to other features ({differs}); extract them again, or remove the .json and "
+        "say when the rows are"
+    )
+
+
+def rows_key(rows: np.ndarray) -> str:
+    """Hash of rows in float32, as which they are read back, for `Sidecar.rows`."""
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype=np.float32).data).hexdigest()[:ROWS_KEY_LENGTH]
 
 
 def read_features(path: Path | str, width: int | None = None) -> Tensor:
@@ -102,7 +158,8 @@ def read_features(path: Path | str, width: int | None = None) -> Tensor:
         (T, D) float32, a row for each segment.
 
     Raises:
-        InputError: The file is missing, damaged, or does not hold finite numbers of this shape. Nothing in it is executed.
+        InputError: The file is missing, damaged, too large, does not hold finite numbers of this shape, or its sidecar is that of
+            other features. Nothing in it is executed.
     """
     import torch
 
@@ -125,11 +182,14 @@ def read_feature_array(path: Path | str, width: int | None = None) -> np.ndarray
         raise InputError(f"{path}: expected numbers, found {array.dtype}")
     if width is not None and array.shape[1] != width:
         raise InputError(f"{path}: features are {array.shape[1]} wide, expected {width}")
+    check_fits(4 * array.size, f"{path}: its features {array.shape}", MAX_FEATURE_BYTES)
     with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite, which is reported below
         array = np.ascontiguousarray(array, dtype=np.float32)
-    bad = ~np.isfinite(array).all(1)
-    if bad.any():
-        raise InputError(f"{path}: NaN or infinite values in {int(bad.sum())} of {len(bad)} segments, first at {int(bad.argmax())}")
+    largest = np.maximum(array.max(1), -array.min(1))  # NaN where there is one
+    for bad, kind in ((~np.isfinite(largest), "NaN or infinite values"), (largest > MAX_VALUE, f"values above {MAX_VALUE:.0e}")):
+        if bad.any():
+            raise InputError(f"{path}: {kind} in {int(bad.sum())} of {len(bad)} segments, first at {int(bad.argmax())}")
+    check_sidecar(path, array)
     return array
 
 
@@ -164,31 +224,58 @@ def features_by_name(folder: Path) -> dict[str, Path]:
 
 def _only_array(content: Any, path: Path) -> np.ndarray:
     """The array itself, or the only one in a dictionary."""
-    if (array := _as_array(content)) is not None:
-        return array
+    if _is_array(content):
+        return _as_array(content)
     if isinstance(content, dict):
-        arrays = {str(name): array for name, value in content.items() if (array := _as_array(value)) is not None}
+        arrays = {str(name): value for name, value in content.items() if _is_array(value)}
         if len(arrays) == 1 or EMBEDDED_LEVEL in arrays:
-            return arrays.get(EMBEDDED_LEVEL, next(iter(arrays.values())))
+            return _as_array(arrays.get(EMBEDDED_LEVEL, next(iter(arrays.values()))))
         names = ", ".join(sorted(arrays)[:6]) or "none"
         raise InputError(f"{path}: expected one tensor, found {len(arrays)} ({names}); keep one video in a file")
     raise InputError(f"{path}: expected a tensor, found {type(content).__name__}")
 
 
-def _as_array(value: Any) -> np.ndarray | None:
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "detach") or isinstance(value, np.ndarray)
+
+
+def _as_array(value: Any) -> np.ndarray:
     if hasattr(value, "detach"):
         value = value.detach()
-        return (value.float() if value.is_floating_point() else value).numpy()  # numpy has no bfloat16
-    return value if isinstance(value, np.ndarray) else None
+        value = (value.float() if value.is_floating_point() else value).numpy()  # numpy has no bfloat16
+    array: np.ndarray = value
+    return array
 
 
 def _read_numpy(path: Path) -> Any:
     try:
         with path.open("rb") as file:
+            check_fits(_numpy_bytes(file, path), f"{path}: what it holds", MAX_FEATURE_BYTES)
             loaded = np.load(file, allow_pickle=False)
             return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, OSError, TypeError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: damaged, cut short or not plain numbers ({error})") from error
+    except InputError:
+        raise
+    except (*DAMAGE_ERRORS, OSError, RuntimeError, NotImplementedError, tokenize.TokenError) as error:  # a header is tokenized
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        raise InputError(f"{path}: damaged, cut short or not plain numbers ({reason})") from error
 
 
-_READERS = {".pt": read_torch, ".pth": read_torch, ".npy": _read_numpy, ".npz": _read_numpy, ".safetensors": load_arrays}
+def _numpy_bytes(file: IO[bytes], path: Path) -> int:
+    """What the arrays of an open .npy or .npz take in memory, without reading them: a small archive may unpack to anything."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            num_bytes = sum(info.file_size for info in archive.infolist())
+    else:
+        num_bytes = path.stat().st_size  # an array whose header says more is cut short
+    file.seek(0)
+    return num_bytes
+
+
+def _read_safetensors(path: Path) -> Any:
+    check_fits(path.stat().st_size, f"{path}: what it holds", MAX_FEATURE_BYTES)
+    return load_arrays(path)
+
+
+_READERS = {
+    ".pt": read_torch, ".pth": read_torch, ".npy": _read_numpy, ".npz": _read_numpy, ".safetensors": _read_safetensors,
+}  # fmt: skip

@@ -136,6 +136,11 @@ class NarratedWindows:
             self.num_outside += len(video_narrations) - num_inside
         self.texts = list(text_index)
         if not self.windows:
+            if self.num_outside:
+                raise InputError(
+                    f"no narration can be used: all {self.num_outside} lie beyond the end of their video's features. "
+                    "Are their times in seconds, and is the clock of the features right (--fps and --stride of hiero pack)?"
+                )
             raise InputError(
                 "no window of any video holds a narration; do the narrations' video ids match the feature files' names?"
             )
@@ -157,7 +162,8 @@ class NarratedWindows:
         """Hash of these windows, narrations and texts."""
         digest = hashlib.sha256("\n".join(self.texts).encode())
         for item in self.windows:
-            digest.update(f"{item.video} {item.window.start} {item.window.end} {item.texts} {item.times_s}".encode())
+            line = f"{item.video} {item.window.start} {item.window.end} {item.texts} {item.times_s}"
+            digest.update(line.encode("utf-8", "surrogatepass"))  # names of files need not be text
         return digest.hexdigest()
 
     def shape(self, indices: Sequence[int] | None = None) -> tuple[int, int]:

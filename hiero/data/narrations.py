@@ -6,7 +6,6 @@ Nothing is dropped silently: every line that cannot be used is counted under its
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections import Counter
 from collections.abc import Container, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
+from hiero.storage.files import parse_json, read_lines
 from hiero.types import Narration
 
 MAX_EXAMPLES = 3  # bad lines that the summary shows for each reason
@@ -86,10 +86,15 @@ def read_narrations(path: Path | str) -> Narrations:
         raise InputError(f"{path}: unknown kind of narration file; expected EgoClip's csv, or own .csv or .jsonl")
     narrations = Narrations()
     rows = _json_rows(path, narrations) if path.suffix == ".jsonl" else _table_rows(path, narrations)
-    for line_number, row in rows:
-        narration = _parse(row, f"line {line_number}", narrations)
-        if narration is not None:
-            narrations.by_video.setdefault(narration.video, []).append(narration)
+    try:
+        for line_number, row in rows:
+            narration = _parse(row, f"line {line_number}", narrations)
+            if narration is not None:
+                narrations.by_video.setdefault(narration.video, []).append(narration)
+    except csv.Error as error:
+        raise InputError(f"{path}: a cell is no text of a narration ({error}); is a quotation mark left open?") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     for of_video in narrations.by_video.values():
         of_video.sort(key=lambda narration: narration.time_s)
     if not narrations.by_video:
@@ -101,9 +106,7 @@ def read_narrations(path: Path | str) -> Narrations:
 def read_skip_list(path: Path | str) -> frozenset[str]:
     """Video ids to leave out, one a line; # starts a comment."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    return frozenset(word for line in path.read_text().splitlines() if (word := line.split("#")[0].strip()))
+    return frozenset(word for line in read_lines(path) if (word := line.split("#")[0].strip()))
 
 
 def _table_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -137,9 +140,9 @@ def _json_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[s
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            narrations.leave_out("not JSON", f"line {line_number}: {error.msg}")
+            row = parse_json(line)
+        except ValueError as error:
+            narrations.leave_out("not JSON", f"line {line_number}: {error}")
             continue
         if not isinstance(row, dict):
             narrations.leave_out("not a JSON object", f"line {line_number}")
@@ -149,6 +152,7 @@ def _json_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[s
 
 def _parse(row: dict[str, Any], where: str, narrations: Narrations) -> Narration | None:
     video, text = str(row.get("video") or "").strip(), " ".join(str(row.get("text") or "").split())
+    text = text.encode("utf-8", "replace").decode()  # JSON can hold half of a character pair, which no encoder takes
     if not video:
         narrations.leave_out("no video id", where)
         return None
@@ -158,7 +162,7 @@ def _parse(row: dict[str, Any], where: str, narrations: Narrations) -> Narration
     times = [row.get(name) for name in (("start_s", "end_s") if row.get("time_s") in (None, "") else ("time_s",))]
     try:
         values = [float(value) for value in times]  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         narrations.leave_out("no time", f"{where}: {times}")
         return None
     time_s = sum(values) / len(values)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hiero.data.features import Sidecar, find_features, read_features, read_sidecar
 from hiero.errors import InputError
-from hiero.storage.files import atomic_path
+from hiero.storage.files import atomic_path, parse_json
 from hiero.types import Clock
 
 INDEX_FILE = "store.json"
@@ -85,7 +85,7 @@ class FeatureStore:
                 f"{self.folder}: not a feature store, {INDEX_FILE} is missing; make one of feature files: hiero pack FOLDER STORE"
             )
         try:
-            info = json.loads(index_file.read_text())
+            info = parse_json(index_file.read_text(encoding="utf-8"))
             if info["version"] != VERSION:
                 raise InputError(f"{index_file}: version {info['version']}, this program reads {VERSION}; pack the features again")
             self.backbone: str | None = info["backbone"]
@@ -97,7 +97,10 @@ class FeatureStore:
             self.videos = {video["id"]: PackedVideo(**video) for video in info["videos"]}
             data = self.folder / Path(info["data"]).name  # only its name: the index must not point out of the folder
             dtype = np.dtype(self.precision)
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            _check_index(self.width, self.videos)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, InputError) and str(index_file) in str(error):
+                raise
             raise InputError(f"{index_file}: damaged ({error}); pack the features again") from error
         num_rows = sum(video.length for video in self.videos.values())
         if not data.is_file() or data.stat().st_size != num_rows * self.width * dtype.itemsize:
@@ -206,7 +209,7 @@ def pack(
                 else:
                     with file.open("rb") as raw:
                         sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
-                    digest.update(f"{name} {sha256}".encode())
+                    digest.update(f"{name} {sha256}".encode("utf-8", "surrogatepass"))  # names of files need not be text
                     videos.append(PackedVideo(name, _next_row(videos), len(rows), file.name, sha256))
                     data.write(rows.tobytes())
                 progress(name)
@@ -231,6 +234,17 @@ def pack(
     for old in set(out.glob("features-*.bin")) - {final}:
         old.unlink()
     return FeatureStore(out), problems
+
+
+def _check_index(width: int, videos: dict[str, PackedVideo]) -> None:
+    """Whether the rows of an index's videos follow each other. Raises ValueError where they do not."""
+    if not isinstance(width, int) or width < 1:
+        raise ValueError(f"width cannot be {width}")
+    next_row = 0
+    for video in videos.values():
+        if not isinstance(video.length, int) or video.length < 1 or video.offset != next_row:
+            raise ValueError(f"the rows of {video.id} cannot be {video.length} from {video.offset} on")
+        next_row += video.length
 
 
 def _common_sidecar(files: list[Path], check_clocks: bool) -> Sidecar | None:

@@ -55,7 +55,7 @@ def read_questions(path: Path) -> list[Question]:
             answer = int(item["answer"])
             kind = KINDS[int(item["types"])]
             questions.append(Question(item["query"]["clip_text"], choices, answer, kind, choices[answer][0]))
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(f"{path}: not EgoMCQ's questions ({type(error).__name__}: {error})") from error
     if not questions:
         raise InputError(f"{path}: holds no questions")

@@ -118,7 +118,7 @@ def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
                 if number is None:
                     raise InputError(f'{path}: line {line_number} has no key-step number: expected start, end, "1 name"')
                 key_steps.append((float(cells[0]), float(cells[1]), int(number.group(1))))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError, csv.Error) as error:
         raise InputError(f"{path}: not a list of key-steps ({error})") from error
     return tuple(key_steps)
 
@@ -203,7 +203,7 @@ def read_rates(path: Path) -> dict[str, Rate]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file) if row and row[0] not in ("video", "")]
         return {row[0]: (float(row[1]), int(row[2])) for row in rows}
-    except (OSError, ValueError, IndexError) as error:
+    except (OSError, ValueError, IndexError, OverflowError, csv.Error) as error:
         raise InputError(f"{path}: not a list of frame rates, expected video,fps,frames ({error})") from error
 
 

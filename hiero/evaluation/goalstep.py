@@ -119,7 +119,7 @@ def read_groups(path: Path) -> dict[str, list[str]]:
             rows = list(csv.DictReader(file, delimiter="\t"))
         groups = [ast.literal_eval(row["video_group"]) for row in rows]
         return {GROUP_PREFIX + group[0]: [str(video) for video in group] for group in groups}
-    except (OSError, KeyError, ValueError, SyntaxError, TypeError, IndexError) as error:
+    except (OSError, KeyError, ValueError, SyntaxError, TypeError, IndexError, RecursionError, csv.Error) as error:
         raise InputError(f"{path}: not Goal-Step's list of video groups ({error})") from error
 
 
@@ -246,6 +246,6 @@ def _name_video_in_errors(path: Path, video: Any) -> Iterator[None]:
     """Turn an error in a video's annotations into one that names the file and the video."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         name = video.get("video_uid", "?") if isinstance(video, dict) else "?"
         raise InputError(f"{path}: {name} cannot be read ({type(error).__name__}: {error})") from error

@@ -48,7 +48,7 @@ def read_annotations(path: Path) -> list[AnnotatedVideo]:
             duration_s = entry.get("duration_s")
             task = str(entry.get("task", ""))
             annotated.append(AnnotatedVideo(video, steps, task=task, duration_s=None if duration_s is None else float(duration_s)))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             errors.append(f"{video} (no {error})" if isinstance(error, KeyError) else f"{video} ({error})")
     if errors:
         more = " …" if len(errors) > MAX_ERRORS else ""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.storage.files import write_text
+from hiero.storage.files import parse_json, write_text
 
 Scores = dict[str, float]
 INTERVAL_PERCENTILES = (2.5, 97.5)  # 95 % of the draws lie between them
@@ -77,7 +77,7 @@ class Report:
     def load(cls, path: Path) -> Report:
         """The reverse of `save`. Raises InputError where the file is no report."""
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = parse_json(path.read_text(encoding="utf-8"))
             tables = [Table(t["title"], [Row(**row) for row in t["rows"]], t["notes"]) for t in document["tables"]]
             return cls(
                 document["benchmark"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,7 +10,7 @@ from hiero.config import RunConfig
 from hiero.errors import InputError
 from hiero.heads.actionformer import ActionFormer, ActionFormerConfig
 from hiero.heads.vslnet import VSLNet, VSLNetConfig
-from hiero.storage.files import load_tensors
+from hiero.storage.files import load_tensors, parse_json
 from hiero.types import Clock
 
 HeadKind = Literal["vslnet", "actionformer"]
@@ -78,7 +77,7 @@ def load_head(folder: Path, device: str = "cpu") -> TrainedHead:
         InputError: The folder is not one of a head, or its files are damaged.
     """
     try:
-        document = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        document = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = HeadConfig.from_dict(document["head"])
         network = build_head(config)
         network.load_state_dict(load_tensors(folder / WEIGHTS_FILE))

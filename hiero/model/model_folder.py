@@ -5,7 +5,6 @@ Here it is read as far as that needs no torch: settings, and the text head as pl
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ import numpy as np
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.storage.files import ASSETS, load_arrays
+from hiero.storage.files import ASSETS, load_arrays, parse_json
 
 SHIPPED = ("hiero-k400", "hiero-omnivore-b")
 CONFIG_FILE = "config.json"
@@ -79,10 +78,12 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
             raise InputError(f"{folder}: not a model folder, {file} is missing; for an authors' .pth run hiero import-checkpoint")
     extra: Any = None
     try:
-        extra = json.loads((folder / CONFIG_FILE).read_text())
+        extra = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = ModelConfig.from_dict(extra.pop("model"))
     except InputError as error:
         raise InputError(f"{folder / CONFIG_FILE}: {error}") from error
+    except OSError as error:
+        raise InputError(f"{folder / CONFIG_FILE}: cannot be read ({error.strerror or error})") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:  # a JSON error is a ValueError
         if isinstance(extra, dict) and "head" in extra:
             raise InputError(f"{folder}: is a head, not a model; use it with hiero head eval") from error

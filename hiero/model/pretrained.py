@@ -18,6 +18,8 @@ from hiero.errors import InputError
 from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FILE, open_model_folder
 from hiero.storage.files import atomic_path, load_tensors, save_tensors
 
+MAX_LISTED = 3  # names of weights that an error lists of each kind
+
 if TYPE_CHECKING:
 
     class ModelHubMixin:
@@ -90,12 +92,35 @@ class PretrainedMixin(ModelHubMixin):
     def _from_pretrained(cls, *, model_id: str, **hub_options: Any) -> Self:
         folder = open_model_folder(model_id, **hub_options)
         model: Any = cls(folder.config)  # type: ignore[call-arg]
+        state = load_tensors(folder.path / WEIGHTS_FILE)
         try:
-            model.load_state_dict(load_tensors(folder.path / WEIGHTS_FILE))
+            model.load_state_dict(state)
         except RuntimeError as error:
-            raise InputError(f"{folder.path / WEIGHTS_FILE}: does not fit its config.json\n{error}") from error
+            problems = _describe_mismatch(model.state_dict(), state) or str(error).splitlines()[0]
+            raise InputError(
+                f"{folder.path / WEIGHTS_FILE}: does not fit its config.json ({problems}); take both files from one model"
+            ) from error
         model._extra, model._text_encoder = folder.extra, folder.text_encoder
         return model.eval()
+
+
+def _describe_mismatch(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
+    """How weights differ from those of a network, in a line: a few names of each kind, and how many more there are."""
+    differences = {
+        "missing": sorted(expected.keys() - found.keys()),
+        "unexpected": sorted(found.keys() - expected.keys()),
+        "of another shape": [
+            f"{name} {tuple(found[name].shape)} for {tuple(value.shape)}"
+            for name, value in expected.items()
+            if name in found and found[name].shape != value.shape
+        ],
+    }
+    parts = []
+    for kind, names in differences.items():
+        if names:
+            more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+            parts.append(f"{kind}: {', '.join(names[:MAX_LISTED])}{more}")
+    return "; ".join(parts)
 
 
 def write_model_folder(folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:

@@ -1,7 +1,8 @@
 """Steps as files for other tools, one function a format: a hierarchy in, the content of a file out.
 
 Formats that know no levels take one: chapters (vtt, ffmetadata, youtube) the middle one, subtitles (srt), edit lists (edl) and
-ActivityNet the finest. The others hold all levels. Labels may hold anything, so text is escaped as each format demands.
+ActivityNet the finest. The others hold all levels. Labels and ids may hold anything, so text is escaped as each format demands;
+where a format has no way to escape, what it would misread is replaced.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -25,6 +28,7 @@ FRAME_RATE = 25  # of edit lists and Label Studio, which count frames
 EDL_TITLE_LENGTH = 70  # characters
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 MIN_CHAPTER_S = 10.0  # YouTube ignores lists with shorter ones
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # spreadsheets compute a cell that begins so
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ def write_export(name: str, hierarchy: Hierarchy, folder: Path) -> Path:
     exporter = find_exporter(name)
     content = exporter.convert(hierarchy)
     file = folder / exporter.file_name
-    write_bytes(file, content if isinstance(content, bytes) else content.encode("utf-8"))
+    # Names of files need not be text: what UTF-8 cannot write becomes a question mark.
+    write_bytes(file, content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
     return file
 
 
@@ -69,8 +74,16 @@ def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
 
 def title(step: Step) -> str:
     """The label on one line, without control characters, which XML does not allow."""
-    label = "".join(c for c in step.label or "" if c.isprintable() or c.isspace())
-    return " ".join(label.split()) or f"step {step.id}"
+    return _one_line(step.label or "") or _one_line(f"step {step.id}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(c for c in text if c.isprintable() or c.isspace()).split())
+
+
+def _plain_id(step: Step) -> str:
+    """An id without signs that mean something in a format."""
+    return re.sub(r"[^\w.+ -]+", "_", step.id)
 
 
 # Chapters and subtitles
@@ -81,7 +94,7 @@ def to_vtt(hierarchy: Hierarchy) -> str:
     cues = []
     for step in chapters(hierarchy):
         text = escape(title(step)).replace("-->", "--&gt;")
-        cues.append(f"{step.id}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
+        cues.append(f"{_plain_id(step)}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
     return "WEBVTT\n\n" + "\n".join(cues)
 
 
@@ -89,7 +102,8 @@ def to_srt(hierarchy: Hierarchy) -> str:
     """SubRip subtitles."""
     cues = []
     for i, step in enumerate(hierarchy.levels[-1], start=1):
-        cues.append(f"{i}\n{_timestamp(step.start_s, ',')} --> {_timestamp(step.end_s, ',')}\n{title(step)}\n")
+        text = title(step).replace("-->", "→")  # which would be taken for times
+        cues.append(f"{i}\n{_timestamp(step.start_s, ',')} --> {_timestamp(step.end_s, ',')}\n{text}\n")
     return "\n".join(cues)
 
 
@@ -109,7 +123,8 @@ def to_youtube(hierarchy: Hierarchy) -> str:
     for i, step in enumerate(chapters(hierarchy)):
         start_s = 0.0 if i == 0 else step.start_s
         if start_s - previous_s >= MIN_CHAPTER_S and (i == 0 or hierarchy.duration_s - start_s >= MIN_CHAPTER_S):
-            lines.append(f"{format_time(start_s)} {title(step)}")
+            # YouTube refuses a description with angle brackets.
+            lines.append(f"{format_time(start_s)} {title(step).replace('<', '‹').replace('>', '›')}")
             previous_s = start_s
     return "\n".join(lines) + "\n"
 
@@ -148,7 +163,7 @@ def to_otio(hierarchy: Hierarchy) -> str:
         "OTIO_SCHEMA": "Timeline.1", "name": Path(hierarchy.video).stem, "global_start_time": None, "tracks": stack,
         "metadata": {"hiero": {"model": hierarchy.model}},
     }  # fmt: skip
-    return json.dumps(timeline, indent=1) + "\n"
+    return _to_json(timeline)
 
 
 def to_edl(hierarchy: Hierarchy) -> str:
@@ -170,7 +185,8 @@ def to_edl(hierarchy: Hierarchy) -> str:
 def to_elan(hierarchy: Hierarchy) -> str:
     """ELAN .eaf: a tier for each level; annotations of a finer tier lie inside those of the coarser one."""
     times_ms = sorted({_to_ms(time_s) for level in hierarchy.levels for step in level for time_s in (step.start_s, step.end_s)})
-    file_name = Path(hierarchy.video).name
+    file_name = _one_line(Path(hierarchy.video).name)
+    annotation_ids = count(1)  # not those of steps, which need not be names that XML allows
     slot_ids = {time_ms: f"ts{i + 1}" for i, time_ms in enumerate(times_ms)}
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
@@ -192,7 +208,7 @@ def to_elan(hierarchy: Hierarchy) -> str:
         for step in level:
             lines += [
                 "    <ANNOTATION>",
-                f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="a{step.id.replace(".", "_")}" '
+                f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="a{next(annotation_ids)}" '
                 f'TIME_SLOT_REF1="{slot_ids[_to_ms(step.start_s)]}" TIME_SLOT_REF2="{slot_ids[_to_ms(step.end_s)]}">',
                 f"        <ANNOTATION_VALUE>{escape(title(step))}</ANNOTATION_VALUE>",
                 "      </ALIGNABLE_ANNOTATION>",
@@ -211,12 +227,18 @@ def to_elan(hierarchy: Hierarchy) -> str:
 
 
 def to_csv(hierarchy: Hierarchy) -> str:
-    """A table of all steps as comma-separated values."""
+    """A table of all steps as comma-separated values. A text that a spreadsheet would compute gets an apostrophe before it."""
     out = io.StringIO()
     writer = csv.DictWriter(out, STEP_COLUMNS)
     writer.writeheader()
-    writer.writerows(hierarchy.to_rows())
+    for row in hierarchy.to_rows():
+        writer.writerow({name: _as_cell(value) for name, value in row.items()})
     return out.getvalue()
+
+
+def _as_cell(value: object) -> object:
+    """A value of a table that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
 def to_parquet(hierarchy: Hierarchy) -> bytes:
@@ -251,14 +273,15 @@ def to_activitynet(hierarchy: Hierarchy) -> str:
         ]},
         "external_data": {"used": False, "details": ""},
     }  # fmt: skip
-    return json.dumps(document, indent=1) + "\n"
+    return _to_json(document)
 
 
 def to_labelstudio(hierarchy: Hierarchy) -> str:
     """Label Studio: one task with a prediction, which has a timeline label for each step."""
     results = [
         {
-            "id": step.id.replace(".", "_"), "type": "timelinelabels", "from_name": f"level{level_index}", "to_name": "video",
+            "id": _plain_id(step).replace(".", "_"), "type": "timelinelabels",
+            "from_name": f"level{level_index}", "to_name": "video",
             "value": {
                 # Frames are counted from 1.
                 "ranges": [{"start": int(step.start_s * FRAME_RATE) + 1, "end": max(1, int(step.end_s * FRAME_RATE))}],
@@ -270,7 +293,7 @@ def to_labelstudio(hierarchy: Hierarchy) -> str:
         for step in level
     ]  # fmt: skip
     prediction = {"model_version": hierarchy.model, "result": results}
-    return json.dumps([{"data": {"video": Path(hierarchy.video).name}, "predictions": [prediction]}], indent=1) + "\n"
+    return _to_json([{"data": {"video": Path(hierarchy.video).name}, "predictions": [prediction]}])
 
 
 def to_coco(hierarchy: Hierarchy) -> str:
@@ -291,7 +314,7 @@ def to_coco(hierarchy: Hierarchy) -> str:
         "categories": [{"id": i, "name": label, "supercategory": "step"} for label, i in category_ids.items()],
         "annotations": annotations,
     }
-    return json.dumps(document, indent=1) + "\n"
+    return _to_json(document)
 
 
 VTT = Exporter("chapters.vtt", to_vtt)
@@ -306,6 +329,11 @@ PARQUET = Exporter("steps.parquet", to_parquet)
 ACTIVITYNET = Exporter("activitynet.json", to_activitynet)
 LABELSTUDIO = Exporter("labelstudio.json", to_labelstudio)
 COCO = Exporter("coco.json", to_coco)
+
+
+def _to_json(document: object) -> str:
+    """JSON that other tools read: without halves of character pairs, which names of files may hold and Python would write."""
+    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace").decode() + "\n"
 
 
 def _to_ms(time_s: float) -> int:

@@ -50,8 +50,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write a text file in UTF-8, whole or not at all. Names of files need not be text: what UTF-8 cannot write becomes "?"."""
+    write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -71,11 +71,21 @@ def read_json(path: Path, hint: str = "") -> Any:
         InputError: The file is missing or not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        return parse_json(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file{hint}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
         raise InputError(f"{path}: not JSON ({error})") from error
+
+
+def parse_json(text: str) -> Any:
+    """`json.loads`, for text that anybody may have written: whatever is wrong with it is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its lists or objects are nested too deep") from None
 
 
 def read_lines(path: Path) -> list[str]:
@@ -92,21 +102,34 @@ def read_lines(path: Path) -> list[str]:
 
 
 def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file whole or not at all; a full disk is an OSError like anywhere else."""
+    """Write a safetensors file whole or not at all; a full disk is an OSError like anywhere else.
+
+    Tensors that share memory, such as views of one, become tensors of their own.
+    """
     from safetensors.torch import save
 
-    write_bytes(path, save({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, metadata))
+    stored: dict[str, Any] = {}
+    addresses: set[int] = set()
+    for name, value in tensors.items():
+        tensor = value.detach().contiguous().cpu()
+        storage = tensor.untyped_storage()
+        # safetensors refuses a tensor that shares its storage with another one, and would write all of a storage for a part of it.
+        if storage.data_ptr() in addresses or storage.nbytes() != tensor.nbytes:
+            tensor = tensor.clone()
+        addresses.add(tensor.untyped_storage().data_ptr())
+        stored[name] = tensor
+    write_bytes(path, save(stored, metadata))
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Read a safetensors file onto the CPU. Raises InputError where it is damaged."""
+    """Read a safetensors file onto the CPU. Raises InputError where it is damaged or cannot be read."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         return load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"{path}: damaged or cut short ({error})") from error
+    except (SafetensorError, KeyError, OSError) as error:  # KeyError: numbers of a kind that is newer than this torch
+        raise _damaged(path, error) from error
 
 
 def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
@@ -119,7 +142,7 @@ def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
     """The arrays of a safetensors file whose names begin with `prefix`. Raises InputError where it is damaged.
 
-    torch is imported only for bfloat16, which numpy does not know; it becomes float32.
+    torch is imported only for the kinds of numbers that numpy does not know (bfloat16, 8-bit floats); they become float32.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -128,8 +151,20 @@ def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
             return {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
 
     try:
-        return read("numpy")
-    except (TypeError, KeyError):  # bfloat16
-        return {name: value.float().numpy() for name, value in read("pt").items()}
-    except SafetensorError as error:
-        raise InputError(f"{path}: damaged or cut short ({error})") from error
+        try:
+            return read("numpy")
+        except (TypeError, KeyError, AttributeError):
+            return {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in read("pt").items()}
+    except (SafetensorError, OSError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    """What to say of a safetensors file that cannot be read, with its size: most often it was cut short."""
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{path}: no such file")
+    if isinstance(error, OSError):
+        return InputError(f"{path}: cannot be read ({error.strerror or error})")
+    from hiero.storage.weights import fetch_hint  # which imports this module
+
+    return InputError(f"{path}: damaged or cut short ({error}){fetch_hint(path)}")

@@ -11,15 +11,17 @@ import math
 import pickle
 import pickletools
 import struct
-import warnings
 import zipfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hiero.errors import InputError
+from hiero.storage.memory import check_fits
+from hiero.storage.weights import fetch_hint
 
 DTYPES = {  # torch's storage classes, which pickles name, and the dtypes of their elements
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
@@ -29,8 +31,12 @@ DTYPES = {  # torch's storage classes, which pickles name, and the dtypes of the
 # What unpickling a damaged or hostile file may raise.
 DAMAGE_ERRORS = (
     pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, IndexError, ValueError, TypeError,
-    AttributeError, MemoryError, RecursionError,
+    AttributeError, MemoryError, RecursionError, OverflowError,
 )  # fmt: skip
+LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # that files of torch before 1.6 begin with
+ZIP_MAGIC = b"PK\x03\x04"
+MAX_PROGRAM_BYTES = 2**24  # of a pickle without its tensors; a byte of it can become an object of 64
+CHUNK_BYTES = 2**24
 
 
 class Opaque:
@@ -72,43 +78,108 @@ def read_torch(path: Path | str, opaque: Collection[str] = (), *, ignore_unknown
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    if not zipfile.is_zipfile(path):
-        return _read_legacy(path)
+    check_fits(path.stat().st_size, f"{path}: its tensors")
+    allowed = frozenset(opaque)
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _read_archive(archive, path, frozenset(opaque), ignore_unknown)
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                return _read_archive(archive, path, allowed, ignore_unknown)
+        with path.open("rb") as file:
+            return _read_legacy(file, path, allowed, ignore_unknown)
     except InputError:
         raise
     except (*DAMAGE_ERRORS, OSError, RuntimeError) as error:
-        raise InputError(f"{path}: damaged or not a torch file ({error})") from error
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        raise InputError(f"{path}: damaged or not a torch file ({reason}){fetch_hint(path)}") from error
 
 
 def _read_archive(archive: zipfile.ZipFile, path: Path, opaque: frozenset[str], ignore_unknown: bool) -> Any:
     if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
         raise InputError(f"{path}: refused, torch does not compress its files and this one is compressed")
+    if sum(info.file_size for info in archive.infolist()) > path.stat().st_size:
+        raise InputError(f"{path}: refused, its parts overlap: together they are larger than the file")
     members = [info for info in archive.infolist() if info.filename.endswith("/data.pkl")]
     if len(members) != 1:
         raise InputError(f"{path}: not a torch file (it holds {len(members)} data.pkl, expected 1)")
-    program = archive.read(members[0])
-    for operation, argument, _ in pickletools.genops(program):
-        # Python's unpickler allocates its memo up to the largest index that a PUT names: a few bytes could ask for gigabytes.
-        if "PUT" in operation.name and isinstance(argument, int) and argument > len(program):
-            raise InputError(f"{path}: refused, it asks for a table of {argument} entries")
+    if members[0].file_size > MAX_PROGRAM_BYTES:
+        raise InputError(f"{path}: refused, {members[0].file_size / 2**20:.0f} MB of it are no tensors")
+    with archive.open(members[0]) as file:
+        program = _next_program(io.BytesIO(file.read()), path)
     root = members[0].filename.removesuffix("data.pkl")
-    return _resolve_tensors(_RestrictedUnpickler(io.BytesIO(program), archive, root, path, opaque, ignore_unknown).load(), {})
+    return _resolve_tensors(_ArchiveUnpickler(io.BytesIO(program), path, opaque, ignore_unknown, archive, root).load(), {})
 
 
-def _read_legacy(path: Path) -> Any:
-    """Files of torch before 1.6, which are no archives, by torch's own restricted unpickler: plain tensors and containers."""
+def _read_legacy(file: IO[bytes], path: Path, opaque: frozenset[str], ignore_unknown: bool) -> Any:
+    """Files of torch before 1.6, which are no archives: five pickles, of which the fourth is the object, then the stored data."""
+    start = file.read(len(ZIP_MAGIC))
+    if start == ZIP_MAGIC:
+        raise InputError(f"{path}: incomplete, its end is missing{fetch_hint(path) or '; copy or download it again'}")
+    file.seek(0)
+    if not start or not _begins_with_magic(file):
+        reason = "it is something else" if start else "it is empty"
+        raise InputError(f"{path}: not a torch file that holds only data ({reason}){fetch_hint(path)}")
+    file.seek(0)
+    for _ in range(3):  # the magic number, the version of the format, and the machine it was written on
+        _next_program(file, path)
+    unpickler = _LegacyUnpickler(io.BytesIO(_next_program(file, path)), path, opaque, ignore_unknown)
+    tree = unpickler.load()
+    keys = _RestrictedUnpickler(io.BytesIO(_next_program(file, path)), path, frozenset(), False).load()
+    for key in keys:
+        unpickler.storages[key].values = _read_storage(file, path, key, *unpickler.declared[key])
+    return _resolve_tensors(tree, {})
+
+
+def _begins_with_magic(file: IO[bytes]) -> bool:
+    """Whether the first number of the first pickle is torch's. Nothing is run, and only a few instructions are read."""
+    try:
+        for operation, argument, _ in islice(pickletools.genops(file), 4):
+            if isinstance(argument, int) and "LONG" in operation.name:
+                return argument == LEGACY_MAGIC
+    except (ValueError, EOFError):
+        pass
+    return False
+
+
+def _next_program(file: IO[bytes], path: Path) -> bytes:
+    """The pickle that begins here, checked for what unpickling would allocate at its word."""
+    begin = file.tell()
+    for operation, argument, position in pickletools.genops(file):
+        # Python's unpickler allocates its memo up to the largest index that a PUT names: a few bytes could ask for gigabytes.
+        if "PUT" in operation.name and isinstance(argument, int) and argument > (position or 0) + 1 - begin:
+            raise InputError(f"{path}: refused, it asks for a table of {argument} entries")
+        if (position or 0) - begin > MAX_PROGRAM_BYTES:
+            raise InputError(f"{path}: refused, more than {MAX_PROGRAM_BYTES / 2**20:.0f} MB of it are no tensors")
+    end = file.tell()
+    file.seek(begin)
+    return file.read(end - begin)
+
+
+def _read_storage(file: IO[bytes], path: Path, key: str, dtype: str, num_values: int) -> Any:
+    """A storage of a legacy file: how many values it has, in 8 bytes, then the values."""
     import torch
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's advice on protocols, for files that are refused anyway
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except (*DAMAGE_ERRORS, OSError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "it is empty or cut short"
-        raise InputError(f"{path}: not a torch file that holds only data ({reason})") from error
+    torch_dtype = getattr(torch, dtype)
+    (stored,) = struct.unpack("<q", file.read(8))
+    num_bytes = num_values * torch_dtype.itemsize
+    if stored != num_values or num_bytes > path.stat().st_size - file.tell():
+        raise InputError(f"{path}: damaged, tensor data {key} is cut short{fetch_hint(path)}")
+    return _to_values(_read_bytes(file, num_bytes), torch_dtype)
+
+
+def _read_bytes(file: IO[bytes], num_bytes: int) -> bytearray:
+    """The next bytes, as many as there are, without a second copy of all of them."""
+    raw = bytearray(num_bytes)
+    done = 0
+    while chunk := file.read(min(CHUNK_BYTES, num_bytes - done)):
+        raw[done : done + len(chunk)] = chunk
+        done += len(chunk)
+    return raw if done == num_bytes else raw[:done]
+
+
+def _to_values(raw: bytearray, dtype: Any) -> Any:
+    import torch
+
+    return torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
 
 
 class _Inert:
@@ -141,7 +212,8 @@ class _TensorStub(_Inert):
             raise pickle.UnpicklingError("a tensor of impossible shape")
         if math.prod(self.size) > values.numel():
             raise pickle.UnpicklingError("a tensor larger than its data")
-        return values.as_strided(self.size, self.stride, self.offset).clone()
+        # A view: a small file may name one storage a thousand times, and copies would take a thousand times its size.
+        return values.as_strided(self.size, self.stride, self.offset)
 
 
 class _RebuildTensor(_Inert):
@@ -168,13 +240,11 @@ class _NewDict(_Inert):
 
 
 class _RestrictedUnpickler(pickle.Unpickler):
-    """Allows the names in `find_class`, refuses all others, and reads storages out of the archive."""
+    """Allows the names in `find_class` and refuses all others."""
 
-    def __init__(
-        self, file: Any, archive: zipfile.ZipFile, root: str, path: Path, opaque: frozenset[str], ignore_unknown: bool
-    ) -> None:
-        super().__init__(file)
-        self.archive, self.root, self.path, self.opaque, self.ignore_unknown = archive, root, path, opaque, ignore_unknown
+    def __init__(self, file: Any, path: Path, opaque: frozenset[str], ignore_unknown: bool) -> None:
+        super().__init__(file, encoding="utf-8")
+        self.path, self.opaque, self.ignore_unknown = path, opaque, ignore_unknown
         self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -198,18 +268,48 @@ class _RestrictedUnpickler(pickle.Unpickler):
         )
 
     def persistent_load(self, pid: Any) -> _Storage:
-        import torch
-
-        kind, dtype, key, _, num_values = pid
+        kind, dtype, key, _, num_values, *view = pid
         if kind != "storage" or dtype not in DTYPES.values():
             raise pickle.UnpicklingError(f"unknown kind of stored data {kind!r}")
+        if not isinstance(num_values, int) or num_values < 0 or any(part is not None for part in view):
+            raise pickle.UnpicklingError("stored data of impossible size")
         if key not in self.storages:
-            raw = bytearray(self.archive.read(f"{self.root}data/{key}"))
-            values = torch.frombuffer(raw, dtype=getattr(torch, dtype)) if raw else torch.empty(0, dtype=getattr(torch, dtype))
-            if values.numel() < num_values:
-                raise InputError(f"{self.path}: damaged, tensor data {key} is cut short")
-            self.storages[key] = _Storage(values)
+            self.storages[key] = self._find_storage(key, dtype, num_values)
         return self.storages[key]
+
+    def _find_storage(self, key: str, dtype: str, num_values: int) -> _Storage:
+        raise pickle.UnpicklingError("stored data where there is none")
+
+
+class _ArchiveUnpickler(_RestrictedUnpickler):
+    """Reads storages out of the archive, each when it is first named."""
+
+    def __init__(
+        self, file: Any, path: Path, opaque: frozenset[str], ignore_unknown: bool, archive: zipfile.ZipFile, root: str
+    ) -> None:
+        super().__init__(file, path, opaque, ignore_unknown)
+        self.archive, self.root = archive, root
+
+    def _find_storage(self, key: str, dtype: str, num_values: int) -> _Storage:
+        import torch
+
+        info = self.archive.getinfo(f"{self.root}data/{key}")
+        if info.file_size < num_values * getattr(torch, dtype).itemsize:
+            raise InputError(f"{self.path}: damaged, tensor data {key} is cut short{fetch_hint(self.path)}")
+        with self.archive.open(info) as file:
+            return _Storage(_to_values(_read_bytes(file, info.file_size), getattr(torch, dtype)))
+
+
+class _LegacyUnpickler(_RestrictedUnpickler):
+    """Notes which storages there are; their values follow the pickle in the file."""
+
+    def __init__(self, file: Any, path: Path, opaque: frozenset[str], ignore_unknown: bool) -> None:
+        super().__init__(file, path, opaque, ignore_unknown)
+        self.declared: dict[str, tuple[str, int]] = {}  # dtype and number of values, by key
+
+    def _find_storage(self, key: str, dtype: str, num_values: int) -> _Storage:
+        self.declared[key] = dtype, num_values
+        return _Storage(None)
 
 
 def _resolve_tensors(node: Any, resolved: dict[int, Any]) -> Any:

@@ -88,6 +88,14 @@ def find(name: str) -> Path | None:
     return folder if all((folder / file).is_file() for file in weights.files) else None
 
 
+def fetch_hint(path: Path) -> str:
+    """What to do about a damaged file, to be added to its error, where it is one of fetched weights; otherwise nothing."""
+    folder = path.absolute().parent
+    if folder.parent != (home() / "weights").absolute() or folder.name not in REGISTRY:
+        return ""
+    return f"; it may be incomplete: remove it and run: hiero weights get {folder.name}"
+
+
 def get(name: str, progress: ProgressCallback | None = None, *, source: Path | None = None) -> Path:
     """The folder of the weights, fetched now if they are not there.
 

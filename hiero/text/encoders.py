@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from hiero.config import TextConfig
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.storage.checkpoints import read_state_dict
-from hiero.storage.files import load_tensors
+from hiero.storage.files import load_tensors, parse_json
 from hiero.text.clip_text import clip_tokenizer
 from hiero.text.minilm import MINILM_KEY, encode_by_length, tokenize, word_pieces
 from hiero.text.registry import find_text_encoder
@@ -296,7 +295,7 @@ def _sha256(path: Path) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text())
+        document = parse_json(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from error
     if not isinstance(document, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
+from hiero.storage.files import parse_json
 from hiero.video.preprocessing import centre_crop
 
 MEAN, DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP, where a folder says nothing
@@ -53,7 +53,7 @@ class ImageTower(nn.Module):
 def load(folder: Path) -> ImageTower:
     """The image tower in a folder. Raises InputError where it holds no joint model."""
     preprocessor_file = folder / "preprocessor_config.json"
-    settings = json.loads(preprocessor_file.read_text()) if preprocessor_file.is_file() else {}
+    settings = parse_json(preprocessor_file.read_text()) if preprocessor_file.is_file() else {}
     return ImageTower(_load_model(folder), settings.get("image_mean", MEAN), settings.get("image_std", DEVIATION))
 
 

@@ -17,17 +17,24 @@ from typing import Any
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.storage.memory import check_fits
+from hiero.types import format_time
 
 RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate is the base rate, blurred by rounding
 DEFAULT_FPS = 25  # where a stream says nothing
 MAX_MISSING, MAX_MISSING_S = 0.05, 1.0  # of the stated length: more than this share and second were cut off
 MAX_FRAME_S = 10.0  # a longer duration of a single frame is not believed
+MAX_GAP_S = 3600.0  # between two frames; slides stand for minutes, but a longer gap is a damaged timestamp
+MAX_GAPS_S = 24 * 3600.0  # that all gaps longer than MAX_FRAME_S may add together: a damaged clock stretches each of them
+MAX_PIXELS = 2**27  # of a frame: 16,384 × 8,192
+MAX_ASPECT = 8  # of a scaled frame; a longer one is squeezed, since a strip two pixels high would become a million wide
+DECODER_FRAMES = 16  # that FFmpeg may hold at once: those that others refer to, and those of its threads
 TRIED_S = 4.0  # of a video, to see how often frames come that others refer to
 LATE_SHARE = 0.05  # of the gaps between them may be longer than the sampling
 
 
 class BrokenVideoWarning(UserWarning):
-    """A file ends before its time; what could be read is used."""
+    """A file ends before its time, or its clock jumps; what could be read is used."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,8 @@ def read_segments(
         InputError: The file cannot be read or holds no frame, or an argument makes no sense.
 
     Warns:
-        BrokenVideoWarning: The file breaks off; the segments before that are given.
+        BrokenVideoWarning: The file breaks off, and the segments before that are given; or its timestamps jump, and the jump is
+            left out.
     """
     if not spacing_s > 0 or num_frames < 1:
         raise InputError(f"spacing_s must be positive and num_frames at least 1, got {spacing_s} and {num_frames}")
@@ -224,8 +232,8 @@ class _DisplayedFrame:
         if self._cached is None:
             width, height = self.frame.width, self.frame.height
             if short_side is not None:
-                scale = short_side / min(width, height)
-                width, height = max(1, round(width * scale)), max(1, round(height * scale))
+                scale, longest = short_side / min(width, height), MAX_ASPECT * short_side
+                width, height = (min(longest, max(1, round(side * scale))) for side in (width, height))
             picture = self.frame.reformat(width=width, height=height, format="rgb24").to_ndarray()
             num_turns = _quarter_turns(self.frame)
             self._cached = np.ascontiguousarray(np.rot90(picture, num_turns)) if num_turns else picture
@@ -267,6 +275,14 @@ class _VideoReader:
                 raise InputError(f"{self.path}: has no video stream")
             raise InputError(f"{self.path}: has {len(streams)} video streams, number {self.stream_index} is not one of them")
         self.stream: Any = streams[self.stream_index]
+        if self.stream.codec_context is None:
+            self.container.close()
+            raise InputError(f"{self.path}: FFmpeg has no decoder for its video stream")
+        try:
+            self._check_size(self.stream.codec_context.width, self.stream.codec_context.height)
+        except InputError:
+            self.container.close()
+            raise
         self.stream.thread_type = "AUTO"
         if self.threads:
             self.stream.codec_context.thread_count = self.threads
@@ -277,23 +293,37 @@ class _VideoReader:
         self.first_timestamp_s: float | None = None
         self.last_s = 0.0  # when the last frame so far is shown, from the first one on
         self.end_s = 0.0  # when it ends
+        self.left_out_s = 0.0  # of the timestamps, by jumps
+        self.gap_s = 0.0  # between the last two frames
+        self.gaps_s = 0.0  # that long gaps have added
+        self.has_jumped = False
         return self
 
     def __exit__(self, *_: object) -> None:
         self.container.close()
 
+    def _check_size(self, width: int, height: int) -> None:
+        """Refuse frames that do not fit, before one is decoded."""
+        description = f"{self.path}: its frames are {width} × {height}"
+        if width * height > MAX_PIXELS:
+            raise InputError(f"{description}, more than the {MAX_PIXELS:,} pixels that are read; scale the video down")
+        check_fits(3 * width * height * DECODER_FRAMES, f"{description}; decoding")
+
     def frames(self) -> Iterator[Any]:
         """Frames in the order they are shown. Ends at a break in the file, with a warning if there were frames before it."""
-        num_frames, packets_end_s = 0, 0.0
+        num_frames, last_packet = 0, None
         try:
             for packet in self.container.demux(self.stream):
                 for frame in packet.decode():
                     num_frames += 1
+                    self._check_size(frame.width, frame.height)  # it may change on the way
                     yield frame
-                if self.skip_unreferenced and packet.pts is not None and self.first_timestamp_s is not None:
-                    shown_s = float(packet.pts * packet.time_base) - self.first_timestamp_s
-                    packets_end_s = max(packets_end_s, shown_s + self._duration_of(packet, self.usual_frame_s))
-            self.end_s = max(self.end_s, packets_end_s)  # the last frame may be one that was left out
+                if packet.pts is not None and (last_packet is None or packet.pts > last_packet.pts):
+                    last_packet = packet
+            if self.skip_unreferenced and last_packet is not None:  # the last frame may be one that was left out
+                shown_s = float(last_packet.pts * last_packet.time_base) - (self.first_timestamp_s or 0.0) - self.left_out_s
+                if shown_s < self.last_s + MAX_GAP_S:
+                    self.end_s = max(self.end_s, shown_s + self._duration_of(last_packet, self.usual_frame_s))
         except self.decode_error as error:
             if not num_frames:
                 raise InputError(f"{self.path}: cannot be decoded ({error})") from error
@@ -304,23 +334,44 @@ class _VideoReader:
             return
         # With threads FFmpeg ends some broken files as if nothing was wrong: only their length tells.
         stated_s = float(self.stream.duration * self.stream.time_base) if self.stream.duration else None
-        if stated_s is not None and self.end_s < (1 - MAX_MISSING) * stated_s - MAX_MISSING_S:
+        if stated_s is not None and not self.has_jumped and self.end_s < (1 - MAX_MISSING) * stated_s - MAX_MISSING_S:
             message = f"{self.path}: breaks off after {self.end_s:.1f} of {stated_s:.1f} s; what comes before is used"
             warnings.warn(BrokenVideoWarning(message), stacklevel=3)
 
     def time_of(self, frame: Any) -> float:
-        """Seconds from the first frame, for each frame in turn. One without a timestamp follows the last at the usual rate."""
+        """Seconds from the first frame, for each frame in turn. One without a timestamp follows the last at the usual rate.
+
+        So does one whose timestamp is more than an hour away, and later ones are counted from it: one changed number in a file
+        would otherwise add years of a standing picture. All long gaps together may add a day.
+        """
         timestamp_s = None if frame.pts is None or frame.time_base is None else float(frame.pts * frame.time_base)
         if self.first_timestamp_s is None:
             self.first_timestamp_s = timestamp_s if timestamp_s is not None else 0.0
             time_s = 0.0
         else:
-            time_s = timestamp_s - self.first_timestamp_s if timestamp_s is not None else self.last_s + self.usual_frame_s
+            time_s = self.last_s + self.usual_frame_s
+            if timestamp_s is not None:
+                time_s = timestamp_s - self.first_timestamp_s - self.left_out_s
+            gap_s = time_s - self.last_s
+            self.gaps_s += gap_s if MAX_FRAME_S < gap_s <= MAX_GAP_S else 0.0
+            if abs(gap_s) > MAX_GAP_S or (gap_s > MAX_FRAME_S and self.gaps_s > MAX_GAPS_S):
+                self._warn_of_jump(gap_s)
+                self.usual_frame_s = min(self.gap_s or self.usual_frame_s, MAX_FRAME_S)  # the stated rate counts the jump
+                self.left_out_s += gap_s - self.usual_frame_s
+                time_s = self.last_s + self.usual_frame_s
             time_s = max(time_s, self.last_s)  # time does not run back
-        gap_s = time_s - self.last_s
+        self.gap_s = time_s - self.last_s
         self.last_s = time_s
-        self.end_s = time_s + self._duration_of(frame, gap_s or self.usual_frame_s)
+        self.end_s = time_s + self._duration_of(frame, self.gap_s or self.usual_frame_s)
         return time_s
+
+    def _warn_of_jump(self, gap_s: float) -> None:
+        """Say once that timestamps jump by `gap_s`."""
+        if not self.has_jumped:
+            direction = "ahead" if gap_s > 0 else "back"
+            jump = f"{self.path}: its timestamps jump {direction} by {format_time(abs(gap_s))} after {format_time(self.last_s)}"
+            warnings.warn(BrokenVideoWarning(f"{jump}; such jumps are left out"), stacklevel=4)
+        self.has_jumped = True
 
     def _duration_of(self, frame_or_packet: Any, otherwise_s: float) -> float:
         """How long something is shown, in seconds, as far as it says so and can be believed."""

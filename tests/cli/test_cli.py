@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +184,55 @@ def test_pack(tmp_path):
     assert "left out" in result.stderr
 
 
+def test_an_interruption_while_it_starts_is_quiet(tmp_path):
+    """Ctrl-C before the command line is even imported."""
+    (tmp_path / "cyclopts.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    for command in (["-m", "hiero", "--help"], ["-c", "from hiero.__main__ import main; main()"]):
+        result = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment)
+        assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+def test_names_and_words_that_are_not_utf8(model, tmp_path):
+    (tmp_path / "in").mkdir()
+    odd = os.fsdecode(os.fsencode(tmp_path / "in") + b"/caf\xe9.pt")
+    torch.save(torch.randn(9, 24), tmp_path / "v.pt")
+    (tmp_path / "v.pt").rename(odd)
+    hiero("pack", tmp_path / "in", tmp_path / "store")
+    hiero("embed", tmp_path / "in", "--model", model, "-o", tmp_path / "out")
+    assert [os.fsencode(path.name) for path in (tmp_path / "out").iterdir()] == [b"caf\xe9.safetensors"]
+    result = hiero("ask", odd, os.fsdecode(b"caf\xe9"), check=False)
+    assert result.returncode == 2
+    assert r"'caf\udce9' is not UTF-8, and no file of this name is there" in result.stderr
+
+
+def test_settings_beyond_reason_are_refused_before_anything_is_allocated(tmp_path):
+    (tmp_path / "in").mkdir()
+    torch.save(torch.randn(40, 24), tmp_path / "in/a.pt")
+    hiero("pack", tmp_path / "in", tmp_path / "store")
+    (tmp_path / "n.csv").write_text("video,text,time_s\na,x,1\n")
+    result = hiero(
+        "train", tmp_path / "store", tmp_path / "n.csv", "-o", tmp_path / "m", "--set", "model.depth=1000", check=False
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "depth must be at most 16, got 1000" in result.stderr
+
+
+@pytest.mark.parametrize("name", [None, "tea.mp4"])
+def test_errors_of_a_disk_name_a_file(monkeypatch, capsys, tmp_path, name):
+    import hiero.cli
+
+    def fail(_):
+        raise OSError(5, "Input/output error", name)
+
+    (tmp_path / "v.mp4").touch()
+    monkeypatch.setattr(hiero.cli, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["hiero", "steps", str(tmp_path / "v.mp4")])
+    with pytest.raises(SystemExit, match="1"):
+        hiero.cli.main()
+    assert f"{name or tmp_path / 'v.mp4'}: Input/output error" in capsys.readouterr().err
+
+
 def test_help_shows_examples():
     assert "hiero embed kitchen.pt" in hiero("embed", "--help").stdout
     assert "import-checkpoint" in hiero("--help").stdout
@@ -210,16 +261,12 @@ def kitchen(tmp_path_factory) -> Path:
 
 
 def schema(name):
-    import json
-
     import hiero as package
 
     return json.loads((Path(package.__file__).parent / "assets" / "schemas" / f"{name}.json").read_text())
 
 
 def test_json_documents_follow_their_schemas(kitchen, tmp_path):
-    import json
-
     jsonschema = pytest.importorskip("jsonschema")
     (tmp_path / "labels.txt").write_text("wash the dishes\n\ncut the onion\nmake tea\n", encoding="utf-8")
     steps = json.loads(hiero("steps", kitchen, "--json", "-k", "2,4").stdout)
@@ -253,6 +300,15 @@ def test_a_folder_of_outputs(kitchen, tmp_path):
     } <= names
     assert {"steps.eaf", "steps.csv", "steps.parquet", "activitynet.json", "labelstudio.json", "coco.json"} <= names
     assert not any(name.startswith(".") for name in names)
+
+
+def test_a_name_that_is_not_utf8_in_every_output(kitchen, tmp_path):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.npy")
+    shutil.copyfile(kitchen, odd)
+    document = json.loads(hiero("steps", odd, "-k", "2", "--json", "-o", tmp_path / "out", "--export", "elan").stdout)
+    assert document["video"] == odd
+    for file in ("steps.eaf", "report.html", "steps.json"):
+        (tmp_path / "out" / file).read_text(encoding="utf-8")
 
 
 def test_labels_are_shown_as_they_are(kitchen, tmp_path):

@@ -109,3 +109,8 @@ def test_narrations_of_other_videos_say_what_to_check(tmp_path):
 )  # fmt: skip
 def test_tags(text, without):
     assert drop_tag(text) == without
+
+
+def test_narrations_out_of_range_are_not_blamed_on_ids(tmp_path):
+    with pytest.raises(InputError, match=r"all 2 lie beyond the end of their video's features. Are their times in seconds"):
+        make_windows(tmp_path, [12], [(0, 300.0, "a"), (0, 400.0, "b")])

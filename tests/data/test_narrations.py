@@ -89,3 +89,18 @@ def test_unusable_files(tmp_path, name, content, message):
         read_narrations(tmp_path / name)
     with pytest.raises(InputError, match="no such file"):
         read_narrations(tmp_path / "missing.csv")
+
+
+def test_cells_and_lines_without_end(tmp_path):
+    (tmp_path / "open.csv").write_text('video,text,time_s\nv,"' + "x" * 140_000 + ",1\nv,y,2\n")
+    with pytest.raises(InputError, match=r"open\.csv: a cell is no text of a narration .*quotation mark left open"):
+        read_narrations(tmp_path / "open.csv")
+    (tmp_path / "head.csv").write_text("x" * 140_000 + "\n")
+    with pytest.raises(InputError, match=r"head\.csv: "):
+        read_narrations(tmp_path / "head.csv")
+    good = json.dumps({"video": "v", "text": "x", "time_s": 1})
+    huge = '{"video": "v", "text": "x", "time_s": 1' + "0" * 400 + "}"
+    (tmp_path / "deep.jsonl").write_text("\n".join(["[" * 100_000, good, huge]))
+    narrations = read_narrations(tmp_path / "deep.jsonl")
+    assert len(narrations) == 1
+    assert dict(narrations.left_out) == {"not JSON": 1, "no time": 1}

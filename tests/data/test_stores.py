@@ -100,11 +100,22 @@ def test_an_interrupted_pack_leaves_the_old_store(folder, tmp_path):
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
+def change_index(folder, offset=None, **changes):
+    info = json.loads((folder / "store.json").read_text()) | changes
+    if offset is not None:
+        info["videos"][0]["offset"] = offset
+    (folder / "store.json").write_text(json.dumps(info))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda f: (f / "store.json").unlink(), "not a feature store"),
-        (lambda f: (f / "store.json").write_text("{"), "damaged"),
+        (lambda f: (f / "store.json").write_text("{"), r"json: damaged \(.*\); pack the features again"),
+        (lambda f: (f / "store.json").write_text("[" * 100_000), r"json: damaged \(.*nested too deep\); pack the features again"),
+        (lambda f: change_index(f, fps=-1), r"json: damaged \(fps must be a positive number, got -1\)"),
+        (lambda f: change_index(f, width=-4), r"json: damaged \(width cannot be -4\)"),
+        (lambda f: change_index(f, offset=5), r"json: damaged \(the rows of a cannot be 7 from 5 on\)"),
         (lambda f: (f / "store.json").write_text(json.dumps({"version": 99})), "version 99"),
         (lambda f: next(f.glob("*.bin")).write_bytes(b"x"), "missing or cut short"),
     ],

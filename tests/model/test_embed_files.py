@@ -88,3 +88,11 @@ def test_only_what_changed_is_done_again(model, folder, tmp_path):
     assert written == set()
     assert len(problems) == 1
     assert "a.pt: NaN" in problems[0]
+
+
+def test_a_video_of_one_node(model, tmp_path):
+    """Its levels share their times, and the file holds each of them."""
+    torch.save(torch.randn(1, 6), tmp_path / "one.pt")
+    FileEmbedder(model, Clock(30.0, 16.0)).embed_file(tmp_path / "one.pt", tmp_path / "one.safetensors")
+    written = load_file(tmp_path / "one.safetensors")
+    assert [written[f"times{level}"].shape for level in range(3)] == [(1,)] * 3

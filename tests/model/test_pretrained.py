@@ -96,6 +96,7 @@ def test_a_hub_id_is_fetched_by_the_hub_client(model, tmp_path, monkeypatch):
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / "config.json").write_text("{"), "not a hiero configuration"),
+        (lambda f: (f / "config.json").write_text("[" * 100_000), r"not a hiero configuration \(its lists or objects are nested"),
         (lambda f: (f / "config.json").write_text('{"model": {"input_size": 6, "wings": 2}}'), "no setting wings"),
         (
             lambda f: (f / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), "depth": 2}})),
@@ -109,6 +110,16 @@ def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, damage, message):
     damage(tmp_path)
     with pytest.raises(InputError, match=message):
         HiERO.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"depth": 2}, {"hidden_size": 16}, {"depth": 5}])
+def test_weights_of_another_configuration_are_described_in_a_line(model, tmp_path, change):
+    model.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), **change}}))
+    with pytest.raises(InputError, match=r"does not fit its config.json \(.* and \d+ more.*\); take both files") as error:
+        HiERO.from_pretrained(tmp_path)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
 
 
 def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
@@ -131,10 +142,24 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"depth": -1}, "depth must not be negative"),
-         ({"kappa": 0.0}, "kappa must be positive"), ({"dropout": 1.0}, "dropout must be"),
+    [({"depth": -1}, "depth must be at least 0"), ({"depth": 1000}, "depth must be at most 16"),
+     ({"hidden_size": 10**9}, "hidden_size must be at most 65536"), ({"num_layers": 10**6}, "num_layers must be at most 64"),
+     ({"hidden_size": 2**15}, r"make a network of .* billion parameters; at most 1 billion"),
+     ({"num_threads": 10**9, "sample_points": None}, "num_threads must be at most"),
+     ({"kappa": 0.0}, "kappa must be positive"), ({"dropout": 1.0}, "dropout must be"),
      ({"sample_points": 2}, "must not be fewer than num_threads")],
 )  # fmt: skip
 def test_impossible_settings(change, message):
     with pytest.raises(InputError, match=message):
         CONFIG.replace(**change)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_settings_are_finite(value):
+    with pytest.raises(InputError, match=r"ModelConfig\.radius_s cannot be"):
+        ModelConfig.from_dict({"input_size": 6, "radius_s": value})
+
+
+def test_the_number_of_parameters_is_known_before_they_are_allocated(model):
+    num_matrix_values = sum(p.numel() for p in model.parameters() if p.ndim == 2 and 1 not in p.shape)
+    assert CONFIG.num_parameters == pytest.approx(num_matrix_values, rel=0.1)

@@ -12,6 +12,7 @@ import pytest
 from hiero.errors import InputError
 from hiero.report.exports import chapters, exporter_names, find_exporter, title, write_export
 from hiero.types import Hierarchy, Step
+from tests.films import import_av
 
 NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'
 
@@ -54,7 +55,7 @@ def test_srt(steps, write):
 
 
 def test_ffmetadata_through_ffmpeg(steps, write, tmp_path):
-    av = pytest.importorskip("av")
+    av = import_av()
     with av.open(str(write("ffmetadata")), format="ffmetadata") as container:
         marks = [(c["start"] * c["time_base"], c["end"] * c["time_base"], c["metadata"]["title"]) for c in container.chapters()]
     assert [(float(start), float(end)) for start, end, _ in marks] == [(0, 12.5), (12.5, 47.04), (47.04, 3725.3)]
@@ -157,3 +158,64 @@ def test_one_step_in_every_format(tmp_path):
         assert write_export(name, single, tmp_path).stat().st_size > 0
     with pytest.raises(InputError, match="known are vtt"):
         write_export("pdf", single, tmp_path)
+
+
+@pytest.mark.parametrize("label", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1"])
+def test_no_label_is_a_formula_in_a_spreadsheet(label):
+    hierarchy = Hierarchy("v.mp4", "m", 9.0, ((Step("=0", 0.0, 9.0, 0, label=label, parent="-1"),),))
+    (row,) = csv.DictReader(io.StringIO(find_exporter("csv").convert(hierarchy), newline=""))
+    assert (row["label"], row["id"], row["parent"]) == (f"'{label}", "'=0", "'-1")
+    assert row["start_s"] == "0.0"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("step_id", ["a --> b", '<b>"x"</b>', "a\n00:00:00.000 --> 00:00:01.000\nowned", "a&'\x00\ud800", "=x"])
+def test_ids_that_hold_anything(tmp_path, step_id):
+    webvtt, pympi, otio = (pytest.importorskip(name) for name in ("webvtt", "pympi", "opentimelineio"))
+    steps = (Step(step_id, 0.0, 4.0, 0), Step("b", 4.0, 9.0, 1, label="x --> <i>y</i>"))
+    hierarchy = Hierarchy("videos/odd \udcff\x01<name>.mp4", "m", 9.0, (steps,))
+    names = [name for name in exporter_names() if name != "parquet"]
+    files = {name: write_export(name, hierarchy, tmp_path) for name in names}
+    for file in files.values():
+        file.read_text(encoding="utf-8")
+    cues = webvtt.read(str(files["vtt"]))
+    assert [cue.start for cue in cues] == ["00:00:00.000", "00:00:04.000"]
+    assert not set(cues[0].identifier) & set('<>"\n')
+    eaf = pympi.Elan.Eaf(str(files["elan"]))
+    assert [(a, b) for a, b, _ in sorted(eaf.get_annotation_data_for_tier("level 0"))] == [(0, 4000), (4000, 9000)]
+    assert len(list(otio.adapters.read_from_file(str(files["otio"])).find_clips())) == 2
+    blocks = files["srt"].read_text().strip().split("\n\n")
+    assert [block.count("-->") for block in blocks] == [1, 1]
+    assert [len(block.splitlines()) for block in blocks] == [3, 3]
+    assert not set(files["youtube"].read_text()) & set("<>")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "a\nb"}, {"id": "--> x"}, {"id": "<b>"}, {"id": "../x"}, {"id": ""}, {"id": "i" * 200}, {"id": ["a"]}, {"id": None},
+        {"id": True}, {"parent": "<b>"}, {"children": ["a\n"]}, {"thread": -1}, {"thread": 10**12}, {"thread": 1.5},
+        {"thread": float("inf")}, {"start_s": float("nan")}, {"end_s": float("inf")}, {"end_s": 1e300}, {"start_s": -1},
+        {"start_s": 8, "end_s": 2}, {"score": float("nan")}, {"label": {"a": 1}}, {"id": "0.1"},
+    ],
+)  # fmt: skip
+def test_documents_are_checked_when_they_are_read(change):
+    good = Hierarchy("v.mp4", "m", 9.0, ((Step("0.0", 0.0, 4.0, 0, label="x"), Step("0.1", 4.0, 9.0, 1)),)).to_dict()
+    assert Hierarchy.from_dict(good).to_dict() == good
+    good["levels"][0]["steps"][0] |= change
+    with pytest.raises(InputError, match=r"not a step|not a hierarchy"):
+        Hierarchy.from_dict(good)
+
+
+@pytest.mark.parametrize("duration_s", [float("nan"), float("inf"), -1, "long", 1e300])
+def test_a_length_that_cannot_be(duration_s):
+    with pytest.raises(InputError, match="not a hierarchy"):
+        Hierarchy.from_dict({"duration_s": duration_s, "levels": []})
+
+
+def test_half_of_a_character_is_refused_but_not_in_the_name_of_a_file():
+    for change in ({"label": "\ud800x"}, {"id": "\udc00"}):
+        with pytest.raises(InputError, match="half a character"):
+            Step.from_dict({"id": "0", "start_s": 0, "end_s": 1} | change)
+    odd = Hierarchy("caf\udce9.mp4", "m", 1.0, ((Step("0", 0.0, 1.0, 0),),))
+    assert Hierarchy.from_dict(odd.to_dict()) == odd

@@ -5,15 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hiero.errors import InputError
-from hiero.video.decode import BrokenVideoWarning, probe, read_segments
-from tests.films import grey, write_video
+from hiero.video.decode import BrokenVideoWarning, _VideoReader, probe, read_segments
+from tests.films import grey, import_av, write_video
 
-av = pytest.importorskip("av", reason="needs PyAV: pip install 'hiero-video[video]'")
+av = import_av()
+DAY_S = 24 * 3600
 
 
 def sampled_greys(path, **options):
@@ -82,6 +85,60 @@ def test_rotation_is_applied(make, tmp_path):
 def test_frames_are_scaled_by_the_short_side(make):
     path = make("v.mp4", [90] * 10)
     assert next(read_segments(path, num_frames=1, short_side=24)).frames.shape == (1, 24, 32, 3)
+
+
+@pytest.mark.parametrize(("width", "height"), [(4096, 16), (8192, 2), (16, 512)])
+def test_a_strip_is_squeezed(make, width, height):
+    """Scaled by its short side, a strip of two pixels would be a million wide."""
+    path = make("strip.mkv", [90] * 2, pictures=[np.full((height, width, 3), 90, dtype=np.uint8)] * 2, codec="ffv1")
+    frames = next(read_segments(path, num_frames=2, short_side=256)).frames
+    assert sorted(frames.shape[1:3]) == [256, 8 * 256]
+    assert abs(int(frames[0, 100, 100, 0]) - 90) < 10
+
+
+def test_frames_that_do_not_fit_are_refused_before_they_are_decoded(make, monkeypatch):
+    path = make("v.mp4", [90] * 10)
+    monkeypatch.setattr("hiero.video.decode.MAX_PIXELS", 3000)
+    with pytest.raises(InputError, match=r"v\.mp4: its frames are 64 × 48, more than the 3,000 pixels"):
+        probe(path)
+    monkeypatch.setattr("hiero.video.decode.MAX_PIXELS", 4000)
+    monkeypatch.setattr("hiero.storage.memory.available_bytes", lambda: 100_000)
+    with pytest.raises(InputError, match=r"v\.mp4: its frames are 64 × 48; decoding would take .* GiB of memory"):
+        list(read_segments(path))
+
+
+@pytest.mark.parametrize("name", ["v.mkv", "v.mp4"])
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_jump_of_the_clock_is_left_out_and_said(make, name, skip):
+    """Forty frames, a day between two of them: not a day of a standing picture."""
+    times_s = [i / 10 + (DAY_S if i >= 20 else 0) for i in range(40)]
+    path = make(name, [50] * 20 + [150] * 20, times_s)
+    with pytest.warns(BrokenVideoWarning, match=r"its timestamps jump ahead by 24:00:00 after 0:02") as caught:
+        assert sampled_greys(path, num_frames=2, skip_unreferenced=skip) == [[50, 50], [50, 50], [150, 150], [150, 150]]
+    assert len(caught) == 1
+
+
+def test_a_single_wrong_timestamp_costs_nothing(make):
+    ticks = [0, 100, 200, 300 + 1000 * 30 * DAY_S, 400, 500]
+    with _VideoReader(make("v.mp4", [50] * 2), 0) as reader, pytest.warns(BrokenVideoWarning, match="jump ahead") as caught:
+        times_s = [reader.time_of(SimpleNamespace(pts=t, time_base=Fraction(1, 1000), duration=100)) for t in ticks]
+    assert times_s == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    assert len(caught) == 1
+
+
+def test_a_stretched_clock_ends(make, monkeypatch):
+    """Every frame half an hour after the last, as another unit of time in the header makes it."""
+    monkeypatch.setattr("hiero.video.decode.MAX_GAPS_S", 2 * 3600.0)
+    path = make("v.mkv", [50] * 100, [1800 * i for i in range(100)])
+    with pytest.warns(BrokenVideoWarning, match="jump ahead by 30:00"):
+        num_segments = sum(1 for _ in read_segments(path, num_frames=1, spacing_s=60.0))
+    assert num_segments < 200
+
+
+def test_a_slide_may_stand_for_minutes(make):
+    path = make("v.mkv", [50, 150], [0.0, 1200.0])
+    segments = list(read_segments(path, num_frames=1, spacing_s=100.0, short_side=None))
+    assert len(segments) == 12
 
 
 def test_the_last_segment(make):

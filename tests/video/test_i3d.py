@@ -17,6 +17,7 @@ from hiero.storage import weights
 from hiero.video.decode import read_segments
 from hiero.video.i3d import EPSILON, FILE, I3D, Pool, Unit, convert, load, same_padding
 from tests.conftest import close
+from tests.films import import_av
 
 CLIP = Path(__file__).parents[3] / "shared" / "clips" / "ego_frying_2s.mp4"
 
@@ -130,6 +131,7 @@ def test_the_published_scores_of_a_real_clip():
         model = load(weights.get("i3d-k400"))
     except InputError as error:
         pytest.skip(f"I3D cannot be fetched here: {error}")
+    import_av()
     segments = list(read_segments(CLIP, num_frames=16))
     frames = np.concatenate([segment.frames for segment in segments])
     top, left = (frames.shape[1] - 224) // 2, (frames.shape[2] - 224) // 2

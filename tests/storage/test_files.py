@@ -1,0 +1,82 @@
+"""Files that are written whole, and read back with a clear word on what is wrong with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hiero.errors import InputError
+from hiero.storage import memory
+from hiero.storage.files import load_arrays, load_tensors, parse_json, read_json, save_arrays, save_tensors
+
+
+def test_tensors_that_share_memory_are_saved(tmp_path):
+    base = torch.arange(12.0)
+    table = base.view(3, 4)
+    tensors = {"all": base, "again": base, "part": base[3:7], "rows": table, "turned": table.T, "none": base[:0]}
+    save_tensors(tmp_path / "t.safetensors", tensors)
+    loaded = load_tensors(tmp_path / "t.safetensors")
+    assert loaded.keys() == tensors.keys()
+    assert all(loaded[name].equal(value) for name, value in tensors.items())
+    arrays = {name: value.numpy() for name, value in tensors.items()}
+    save_arrays(tmp_path / "a.safetensors", arrays)
+    for name, value in load_arrays(tmp_path / "a.safetensors").items():
+        np.testing.assert_array_equal(value, arrays[name])
+
+
+@pytest.mark.parametrize("read", [load_tensors, load_arrays])
+def test_files_that_cannot_be_read_are_named(tmp_path, read):
+    save_tensors(tmp_path / "cut.safetensors", {"x": torch.zeros(100)})
+    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "cut.safetensors").read_bytes()[:-50])
+    with pytest.raises(InputError, match=r"cut\.safetensors: damaged or cut short"):
+        read(tmp_path / "cut.safetensors")
+    with pytest.raises(InputError, match=r"missing\.safetensors: no such file"):
+        read(tmp_path / "missing.safetensors")
+    (tmp_path / "folder.safetensors").mkdir()
+    with pytest.raises(InputError, match=r"folder\.safetensors: cannot be read"):
+        read(tmp_path / "folder.safetensors")
+
+
+def test_weights_that_were_cut_say_how_to_fetch_them_again(tmp_path, monkeypatch):
+    from hiero.storage.pickles import read_torch
+
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path))
+    folder = tmp_path / "weights" / "minilm"
+    save_tensors(folder / "model.safetensors", {"x": torch.zeros(100)})
+    torch.save({"x": torch.zeros(100)}, folder / "model.pt")
+    for name, read in (("model.safetensors", load_arrays), ("model.pt", read_torch)):
+        (folder / name).write_bytes((folder / name).read_bytes()[:-50])
+        with pytest.raises(InputError, match=rf"{name}: .*; it may be incomplete: remove it and run: hiero weights get minilm"):
+            read(folder / name)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_json_that_is_nested_without_end(tmp_path, text):
+    (tmp_path / "deep.json").write_text(text)
+    with pytest.raises(InputError, match=r"deep\.json: not JSON \(its lists or objects are nested too deep\)"):
+        read_json(tmp_path / "deep.json")
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_json(text)
+
+
+def test_json_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match=r"missing\.json: no such file; get it"):
+        read_json(tmp_path / "missing.json", "; get it")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_json(tmp_path)
+    (tmp_path / "latin.json").write_bytes(b'"\xe9"')
+    with pytest.raises(InputError, match=r"latin\.json: not JSON"):
+        read_json(tmp_path / "latin.json")
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers(monkeypatch):
+    assert memory.available_bytes() is None or memory.available_bytes() > 0
+    monkeypatch.setattr(memory, "available_bytes", lambda: 4 * memory.GIB)
+    memory.check_fits(2 * memory.GIB, "v.npz: its features")
+    with pytest.raises(InputError, match=r"v\.npz: its features would take 2\.5 GiB of memory; 4\.0 GiB are free"):
+        memory.check_fits(5 * memory.GIB // 2, "v.npz: its features")
+    with pytest.raises(InputError, match=r"would take 2\.0 GiB of memory; the most that is read is 1\.0"):
+        memory.check_fits(2 * memory.GIB, "v.npz: its features", memory.GIB)
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    memory.check_fits(2**60, "where the system does not say")
