@@ -8,6 +8,7 @@ import json
 import re
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,8 @@ from hiero.serve.edits import parse_hierarchy
 from hiero.storage.files import write_bytes
 from hiero.types import Hierarchy, ProgressCallback
 
-MAX_OPEN_VIDEOS = 16  # in memory
+MAX_OPEN_BYTES = 512 * 2**20  # of videos in memory; one stays, however large
+MAX_KEPT_CUTS = 500  # hierarchies that are kept: the page asks for the same ones again and again
 EDITS_SUFFIX = ".hiero.json"  # of a file beside the video
 ID_LENGTH = 12  # hexadecimal digits
 VERSION_LENGTH = 32
@@ -110,6 +112,9 @@ class Library:
     labels: list[str] | None = None
     cache: bool = True
     _videos: OrderedDict[tuple[str, str], Video] = field(default_factory=OrderedDict)  # by entry and model, last used last
+    _hierarchies: OrderedDict[tuple[int, tuple[int, ...]], tuple[weakref.ref[Video], Hierarchy]] = field(
+        default_factory=OrderedDict
+    )
     _read_ids: set[str] = field(default_factory=set)  # entries that were read, also those that left _videos
     _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of all the above
@@ -215,9 +220,28 @@ class Library:
             with self._lock:
                 self._videos[key] = video
                 self._read_ids.add(entry.id)
-                while len(self._videos) > MAX_OPEN_VIDEOS:
+                while len(self._videos) > 1 and sum(map(_num_bytes, self._videos.values())) > MAX_OPEN_BYTES:
                     self._videos.popitem(last=False)
             return video
+
+    def steps(self, video: Video, num_steps: list[int] | None) -> Hierarchy:
+        """The steps of an open video, named with the server's labels; those that were asked for lately are kept.
+
+        Args:
+            video: Of `open`.
+            num_steps: As `Video.steps` takes them.
+        """
+        key = (id(video), tuple(num_steps or ()))
+        with self._lock:
+            kept = self._hierarchies.get(key)
+        if kept is not None and kept[0]() is video:
+            return kept[1]
+        hierarchy = video.steps(num_steps, labels=self.labels if video.engine.has_text else None)
+        with self._lock:
+            self._hierarchies[key] = weakref.ref(video), hierarchy  # which does not keep a closed video in memory
+            while len(self._hierarchies) > MAX_KEPT_CUTS:
+                self._hierarchies.popitem(last=False)
+        return hierarchy
 
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
         """Read a video, and add it to the corpus where there is one.
@@ -412,3 +436,8 @@ def _add_folder(library: Library, folder: Path) -> None:
         raise InputError(f"{folder}: no videos and no feature files in this folder")
     for file in shown:
         library.add(file, file.relative_to(folder).with_suffix("").as_posix())
+
+
+def _num_bytes(video: Video) -> int:
+    """What an open video takes, about."""
+    return video.nodes.nbytes + sum(rows.nbytes for rows in video.source.features.values()) + sum(map(len, video.source.thumbnails))

@@ -207,4 +207,4 @@ def _entry_to_dict(library: Library, entry: Entry) -> dict[str, Any]:
 
 
 def _find_steps(library: Library, video: Video, k: str | None) -> Hierarchy:
-    return video.steps(parse_step_counts(k, max_steps(video)), labels=library.labels if video.engine.has_text else None)
+    return library.steps(video, parse_step_counts(k, max_steps(video)))
