@@ -3,6 +3,7 @@
     python -m benchmarks.words pack WORK --clones CLONES --pairs PAIRS  pictures out of clones of their repositories (CPU, minutes)
     python -m benchmarks.words encode WORK --pairs PAIRS                features of all views, and texts (3 minutes on an H200)
     python -m benchmarks.words train WORK -o HEAD.safetensors           the head, and its recall on held-out pictures (1 minute)
+    python -m benchmarks.words labels                                   vectors of the bundled labels, into the package
     python -m benchmarks.words score CLIPS                              `ask`, `search`, `steps` on real first-person videos
 
 CLONES holds bare clones owner+name/repo; PAIRS the texts, CLIPS the videos: see their README. `score` reads videos with what ships,
@@ -252,9 +253,24 @@ def recall_of(head: JointHead, vectors: Tensor, tokens: Tensor) -> dict[str, flo
     return {f"R@{k}": round(100 * float((rank < k).float().mean()), 1) for k in (1, 5)}
 
 
+def write_label_vectors() -> None:
+    """MiniLM's vectors of all bundled labels with each prompt, and of the names of classes, into the package."""
+    from hiero.engine.video import class_names, default_labels, rich_labels
+    from hiero.storage.files import save_arrays
+    from hiero.text.joint_text import PROMPTS
+    from hiero.text.minilm import LABEL_VECTORS, MiniLMEncoder
+    from hiero.text.vector_cache import text_digest
+
+    labels = [*default_labels(), *rich_labels()]
+    texts = list(dict.fromkeys([*class_names(), *(prompt.format(label) for prompt in PROMPTS for label in labels)]))
+    digests = np.frombuffer(b"".join(map(text_digest, texts)), dtype=np.uint8).reshape(len(texts), -1)
+    save_arrays(LABEL_VECTORS, {"digests": digests, "vectors": MiniLMEncoder().encode(texts).astype(np.float16)})
+    print(f"{LABEL_VECTORS}: {len(texts)} texts, {LABEL_VECTORS.stat().st_size / 1e6:.1f} MB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", type=Path, help="folder of packs and features; for `score` that of the clips")
+    parser.add_argument("work", type=Path, nargs="?", help="folder of packs and features; for `score` that of the clips")
     parser.add_argument("--clones", type=Path)
     parser.add_argument("--pairs", type=Path)
     parser.add_argument("--limit", type=int, help="pictures of each source, for a try")
@@ -271,11 +287,13 @@ def main() -> None:
         encode(args.work, args.pairs, device)
     elif command == "train":
         print(json.dumps(train(args.work, args.out, device, seed=args.seed)))
+    elif command == "labels":
+        write_label_vectors()
     elif command == "score":
         with tempfile.TemporaryDirectory() as folder:
             score(args.work, Path(folder))
     else:
-        parser.error("say what to do: pack, encode, train or score")
+        parser.error("say what to do: pack, encode, train, labels or score")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -43,8 +44,8 @@ def index(
     """Add videos, or feature files of them, to a corpus: their steps of all levels, to be searched together.
 
     What is in unchanged is skipped; a video that changed takes the place of the old one. A corpus of another version of the model
-    is made anew from its videos. After an interruption run it again. A
-    file that cannot be read does not stop the others; the exit code is then 1.
+    is made anew from its videos. After an interruption run it again. A file that cannot be read does not stop the others; the exit
+    code is then 1. Several may run at a time, also on the same files: each video is in once.
 
     **Examples**
 
@@ -83,7 +84,7 @@ def index(
         log(f"failed: {problem}")
     print(
         f"{to}: {result.num_added} added, {result.num_unchanged} unchanged, {len(result.problems)} failed; "
-        f"{len(corpus.videos())} videos, {len(corpus)} steps"
+        f"{corpus.num_videos} videos, {len(corpus)} steps"
     )
     if result.problems:
         sys.exit(1)
@@ -150,7 +151,7 @@ def _query_engine(corpus: Corpus, options: VideoOptions) -> Engine:
     """The engine that puts queries into the space of a corpus: of the model that it was made with, unless another is named."""
     from hiero.corpus.corpus import corpus_model
 
-    if not corpus.videos():
+    if not corpus.num_videos:
         raise InputError(f"{corpus.uri}: is empty; add videos: hiero index VIDEO… --to {corpus.uri}")
     model = corpus_model(corpus)
     if options.model == DEFAULTS.model and model is not None:
@@ -200,22 +201,37 @@ def remove(corpus: str, /, *videos: str) -> None:
 
     opened = Corpus(corpus)
     opened.remove(list(videos))
-    print(f"{corpus}: {len(videos)} removed, {len(opened.videos())} videos left")
+    print(f"{corpus}: {len(videos)} removed, {opened.num_videos} videos left")
 
 
 @app.command
-def check(corpus: str, /) -> None:
+def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = DEFAULTS) -> None:
     """Look whether a corpus is whole and its files are as they were; the exit code is 1 where something is wrong.
 
-    **Example**: `hiero corpus check corpus/`
+    **Examples**
+
+    `hiero corpus check corpus/`
+
+    `hiero corpus check corpus/ --repair`
+
+    Parameters
+    ----------
+    corpus
+        Made by `hiero index`.
+    repair
+        Mend it: a video that is in twice is then in once, missing steps are read again from their file, and steps without their
+        video are removed. What cannot be mended, such as a file that is gone, is said.
     """
     from hiero.corpus.corpus import Corpus
 
     opened = Corpus(corpus)
+    if repair:
+        engine = functools.cache(lambda: _query_engine(opened, options))  # loaded only where a file must be read
+        opened.repair(lambda file: options.read_video(file, engine()))
     problems = opened.check()
     for problem in problems:
         log(problem)
-    print(f"{corpus}: {len(opened.videos())} videos, {len(opened)} steps, {len(problems)} problems")
+    print(f"{corpus}: {opened.num_videos} videos, {len(opened)} steps, {len(problems)} problems")
     if problems:
         sys.exit(1)
 

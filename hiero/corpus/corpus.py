@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Sequence
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, build_rows, sql_string, sql_strings
+from hiero.corpus.commits import commit, is_disk_full, is_local, read_latest, write_lock
+from hiero.corpus.rows import (
+    HIT_COLUMNS,
+    VIDEO_LEVEL,
+    StoredVideo,
+    VideoRows,
+    describe_video,
+    group_by_video,
+    sql_string,
+    sql_strings,
+    vector_width,
+)
 from hiero.corpus.rows import Hit as Hit
 from hiero.corpus.rows import IndexedVideo as IndexedVideo
 from hiero.engine import Embedder, Engine, SpanSummaries, Video
@@ -28,20 +39,23 @@ NUM_PROBES = 40  # parts of the index that a search visits
 REFINE_FACTOR = 10  # candidates of the index that are compared exactly, for each result
 MAX_OVERLAP = 0.5  # IoU of two hits in one video, above which they are the same moment on two levels
 OVERSAMPLING = 4  # rows that are fetched for each hit, since some repeat a moment
-MAX_ATTEMPTS = 20  # of a commit, while other processes write
-MAX_BACKOFF_S = 0.1  # of the first attempt; it grows with each
-COMMITS_PER_TIDY = 50  # each commit leaves small files, which are then put together
-OLD_VERSION = timedelta(hours=1)  # who began to read a version before that has ended
+# Each commit leaves a small file. They are put together, which writes all rows anew, when there are so many of them and these
+# hold such a share of the rows: so a row is written a few times, however many follow. Or when there are far too many.
+MIN_FILES, MIN_NEW_SHARE, MAX_FILES = 32, 0.25, 256
+OLD_VERSION = timedelta(minutes=1)  # older ones are pruned; who reads one meanwhile reads the latest instead
 MIN_SCORED_ROWS = 500  # of the nearest by their vectors, that are compared with all that is stored of them
 ALL_ROWS = 100_000_000  # LanceDB returns 10 rows where no limit is given
+
+Result = TypeVar("Result")
 
 
 @dataclass
 class Corpus:
     """Videos whose steps are searched together: a folder, or any address that LanceDB knows (s3://…).
 
-    All rows of a video are replaced in one commit, so a reader sees the old ones or the new ones, and writers of different videos
-    do not disturb each other.
+    All rows of a video are replaced in one commit, so a reader sees the old ones or the new ones. Any number of processes may write
+    at a time, also the same videos: each is in once. In a folder they take turns (`write_lock`); elsewhere a writer looks after its
+    commit whether another has inserted the same videos, and removes what is there twice.
 
     Attributes:
         uri: The folder or address.
@@ -54,40 +68,61 @@ class Corpus:
     uri: str
     create: bool = False
     _table: Any = field(default=None, init=False, repr=False)
+    _width: int | None = field(default=None, init=False, repr=False)  # of the vectors, once it was looked up
 
     def __post_init__(self) -> None:
         try:
             import lancedb
         except ImportError:
             raise InputError("a corpus needs LanceDB; run: pip install 'hiero-video[serve]'") from None
-        is_local = "://" not in self.uri
-        if is_local and not self.create and not Path(self.uri).is_dir():
+        if is_local(self.uri) and not self.create and not Path(self.uri).is_dir():
             raise InputError(f"{self.uri}: no such corpus; make one: hiero index VIDEO… --to {self.uri}")
-        if is_local and Path(self.uri).is_file():
+        if is_local(self.uri) and Path(self.uri).is_file():
             raise InputError(f"{self.uri}: is a file; a corpus is a folder")
         try:
             self._db = lancedb.connect(self.uri)
-            if TABLE in self._db.list_tables().tables:
-                self._table = self._db.open_table(TABLE)
+            self._latest()
         except (ValueError, OSError, RuntimeError) as error:
             raise InputError(f"{self.uri}: not a corpus that can be opened ({error})") from error
         if self._table is None and not self.create:
             raise InputError(f"{self.uri}: not a corpus; make one: hiero index VIDEO… --to {self.uri}")
 
+    def _latest(self) -> Any:
+        """The table as the last writer left it; None where there is none yet."""
+        if self._table is not None:
+            self._table.checkout_latest()
+        elif TABLE in self._db.list_tables().tables:
+            try:
+                self._table = self._db.open_table(TABLE)
+            except ValueError as error:
+                if "not found" not in str(error):
+                    raise
+                # Another process makes it just now, or was killed then: there is a folder, and no version in it yet.
+        return self._table
+
     @property
     def table(self) -> Any:
-        """The LanceDB table.
+        """The LanceDB table, as the last writer left it.
 
         Raises:
             InputError: No video was added yet.
         """
-        if self._table is None:
+        table = self._latest()
+        if table is None:
             raise InputError(f"{self.uri}: is empty; add videos: hiero index VIDEO… --to {self.uri}")
-        return self._table
+        return table
 
     def __len__(self) -> int:
         """Number of steps of all videos."""
-        return self.table.count_rows(f"level > {VIDEO_LEVEL}") if self._table is not None else 0
+        return self._count(f"level > {VIDEO_LEVEL}")
+
+    @property
+    def num_videos(self) -> int:
+        """Number of videos."""
+        return self._count(f"level = {VIDEO_LEVEL}")
+
+    def _count(self, where: str) -> int:
+        return 0 if self._latest() is None else read_latest(lambda: int(self.table.count_rows(where)))
 
     # Writing
 
@@ -105,13 +140,40 @@ class Corpus:
 
         Raises:
             InputError: The corpus was made with another model, or too many processes write at a time.
+            OSError: The disk is full.
         """
-        record, rows = _describe(video, steps, name, sha256)
-        self.check_model(video.engine)
-        if self._table is None:
-            self._create_table(rows.schema)
-        self._commit(lambda table: _replace_rows(table, rows, name))
-        return record
+        described = describe_video(video, steps, name, sha256)
+        self.check_width(described)
+        self.add_all([described], video.engine, again=True)
+        return described.record
+
+    def add_all(self, videos: Sequence[VideoRows], engine: Embedder, again: bool = False) -> int:
+        """Put videos in, in place of what the corpus has under their names: all in one commit.
+
+        Args:
+            videos: With different names.
+            engine: The model that read them.
+            again: Also those that are in unchanged, such as by another process meanwhile.
+
+        Returns:
+            How many were put in.
+
+        Raises:
+            InputError: The corpus was made with another model, or too many processes write at a time.
+            OSError: The disk is full.
+        """
+        if not videos:
+            return 0
+
+        def put(table: Any, is_locked: bool) -> int:
+            self.check_model(engine)
+            num_added = _put(table, videos, again)
+            if num_added and not is_locked:
+                names = [video.record.video for video in videos]
+                commit(self.uri, lambda: _drop_repeated(self.table, f"video IN {sql_strings(names)}"))
+            return num_added
+
+        return self._commit(put, videos[0].rows.schema)
 
     def renew(self, engine: Engine, read: Callable[[Path], Video], labels: Sequence[str] | None = None) -> None:
         """Read all videos again with the present version of their model: in one commit, when all are read.
@@ -123,21 +185,27 @@ class Corpus:
 
         Raises:
             InputError: A video is gone or cannot be read.
+            OSError: The disk is full.
         """
         import pyarrow as pa
 
-        records = self.videos()
-        if missing := [record.path for record in records if not Path(record.path).is_file()]:
-            raise InputError(
-                f"{self.uri} was made by another version of {engine.name}, and {', '.join(missing)} cannot be read again: bring "
-                f"it back, or take it out: hiero corpus remove {self.uri} VIDEO"
-            )
-        tables = []
-        for record in records:
-            path = Path(record.path)
-            video = read(path)
-            tables.append(_describe(video, video.steps(record.levels, labels=labels), record.video, content_key(path))[1])
-        self._table = self._db.create_table(TABLE, pa.concat_tables(tables), mode="overwrite")
+        renewed: dict[IndexedVideo, Any] = {}
+        while True:
+            records = self.videos()
+            if missing := [record.path for record in records if not Path(record.path).is_file()]:
+                raise InputError(
+                    f"{self.uri} was made by another version of {engine.name}, and {', '.join(missing)} cannot be read again: "
+                    f"bring it back, or take it out: hiero corpus remove {self.uri} VIDEO"
+                )
+            for record in records:
+                if record not in renewed:
+                    renewed[record] = _read_video(Path(record.path), read, record.levels, labels, record.video).rows
+            with write_lock(self.uri):
+                if self.videos() == records:  # else another process has written meanwhile: that too
+                    rows = pa.concat_tables([renewed[record] for record in records])
+                    self._table = commit(self.uri, functools.partial(self._db.create_table, TABLE, rows, mode="overwrite"))
+                    self._width = None
+                    return
 
     def remove(self, names: Sequence[str]) -> None:
         """Take videos out; their files stay.
@@ -151,69 +219,107 @@ class Corpus:
         if not names:
             raise InputError("say which videos to remove: hiero corpus remove CORPUS VIDEO…")
         # Of all rows, not only those of whole videos: steps whose video is missing can be removed too.
-        existing = set(self.table.search().select(["video"]).limit(ALL_ROWS).to_arrow()["video"].to_pylist())
+        existing = self._stored_videos(names)
         if missing := [name for name in names if name not in existing]:
             raise InputError(f"{self.uri}: holds no {', '.join(missing)}")
-        self._commit(lambda table: table.delete(f"video IN {sql_strings(list(names))}"))
+        self._commit(lambda table, _: table.delete(f"video IN {sql_strings(list(names))}"))
 
     def optimize(self) -> None:
-        """Put small files together, forget old versions, and index the vectors where there are many."""
-        if self._table is None:
-            return
-        self.table.optimize(cleanup_older_than=OLD_VERSION)
-        if self.table.count_rows() >= MIN_INDEXED_ROWS and not self.table.list_indices():
+        """Put small files together, prune old versions, and index the vectors where there are many."""
+        if self._latest() is not None:
+            with write_lock(self.uri) as is_locked:
+                commit(self.uri, lambda: self._optimize(is_locked))
+
+    def _optimize(self, is_locked: bool) -> None:
+        table = self.table
+        # Files that no version refers to are of writers that were killed, if no other can be at work now.
+        table.optimize(cleanup_older_than=OLD_VERSION, delete_unverified=is_locked)
+        if table.count_rows() >= MIN_INDEXED_ROWS and not table.list_indices():
             from lancedb.index import IvfRq
 
-            self.table.create_index("vector", config=IvfRq(distance_type="cosine"))
+            table.create_index("vector", config=IvfRq(distance_type="cosine"))
+
+    def _commit(self, change: Callable[[Any, bool], Result], schema: Any = None) -> Result:
+        """Change the latest version of the table, and tidy it up where that is due.
+
+        Args:
+            change: Gets the table, and whether no other process can write meanwhile.
+            schema: Of a table that is made where there is none.
+        """
+        with write_lock(self.uri) as is_locked:
+            if schema is not None and self._latest() is None:
+                commit(self.uri, lambda: self._create_table(schema))
+            result = commit(self.uri, lambda: change(self.table, is_locked))
+            self._tidy(is_locked)
+        return result
+
+    def _tidy(self, is_locked: bool) -> None:
+        """`optimize` where it is due. It needs as much space as the table; what was committed is in, also where there is none."""
+        stats = self.table.stats()
+        files, num_rows = stats["fragment_stats"], stats["num_rows"]
+        num_new = num_rows - files["lengths"]["max"]  # all but those of the largest file
+        num_files = files["num_small_fragments"]
+        if num_files < MIN_FILES or (num_new < MIN_NEW_SHARE * num_rows and num_files < MAX_FILES):
+            return
+        try:
+            commit(self.uri, lambda: self._optimize(is_locked))
+        except InputError:
+            return  # too many others write: one of them will
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            warnings.warn(f"{self.uri}: no space to put its files together; searches will take longer", stacklevel=2)
 
     def _create_table(self, schema: Any) -> None:
         try:
             self._table = self._db.create_table(TABLE, schema=schema, exist_ok=True)
-        except (ValueError, OSError, RuntimeError):  # another process was first
-            self._table = self._db.open_table(TABLE)
-
-    def _commit(self, change: Callable[[Any], Any]) -> None:
-        """Change the table; where another process has written in between, read its version and try again."""
-        for attempt in range(MAX_ATTEMPTS):
-            try:
-                self.table.checkout_latest()
-                change(self.table)
-                break
-            except (RuntimeError, OSError) as error:
-                # LanceDB has no class for this error; its message is such as "Retryable commit conflict for version 7".
-                if "onflict" not in str(error) and "retr" not in str(error).lower():
-                    raise
-                if attempt == MAX_ATTEMPTS - 1:
-                    raise InputError(f"{self.uri}: too many writers at a time ({error})") from error
-                time.sleep(random.uniform(0, MAX_BACKOFF_S * (attempt + 1)))
-        if self.table.version % COMMITS_PER_TIDY == 0:
-            self.optimize()
+        except (ValueError, OSError, RuntimeError) as error:
+            if is_disk_full(error):
+                raise
+            self._table = self._db.open_table(TABLE)  # another process was first
 
     # What fits
 
     def check_model(self, engine: Embedder) -> None:
         """Raise InputError where steps of an engine cannot be added: only those of one model can be compared with each other."""
-        others = {record.model for record in self.videos() if record.model_key != engine.key}
-        if self.is_stale(engine):
+        record = self._first_record()
+        if record is None or record.model_key == engine.key:
+            return
+        if record.model == engine.name:
             raise InputError(f"{self.uri}: {self._advice(engine)}")
-        if others:
-            raise InputError(
-                f"{self.uri}: its steps are in the space of {', '.join(sorted(others))}, {engine.name} has another; "
-                "use that model (--model), or another corpus"
-            )
+        raise InputError(
+            f"{self.uri}: its steps are in the space of {record.model}, {engine.name} has another; use that model (--model), or "
+            "another corpus"
+        )
 
     def check_query_model(self, engine: Embedder) -> None:
         """Raise InputError where queries of an engine cannot be searched for: they must be embedded by the model of the steps."""
-        models = {record.model_key: record.model for record in self.videos()}
-        if self.is_stale(engine):
+        record = self._first_record()
+        if record is None or record.model_key == engine.key:
+            return
+        if record.model == engine.name:
             raise InputError(f"{self.uri}: {self._advice(engine)}")
-        if models and engine.key not in models:
-            raise InputError(f"{self.uri} was made with {', '.join(models.values())}; say where that model is: --model FOLDER")
+        raise InputError(f"{self.uri} was made with {record.model}; say where that model is: --model FOLDER")
+
+    def check_width(self, video: VideoRows) -> None:
+        """Raise InputError where a video's vectors are not as wide as those of the corpus, as raw features may be."""
+        if self._width is None and self._latest() is not None:
+            self._width = vector_width(self._table.schema)
+        if self._width not in (None, video.width):
+            raise InputError(
+                f"{video.record.path}: its vectors have {video.width} numbers, those of {self.uri} have {self._width}; use another "
+                "corpus"
+            )
 
     def is_stale(self, engine: Embedder) -> bool:
         """Whether the steps were made by another version of an engine's model: `renew` makes them anew."""
-        made_by = {(record.model, record.model_key) for record in self.videos()}
-        return any(model == engine.name and key != engine.key for model, key in made_by)
+        record = self._first_record()
+        return record is not None and record.model == engine.name and record.model_key != engine.key
+
+    def _first_record(self) -> IndexedVideo | None:
+        """Any of the videos: all are of one model."""
+        rows = self._records(f"level = {VIDEO_LEVEL}", 1)
+        return rows[0] if rows else None
 
     def _advice(self, engine: Embedder) -> str:
         return f"was made by another version of {engine.name}; make its steps anew: hiero index --to {self.uri}"
@@ -222,11 +328,7 @@ class Corpus:
 
     def videos(self) -> list[IndexedVideo]:
         """All videos, by name."""
-        if self._table is None:
-            return []
-        self.table.checkout_latest()
-        rows = self.table.search().where(f"level = {VIDEO_LEVEL}").select(["about"]).limit(ALL_ROWS).to_list()
-        return sorted((IndexedVideo.from_json(row["about"]) for row in rows), key=lambda record: record.video)
+        return sorted(self._records(f"level = {VIDEO_LEVEL}"), key=lambda record: record.video)
 
     def find(self, name: str) -> IndexedVideo:
         """A video by its name, its path, or the name of its file.
@@ -234,10 +336,29 @@ class Corpus:
         Raises:
             InputError: The corpus has no such video.
         """
-        for record in self.videos():
+        for record in self._records(f"level = {VIDEO_LEVEL} AND video = {sql_string(name)}") or self.videos():
             if name in (record.video, record.path, Path(record.path).name):
                 return record
         raise InputError(f"{self.uri}: holds no video {name}; see: hiero corpus list {self.uri}")
+
+    def lookup(self, names: Iterable[str]) -> dict[str, IndexedVideo]:
+        """Those of some videos that are in, whole, by name."""
+        return {name: stored.records[0] for name, stored in self._stored_videos(list(names)).items() if stored.is_whole}
+
+    def _records(self, where: str, num: int = ALL_ROWS) -> list[IndexedVideo]:
+        if self._latest() is None:
+            return []
+        rows = self._query(where, ["about"], num)
+        return [IndexedVideo.from_json(row["about"]) for row in rows]
+
+    def _query(self, where: str | None, columns: list[str], num: int = ALL_ROWS) -> list[dict[str, Any]]:
+        return read_latest(lambda: list(_query(self.table, where, columns, num).to_arrow().to_pylist()))
+
+    def _stored_videos(self, names: Sequence[str] | None = None) -> dict[str, StoredVideo]:
+        """What the table has under names, or under all: whole videos, and what else there may be."""
+        if self._latest() is None or (names is not None and not names):
+            return {}
+        return read_latest(lambda: _find_stored(self.table, names))
 
     def steps(self, name: str, level: int | None = None) -> list[Hit]:
         """The steps of a video, level by level, in time order.
@@ -250,8 +371,8 @@ class Corpus:
             The steps, each with score 1; none where there is no such video.
         """
         where = f"video = {sql_string(name)} AND level " + (f"> {VIDEO_LEVEL}" if level is None else f"= {level}")
-        rows = self.table.search().where(where).select(HIT_COLUMNS).limit(ALL_ROWS).to_list()
-        return sorted((Hit.from_row(row, 1.0) for row in rows), key=lambda hit: (hit.level, hit.start_s))
+        hits = [Hit.from_row(row, 1.0) for row in self._query(where, HIT_COLUMNS)]
+        return sorted(hits, key=lambda hit: (hit.level, hit.start_s))
 
     def search_text(self, engine: Embedder, text: str, num: int = 20, **options: Any) -> list[Hit]:
         """The steps that fit a text best: found by their vectors, then compared with all that is stored of them.
@@ -302,8 +423,7 @@ class Corpus:
         """
         if num < 1:
             raise InputError(f"-n is at least 1, got {num}")
-        self.table.checkout_latest()
-        width = int(self.table.schema.field("vector").type.list_size)
+        width = vector_width(self.table.schema)
         if len(vector) != width:
             raise InputError(f"{self.uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model")
         conditions = [f"level > {VIDEO_LEVEL}" if level is None else f"level = {level}"]
@@ -314,10 +434,7 @@ class Corpus:
         num_rows = OVERSAMPLING * num if score is None else max(OVERSAMPLING * num, MIN_SCORED_ROWS)
         columns = [*HIT_COLUMNS, "_distance", *(["summary"] if score is not None else [])]
         while True:
-            query = self.table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
-            query = query.where(" AND ".join(conditions), prefilter=True).select(columns).limit(num_rows)
-            query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(REFINE_FACTOR)
-            rows = query.to_list()
+            rows = read_latest(functools.partial(self._nearest, vector, " AND ".join(conditions), columns, num_rows, exact))
             found = [Hit.from_row(row, 1 - row["_distance"]) for row in rows]
             summaries = [row["summary"] for row in rows if score is not None and row["summary"]]
             if score is not None and summaries:
@@ -328,6 +445,12 @@ class Corpus:
             if len(hits) >= num or len(rows) < num_rows:  # enough, or there are no more
                 return hits[:num]
             num_rows *= 4
+
+    def _nearest(self, vector: np.ndarray, where: str, columns: list[str], num: int, exact: bool) -> list[dict[str, Any]]:
+        query = self.table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
+        query = query.where(where, prefilter=True).select(columns).limit(num)
+        query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(REFINE_FACTOR)
+        return list(query.to_list())
 
     def like(self, name: str, time_s: float, num: int = 20, level: int | None = None, **options: Any) -> tuple[Hit, list[Hit]]:
         """The same step elsewhere: the step of a video at a moment, and the steps of other videos that are most like it.
@@ -348,38 +471,59 @@ class Corpus:
         record = self.find(name)
         level = len(record.levels) - 1 if level is None else level
         where = f"video = {sql_string(record.video)} AND level = {level} AND start_s <= {time_s} AND end_s > {time_s}"
-        rows = self.table.search().where(where).select([*HIT_COLUMNS, "vector"]).limit(1).to_list()
+        rows = self._query(where, [*HIT_COLUMNS, "vector"], 1)
         if not rows:
             raise InputError(f"{record.video}: no step of level {level} at {time_s:g} s; it is {record.duration_s:.0f} s long")
         hits = self.search(np.array(rows[0]["vector"]), num, level=level, exclude=record.video, **options)
         return Hit.from_row(rows[0], 1.0), hits
 
     def check(self) -> list[str]:
-        """What is wrong: rows that belong to no video, steps that are missing, files that are gone or have changed.
+        """What is wrong: videos that are in several times, steps that are missing, files that are gone or have changed.
 
         Returns:
             A line for each problem, with what to do about it.
         """
-        import pyarrow.compute as pc
-
         problems = []
-        records = {record.video: record for record in self.videos()}
-        rows = self.table.search().select(["video", "level"]).limit(ALL_ROWS).to_arrow()
-        groups = rows.group_by(["video", "level"]).aggregate([("level", "count")]).to_pylist()
-        num_rows = {(group["video"], group["level"]): group["level_count"] for group in groups}
-        for name in pc.unique(rows["video"]).to_pylist():
-            if name not in records:
-                problems.append(f"{name}: steps without their video; run: hiero corpus remove {self.uri} {name}")
-        for name, record in records.items():
-            expected = {(name, VIDEO_LEVEL): 1, **{(name, level): num for level, num in enumerate(record.levels)}}
-            if any(num_rows.get(key) != num for key, num in expected.items()):
-                problems.append(f"{name}: steps are missing; index it again")
-            path = Path(record.path)
+        advice = f"run: hiero corpus check {self.uri} --repair"
+        for name, stored in sorted(self._stored_videos().items()):
+            if not stored.records:
+                problems.append(f"{name}: steps without their video; {advice}")
+                continue
+            if len(stored.records) > 1:
+                problems.append(f"{name}: is in {len(stored.records)} times; {advice}")
+            elif not stored.is_whole:
+                problems.append(f"{name}: steps are missing, or are in twice; {advice}")
+            path = Path(stored.records[0].path)
             if not path.is_file():
                 problems.append(f"{name}: {path} is gone")
-            elif content_key(path) != record.sha256:
+            elif content_key(path) != stored.records[0].sha256:
                 problems.append(f"{name}: {path} has changed; index it again")
         return problems
+
+    def repair(self, read: Callable[[Path], Video]) -> None:
+        """Mend what `check` finds in the table: each video is in once then, with all its steps.
+
+        What is in several times is removed but for one. Steps without their video are removed. A video whose steps are missing is
+        read again, if its file is there; one whose file is gone stays as it is.
+
+        Args:
+            read: Reads a file with the model of the corpus; called only where steps are missing.
+
+        Raises:
+            InputError: A file cannot be read.
+            OSError: The disk is full.
+        """
+        if self._latest() is None:
+            return
+        mixed = {name for name, stored in self._stored_videos().items() if stored.is_mixed}
+        self._commit(lambda table, _: _drop_repeated(table))
+        broken = {name: stored for name, stored in self._stored_videos().items() if not stored.is_whole or name in mixed}
+        if orphans := [name for name, stored in broken.items() if not stored.records]:
+            self.remove(orphans)
+        for name, stored in broken.items():
+            if stored.records and (path := Path(stored.records[0].path)).is_file():
+                video = read(path)
+                self.add(video, video.steps(stored.records[0].levels), name, content_key(path))
 
 
 def add_video(
@@ -403,16 +547,51 @@ def add_video(
 
     Raises:
         InputError: There is no such file, it cannot be read, or the corpus was made with another model.
+        OSError: The disk is full.
+    """
+    name = name or path.stem
+    known = {} if again else corpus.lookup([name])
+    described = read_changed(path, engine, read, num_steps, labels, name, known.get(name))
+    if described is None:
+        return known[name], False
+    corpus.check_width(described)
+    return described.record, corpus.add_all([described], engine, again) > 0
+
+
+def read_changed(
+    path: Path, engine: Embedder, read: Callable[[Path], Video], num_steps: Sequence[int] | None, labels: Sequence[str] | None,
+    name: str, known: IndexedVideo | None,
+) -> VideoRows | None:  # fmt: skip
+    """Read a video or feature file, unless it is known unchanged.
+
+    Args:
+        path: The file.
+        engine: The model.
+        read: Reads it with the engine.
+        num_steps: Number of steps of each level, as `Video.steps` takes them.
+        labels: For the steps, likewise.
+        name: What the corpus calls it.
+        known: What the corpus has of it.
+
+    Raises:
+        InputError: There is no such file, it cannot be read, or it changed meanwhile.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    name = name or path.stem
+    if known is not None and (known.sha256, known.model_key) == (content_key(path), engine.key):
+        return None
+    return _read_video(path, read, num_steps, labels, name)
+
+
+def _read_video(
+    path: Path, read: Callable[[Path], Video], num_steps: Sequence[int] | None, labels: Sequence[str] | None, name: str
+) -> VideoRows:
     sha256 = content_key(path)
-    for record in corpus.videos() if not again else ():
-        if (record.video, record.sha256, record.model_key) == (name, sha256, engine.key):
-            return record, False
     video = read(path)
-    return corpus.add(video, video.steps(num_steps, labels=labels), name, sha256), True
+    described = describe_video(video, video.steps(num_steps, labels=labels), name, sha256)
+    if content_key(path) != sha256:
+        raise InputError(f"{path}: changed while it was read; index it again when it is whole")
+    return described
 
 
 def corpus_model(corpus: Corpus) -> str | None:
@@ -425,23 +604,48 @@ def corpus_model(corpus: Corpus) -> str | None:
     return None
 
 
-def _describe(video: Video, steps: Hierarchy, name: str, sha256: str) -> tuple[IndexedVideo, Any]:
-    """What a corpus has of a video: its record, and its rows."""
-    record = IndexedVideo(
-        name, str(video.path.resolve()), sha256, video.engine.name, video.engine.key, video.duration_s,
-        tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine),
-    )  # fmt: skip
-    return record, build_rows(video, steps, record)
+def _query(table: Any, where: str | None, columns: list[str], num: int = ALL_ROWS) -> Any:
+    """A query for columns of rows, in the order of the table."""
+    query = table.search() if where is None else table.search().where(where)
+    return query.select(columns).limit(num)
 
 
-def _model_folder(engine: Embedder) -> str:
-    return "" if engine.folder is None or engine.name in SHIPPED else str(engine.folder.path.resolve())
+def _find_stored(table: Any, names: Sequence[str] | None) -> dict[str, StoredVideo]:
+    where = None if names is None else f"video IN {sql_strings(list(names))}"
+    return group_by_video(_query(table, where, ["video", "level", "about"]).to_arrow().to_pylist())
 
 
-def _replace_rows(table: Any, rows: Any, name: str) -> None:
-    """Insert, update and delete rows of one video, in one commit."""
-    merge = table.merge_insert("uid").when_matched_update_all().when_not_matched_insert_all()
-    merge.when_not_matched_by_source_delete(f"video = {sql_string(name)}").execute(rows)
+def _put(table: Any, videos: Sequence[VideoRows], again: bool) -> int:
+    """Insert, update and delete rows of videos, in one commit; returns how many videos that were."""
+    import pyarrow as pa
+
+    def is_unchanged(video: VideoRows) -> bool:
+        found = stored.get(video.record.video)
+        if again or found is None or not found.is_whole:
+            return False
+        return (found.records[0].sha256, found.records[0].model_key) == (video.record.sha256, video.record.model_key)
+
+    stored = _find_stored(table, [video.record.video for video in videos])
+    if not (changed := [video for video in videos if not is_unchanged(video)]):
+        return 0
+    rows = pa.concat_tables([video.rows for video in changed])
+    if replaced := [video.record.video for video in changed if video.record.video in stored]:
+        where = f"video IN {sql_strings(replaced)}"
+        _drop_repeated(table, where)  # the merge would update both
+        merge = table.merge_insert("uid").when_matched_update_all().when_not_matched_insert_all()
+        merge.when_not_matched_by_source_delete(where).execute(rows)
+    else:
+        table.add(rows)  # takes no longer where many are in
+    return len(changed)
+
+
+def _drop_repeated(table: Any, where: str | None = None) -> None:
+    """Of rows that are in twice keep the one that was written last."""
+    rows = _query(table, where, ["uid"]).with_row_id(True).to_arrow()
+    ids, uids = rows["_rowid"].to_pylist(), rows["uid"].to_pylist()
+    last = {uid: id for id, uid in sorted(zip(ids, uids, strict=True))}
+    if repeated := sorted(set(ids) - set(last.values())):
+        table.delete(f"_rowid IN ({', '.join(map(str, repeated))})")
 
 
 def _in_context(hits: list[Hit]) -> list[Hit]:

@@ -1,15 +1,21 @@
-"""Many files into a corpus, one after the other."""
+"""Many files into a corpus: read one after the other, committed several at a time."""
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hiero.corpus.corpus import Corpus, add_video
+from hiero.corpus.corpus import Corpus, read_changed
+from hiero.corpus.rows import IndexedVideo, VideoRows
 from hiero.engine import Engine, Video
 from hiero.errors import InputError
+
+LOOKUP_SIZE = 256  # files that are looked up together
+# Of a commit, at most: what is lost, and read again by the next run, where the process is killed.
+MAX_VIDEOS, MAX_BYTES, MAX_WAIT_S = 256, 2**26, 3.0
 
 
 @dataclass
@@ -42,29 +48,78 @@ def index_files(
         num_steps: Number of steps of each level; by default three levels that follow from the length.
         labels: Names for steps; by default the bundled everyday phrases.
         again: Also those that are in unchanged.
-        progress: Called with the name of each file when it is done.
+        progress: Called with the name of each file when it was read.
 
     Raises:
         InputError: The corpus holds steps of another model.
+        OSError: The disk is full.
 
     Warns:
         UserWarning: It holds steps of another version of the model; they are made anew.
     """
     if corpus.is_stale(engine):
         warnings.warn(
-            f"{corpus.uri} was made by another version of {engine.name}: its {len(corpus.videos())} videos are indexed anew",
+            f"{corpus.uri} was made by another version of {engine.name}: its {corpus.num_videos} videos are indexed anew",
             stacklevel=2,
         )
         corpus.renew(engine, read, labels)
     corpus.check_model(engine)  # before anything is read, which takes long
-    result = IndexResult()
-    for name, path in files.items():
+    batch = _Batch(corpus, engine, again)
+    try:
+        for names in _batched(list(files), LOOKUP_SIZE):
+            known = {} if again else corpus.lookup(names)
+            for name in names:
+                batch.add_file(name, files[name], read, num_steps, labels, known.get(name))
+                progress(name)
+    finally:
+        batch.commit()  # also after an interruption: what was read is kept
+    return batch.result
+
+
+class _Batch:
+    """Videos that were read and are not committed yet: a commit takes long beside the reading of a feature file."""
+
+    def __init__(self, corpus: Corpus, engine: Engine, again: bool) -> None:
+        self.corpus, self.engine, self.again = corpus, engine, again
+        self.result = IndexResult()
+        self.videos: list[VideoRows] = []
+        self.num_bytes = 0
+        self.begin_s = time.monotonic()
+
+    def add_file(
+        self, name: str, path: Path, read: Callable[[Path], Video], num_steps: Sequence[int] | None,
+        labels: Sequence[str] | None, known: IndexedVideo | None,
+    ) -> None:  # fmt: skip
+        """Read a file, and commit what was read so far where it is time."""
         try:
-            _, is_new = add_video(corpus, engine, path, read, num_steps=num_steps, labels=labels, name=name, again=again)
-            result.num_added += is_new
-            result.num_unchanged += not is_new
-        except InputError as error:
-            result.problems.append(str(error))
-        progress(name)
-    corpus.optimize()
-    return result
+            video = read_changed(path, self.engine, read, num_steps, labels, name, known)
+            if video is None:
+                self.result.num_unchanged += 1
+                return
+            self.corpus.check_width(video)
+        except (InputError, OSError) as error:
+            self.result.problems.append(str(error))
+            return
+        if self.videos and self.videos[0].width != video.width:
+            self.commit()  # the first ones of a corpus; then it is known whether this one fits
+            try:
+                self.corpus.check_width(video)
+            except InputError as error:
+                self.result.problems.append(str(error))
+                return
+        self.videos.append(video)
+        self.num_bytes += video.rows.nbytes
+        is_large = len(self.videos) >= MAX_VIDEOS or self.num_bytes >= MAX_BYTES
+        if is_large or time.monotonic() - self.begin_s >= MAX_WAIT_S:
+            self.commit()
+
+    def commit(self) -> None:
+        videos, self.videos, self.num_bytes = self.videos, [], 0
+        num_added = self.corpus.add_all(videos, self.engine, self.again)
+        self.result.num_added += num_added
+        self.result.num_unchanged += len(videos) - num_added  # another process was first
+        self.begin_s = time.monotonic()
+
+
+def _batched(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (names[start : start + size] for start in range(0, len(names), size))

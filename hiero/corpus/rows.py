@@ -7,12 +7,16 @@ the video itself; its column `about` says what the steps were made from.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hiero.engine import Video
+from hiero.engine import Embedder, Video
+from hiero.model.model_folder import SHIPPED
 from hiero.types import Hierarchy, Step
 
 if TYPE_CHECKING:
@@ -97,6 +101,83 @@ class Hit:
         intersection_s = min(self.end_s, other.end_s) - max(self.start_s, other.start_s)
         union_s = max(self.end_s, other.end_s) - min(self.start_s, other.start_s)
         return max(0.0, intersection_s) / max(union_s, 1e-9)
+
+
+@dataclass(frozen=True)
+class VideoRows:
+    """A video as a corpus will have it.
+
+    Attributes:
+        record: What the corpus has of it.
+        rows: Of the table.
+    """
+
+    record: IndexedVideo
+    rows: pa.Table
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return vector_width(self.rows.schema)
+
+
+@dataclass
+class StoredVideo:
+    """What a table has under the name of a video, which may be more or less than one whole video.
+
+    Attributes:
+        records: Of its rows of level −1; one, unless something went wrong.
+        num_rows: By level.
+    """
+
+    records: list[IndexedVideo] = field(default_factory=list)
+    num_rows: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is in once, with all its steps."""
+        return len(self.records) == 1 and self.num_rows == {VIDEO_LEVEL: 1, **dict(enumerate(self.records[0].levels))}
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it is in several times, made from different content or by different models."""
+        return len({(record.sha256, record.model_key, record.levels) for record in self.records}) > 1
+
+
+def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
+    """The videos of rows with the columns `video`, `level` and `about`, by name."""
+    out: dict[str, StoredVideo] = {}
+    for row in rows:
+        stored = out.setdefault(row["video"], StoredVideo())
+        stored.num_rows[row["level"]] += 1
+        if row["level"] == VIDEO_LEVEL:
+            stored.records.append(IndexedVideo.from_json(row["about"]))
+    return out
+
+
+def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str) -> VideoRows:
+    """A video as a corpus will have it.
+
+    Args:
+        video: As an engine read it.
+        steps: Its hierarchy.
+        name: What the corpus calls it.
+        sha256: Of the content of its file.
+    """
+    record = IndexedVideo(
+        name, str(video.path.resolve()), sha256, video.engine.name, video.engine.key, video.duration_s,
+        tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine),
+    )  # fmt: skip
+    return VideoRows(record, build_rows(video, steps, record))
+
+
+def _model_folder(engine: Embedder) -> str:
+    return "" if engine.folder is None or engine.name in SHIPPED else str(engine.folder.path.resolve())
+
+
+def vector_width(schema: pa.Schema) -> int:
+    """Numbers of a vector of a table."""
+    return int(schema.field("vector").type.list_size)
 
 
 def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.Table:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
+import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,9 +21,8 @@ from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
 from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
-from hiero.steps.grounding import candidate_spans
 from hiero.storage import weights
-from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
+from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.text.joint_text import joint_key
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
@@ -27,6 +30,9 @@ from hiero.video.registry import Precision, backbone_for, backbones, fetch_weigh
 
 DEFAULT_BACKBONES = ("i3d-k400", "dinov2-text")
 CACHE_VERSION = 6
+JPEG = b"\xff\xd8"
+
+Result = TypeVar("Result")
 
 
 def load(
@@ -83,6 +89,39 @@ def _backbones_for(folder: ModelFolder | None) -> tuple[str, ...]:
     return DEFAULT_BACKBONES if name is None or name in DEFAULT_BACKBONES else (name,)
 
 
+class FileContent:
+    """A file as it was when reading began: only what was computed from that may be stored under its key.
+
+    Attributes:
+        path: The file.
+        key: Of its content, as `content_key`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._state = file_state(path)
+        self.key = content_key(path)
+        self._is_changed = False
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nobody wrote to the file since; says so once where somebody did."""
+        if not self._is_changed:
+            try:
+                self._is_changed = file_state(self.path) != self._state
+            except OSError:
+                self._is_changed = True
+            if self._is_changed:
+                warnings.warn(
+                    f"{self.path}: changed while it was read; the result is not kept, read it again when it is whole", stacklevel=2
+                )
+        return not self._is_changed
+
+    def store(self, save: Callable[[], None], progress: ProgressCallback = no_progress) -> bool:
+        """`store_cached`, unless the file has changed."""
+        return self.is_unchanged and store_cached(save, progress)
+
+
 @dataclass
 class Engine(Embedder):
     """Reads videos and feature files with one model and one choice of backbones. Made by `hiero.load`."""
@@ -116,8 +155,9 @@ class Engine(Embedder):
         path, progress = Path(path), progress or no_progress
         if not path.is_file():
             raise InputError(f"{path}: no such file")
+        content = FileContent(path) if cache else None
         if path.suffix.lower() in FEATURE_SUFFIXES:
-            return self._read_features(path, clock, cache, progress)
+            return self._read_features(path, clock, content, progress)
         if clock is not None:
             raise InputError(f"{path}: a video has its own clock; rows a second (--hz) are for feature files")
         width = self.backbone.width
@@ -126,9 +166,9 @@ class Engine(Embedder):
                 f"{self.name} takes {self.folder.config.input_size}-d features ({self.folder.config.backbone or 'unnamed'}), "
                 f"{self.backbone.name} gives {width}-d ones; give it a feature file, or leave --model out"
             )
-        source = self._extract(path, cache, stream, progress)
+        source = self._extract(path, content, stream, progress)
         clock = Clock(1.0, source.spacing_s)
-        return self._video(path, source.features[self.backbones[0]], clock, source, cache, progress, stream)
+        return self._video(path, source.features[self.backbones[0]], clock, source, content, progress, stream)
 
     def read_array(self, features: np.ndarray, clock: Clock | None = None, name: str = "features") -> Video:
         """Features of a video that are in memory already; nothing is cached.
@@ -138,20 +178,22 @@ class Engine(Embedder):
             clock: When the rows are, if not as the model was trained.
             name: What results call the video.
         """
-        return self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock, False, no_progress)
+        return self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock, None, no_progress)
 
-    def _read_features(self, path: Path, clock: Clock | None, cache: bool, progress: ProgressCallback) -> Video:
+    def _read_features(self, path: Path, clock: Clock | None, content: FileContent | None, progress: ProgressCallback) -> Video:
         sidecar = read_sidecar(path)
         if self.backbones == (CLIP,) and (sidecar is None or sidecar.backbone != CLIP):
             # Chosen by `auto` for videos; features come with the model that they are for.
-            return load(backbone="default", device=self.device).read(path, clock=clock, cache=cache, progress=progress)
+            return load(backbone="default", device=self.device).read(
+                path, clock=clock, cache=content is not None, progress=progress
+            )
         config = None if self.folder is None else self.folder.config
         if sidecar is not None:
             self._check_origin(path, sidecar.backbone)
             clock = clock or sidecar.clock
         width = self.backbone.width if self.backbone.num_frames and config is None else None
-        features = self._cached_array(path, width if config is None else config.input_size, cache)
-        return self._from_features(path, features, clock, cache, progress)
+        features = self._cached_array(path, width if config is None else config.input_size, content)
+        return self._from_features(path, features, clock, content, progress)
 
     def _check_origin(self, path: Path, made_by: str) -> None:
         """Features of one backbone mean nothing to another, even where they are as wide."""
@@ -166,7 +208,7 @@ class Engine(Embedder):
             )
 
     def _from_features(
-        self, path: Path, features: np.ndarray, clock: Clock | None, cache: bool, progress: ProgressCallback
+        self, path: Path, features: np.ndarray, clock: Clock | None, content: FileContent | None, progress: ProgressCallback
     ) -> Video:
         config = None if self.folder is None else self.folder.config
         clock = clock or (Clock(1.0, 1.0) if config is None else config.clock)
@@ -174,21 +216,21 @@ class Engine(Embedder):
         if config is not None and config.backbone == "k400":
             class_scores["i3d-k400"] = features  # scores of another network for the same classes
         source = VideoFeatures(class_scores, clock.start_s + len(features) * clock.spacing_s, clock.spacing_s)
-        return self._video(path, features, clock, source, cache, progress)
+        return self._video(path, features, clock, source, content, progress)
 
-    def _cached_array(self, path: Path, width: int | None, cache: bool) -> np.ndarray:
+    def _cached_array(self, path: Path, width: int | None, content: FileContent | None) -> np.ndarray:
         """Features of a file; those of a torch file are cached as an array, which is read faster the next time."""
-        if not cache or path.suffix.lower() not in (".pt", ".pth"):
+        if content is None or path.suffix.lower() not in (".pt", ".pth"):
             return read_feature_array(path, width)
-        file = cache_folder("features") / f"{content_key(path)}-array.safetensors"
-        cached = read_cached(file, lambda file: load_arrays(file)["features"])
+        file = cache_folder("features") / f"{content.key}-array.safetensors"
+        cached = read_cached(file, _load_array)
         if cached is not None and width in (None, cached.shape[1]):
-            return np.asarray(cached)
+            return cached
         features = read_feature_array(path, width)
-        store_cached(lambda: save_arrays(file, {"features": features}))
+        content.store(functools.partial(save_arrays, file, {"features": features}))
         return features
 
-    def _extract(self, path: Path, cache: bool, stream: int, progress: ProgressCallback) -> VideoFeatures:
+    def _extract(self, path: Path, content: FileContent | None, stream: int, progress: ProgressCallback) -> VideoFeatures:
         """Features of a video by all backbones: from the cache, or extracted now and stored."""
 
         def run(partial: Path | None) -> VideoFeatures:
@@ -206,19 +248,33 @@ class Engine(Embedder):
                 progress=lambda done_s: progress(ProgressEvent("read", path.name, done_s, duration_s)),
             )  # fmt: skip
 
-        if not cache:
+        if content is None:
             return run(None)
-        file = cache_folder("features") / f"{content_key(path)}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
+        file = cache_folder("features") / f"{content.key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
         partial = file.with_suffix(".partial")
-        if (cached := read_cached(file, VideoFeatures.load)) is not None:
+        if (cached := read_cached(file, self._load_features)) is not None:
             with suppress(OSError):
                 partial.unlink(missing_ok=True)  # of another process that was stopped
             return cached
         source = run(partial)
         source.features = {name: value.astype(np.float16) for name, value in source.features.items()}
-        if store_cached(functools.partial(source.save, file), progress):
-            partial.unlink(missing_ok=True)
+        if content.store(functools.partial(source.save, file), progress) or not content.is_unchanged:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
         return source
+
+    def _load_features(self, path: Path) -> VideoFeatures:
+        """Features from a file of the cache. Raises where they are not what this engine stores."""
+        source = VideoFeatures.load(path)
+        num_rows = max(1, round(source.duration_s / self.spacing_s))
+        is_valid = set(source.features) == set(self.backbones) and math.isclose(source.spacing_s, self.spacing_s)
+        is_valid = is_valid and all(
+            array.shape == (num_rows, find_backbone(name).width) and array.dtype == np.float16 and bool(np.isfinite(array).all())
+            for name, array in source.features.items()
+        )
+        is_valid = is_valid and bool(np.isfinite(source.thumbnail_times).all())
+        is_valid = is_valid and len(source.thumbnail_times) == len(source.thumbnails)
+        return _require(source, is_valid and all(picture.startswith(JPEG) for picture in source.thumbnails))
 
     def _video(
         self,
@@ -226,29 +282,38 @@ class Engine(Embedder):
         features: np.ndarray,
         clock: Clock,
         source: VideoFeatures,
-        cache: bool,
+        content: FileContent | None,
         progress: ProgressCallback,
         stream: int = 0,
     ) -> Video:
-        """Nodes in the model's space, and the spans that could be steps: from the cache, or computed now and stored."""
-        file = None
-        if cache:
-            clock_key = f"{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
-            settings = f"{CACHE_VERSION}-{self.key}-{self._feature_key(stream)}-{clock_key}"
-            digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
-            file = cache_folder("nodes") / f"{content_key(path)}-{digest}.safetensors"
-            cached = read_cached(file, _load_nodes)
-            if cached is not None:
-                nodes, spans = cached
-                return Video(self, path, clock, source.duration_s, nodes, source, spans)
+        """Nodes in the model's space: from the cache, or computed now and stored.
+
+        The spans that could be answers take longer to find than all else of a feature file, and only questions need them: they are
+        found, and stored too, when the first is asked.
+        """
+        if content is None:
+            return Video(self, path, clock, source.duration_s, self._embed_nodes(features, clock).astype(np.float32), source)
+        clock_key = f"{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
+        settings = f"{CACHE_VERSION}-{self.key}-{self._feature_key(stream)}-{clock_key}"
+        digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
+        file = cache_folder("nodes") / f"{content.key}-{digest}.safetensors"
+        width = features.shape[1] if self.folder is None else self.folder.config.embedding_size
+        cached = read_cached(file, lambda file: _load_nodes(file, len(features), width))
+        half, spans = cached if cached is not None else (self._embed_nodes(features, clock), None)
+        if cached is None:
+            content.store(functools.partial(save_arrays, file, {"nodes": half}), progress)
+
+        def store_spans(spans: np.ndarray) -> None:
+            store_cached(functools.partial(save_arrays, file, {"nodes": half, "spans": spans}))
+
+        # When a question is asked the file may be another one, but nodes and spans are of what was read.
+        keep = store_spans if content.is_unchanged else None
+        return Video(self, path, clock, source.duration_s, half.astype(np.float32), source, spans, keep)
+
+    def _embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
+        """Unit vectors in half precision, as they come from the cache."""
         nodes = self.embed_nodes(features.astype(np.float32), clock)
-        nodes /= np.maximum(np.linalg.norm(nodes, axis=1, keepdims=True), 1e-12)
-        half = nodes.astype(np.float16)  # as it will come from the cache
-        video = Video(self, path, clock, source.duration_s, half.astype(np.float32), source)
-        video.spans = candidate_spans(video.segmentation_features, clock.spacing_s)
-        if file is not None:
-            store_cached(functools.partial(save_arrays, file, {"nodes": half, "spans": video.spans}), progress)
-        return video
+        return (nodes / np.maximum(np.linalg.norm(nodes, axis=1, keepdims=True), 1e-12)).astype(np.float16)
 
     def _feature_key(self, stream: int) -> str:
         """Names where a video's features come from: stream, backbones, their head, and the weights of one that the user brought."""
@@ -260,7 +325,26 @@ class Engine(Embedder):
         return f"{'-'.join(self.backbones)}{checkpoint_key}{spacing}-{stream}"
 
 
-def _load_nodes(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and spans from a file of the cache."""
+def _load_array(path: Path) -> np.ndarray:
+    """Features from a file of the cache. Raises where they are not what `read_feature_array` gives."""
+    array: np.ndarray = load_arrays(path)["features"]
+    is_valid = array.ndim == 2 and 0 not in array.shape and array.dtype == np.float32 and bool(np.isfinite(array).all())
+    return _require(array, is_valid)
+
+
+def _load_nodes(path: Path, num_nodes: int, width: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Nodes, and spans where there are any, from a file of the cache. Raises where they do not fit the video."""
     arrays = load_arrays(path)
-    return arrays["nodes"].astype(np.float32), arrays["spans"]
+    nodes, spans = arrays["nodes"], arrays.get("spans")
+    is_valid = nodes.shape == (num_nodes, width) and nodes.dtype == np.float16 and bool(np.isfinite(nodes).all())
+    if spans is not None:
+        is_valid = is_valid and spans.ndim == 2 and spans.shape[1] == 2 and len(spans) > 0 and spans.dtype == np.int64
+        is_valid = is_valid and bool(((spans[:, 0] >= 0) & (spans[:, 0] < spans[:, 1]) & (spans[:, 1] <= num_nodes)).all())
+    return _require((nodes, spans), is_valid)
+
+
+def _require(value: Result, is_valid: bool) -> Result:
+    """A value from a file of the cache, if it is what it should be."""
+    if not is_valid:
+        raise InputError("not what was stored")
+    return value

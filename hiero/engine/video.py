@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from hiero.engine.embedder import CLIP, NO_TEXT, PICTURES, Embedder
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
-from hiero.steps.grounding import TEMPERATURE, rank_spans, span_means, span_sums
+from hiero.steps.grounding import TEMPERATURE, candidate_spans, rank_spans, span_means, span_sums
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.ordering import align_in_order
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, similarity_matrix
@@ -43,7 +43,7 @@ PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures;
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
 TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
 SUMMARY_PATCHES = 16  # vectors that the patches of a stretch of video become, for a corpus
-MIN_LABEL_PROBABILITY = 0.6  # of a bundled label: nothing is said rather than something wrong
+MIN_LABEL_PROBABILITY = 0.7  # of a bundled label: nothing is said rather than something wrong
 CLASS_NAME_WEIGHT = 1.0  # of class names beside the model's own space, where steps of many videos are compared
 
 
@@ -58,7 +58,6 @@ class Video:
         duration_s: How long it is.
         nodes: Unit vectors in the model's space, (T, E), in time order.
         source: Features of the backbones, and thumbnails.
-        spans: Stretches of nodes [start, end) that could be answers, (N, 2).
     """
 
     engine: Embedder
@@ -67,7 +66,8 @@ class Video:
     duration_s: float
     nodes: np.ndarray
     source: VideoFeatures
-    spans: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=int))
+    _known_spans: np.ndarray | None = None  # `spans`, where they were found before
+    _store_spans: Callable[[np.ndarray], None] | None = None  # called when they are found
     _similarity_cache: tuple[tuple[str, ...], np.ndarray] | None = None
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Video:
         levels = build_hierarchy(self.segmentation_features, self.clock, list(num_steps) if num_steps else None, method=method)
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
-        vocabulary = list(labels) if labels is not None else default_labels()
+        vocabulary = list(labels) if labels is not None else self._default_labels
         if labels and not self.engine.has_text:
             raise InputError(NO_TEXT)
         if vocabulary and self.engine.has_text:
@@ -153,6 +153,16 @@ class Video:
             Answer(query, p, tuple(self._match(self.spans[i], p * s / scores[0]) for i, s in zip(indices, scores, strict=True)))
             for query, (indices, scores), p in zip(queries, ranked, present, strict=True)
         ]
+
+    @cached_property
+    def spans(self) -> np.ndarray:
+        """Stretches of nodes [start, end) that could be answers, (N, 2)."""
+        if self._known_spans is not None:
+            return self._known_spans
+        spans = candidate_spans(self.segmentation_features, self.clock.spacing_s)
+        if self._store_spans is not None:
+            self._store_spans(spans)
+        return spans
 
     def rank(self, similarity: np.ndarray, num: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """The best of `spans` for each text.
@@ -225,6 +235,11 @@ class Video:
         for classes in self.evidence[1:]:
             similarity = similarity + classes.similarity(vectors, vectors)
         return similarity
+
+    @property
+    def _default_labels(self) -> list[str]:
+        """What steps are named with where no labels are given: a large vocabulary where there are pictures."""
+        return default_labels() if self.pictures is None else [*default_labels(), *rich_labels()]
 
     @cached_property
     def _background(self) -> np.ndarray:
@@ -317,7 +332,7 @@ class Video:
             labels: By default the bundled everyday phrases.
             num: How many for each step.
         """
-        labels = list(labels) if labels is not None else default_labels()
+        labels = list(labels) if labels is not None else self._default_labels
         if not labels or not self.engine.has_text:
             return [[(step.label, step.score or 0.0)] if step.label else [] for step in level]
         similarity, spans = self._cached_similarity(labels), self.level_spans(level)
@@ -402,6 +417,16 @@ def _unit_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
 def default_labels() -> list[str]:
     """The bundled vocabulary of everyday steps."""
     return [line for line in (ASSETS / "steps.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+
+
+@cache
+def rich_labels() -> list[str]:
+    """The bundled vocabulary of verbs and things, beyond `default_labels`: texts for pictures, which tell more things apart."""
+    lines = (ASSETS / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("|") for line in lines if line and not line.startswith("#")]
+    pairs = [(verb, thing) for verbs, things in rows for verb in verbs.split(",") for thing in things.split(",")]
+    labels = [f"{verb.strip()} {thing.strip()}" for verb, thing in pairs]
+    return list(dict.fromkeys(label for label in labels if label not in set(default_labels())))
 
 
 def class_names() -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +16,8 @@ from hiero.storage.files import write_text
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
 KEY_LENGTH = 32  # hexadecimal digits of a SHA-256 that name a file
+MIN_CACHED_BYTES = 2**22  # of a file whose key is cached
+MIN_AGE_S = 0.05  # of a file whose key is cached: twice the grain of modification times
 
 Cached = TypeVar("Cached")
 
@@ -21,32 +25,55 @@ Cached = TypeVar("Cached")
 def content_key(path: Path) -> str:
     """The beginning of the SHA-256 of a file's content: 32 hexadecimal digits.
 
-    A video takes long to hash, so its key is cached for as long as its path, size and modification time stay the same.
+    A video takes long to hash, so its key is cached for as long as its path, size and modification time stay the same. A small file
+    is hashed sooner than a key is written.
     """
     stat = path.stat()
+    if stat.st_size < MIN_CACHED_BYTES:
+        return _hash_file(path)
     identity = os.fsencode(path.resolve()) + f"\0{stat.st_size}\0{stat.st_mtime_ns}".encode()
     key_file = cache_folder("known") / hashlib.sha256(identity).hexdigest()[:KEY_LENGTH]
-    if key_file.is_file() and len(key := key_file.read_text().strip()) == KEY_LENGTH:
+    if (key := read_cached(key_file, _read_key)) is not None:
         return key
-    with path.open("rb") as file:
-        key = hashlib.file_digest(file, "sha256").hexdigest()[:KEY_LENGTH]
-    store_cached(lambda: write_text(key_file, key))
+    state = file_state(path)
+    key = _hash_file(path)
+    # Not of a file that somebody may be writing: what is hashed now has the size and time of what is written in the next moment.
+    if file_state(path) == state and time.time() - stat.st_mtime > MIN_AGE_S:
+        store_cached(lambda: write_text(key_file, key))
     return key
 
 
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:KEY_LENGTH]
+
+
+def _read_key(path: Path) -> str:
+    key = path.read_text(encoding="ascii").strip()
+    if len(key) != KEY_LENGTH or set(key) - set("0123456789abcdef"):
+        raise InputError(f"{path}: not a key")
+    return key
+
+
+def file_state(path: Path) -> tuple[int, ...]:
+    """What changes when somebody writes to a file or puts another in its place: compare it before and after reading."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
+
+
 def read_cached(path: Path, read: Callable[[Path], Cached]) -> Cached | None:
-    """Read a file of the cache, or None where there is none.
+    """Read a file of the cache, or None where there is none that can be used.
 
     Args:
         path: The file.
-        read: Reads it; an InputError or KeyError means that it is damaged, and it is removed so that it is made again.
+        read: Reads it and looks whether it is what it should be. Whatever is wrong, the file is removed so that it is made again: a
+            cache must never cost the answer.
     """
-    if not path.is_file():
-        return None
     try:
-        return read(path)
-    except (InputError, KeyError):
-        path.unlink(missing_ok=True)
+        return read(path) if path.is_file() else None
+    except Exception:  # files of any content, by any program
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
         return None
 
 

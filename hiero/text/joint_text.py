@@ -7,7 +7,7 @@ their patches (`hiero.video.dinov2` makes both). In numpy, so that a question im
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -41,6 +41,15 @@ def pooling_temperature() -> float:
 
 def encode_joint_texts(texts: Sequence[str]) -> np.ndarray:
     """Texts as two unit vectors each, one for whole pictures and one for patches, (n, 2, 256)."""
+    return _encode_one(texts[0]) if len(texts) == 1 else _encode(texts)
+
+
+@lru_cache(maxsize=4096)  # people ask the same again
+def _encode_one(text: str) -> np.ndarray:
+    return _encode([text])
+
+
+def _encode(texts: Sequence[str]) -> np.ndarray:
     vectors = encode_minilm([prompt.format(text) for prompt in PROMPTS for text in texts])
     projected = unit(_two_layers(vectors).reshape(len(PROMPTS), len(texts), 2, JOINT_SIZE))
     return np.asarray(unit(projected.mean(0)))

@@ -1,25 +1,36 @@
 """Text vectors on disk, by content: a text is encoded once for each encoder, whoever asks.
 
-    FOLDER/KEY/HASH.safetensors      digests (n, 16) uint8 and vectors (n, D) float16 of texts encoded together
+    FOLDER/KEY/vectors.sqlite      a row for each text: digest, vector (D,) float16, and a checksum of both
 
-KEY names the encoder's weights. Files are only ever added, whole, so readers and writers do not disturb each other.
+KEY names the encoder's weights. Only the vectors that are asked for are read, so a question costs the same however many there were
+before. SQLite keeps processes from disturbing each other, and a file whole when one is killed; its journal is not the write-ahead
+log, which needs memory that all processes share and so does not work in a home on a network file system.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sqlite3
+import zlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.storage.files import load_arrays, save_arrays
+from hiero.storage.files import load_arrays
 from hiero.storage.weights import home
 
 CHUNK = 2**15  # texts encoded between two writes
 DIGEST_SIZE = 16  # bytes of a text's SHA-256 that identify it
+MAX_VARIABLES = 500  # of a query; SQLite has a limit
+WAIT_S = 10.0  # for another process that writes
+FILE_NAME = "vectors.sqlite"
+TABLE = "vectors (digest BLOB PRIMARY KEY, checksum INTEGER, vector BLOB) WITHOUT ROWID"
+
+Result = TypeVar("Result")
 
 
 class TextCache:
@@ -32,17 +43,10 @@ class TextCache:
 
     def __init__(self, key: str, folder: Path | None = None) -> None:
         self.folder = (folder or home() / "text") / key
-        self._index: dict[bytes, int] = {}
-        self._vectors: list[np.ndarray] = []
-        for file in sorted(self.folder.glob("*.safetensors")):
-            try:
-                arrays = load_arrays(file)
-                self._add(arrays["digests"], arrays["vectors"])
-            except (InputError, KeyError):
-                file.unlink(missing_ok=True)  # damaged: encode those texts again
+        self.file = self.folder / FILE_NAME
 
     def __len__(self) -> int:
-        return len(self._index)
+        return self._use(lambda database: int(database.execute("SELECT count(*) FROM vectors").fetchone()[0]), 0)
 
     def encode(
         self, texts: Sequence[str], encode: Callable[[list[str]], np.ndarray], progress: Callable[[int], None] = lambda _: None
@@ -54,29 +58,102 @@ class TextCache:
             encode: Texts → vectors (m, D).
             progress: Called with the number of texts that were done since the last call.
         """
-        digests = [_digest(text) for text in texts]
-        missing = list({digest: text for digest, text in zip(digests, texts, strict=True) if digest not in self._index}.values())
-        progress(len(texts) - len(missing))
-        for start in range(0, len(missing), CHUNK):
-            chunk = missing[start : start + CHUNK]
-            vectors = encode(chunk).astype(np.float16)
-            joined = b"".join(map(_digest, chunk))
-            chunk_digests = np.frombuffer(joined, dtype=np.uint8).reshape(-1, DIGEST_SIZE)
-            with suppress(OSError):  # a full disk or a read-only home: they are encoded again the next time
-                file = self.folder / f"{hashlib.sha256(joined).hexdigest()[:16]}.safetensors"
-                save_arrays(file, {"digests": chunk_digests, "vectors": vectors})
-            self._add(chunk_digests, vectors)
-            progress(len(chunk))
         if not texts:
             return np.zeros((0, 0), dtype=np.float16)
-        return np.concatenate(self._vectors)[[self._index[digest] for digest in digests]]
+        digests = [text_digest(text) for text in texts]
+        by_digest = dict(zip(digests, texts, strict=True))
+        self._import_files()
+        vectors = self._load(list(by_digest))
+        missing = [digest for digest in by_digest if digest not in vectors]
+        progress(len(texts) - len(missing))
+        while missing:
+            chunk, missing = missing[:CHUNK], missing[CHUNK:]
+            rows = encode([by_digest[digest] for digest in chunk]).astype(np.float16)
+            if other := [digest for digest, vector in vectors.items() if len(vector) != rows.shape[1]]:
+                missing += other  # of an encoder whose vectors had another size
+                vectors = {digest: vector for digest, vector in vectors.items() if digest not in set(other)}
+            new = dict(zip(chunk, rows, strict=True))
+            self._save(new)
+            vectors |= new
+            progress(len(chunk))
+        return np.stack([vectors[digest] for digest in digests])
 
-    def _add(self, digests: np.ndarray, vectors: np.ndarray) -> None:
-        num_before = len(self._index)
-        new = [i for i, row in enumerate(digests) if row.tobytes() not in self._index]
-        self._index.update((digests[i].tobytes(), num_before + j) for j, i in enumerate(new))
-        self._vectors.append(vectors[new])
+    def _load(self, digests: list[bytes]) -> dict[bytes, np.ndarray]:
+        """Those of the vectors that are there, as they were written; all of one size."""
+
+        def select(database: sqlite3.Connection) -> dict[bytes, np.ndarray]:
+            out: dict[bytes, np.ndarray] = {}
+            for start in range(0, len(digests), MAX_VARIABLES):
+                part = digests[start : start + MAX_VARIABLES]
+                query = f"SELECT digest, checksum, vector FROM vectors WHERE digest IN ({', '.join('?' * len(part))})"
+                for digest, checksum, data in database.execute(query, part):
+                    if isinstance(data, bytes) and checksum == zlib.crc32(digest + data):
+                        out[digest] = np.frombuffer(data, np.float16)
+            return out
+
+        nothing: dict[bytes, np.ndarray] = {}
+        vectors = self._use(select, nothing)
+        # Of several sizes it is not known which is right.
+        return vectors if len({len(vector) for vector in vectors.values()}) == 1 else {}
+
+    def _save(self, vectors: dict[bytes, np.ndarray]) -> bool:
+        """Keep vectors, if that can be; whether it could."""
+        rows = [(digest, zlib.crc32(digest + (data := vector.tobytes())), data) for digest, vector in vectors.items()]
+
+        def insert(database: sqlite3.Connection) -> bool:
+            database.executemany("INSERT OR REPLACE INTO vectors (digest, checksum, vector) VALUES (?, ?, ?)", rows)
+            return True
+
+        return self._use(insert, False, create=True)
+
+    def _use(self, action: Callable[[sqlite3.Connection], Result], default: Result, create: bool = False) -> Result:
+        """What an action does with the database, in one transaction.
+
+        Args:
+            action: Gets the database.
+            default: What it would be where there is no file, the disk is full or read-only, or another process writes for too long.
+                A file that is damaged, or of another kind, is removed.
+            create: Make the file where there is none.
+        """
+        try:
+            if create:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            elif not self.file.is_file():
+                return default
+            with closing(sqlite3.connect(self.file, timeout=WAIT_S)) as database, database:
+                if create:
+                    database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
+                return action(database)
+        except sqlite3.OperationalError as error:
+            if "no such" in str(error) or "no column" in str(error):  # a database, but not ours
+                self._remove()
+        except sqlite3.DatabaseError:
+            self._remove()
+        except OSError:
+            pass
+        return default
+
+    def _remove(self) -> None:
+        for file in (self.file.with_name(f"{FILE_NAME}-journal"), self.file):  # the journal of one is wrong for another
+            with suppress(OSError):
+                file.unlink()
+
+    def _import_files(self) -> None:
+        """Take over what earlier versions kept: a file for texts that were encoded together."""
+        for file in self.folder.glob("*.safetensors"):
+            try:
+                arrays = load_arrays(file)
+                digests, rows = arrays["digests"], arrays["vectors"]
+                is_valid = digests.shape == (len(rows), DIGEST_SIZE) and rows.ndim == 2 and rows.dtype == np.float16
+                is_valid = is_valid and digests.dtype == np.uint8 and bool(np.isfinite(rows).all())
+            except (InputError, KeyError, TypeError):
+                is_valid = False
+            if is_valid and not self._save({digest.tobytes(): row for digest, row in zip(digests, rows, strict=True)}):
+                return  # read-only or full: perhaps another time
+            with suppress(OSError):
+                file.unlink()
 
 
-def _digest(text: str) -> bytes:
+def text_digest(text: str) -> bytes:
+    """What a text is known by in the cache."""
     return hashlib.sha256(text.encode()).digest()[:DIGEST_SIZE]

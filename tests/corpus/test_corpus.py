@@ -5,14 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from hiero.cli import app
+from hiero.cli import app, main
 from hiero.cli.corpus import parse_moment
+from hiero.corpus import commits
 from hiero.corpus import corpus as corpus_module
+from hiero.corpus import index_files as index_module
 from hiero.corpus.corpus import Corpus, Hit, _suppress_overlaps, add_video
 from hiero.corpus.index_files import index_files
 from hiero.engine import load
@@ -126,44 +129,256 @@ def test_removing_and_checking(corpus, tmp_path):
     assert not any(line.startswith("a:") for line in corpus.check())
 
 
-def test_two_writers_at_a_time(tmp_path):
-    """Two processes add different videos to one new corpus: all of them are there, whole."""
+WRITER = """
+import contextlib, sys
+from pathlib import Path
+from hiero.corpus import corpus as module, index_files
+from hiero.engine import load
+
+index_files.MAX_VIDEOS = int(sys.argv[2])
+module.MIN_FILES = 3  # tidied up all the time
+if sys.argv[3] == "without locks":  # as at an address
+    module.write_lock = contextlib.contextmanager(lambda uri: (yield False))
+engine, corpus = load("raw"), module.Corpus(sys.argv[1], create=True)
+files = {Path(path).stem: Path(path) for path in sys.argv[4:]}
+assert not index_files.index_files(corpus, engine, files, engine.read, num_steps=[2]).problems
+"""
+
+
+@pytest.mark.parametrize("locks", ["with locks", "without locks"])
+@pytest.mark.parametrize("per_commit", [1, 4])
+def test_writers_at_a_time(tmp_path, locks, per_commit):
+    """Processes that add the same and different videos to one new corpus: all are there, whole, once."""
     for i in range(8):
         session(tmp_path / f"v{i}.npy", [i % 8, (i + 1) % 8], seed=i)
-    program = (
-        "import sys; from pathlib import Path; from hiero.corpus.corpus import *; from hiero.engine import load\n"
-        "engine, corpus = load('raw'), Corpus(sys.argv[1], create=True)\n"
-        "for path in sys.argv[2:]: add_video(corpus, engine, Path(path), engine.read, num_steps=[2])\n"
-    )
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path / "c"), *(str(tmp_path / f"v{i}.npy") for i in range(k, 8, 2))]
+            [
+                sys.executable,
+                "-c",
+                WRITER,
+                str(tmp_path / "c"),
+                str(per_commit),
+                locks,
+                *(str(tmp_path / f"v{i}.npy") for i in part),
+            ]
         )
-        for k in (0, 1)
+        for part in (range(8), range(8), range(7, -1, -1))
     ]
-    assert [process.wait(120) for process in processes] == [0, 0]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
     corpus = Corpus(str(tmp_path / "c"))
     assert [record.video for record in corpus.videos()] == [f"v{i}" for i in range(8)]
     assert corpus.check() == []
+    assert len(corpus) == 16
+
+
+def test_a_table_that_another_process_makes_just_now(tmp_path, engine):
+    """There is a folder before there is a version: also what a process leaves that is killed then."""
+    (tmp_path / "c" / "steps.lance" / "data").mkdir(parents=True)
+    corpus = Corpus(str(tmp_path / "c"), create=True)
+    assert corpus.videos() == []
+    assert len(corpus) == 0
+    with pytest.raises(InputError, match="not a corpus"):
+        Corpus(str(tmp_path / "c"))
+    add_video(corpus, engine, session(tmp_path / "d.npy", [1, 2]), engine.read)
+    assert corpus.num_videos == 1
+
+
+def test_a_lock_of_a_killed_process_is_gone(corpus, engine, tmp_path):
+    code = (
+        "import sys, time; from hiero.corpus.commits import write_lock\n"
+        "with write_lock(sys.argv[1]): print('locked', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, corpus.uri], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"locked\n"
+        process.kill()
+    add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
+    assert corpus.num_videos == 4
+
+
+@pytest.mark.parametrize("kill", ["video", "step"])
+def test_repeated_videos_and_missing_steps_are_repaired(corpus, engine, tmp_path, capsys, kill):
+    """Also where two processes have inserted different content under one name."""
+    everything = corpus.table.to_arrow()
+    corpus.table.add(everything.filter([name in ("a", "it's") for name in everything["video"].to_pylist()]))  # as two writers may
+    content = (tmp_path / "a.npy").read_bytes()
+    old = engine.read(session(tmp_path / "a.npy", [4, 5, 6, 7], seed=7))
+    corpus.table.add(corpus_module.describe_video(old, old.steps([2, 4]), "a", "another key").rows)
+    (tmp_path / "a.npy").write_bytes(content)
+    corpus.table.delete("video = 'b' AND level = 1 AND start_s > 0" if kill == "step" else "video = 'b' AND level = -1")
+    problems = corpus.check()
+    assert any("a: is in 3 times; run: hiero corpus check" in line and line.endswith("--repair") for line in problems)
+    with pytest.raises(SystemExit):
+        app(["corpus", "check", corpus.uri])
+    assert corpus.check() == problems  # only looked at
+    app(["corpus", "check", corpus.uri, "--repair", "--model", "raw"], result_action="return_value")
+    assert "0 problems" in capsys.readouterr().out
+    after = [row for row in corpus.table.to_arrow().to_pylist() if row["level"] != -1]
+    expected = [row for row in everything.to_pylist() if row["level"] != -1 and (kill == "step" or row["video"] != "b")]
+    assert sorted(map(str, after)) == sorted(map(str, expected))
+
+
+def test_indexing_again_repairs_too(corpus, engine, tmp_path):
+    everything = corpus.table.to_arrow()
+    corpus.table.add(everything.filter([name == "a" for name in everything["video"].to_pylist()]))
+    corpus.table.delete("video = 'b' AND level = 1 AND start_s > 0")
+    files = {name: tmp_path / f"{name}.npy" for name in ("a", "b", "it's")}
+    result = index_files(corpus, engine, files, engine.read)
+    assert (result.num_added, result.num_unchanged) == (2, 1)
+    assert corpus.check() == []
+    assert corpus.num_videos == 3
 
 
 def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_module.time, "sleep", lambda _: None)
-    original, failed = corpus_module._replace_rows, []
+    monkeypatch.setattr(commits.time, "sleep", lambda _: None)
+    original, failed = corpus_module._put, []
 
-    def conflict_three_times(table, rows, name):
+    def conflict_three_times(table, videos, again):
         if len(failed) < 3:
-            failed.append(name)
+            failed.append(videos)
             raise RuntimeError("lance error: Retryable commit conflict for version 7")
-        original(table, rows, name)
+        return original(table, videos, again)
 
-    monkeypatch.setattr(corpus_module, "_replace_rows", conflict_three_times)
+    monkeypatch.setattr(corpus_module, "_put", conflict_three_times)
     add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
     assert len(failed) == 3
     assert corpus.find("d").video == "d"
-    monkeypatch.setattr(corpus_module, "_replace_rows", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
+    monkeypatch.setattr(corpus_module, "_put", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
     with pytest.raises(RuntimeError, match="another error"):
         add_video(corpus, engine, session(tmp_path / "e.npy", [1]), engine.read)
+
+
+def test_tidying_up_is_tried_again_too(corpus, engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(commits.time, "sleep", lambda _: None)
+    monkeypatch.setattr(corpus_module, "MIN_FILES", 1)
+    original, failed = Corpus._optimize, []
+
+    def conflict_once(self, is_locked):
+        if not failed:
+            failed.append(is_locked)
+            raise OSError("Commit conflict for version 7")
+        original(self, is_locked)
+
+    monkeypatch.setattr(Corpus, "_optimize", conflict_once)
+    add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
+    assert failed
+    assert corpus.table.stats()["fragment_stats"]["num_fragments"] == 1
+
+
+def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, capsys):
+    """LanceDB says it by a message; nothing is lost, and the next run goes on."""
+    full = RuntimeError("lance error: LanceError(IO): No space left on device (os error 28), structural.rs:258:9")
+    session(tmp_path / "d.npy", [1, 2])
+    command = ["hiero", "index", str(tmp_path / "d.npy"), "--to", corpus.uri, "--model", "raw"]
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_module, "_put", lambda *_: (_ for _ in ()).throw(full))
+        patch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as exit_:
+            main()
+    assert exit_.value.code == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("hiero:")]
+    assert f"{corpus.uri}: no space left on the disk; free some, then run the same command again" in line
+    assert corpus.num_videos == 3
+    with monkeypatch.context() as patch:  # no space to tidy up: what was committed is in
+        patch.setattr(corpus_module, "MIN_FILES", 1)
+        patch.setattr(Corpus, "_optimize", lambda *_: (_ for _ in ()).throw(full))
+        with pytest.warns(UserWarning, match="no space to put its files together"):
+            app(command[1:], result_action="return_value")
+    assert corpus.num_videos == 4
+    assert corpus.check() == []
+
+
+def test_many_videos_share_a_commit(tmp_path, engine, monkeypatch):
+    """Neither commits nor queries grow with the number of videos."""
+    monkeypatch.setattr(index_module, "MAX_WAIT_S", 60.0)
+    corpus = Corpus(str(tmp_path / "c"), create=True)
+    files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i % 8], seed=i) for i in range(30)}
+    queries = []
+    original = corpus_module._query
+    monkeypatch.setattr(corpus_module, "_query", lambda *args, **kwargs: queries.append(args) or original(*args, **kwargs))
+    assert index_files(corpus, engine, files, engine.read, num_steps=[2]).num_added == 30
+    assert corpus.table.version <= 3
+    assert len(queries) < 10
+    assert corpus.num_videos == 30
+
+
+def test_a_killed_run_is_continued(tmp_path, engine):
+    """What was not committed is indexed by the next run; no video is half there."""
+    files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i, i + 1], seed=i) for i in range(6)}
+    code = WRITER.replace("engine.read,", "lambda path: engine.read(path) if '5' not in path.stem else os.kill(os.getpid(), 9),")
+    code = code.replace("import contextlib,", "import contextlib, os,")
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "c"), "2", "with locks", *map(str, files.values())])
+    assert done.returncode == -9
+    corpus = Corpus(str(tmp_path / "c"))
+    assert [record.video for record in corpus.videos()] == ["v0", "v1", "v2", "v3"]
+    assert corpus.check() == []
+    result = index_files(corpus, engine, files, engine.read)
+    assert (result.num_added, result.num_unchanged) == (2, 4)
+    assert corpus.check() == []
+
+
+def test_an_interruption_keeps_what_was_read(tmp_path, engine):
+    corpus = Corpus(str(tmp_path / "c"), create=True)
+    files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i, i + 1], seed=i) for i in range(3)}
+
+    def read(path):
+        if path.stem == "v2":
+            raise KeyboardInterrupt
+        return engine.read(path)
+
+    with pytest.raises(KeyboardInterrupt):
+        index_files(corpus, engine, files, read)
+    assert [record.video for record in corpus.videos()] == ["v0", "v1"]
+
+
+def test_small_files_are_put_together_and_old_versions_pruned(tmp_path, engine, monkeypatch):
+    monkeypatch.setattr(corpus_module, "MIN_FILES", 4)
+    monkeypatch.setattr(corpus_module, "OLD_VERSION", timedelta(milliseconds=1))
+    corpus = Corpus(str(tmp_path / "c"), create=True)
+    for i in range(24):
+        add_video(corpus, engine, session(tmp_path / f"v{i}.npy", [i % 8, 1], seed=i), engine.read)
+    files = corpus.table.stats()["fragment_stats"]
+    assert files["num_fragments"] < 12
+    assert len(corpus.table.list_versions()) < 16
+    assert corpus.check() == []
+
+
+def test_other_widths_do_not_stop_the_others(tmp_path, engine):
+    """Raw features have any width, a corpus has one."""
+    files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i, i + 1], seed=i) for i in range(3)}
+    np.save(tmp_path / "v1.npy", np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32))
+    corpus = Corpus(str(tmp_path / "c"), create=True)
+    result = index_files(corpus, engine, files, engine.read)
+    assert result.num_added == 2
+    (problem,) = result.problems
+    assert "v1.npy: its vectors have 7 numbers" in problem
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_indexed(corpus, engine, tmp_path):
+    path = session(tmp_path / "d.npy", [1, 2])
+
+    def read(path):
+        video = engine.read(path)
+        session(path, [3, 4, 5], seed=5)
+        return video
+
+    result = index_files(corpus, engine, {"d": path}, read)
+    assert result.num_added == 0
+    assert "changed while it was read" in result.problems[0]
+    assert index_files(corpus, engine, {"d": path}, engine.read).num_added == 1
+    assert corpus.check() == []
+
+
+def test_a_pruned_version_is_read_again():
+    answers = iter([RuntimeError("lance error: Not found: data/1.lance"), 7])
+
+    def query():
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert commits.read_latest(query) == 7
 
 
 def test_another_model_has_another_space(corpus, engine, tmp_path):

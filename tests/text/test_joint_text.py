@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from benchmarks.words import JointHead
+from hiero.engine.video import class_names, default_labels, rich_labels
+from hiero.errors import InputError
+from hiero.storage import weights
 from hiero.storage.files import load_arrays
 from hiero.text import joint_text
-from hiero.text.joint_text import HEAD_FILE, JOINT_SIZE, encode_joint_texts, joint_key, pooling_temperature
+from hiero.text.joint_text import HEAD_FILE, JOINT_SIZE, PROMPTS, encode_joint_texts, joint_key, pooling_temperature
+from hiero.text.minilm import MiniLMEncoder, shipped_vectors
+from hiero.text.vector_cache import text_digest
 
 
 def test_two_layers_in_numpy_and_torch(monkeypatch):
     vectors = np.random.default_rng(0).normal(0, 0.05, (6, 384)).astype(np.float32)
+    joint_text._encode_one.cache_clear()
     monkeypatch.setattr(joint_text, "encode_minilm", lambda texts: vectors[: len(texts)])
     head = JointHead()
     arrays = {name.removeprefix("text."): torch.from_numpy(v).float() for name, v in load_arrays(HEAD_FILE, "text.").items()}
@@ -31,3 +38,20 @@ def test_its_key_and_size():
     assert joint_key().count("-") == 2
     assert HEAD_FILE.stat().st_size < 7_000_000
     assert "## Limits" in (HEAD_FILE.parent / "README.md").read_text()
+
+
+def test_vectors_of_bundled_labels_come_with_the_package():
+    """So that the first run does not encode thousands of texts; they are those that MiniLM gives."""
+    labels = [*default_labels(), *rich_labels()]
+    assert 1200 < len(labels) == len(set(labels))
+    assert "repair the bike" in labels
+    shipped = shipped_vectors()
+    texts = [*class_names(), *(prompt.format(label) for prompt in PROMPTS for label in labels)]
+    assert all(text_digest(text) in shipped for text in texts)
+    try:
+        weights.get("minilm")
+    except InputError as error:
+        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    some = texts[::400]
+    vectors = np.stack([shipped[text_digest(text)] for text in some])
+    np.testing.assert_allclose(vectors, MiniLMEncoder().encode(some), atol=2e-3)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiero.storage.files import save_arrays
 from hiero.text import vector_cache
-from hiero.text.vector_cache import TextCache
+from hiero.text.vector_cache import TextCache, text_digest
 
 
 def toy_vectors(texts):
@@ -47,14 +53,128 @@ def test_an_interruption_keeps_what_was_encoded(tmp_path, monkeypatch):
     assert encoded == ["ccc", "dddd", "eeeee"]
 
 
-def test_a_damaged_file_is_encoded_again(tmp_path):
-    TextCache("key", tmp_path).encode(["a", "b"], toy_vectors)
+DAMAGE = {
+    "cut short": lambda file: file.write_bytes(file.read_bytes()[:-3000]),
+    "overwritten": lambda file: file.write_bytes(b"x" * file.stat().st_size),
+    "empty": lambda file: file.write_bytes(b""),
+    "half zero": lambda file: file.write_bytes(file.read_bytes()[:4096] + bytes(file.stat().st_size - 4096)),
+    "no table": lambda file: execute(file, "DROP TABLE vectors"),
+    "another table": lambda file: execute(file, "DROP TABLE vectors", "CREATE TABLE vectors (a, b)"),
+    "not null": lambda file: execute(file, "DROP TABLE vectors", "CREATE TABLE vectors (digest, checksum, vector, more NOT NULL)"),
+    "text for numbers": lambda file: execute(file, "UPDATE vectors SET vector = 'some text'"),
+    "numbers for text": lambda file: execute(file, "UPDATE vectors SET vector = 7"),
+    "nothing": lambda file: execute(file, "UPDATE vectors SET vector = NULL"),
+    "other vectors": lambda file: execute(file, "UPDATE vectors SET vector = x'00000000'"),
+    "shorter vectors": lambda file: execute(file, "UPDATE vectors SET vector = substr(vector, 1, 2)"),
+    "rows exchanged": lambda file: execute(
+        file, "UPDATE vectors SET (vector, checksum) = (SELECT max(vector), checksum FROM vectors)"
+    ),
+}
+
+
+def execute(file, *statements):
+    with closing(sqlite3.connect(file)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_encoded_again(tmp_path, damage):
+    """And is whole after that."""
+    texts = [f"text {i}" for i in range(200)]
+    expected = toy_vectors(texts).astype(np.float16)
+    TextCache("key", tmp_path).encode(texts, toy_vectors)
     (file,) = (tmp_path / "key").iterdir()
-    file.write_bytes(file.read_bytes()[:-3])
-    assert np.array_equal(TextCache("key", tmp_path).encode(["b"], toy_vectors), toy_vectors(["b"]).astype(np.float16))
+    DAMAGE[damage](file)
+    for _ in range(2):  # where only a part of it is damaged, that may be noticed by the second
+        assert np.array_equal(TextCache("key", tmp_path).encode(texts, toy_vectors), expected)
+    assert np.array_equal(TextCache("key", tmp_path).encode(texts, lambda _: pytest.fail("encoded again")), expected)
+
+
+def test_vectors_of_another_size_are_encoded_again(tmp_path):
+    cache = TextCache("key", tmp_path)
+    cache.encode(["a"], lambda part: np.ones((len(part), 3)))
+    assert cache.encode(["a", "b"], toy_vectors).tolist() == toy_vectors(["a", "b"]).tolist()
+    cache._save({text_digest("c"): np.ones(5, np.float16)})
+    assert cache.encode(["a", "b", "c"], toy_vectors).tolist() == toy_vectors(["a", "b", "c"]).tolist()
+    assert cache.encode(["c", "a"], lambda _: pytest.fail("encoded again")).tolist() == toy_vectors(["c", "a"]).tolist()
 
 
 def test_encoders_do_not_share(tmp_path):
     TextCache("one", tmp_path).encode(["a"], toy_vectors)
     assert len(TextCache("two", tmp_path)) == 0
     assert len(TextCache("one", tmp_path)) == 1
+
+
+def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
+    """However many questions there were."""
+    for i in range(300):
+        TextCache("key", tmp_path).encode([f"question {i}"], toy_vectors)
+    assert [file.name for file in (tmp_path / "key").iterdir()] == [vector_cache.FILE_NAME]
+    rows = []
+    original = np.frombuffer
+    monkeypatch.setattr(vector_cache.np, "frombuffer", lambda *args: rows.append(args) or original(*args))
+    TextCache("key", tmp_path).encode(["question 7", "question 8", "question 7"], lambda _: pytest.fail("encoded again"))
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize("where", ["in the way", "locked", "full", "read-only"])
+def test_a_disk_that_cannot_be_written_costs_only_the_keeping(tmp_path, monkeypatch, where):
+    monkeypatch.setattr(vector_cache, "WAIT_S", 0.01)
+    cache = TextCache("key", tmp_path)
+    cache.encode(["a"], toy_vectors)
+    if where == "in the way":
+        (tmp_path / "other").write_text("")
+        cache = TextCache("key", tmp_path / "other")
+    with closing(sqlite3.connect(cache.file)) if where != "in the way" else nullcontext() as database:
+        if where == "locked":
+            database.execute("BEGIN EXCLUSIVE")
+        elif where != "in the way":
+            message = {"full": "database or disk is full", "read-only": "attempt to write a readonly database"}[where]
+
+            def fail(self, action, default, create=False):
+                if create:
+                    error = sqlite3.OperationalError(message)
+                    return original(self, lambda _: (_ for _ in ()).throw(error), default)
+                return original(self, action, default)
+
+            original = TextCache._use
+            monkeypatch.setattr(TextCache, "_use", fail)
+        assert cache.encode(["a", "b"], toy_vectors).tolist() == toy_vectors(["a", "b"]).tolist()
+    if where != "in the way":
+        monkeypatch.undo()
+        assert cache.encode(["a"], lambda _: pytest.fail("encoded again")).tolist() == toy_vectors(["a"]).tolist()
+
+
+def test_processes_at_a_time(tmp_path):
+    """Some of them killed: what is there is right, and the others have written all of theirs."""
+    code = """
+import os, sys
+import numpy as np
+from pathlib import Path
+from hiero.text.vector_cache import TextCache
+begin, ends = map(int, sys.argv[2:])
+for i in range(begin, begin + 40):
+    TextCache("key", Path(sys.argv[1])).encode([f"{i}", f"{i + 1}"], lambda part: np.array([[float(text), 1] for text in part]))
+    if ends and i == begin + 20:
+        os.kill(os.getpid(), 9)
+"""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(begin), str(int(begin == 20))]) for begin in (0, 20, 50)
+    ]
+    assert [process.wait(60) for process in processes] == [0, -9, 0]
+    texts = [f"{i}" for i in (*range(41), *range(50, 91))]
+    vectors = TextCache("key", tmp_path).encode(texts, lambda _: pytest.fail("encoded again"))
+    assert vectors[:, 0].tolist() == [float(text) for text in texts]
+
+
+def test_files_of_earlier_versions_are_taken_over(tmp_path):
+    digests = np.stack([np.frombuffer(text_digest(text), np.uint8) for text in ("a", "bb")])
+    vectors = toy_vectors(["a", "bb"]).astype(np.float16)
+    save_arrays(tmp_path / "key" / "1.safetensors", {"digests": digests, "vectors": vectors})
+    save_arrays(tmp_path / "key" / "2.safetensors", {"digests": digests, "vectors": vectors[:1]})
+    save_arrays(tmp_path / "key" / "3.safetensors", {"digests": digests, "vectors": np.full_like(vectors, np.nan)})
+    save_arrays(tmp_path / "key" / "4.safetensors", {"digests": digests})
+    (tmp_path / "key" / "5.safetensors").write_bytes(b"nothing")
+    assert np.array_equal(TextCache("key", tmp_path).encode(["bb", "a"], lambda _: pytest.fail("encoded again")), vectors[::-1])
+    assert [file.name for file in (tmp_path / "key").iterdir()] == [vector_cache.FILE_NAME]
