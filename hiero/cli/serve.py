@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,8 @@ def serve(
     open_
         Open the page in a browser.
     """
+    # Answers are many small products: threads of numpy's BLAS wait for each other there. Set before numpy is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from hiero.serve.server import ServerOptions, run_server
     except ImportError as error:

@@ -441,9 +441,9 @@ class Corpus:
                 scores = iter(score(summaries))
                 found = [replace(h, score=float(next(scores))) if row["summary"] else h for h, row in zip(found, rows, strict=True)]
                 found = sorted(_in_context(found), key=lambda hit: -hit.score)
-            hits = _suppress_overlaps(found)
+            hits = _suppress_overlaps(found, num)
             if len(hits) >= num or len(rows) < num_rows:  # enough, or there are no more
-                return hits[:num]
+                return hits
             num_rows *= 4
 
     def _nearest(self, vector: np.ndarray, where: str, columns: list[str], num: int, exact: bool) -> list[dict[str, Any]]:
@@ -660,8 +660,8 @@ def _in_context(hits: list[Hit]) -> list[Hit]:
     return out
 
 
-def _suppress_overlaps(hits: list[Hit]) -> list[Hit]:
-    """Hits that are no repetition of a nearer one in the same video."""
+def _suppress_overlaps(hits: list[Hit], num: int) -> list[Hit]:
+    """The first hits that are no repetition of a nearer one in the same video, at most `num`."""
     by_video: dict[str, list[Hit]] = {}
     out = []
     for hit in hits:
@@ -669,4 +669,6 @@ def _suppress_overlaps(hits: list[Hit]) -> list[Hit]:
         if all(hit.overlap(other) <= MAX_OVERLAP for other in nearer):
             nearer.append(hit)
             out.append(hit)
+            if len(out) == num:
+                break
     return out

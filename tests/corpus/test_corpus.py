@@ -423,7 +423,7 @@ def test_not_a_corpus(tmp_path):
 def test_a_moment_is_shown_once():
     hit = Hit("v", 0, "0.0", 0, 10, 0, None, 0.9)
     others = [replace(hit, level=1, step="1.0", end_s=8.0, score=0.8), replace(hit, level=1, step="1.1", start_s=8.0, score=0.7)]
-    assert _suppress_overlaps([hit, *others, replace(hit, video="w", score=0.5)]) == [
+    assert _suppress_overlaps([hit, *others, replace(hit, video="w", score=0.5)], 10) == [
         hit,
         others[1],
         replace(hit, video="w", score=0.5),
