@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,7 +84,7 @@ class Corpus:
             self._db = lancedb.connect(self.uri)
             self._latest()
         except (ValueError, OSError, RuntimeError) as error:
-            raise InputError(f"{self.uri}: not a corpus that can be opened ({error})") from error
+            raise InputError(f"{self.uri}: not a corpus that can be opened ({_reason(error)})") from error
         if self._table is None and not self.create:
             raise InputError(f"{self.uri}: not a corpus; make one: hiero index VIDEO… --to {self.uri}")
 
@@ -672,3 +673,10 @@ def _suppress_overlaps(hits: list[Hit], num: int) -> list[Hit]:
             if len(out) == num:
                 break
     return out
+
+
+def _reason(error: Exception) -> str:
+    """What LanceDB says, in a line: of an object store it passes on all that it has, in braces."""
+    text = str(error)
+    said = re.search(r"<Message>(.*?)</Message>", text) or re.search(r'message: \\?"([^"\\]+)', text)
+    return f"{text.split('{')[0].strip(' :')}: {said[1]}" if said else text.split("{")[0].strip(" :")

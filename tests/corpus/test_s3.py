@@ -1,0 +1,78 @@
+"""A corpus in an object store: against a real S3-compatible server on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hiero.corpus.corpus import Corpus
+from hiero.corpus.index_files import index_files
+from hiero.engine import load
+from hiero.errors import InputError
+
+pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
+pytest.importorskip("moto.server", reason="needs moto: pip install 'moto[server]'")
+BUCKET = "hiero-test"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """An empty store with one bucket, and the variables by which LanceDB finds it."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    address = "http://{}:{}".format(*server.get_host_and_port())
+    variables = {
+        "AWS_ENDPOINT": address, "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "secret-key",
+        "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1",
+    }  # fmt: skip
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3", endpoint_url=address).create_bucket(Bucket=BUCKET)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    out = {}
+    for i in range(4):
+        out[f"v{i}"] = tmp_path / f"v{i}.npy"
+        np.save(out[f"v{i}"], np.random.default_rng(i).normal(size=(60, 16)).astype(np.float32))
+    return out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_index_search_and_several_writers(server, files):
+    engine, uri = load("raw"), f"s3://{BUCKET}/corpus"
+    corpus = Corpus(uri, create=True)
+    assert index_files(corpus, engine, dict(list(files.items())[:1]), engine.read).num_added == 1
+    command = [sys.executable, "-m", "hiero", "index", *map(str, files.values()), "--to", uri, "--model", "raw"]
+    writers = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+    again = Corpus(uri)
+    assert [record.video for record in again.videos()] == sorted(files)
+    assert not again.check()
+    video = engine.read(files["v2"])
+    (best,) = again.search(video.embed_spans(np.array([[0, 60]]))[0], 1, videos=["v2"])
+    assert best.video == "v2"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_lost_connection_is_one_clear_line(server, files):
+    with pytest.raises(InputError) as caught:
+        Corpus(f"s3://{BUCKET}-none/corpus")
+    assert "bucket does not exist" in str(caught.value)
+    server.stop()
+    with pytest.raises(InputError, match="not a corpus that can be opened") as caught:
+        Corpus(f"s3://{BUCKET}/corpus")
+    assert len(str(caught.value)) < 300
+    assert "secret-key" not in str(caught.value)
