@@ -64,7 +64,7 @@ def similarity(features: Path, /, *, options: FigureOptions, also: Repeated = No
 
     `hiero figure similarity features/tea.npy --annotations steps.json -o tea.svg`
 
-    `hiero figure similarity egovlp/tea.pt --also Omnivore=omnivore/tea.pt --annotations steps.json --model models/egovlp -o tea`
+    `hiero figure similarity egovlp/tea.pt --also Omnivore=omnivore/tea.pt --annotations steps.json --model m/egovlp -o tea`
 
     Parameters
     ----------
