@@ -204,7 +204,10 @@ def evaluate_classification(
         from hiero.evaluation.linear_probe import fit_probe
 
         train_truth = np.array([label_index[step.text] for case in train for step in case.truth])
-        for name, source in (("linear probe on HiERO", "enriched"), ("linear probe on raw features", "features")):
+        sources = {"linear probe on HiERO": "enriched", "linear probe on raw features": "features"}
+        if cases[0].video.engine.folder is None:
+            del sources["linear probe on HiERO"]
+        for name, source in sources.items():
             probe = fit_probe(segment_means(train, source), train_truth, len(taxonomy))
             logits[name] = probe(segment_means(cases, source))
     columns, owners = [f"top-{k}" for k in tops], case_owners(cases)

@@ -152,7 +152,8 @@ def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
 
     try:
         try:
-            return read("numpy")
+            # Where another package has taught numpy bfloat16 (onnx does), its arrays are of a kind that numpy itself cannot use.
+            return {name: value.astype("float32") if value.dtype.kind == "V" else value for name, value in read("numpy").items()}
         except (TypeError, KeyError, AttributeError):
             return {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in read("pt").items()}
     except (SafetensorError, OSError, TypeError, KeyError, AttributeError, RuntimeError) as error:
