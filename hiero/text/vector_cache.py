@@ -125,7 +125,8 @@ class TextCache:
                     database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
                 return action(database)
         except sqlite3.OperationalError as error:
-            if "no such" in str(error) or "no column" in str(error):  # a database, but not ours
+            # A table of other columns is not ours. One without a table may be ours, which another process is just making.
+            if "column" in str(error):
                 self._remove()
         except sqlite3.DatabaseError:
             self._remove()

@@ -151,10 +151,10 @@ def test_steps_of_a_long_video_are_found():
 def test_very_many_steps_are_merged_from_nodes():
     """Not as good as the best, but near it, and in no time; as many as were asked for, none too short."""
     rng = np.random.default_rng(0)
-    x = np.repeat(rng.normal(size=(500, 8)), 4, axis=0) + 0.3 * rng.normal(size=(2000, 8))
-    merged, best = cut_steps(x, 500, max_nodes=1000), cut_steps(x, 500, max_nodes=2000)
-    assert len(merged) == len(best) == 501
+    x = np.repeat(rng.normal(size=(150, 8)), 4, axis=0) + 0.3 * rng.normal(size=(600, 8))
+    merged, best = cut_steps(x, 150, max_nodes=300), cut_steps(x, 150, max_nodes=600)
+    assert len(merged) == len(best) == 151
     assert segmentation_cost(x, best) <= segmentation_cost(x, merged) < 1.3 * segmentation_cost(x, best)
-    assert len(set(merged) & set(range(0, 2001, 4))) > 400
-    assert cut_steps(x, 99_999, max_nodes=1000) == list(range(2001))
-    assert np.diff(cut_steps(x, 700, min_nodes=2, max_nodes=1000)).min() >= 2
+    assert len(set(merged) & set(range(0, 601, 4))) > 120
+    assert cut_steps(x, 99_999, max_nodes=300) == list(range(601))
+    assert np.diff(cut_steps(x, 210, min_nodes=2, max_nodes=300)).min() >= 2
