@@ -642,11 +642,16 @@ def _put(table: Any, videos: Sequence[VideoRows], again: bool) -> int:
 
 def _drop_repeated(table: Any, where: str | None = None) -> None:
     """Of rows that are in twice keep the one that was written last."""
-    rows = _query(table, where, ["uid"]).with_row_id(True).to_arrow()
-    ids, uids = rows["_rowid"].to_pylist(), rows["uid"].to_pylist()
-    last = {uid: id for id, uid in sorted(zip(ids, uids, strict=True))}
-    if repeated := sorted(set(ids) - set(last.values())):
+    # Again until none is left: where another process puts files together just then, LanceDB tries the deletion again on the new
+    # version, in which the rows have other ids, and deletes nothing.
+    while True:
+        rows = _query(table, where, ["uid"]).with_row_id(True).to_arrow()
+        ids, uids = rows["_rowid"].to_pylist(), rows["uid"].to_pylist()
+        last = {uid: id for id, uid in sorted(zip(ids, uids, strict=True))}
+        if not (repeated := sorted(set(ids) - set(last.values()))):
+            return
         table.delete(f"_rowid IN ({', '.join(map(str, repeated))})")
+        table.checkout_latest()
 
 
 def _in_context(hits: list[Hit]) -> list[Hit]:

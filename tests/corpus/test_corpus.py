@@ -218,6 +218,30 @@ def test_repeated_videos_and_missing_steps_are_repaired(corpus, engine, tmp_path
     assert sorted(map(str, after)) == sorted(map(str, expected))
 
 
+def test_files_are_put_together_while_repetitions_are_dropped(corpus):
+    """Rows have other ids then, so that a deletion by the old ones deletes nothing."""
+    corpus.table.add(corpus.table.to_arrow())
+
+    class Table:
+        """As one that another process tidies up between the query and the deletion."""
+
+        num_deletions = 0
+
+        def __getattr__(self, name):
+            return getattr(corpus.table, name)
+
+        def delete(self, where):
+            Table.num_deletions += 1
+            if Table.num_deletions == 1:
+                Corpus(corpus.uri).table.optimize()
+            corpus.table.delete(where)
+
+    corpus_module._drop_repeated(Table())
+    assert Table.num_deletions == 2
+    assert corpus.num_videos == 3
+    assert corpus.check() == []
+
+
 def test_indexing_again_repairs_too(corpus, engine, tmp_path):
     everything = corpus.table.to_arrow()
     corpus.table.add(everything.filter([name == "a" for name in everything["video"].to_pylist()]))
