@@ -255,7 +255,7 @@ def recall_of(head: JointHead, vectors: Tensor, tokens: Tensor) -> dict[str, flo
 
 def write_label_vectors() -> None:
     """MiniLM's vectors of all bundled labels with each prompt, and of the names of classes, into the package."""
-    from hiero.engine.video import class_names, default_labels, rich_labels
+    from hiero.engine.vocabulary import class_names, default_labels, rich_labels
     from hiero.storage.files import save_arrays
     from hiero.text.joint_text import PROMPTS
     from hiero.text.minilm import LABEL_VECTORS, MiniLMEncoder

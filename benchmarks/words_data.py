@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hiero.video.preprocessing import IMAGENET, normalise
+
 SIZE = 224
 QUALITY = 45  # of WebP
 PACK_BYTES = 57 * 2**20
-IMAGENET = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
 
 
 @dataclass(frozen=True)
@@ -204,8 +205,7 @@ def make_view(pictures: Tensor, view: int, generator: torch.Generator) -> Tensor
         pictures = torch.where(draw(0, 1, 1, 1, 1) < 0.15, blurred, pictures)
         noise = torch.randn(pictures.shape, generator=generator, device=pictures.device)
         pictures = (pictures + 0.03 * (draw(0, 1, 1, 1, 1) < 0.5) * noise).clamp(0, 1)
-    mean, deviation = IMAGENET.to(pictures.device)[:, :, None, None]
-    return (pictures - mean) / deviation
+    return normalise(pictures, *IMAGENET)
 
 
 # Texts

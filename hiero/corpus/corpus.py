@@ -283,24 +283,31 @@ class Corpus:
 
     def check_model(self, engine: Embedder) -> None:
         """Raise InputError where steps of an engine cannot be added: only those of one model can be compared with each other."""
-        record = self._first_record()
-        if record is None or record.model_key == engine.key:
-            return
-        if record.model == engine.name:
-            raise InputError(f"{self.uri}: {self._advice(engine)}")
-        raise InputError(
-            f"{self.uri}: its steps are in the space of {record.model}, {engine.name} has another; use that model (--model), or "
-            "another corpus"
-        )
+        if model := self._other_model(engine):
+            raise InputError(
+                f"{self.uri}: its steps are in the space of {model}, {engine.name} has another; use that model (--model), or "
+                "another corpus"
+            )
 
     def check_query_model(self, engine: Embedder) -> None:
         """Raise InputError where queries of an engine cannot be searched for: they must be embedded by the model of the steps."""
-        record = self._first_record()
+        if model := self._other_model(engine):
+            raise InputError(f"{self.uri} was made with {model}; say where that model is: --model FOLDER")
+
+    def _other_model(self, engine: Embedder) -> str | None:
+        """The name of the model of the corpus, if that is not an engine's.
+
+        Raises:
+            InputError: It is another version of that model.
+        """
+        record = self.first_video()
         if record is None or record.model_key == engine.key:
-            return
+            return None
         if record.model == engine.name:
-            raise InputError(f"{self.uri}: {self._advice(engine)}")
-        raise InputError(f"{self.uri} was made with {record.model}; say where that model is: --model FOLDER")
+            raise InputError(
+                f"{self.uri}: was made by another version of {engine.name}; make its steps anew: hiero index --to {self.uri}"
+            )
+        return record.model
 
     def check_width(self, video: VideoRows) -> None:
         """Raise InputError where a video's vectors are not as wide as those of the corpus, as raw features may be."""
@@ -314,16 +321,13 @@ class Corpus:
 
     def is_stale(self, engine: Embedder) -> bool:
         """Whether the steps were made by another version of an engine's model: `renew` makes them anew."""
-        record = self._first_record()
+        record = self.first_video()
         return record is not None and record.model == engine.name and record.model_key != engine.key
 
-    def _first_record(self) -> IndexedVideo | None:
+    def first_video(self) -> IndexedVideo | None:
         """Any of the videos: all are of one model."""
         rows = self._records(f"level = {VIDEO_LEVEL}", 1)
         return rows[0] if rows else None
-
-    def _advice(self, engine: Embedder) -> str:
-        return f"was made by another version of {engine.name}; make its steps anew: hiero index --to {self.uri}"
 
     # Reading
 
@@ -597,12 +601,10 @@ def _read_video(
 
 def corpus_model(corpus: Corpus) -> str | None:
     """The model that a corpus was made with, as `hiero.load` takes it; None where it is not to be found."""
-    for record in corpus.videos():
-        if record.model in (*SHIPPED, "raw"):
-            return record.model
-        if record.model_at and Path(record.model_at).is_dir():
-            return record.model_at
-    return None
+    record = corpus.first_video()
+    if record is None or record.model in (*SHIPPED, "raw"):
+        return None if record is None else record.model
+    return record.model_at if record.model_at and Path(record.model_at).is_dir() else None
 
 
 def _query(table: Any, where: str | None, columns: list[str], num: int = ALL_ROWS) -> Any:
@@ -683,5 +685,5 @@ def _suppress_overlaps(hits: list[Hit], num: int) -> list[Hit]:
 def _reason(error: Exception) -> str:
     """What LanceDB says, in a line: of an object store it passes on all that it has, in braces."""
     text = str(error)
-    said = re.search(r"<Message>(.*?)</Message>", text) or re.search(r'message: \\?"([^"\\]+)', text)
-    return f"{text.split('{')[0].strip(' :')}: {said[1]}" if said else text.split("{")[0].strip(" :")
+    message = re.search(r"<Message>(.*?)</Message>", text) or re.search(r'message: \\?"([^"\\]+)', text)
+    return f"{text.split('{')[0].strip(' :')}: {message[1]}" if message else text.split("{")[0].strip(" :")

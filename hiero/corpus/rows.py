@@ -17,6 +17,7 @@ import numpy as np
 
 from hiero.engine import Embedder, Video
 from hiero.model.model_folder import SHIPPED
+from hiero.storage.files import parse_json
 from hiero.types import Hierarchy, Step
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class IndexedVideo:
     @classmethod
     def from_json(cls, text: str) -> IndexedVideo:
         """The reverse of `to_json`."""
-        fields = json.loads(text)
+        fields = parse_json(text)
         return cls(**{**fields, "levels": tuple(fields["levels"])})
 
 

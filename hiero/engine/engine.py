@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hiero.data.features import FEATURE_SUFFIXES, read_feature_array, read_sidecar
+from hiero.data.features import FEATURE_SUFFIXES, check_sidecar, read_feature_array, read_sidecar
 from hiero.devices import choose_device
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
 from hiero.engine.video import Video
@@ -225,6 +225,7 @@ class Engine(Embedder):
         file = cache_folder("features") / f"{content.key}-array.safetensors"
         cached = read_cached(file, _load_array)
         if cached is not None and width in (None, cached.shape[1]):
+            check_sidecar(path, cached)
             return cached
         features = read_feature_array(path, width)
         content.store(functools.partial(save_arrays, file, {"features": features}))

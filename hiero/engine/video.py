@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from hiero.engine.embedder import CLIP, NO_TEXT, PICTURES, Embedder
+from hiero.engine.span_summaries import (
+    CLASS_WEIGHT,
+    CLASS_WEIGHT_WITH_PICTURES,
+    SpanSummaries,
+    class_evidence,
+    picture_similarity,
+)
+from hiero.engine.vocabulary import class_name_vectors, default_labels, rich_labels
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
 from hiero.steps.grounding import TEMPERATURE, candidate_spans, rank_spans, span_means, span_sums
@@ -30,14 +38,11 @@ from hiero.steps.similarity import (
     softmax,
     text_similarity,
 )
-from hiero.storage.files import ASSETS
-from hiero.text.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
-from hiero.text.minilm import MINILM_SIZE, encode_minilm
+from hiero.text.joint_text import JOINT_SIZE, pooling_temperature
+from hiero.text.minilm import MINILM_SIZE
 from hiero.types import Answer, Clock, Hierarchy, Match, Step
 
 CLASSES = "i3d-k400"  # the backbone whose scores are of classes with names
-# Of class names: their weight beside the model's cosines, and beside pictures; and how near a name must be to count.
-CLASS_WEIGHT, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE = 0.03, 0.06, 0.15
 PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures; see `rank_spans`
 # Where steps are cut: of pictures, of their patches and of actions each; and of the model's nodes beside them.
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
@@ -224,17 +229,9 @@ class Video:
 
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Similarity of each text with each node, (Q, T), from all that is known about the nodes."""
-        vectors, projected = self.engine.encode(texts)
         if self.pictures is None:
-            return text_similarity(self.evidence, vectors, projected)
-        return self._picture_similarity(texts, vectors) - self._background
-
-    def _picture_similarity(self, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
-        assert self.pictures is not None
-        similarity = self.pictures.similarity(encode_joint_texts(texts))
-        for classes in self.evidence[1:]:
-            similarity = similarity + classes.similarity(vectors, vectors)
-        return similarity
+            return text_similarity(self.evidence, *self.engine.encode(texts))
+        return picture_similarity(self.pictures, self._classes, texts) - self._background
 
     @property
     def _default_labels(self) -> list[str]:
@@ -244,8 +241,8 @@ class Video:
     @cached_property
     def _background(self) -> np.ndarray:
         """How alike each node is to any text, (T,)."""
-        vocabulary = default_labels()
-        return background_similarity(self._picture_similarity(vocabulary, encode_minilm(vocabulary)))
+        assert self.pictures is not None
+        return background_similarity(picture_similarity(self.pictures, self._classes, default_labels()))
 
     @cached_property
     def pictures(self) -> PictureEvidence | None:
@@ -258,12 +255,15 @@ class Video:
     def evidence(self) -> list[Evidence]:
         """What texts can be compared with, but for pictures: the model's nodes, and the names of classes that a classifier sees."""
         nodes = self.nodes - self.nodes.mean(0) if self.engine.folder is None else self.nodes
-        out: list[Evidence] = [NodeEvidence(nodes, self._model_weight)]
-        if CLASSES in self.source.features and self.engine.uses_minilm:
-            probabilities = softmax(self.source.features[CLASSES].astype(np.float32))
-            weight = CLASS_WEIGHT if self.pictures is None else CLASS_WEIGHT_WITH_PICTURES
-            out.append(ClassEvidence(probabilities, encode_minilm(class_names()), weight, CLASS_TEMPERATURE))
-        return out
+        own = NodeEvidence(nodes, self._model_weight)
+        return [own] if self._classes is None else [own, self._classes]
+
+    @cached_property
+    def _classes(self) -> ClassEvidence | None:
+        if CLASSES not in self.source.features or not self.engine.uses_minilm:
+            return None
+        weight = CLASS_WEIGHT if self.pictures is None else CLASS_WEIGHT_WITH_PICTURES
+        return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), weight)
 
     @property
     def _presence(self) -> tuple[float, ...]:
@@ -292,7 +292,7 @@ class Video:
         if self.engine.uses_minilm:
             by_name = np.zeros((len(spans), MINILM_SIZE))
             if CLASSES in self.source.features:
-                names = encode_minilm(class_names()).astype(np.float32)
+                names = class_name_vectors()
                 by_name = _means(softmax(self.source.features[CLASSES].astype(np.float32)) @ (names - names.mean(0)), spans)
             parts.append(CLASS_NAME_WEIGHT * by_name)
         if self.engine.has_pictures:
@@ -362,48 +362,6 @@ class Video:
         return Match(start_s, max(end_s, start_s), float(score))
 
 
-@dataclass(frozen=True)
-class SpanSummaries:
-    """Stretches of video as few vectors each, that texts are compared with as they are with nodes. A corpus stores them.
-
-    Attributes:
-        pictures: Means of whole pictures, (N, D).
-        patches: Groups of all patches, unit vectors (N, M, D).
-        probabilities: Means of a classifier's probabilities, (N, C).
-        background: How alike each is to any text, (N,).
-    """
-
-    pictures: np.ndarray
-    patches: np.ndarray
-    probabilities: np.ndarray
-    background: np.ndarray = field(default_factory=lambda: np.zeros(1))
-
-    def without_background(self) -> SpanSummaries:
-        """The same, where what they have in common with any text is known, and will be subtracted."""
-        return replace(self, background=background_similarity(self.similarity(default_labels())))
-
-    def similarity(self, texts: Sequence[str]) -> np.ndarray:
-        """Of each text with each stretch, (Q, N)."""
-        pictures = PictureEvidence(self.pictures, self.patches, pooling_temperature())
-        names = encode_minilm(class_names())
-        classes = ClassEvidence(self.probabilities, names, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE)
-        vectors = encode_minilm(texts)
-        return pictures.similarity(encode_joint_texts(texts)) + classes.similarity(vectors, vectors) - self.background
-
-    def to_bytes(self) -> list[bytes]:
-        """Each stretch in half precision."""
-        parts = (self.pictures, self.patches.reshape(len(self.patches), -1), self.probabilities, self.background[:, None])
-        return [row.tobytes() for row in np.concatenate(parts, axis=1).astype(np.float16)]
-
-    @classmethod
-    def from_bytes(cls, rows: Sequence[bytes]) -> SpanSummaries:
-        """The reverse of `to_bytes`."""
-        values = np.stack([np.frombuffer(row, np.float16) for row in rows]).astype(np.float32)
-        num_classes = len(class_names())
-        vectors = values[:, : -num_classes - 1].reshape(len(values), -1, JOINT_SIZE)
-        return cls(vectors[:, 0], vectors[:, 1:], values[:, -num_classes - 1 : -1], values[:, -1])
-
-
 def _means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Mean of (T, D) over each span [start, end), (N, D)."""
     return span_sums(rows.T, spans).T / (spans[:, 1] - spans[:, 0])[:, None]
@@ -412,23 +370,3 @@ def _means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
 def _unit_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     means = _means(rows, spans)
     return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-
-
-def default_labels() -> list[str]:
-    """The bundled vocabulary of everyday steps."""
-    return [line for line in (ASSETS / "steps.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-
-
-@cache
-def rich_labels() -> list[str]:
-    """The bundled vocabulary of verbs and things, beyond `default_labels`: texts for pictures, which tell more things apart."""
-    lines = (ASSETS / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
-    rows = [line.split("|") for line in lines if line and not line.startswith("#")]
-    pairs = [(verb, thing) for verbs, things in rows for verb in verbs.split(",") for thing in things.split(",")]
-    labels = [f"{verb.strip()} {thing.strip()}" for verb, thing in pairs]
-    return list(dict.fromkeys(label for label in labels if label not in set(default_labels())))
-
-
-def class_names() -> list[str]:
-    """Names of the 400 classes of Kinetics, in order."""
-    return (ASSETS / "kinetics400.txt").read_text(encoding="utf-8").splitlines()

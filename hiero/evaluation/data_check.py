@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from hiero.data.features import FEATURE_SUFFIXES
@@ -57,6 +58,7 @@ def check_data(data: Path, models: Path) -> DataReport:
         models: Folder with model folders.
     """
     report = DataReport()
+    describe_once = cache(describe)  # folders may be large
     inputs: dict[Path, tuple[str, list[str]]] = {}
     for name in table_names():
         num_ready = num_rows = 0
@@ -67,11 +69,11 @@ def check_data(data: Path, models: Path) -> DataReport:
                 needed = _needed(run, data, models)
                 for path, source in needed.items():
                     inputs.setdefault(path, (source, []))[1].append(name)
-                    is_ready = is_ready and bool(describe(path))
+                    is_ready = is_ready and bool(describe_once(path))
             num_rows, num_ready = num_rows + bool(runs), num_ready + (bool(runs) and is_ready)
         report.rows[name] = num_ready, num_rows
     for path, (source, tables) in sorted(inputs.items()):
-        report.inputs.append(Input(path, describe(path), source, tuple(dict.fromkeys(tables))))
+        report.inputs.append(Input(path, describe_once(path), source, tuple(dict.fromkeys(tables))))
     return report
 
 
@@ -84,7 +86,7 @@ def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
         folders = seed_folders(models, run["model"]) or [models / run["model"]]
         source = definitions()["models"][run["model"]].replace("MODELS", str(models)).replace("DATA", str(data))
         needed = {folders[0]: source}
-    return needed | run_arguments(run, [models / run["model"]], data)[2]
+    return needed | run_arguments(run, [models / run["model"]], data)[1]
 
 
 def describe(path: Path) -> str:

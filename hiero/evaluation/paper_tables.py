@@ -149,11 +149,9 @@ def train_seeds(name: str, data: Path, models: Path, num_seeds: int, log: Callab
     Raises:
         InputError: A training fails.
     """
-    command = definitions()["models"][name].replace("DATA", str(data)).split()
+    command = definitions()["models"][name].replace(" --set seed=0", "").replace("DATA", str(data)).split()
     if command[1] == "import-checkpoint":  # nothing to train
         return
-    command = [part for part in command if not part.startswith("seed=")]
-    command = [part for i, part in enumerate(command) if part != "--set" or (command[i + 1 : i + 2] and "=" in command[i + 1])]
     out = command.index("-o") + 1
     for seed in range(num_seeds):
         folder = models / f"{name}-seed{seed}"
@@ -235,8 +233,9 @@ def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult
         model = models / run["model"]
         source = definitions()["models"][run["model"]].replace("MODELS", str(models)).replace("DATA", str(data))
         result.add_wanted(f"{model}: {source}")
-        for path, source in run_arguments(run, [model], data)[1]:
-            result.add_wanted(f"{path}: {source}")
+        for path, source in run_arguments(run, [model], data)[1].items():
+            if not path.exists():
+                result.add_wanted(f"{path}: {source}")
         return []
     groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds itself
     reports = (_read_or_run(run, group, data, runs, result, log) for group in groups)
@@ -253,12 +252,12 @@ def _read_or_run(
     run: Run, models: list[Path], data: Path, runs: Path, result: TableResult, log: Callable[[str], None]
 ) -> Report | None:
     """The report of one run; None where its data is missing."""
-    arguments, absent, _ = run_arguments(run, models, data)
+    arguments, needed = run_arguments(run, models, data)
     file = report_file(run, models, arguments, runs)
     if not file.is_file():
-        for path, source in absent:
-            result.add_wanted(f"{path}: {source}")
-        if absent:
+        if absent := [path for path in needed if not path.exists()]:
+            for path in absent:
+                result.add_wanted(f"{path}: {needed[path]}")
             return None
         command = [*(["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]), *arguments, "-o", str(file)]
         log(shlex.join(["hiero", *command]))
@@ -289,8 +288,8 @@ def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) 
     return runs / f"{run['eval']}-{name}-{digest.hexdigest()[:DIGEST_LENGTH]}.json"
 
 
-def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], list[tuple[Path, str]], dict[Path, str]]:
-    """What `hiero eval` is called with, which of its files are absent, and all of its files, each with its source.
+def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], dict[Path, str]]:
+    """What `hiero eval` is called with, and all of its files, each with its source.
 
     Args:
         run: Of tables.toml.
@@ -304,15 +303,14 @@ def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], 
     if plain != backbone:
         sources["ego4d"] = sources["enriched"]
     needed = {path: sources[key] for path, key in inputs.values()}
-    absent = [(path, source) for path, source in needed.items() if not path.exists()]
     files = [text for option, (path, _) in inputs.items() for text in (option, str(path))]
     if run["eval"] == "head":
-        return [*map(str, models), *files], absent, needed
+        return [*map(str, models), *files], needed
     context = ["--context", str(run["context"])] if "context" in run else []
     if run["model"] == RAW:
         context += ["--backbone", BACKBONE_NAMES.get(str(backbone), str(backbone))]
     protocol = ["--protocol", "release"] if run.get("row") in RELEASE_ROWS.get(run["eval"], ()) else []
-    return [*files, "--model", str(models[0]), *context, *protocol], absent, needed
+    return [*files, "--model", str(models[0]), *context, *protocol], needed
 
 
 def _inputs(run: Run, data: Path) -> dict[str, tuple[Path, str]]:

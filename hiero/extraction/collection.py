@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import glob
-import hashlib
 import io
 import json
 import threading
@@ -26,11 +25,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hiero.data.features import FEATURE_SUFFIXES, Sidecar, read_feature_array, read_sidecar, sidecar_path
+from hiero.data.features import FEATURE_SUFFIXES, Sidecar, read_feature_array, read_sidecar, rows_key, sidecar_path
 from hiero.devices import choose_device
 from hiero.errors import InputError
-from hiero.extraction.plan import KEY_LENGTH, LazyBackbones
 from hiero.extraction.plan import ExtractionPlan as ExtractionPlan  # callers find it here, beside what takes it
+from hiero.extraction.plan import LazyBackbones
 from hiero.storage.cache import content_key
 from hiero.storage.files import atomic_path, write_text
 from hiero.types import Clock
@@ -255,7 +254,7 @@ def finished_sidecar(plan: ExtractionPlan, name: str, sha256: str) -> Sidecar | 
     if sidecar is None or not file.is_file() or sidecar.sha256 != sha256 or sidecar.settings != plan.settings_key:
         return None
     try:
-        return sidecar if _rows_key(read_feature_array(file, sidecar.width)) == sidecar.rows else None
+        return sidecar if rows_key(read_feature_array(file, sidecar.width)) == sidecar.rows else None
     except InputError:
         return None
 
@@ -308,7 +307,7 @@ def _write(plan: ExtractionPlan, name: str, path: Path, clock: Clock, rows: np.n
     window = (plan.overlap if plan.is_tower else 2) * clock.stride
     sidecar = Sidecar(
         plan.backbone, plan.weights_key, plan.settings_key, rows.shape[1], clock.fps, clock.stride, window,
-        plan.frames_per_segment or 0, str(rows.dtype), len(rows), duration_s, path.name, sha256, _rows_key(rows),
+        plan.frames_per_segment or 0, str(rows.dtype), len(rows), duration_s, path.name, sha256, rows_key(rows),
     )  # fmt: skip
     # The rows are on the disk, under a temporary name, before the sidecar is: where they do not fit, nothing has changed.
     with atomic_path(file) as temporary:
@@ -328,8 +327,3 @@ def _serialise(rows: np.ndarray, format: str) -> bytes:
     from safetensors.numpy import save
 
     return save({"features": rows})
-
-
-def _rows_key(rows: np.ndarray) -> str:
-    """Hash of rows in float32, as which they are read back."""
-    return hashlib.sha256(np.ascontiguousarray(rows, dtype=np.float32).tobytes()).hexdigest()[:KEY_LENGTH]

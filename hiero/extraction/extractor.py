@@ -264,16 +264,22 @@ class _PartialResult:
 
     @classmethod
     def resume(cls, partial: Path | None, names: list[str]) -> _PartialResult:
-        """What an earlier run has saved, or nothing yet."""
+        """What an earlier run has saved, or nothing yet; nothing also where the file is damaged or of another kind."""
+        nothing = cls({name: [] for name in names})
         if partial is None or not partial.is_file():
-            return cls({name: [] for name in names})
+            return nothing
         try:
             saved = VideoFeatures.load(partial)
-            ((num_windows, thumbnail_interval),) = saved.features.pop("windows")
-        except (InputError, KeyError):  # damaged: begin again
-            return cls({name: [] for name in names})
-        rows = {name: [torch.from_numpy(value)] for name, value in saved.features.items()}
-        return cls(rows, int(num_windows), saved.duration_s, int(thumbnail_interval), saved.thumbnail_times, saved.thumbnails)
+            ((num_windows, interval),) = saved.features.pop("windows").astype(int).tolist()
+        except (InputError, KeyError, ValueError, TypeError):
+            return nothing
+        is_whole = set(saved.features) == set(names) and num_windows >= 1 and interval >= 1 and all(
+            len(rows) and len(rows) % num_windows == 0 and np.isfinite(rows).all() for rows in saved.features.values()
+        )  # fmt: skip
+        if not is_whole:
+            return nothing
+        rows = {name: [torch.from_numpy(saved.features[name])] for name in names}
+        return cls(rows, num_windows, saved.duration_s, interval, saved.thumbnail_times, saved.thumbnails)
 
     def save(self, partial: Path) -> None:
         arrays = {name: torch.cat(rows).numpy() for name, rows in self.rows.items()}

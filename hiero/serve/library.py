@@ -22,11 +22,11 @@ from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
 from hiero.extraction.collection import VIDEO_SUFFIXES, list_files
 from hiero.serve.edits import parse_hierarchy
-from hiero.storage.files import write_bytes
+from hiero.storage.files import parse_json, write_bytes
 from hiero.types import Hierarchy, ProgressCallback
 
 MAX_OPEN_BYTES = 512 * 2**20  # of videos in memory; one stays, however large
-MAX_KEPT_CUTS = 500  # hierarchies that are kept: the page asks for the same ones again and again
+MAX_CACHED_HIERARCHIES = 500  # the page asks for the same ones again and again
 EDITS_SUFFIX = ".hiero.json"  # of a file beside the video
 ID_LENGTH = 12  # hexadecimal digits
 VERSION_LENGTH = 32
@@ -174,6 +174,9 @@ class Library:
         if not self.is_read(entry):
             raise NotReadError(f"{entry.name} was not read yet; POST /api/videos/{entry.id}/read first")
         key = (entry.id, model or self.main_model)
+        return self._find_in_memory(key)
+
+    def _find_in_memory(self, key: tuple[str, str]) -> Video | None:
         with self._lock:
             if key in self._videos:
                 self._videos.move_to_end(key)
@@ -212,10 +215,8 @@ class Library:
         with self._lock:
             read_lock = self._read_locks.setdefault(key, threading.Lock())
         with read_lock:
-            with self._lock:  # it may have come while this one waited
-                if key in self._videos:
-                    self._videos.move_to_end(key)
-                    return self._videos[key]
+            if (video := self._find_in_memory(key)) is not None:  # it may have come while this one waited
+                return video
             video = self.engines[model].read(entry.path, cache=self.cache, progress=progress)
             with self._lock:
                 self._videos[key] = video
@@ -225,21 +226,21 @@ class Library:
             return video
 
     def steps(self, video: Video, num_steps: list[int] | None) -> Hierarchy:
-        """The steps of an open video, named with the server's labels; those that were asked for lately are kept.
+        """The steps of an open video, named with the server's labels; those that were asked for lately are cached.
 
         Args:
-            video: Of `open`.
+            video: Of `open_video`.
             num_steps: As `Video.steps` takes them.
         """
         key = (id(video), tuple(num_steps or ()))
         with self._lock:
-            kept = self._hierarchies.get(key)
-        if kept is not None and kept[0]() is video:
-            return kept[1]
+            cached = self._hierarchies.get(key)
+        if cached is not None and cached[0]() is video:
+            return cached[1]
         hierarchy = video.steps(num_steps, labels=self.labels if video.engine.has_text else None)
         with self._lock:
             self._hierarchies[key] = weakref.ref(video), hierarchy  # which does not keep a closed video in memory
-            while len(self._hierarchies) > MAX_KEPT_CUTS:
+            while len(self._hierarchies) > MAX_CACHED_HIERARCHIES:
                 self._hierarchies.popitem(last=False)
         return hierarchy
 
@@ -250,8 +251,8 @@ class Library:
             InputError: It cannot be read, or the corpus has another video of that name.
         """
         if self.corpus is not None:
-            records = self.corpus.videos()
-            if any(record.video == entry.name and record.path != str(entry.path) for record in records):
+            record = self.corpus.lookup([entry.name]).get(entry.name)
+            if record is not None and record.path != str(entry.path):
                 raise InputError(f"{entry.name}: the corpus has another video of that name; rename the file")
         video = self.read(entry, progress=progress)
         if self.corpus is not None:
@@ -272,8 +273,8 @@ class Library:
         if content is None:
             return None
         try:
-            document = json.loads(content)
-        except (ValueError, RecursionError) as error:
+            document = parse_json(content)
+        except ValueError as error:
             raise InputError(f"{self.edits_file(entry)}: not JSON ({error})") from error
         return Edits(parse_hierarchy(document, None), _version(content))
 

@@ -77,13 +77,14 @@ def _best_boundaries(rows: np.ndarray, edges: np.ndarray, num: int, length_prior
     """Dynamic programming over groups of nodes: rows (N, D) are their sums, edges (N + 1,) where they begin and end."""
     cost = _costs(rows, np.diff(edges), num, length_prior)
     if num > 1 and min_nodes > 1:
-        cost = np.where(edges[None, :] - edges[:, None] >= min_nodes, cost, np.inf)
-    best = cost[0]
+        cost[edges[:, None] - edges[None, :] < min_nodes] = np.inf
+    best = cost[:, 0]
     back = []
+    total = np.empty_like(cost)
     for _ in range(num - 1):
-        total = best[:, None] + cost
-        back.append(total.argmin(0))
-        best = np.take_along_axis(total, back[-1][None], 0)[0]
+        np.add(cost, best, out=total)
+        back.append(total.argmin(1))
+        best = total[np.arange(len(total)), back[-1]]
     ends = [len(rows)]
     for pointers in reversed(back):
         ends.append(int(pointers[ends[-1]]))
@@ -182,15 +183,20 @@ def _group_nodes(x: np.ndarray, max_nodes: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _costs(sums: np.ndarray, sizes: np.ndarray, num: int, length_prior: float) -> np.ndarray:
-    """Cost of a step from each edge to each later one, (N + 1, N + 1), ∞ where there is none. Unit vectors have Σ|x|² = n."""
+    """Cost of a step that ends at an edge (row) and begins at an earlier one (column), (N + 1, N + 1); ∞ where there is none.
+
+    Unit vectors have Σ|x|² = n. Ends are rows, so that the best beginning of each is looked for along memory.
+    """
     total = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, 0)])
-    position = np.concatenate([[0], np.cumsum(sizes)]).astype(float)
+    position = np.concatenate([[0], np.cumsum(sizes)])
     products = total @ total.T
     square = np.diag(products)
-    length = position[None, :] - position[:, None]
-    safe_length = np.maximum(length, 1.0)
+    length = position[:, None] - position[None, :]
+    safe_length = np.maximum(length, 1)
     cost = safe_length - (square[None, :] + square[:, None] - 2 * products) / safe_length
-    usual = position[-1] / num
     if length_prior:
-        cost += length_prior * usual * np.log(safe_length / usual) ** 2
-    return np.where(length > 0, cost, np.inf)
+        usual = position[-1] / num
+        prior = length_prior * usual * np.log(np.maximum(np.arange(position[-1] + 1), 1) / usual) ** 2  # of every length, once
+        cost += prior[safe_length]
+    cost[length <= 0] = np.inf
+    return np.asarray(cost)

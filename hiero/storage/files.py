@@ -80,7 +80,7 @@ def read_json(path: Path, hint: str = "") -> Any:
         raise InputError(f"{path}: not JSON ({error})") from error
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """`json.loads`, for text that anybody may have written: whatever is wrong with it is a ValueError."""
     try:
         return json.loads(text)

@@ -145,8 +145,14 @@ def _encode_new(texts: Sequence[str]) -> np.ndarray:
     """Vectors of texts that are not in the cache: those of bundled labels come with the package, which saves seconds once."""
     shipped = shipped_vectors()
     others = [text for text in texts if text_digest(text) not in shipped]
-    encoded = dict(zip(others, MiniLMEncoder().encode(others) if others else (), strict=True))
+    encoded = dict(zip(others, _encoder(len(others) > MAX_NUMPY_TEXTS).encode(others) if others else (), strict=True))
     return np.stack([encoded[text] if text in encoded else shipped[text_digest(text)].astype(np.float32) for text in texts])
+
+
+@cache
+def _encoder(many: bool) -> MiniLMEncoder:
+    """Loaded once. Two of them, since one that has got many texts computes with torch from then on, perhaps while others use it."""
+    return MiniLMEncoder("cpu" if many else None)
 
 
 @cache

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hiero.errors import InputError
-from hiero.storage.files import load_tensors, save_tensors
+from hiero.storage.files import load_tensors, parse_json, save_tensors
 
 
 def save_state(
@@ -43,8 +43,8 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
     try:
         with safe_open(path, "pt") as file:
-            metadata: dict[str, Any] = json.loads((file.metadata() or {}).get("hiero", "{}"))
-    except SafetensorError as error:
+            metadata: dict[str, Any] = parse_json((file.metadata() or {}).get("hiero", "{}"))
+    except (SafetensorError, ValueError) as error:
         raise InputError(f"{path}: damaged or cut short ({error})") from error
     return metadata
 

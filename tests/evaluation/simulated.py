@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from hiero.config import ModelConfig
+from hiero.engine import class_names
 from hiero.evaluation.cases import EvalOptions
 from hiero.model.hiero import HiERO
 from hiero.types import Clock
@@ -23,8 +24,9 @@ def scores_by_method(table):
 
 def replace_minilm(monkeypatch, encode):
     """Texts are encoded by `encode`, so that no weights are needed."""
-    for module in ("embedder", "video"):
+    for module in ("embedder", "span_summaries"):
         monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", encode)
+    monkeypatch.setattr("hiero.engine.span_summaries.class_name_vectors", lambda: encode(class_names()))
 
 
 # Official benchmarks

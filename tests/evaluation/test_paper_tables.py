@@ -47,7 +47,7 @@ def test_reports_become_rows_and_seeds_are_averaged(tmp_path):
         report = Report("egomcq", f"run {seed}", [Table("t", [Row("m", {"inter": value, "intra": 60.0})])])
         folder = tmp_path / "models" / f"hiero-egovlp-seed{seed}"
         run = {"eval": "egomcq", "model": "hiero-egovlp", "backbone": "egovlp"}
-        arguments, _, _ = paper_tables.run_arguments(run, [folder], tmp_path / "data")
+        arguments, _ = paper_tables.run_arguments(run, [folder], tmp_path / "data")
         report.save(report_file(run, [folder], arguments, tmp_path / "runs"))
     result = make_table("mcq", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
     ours = next(row for row in result.table.rows if row.method == "HiERO (EgoVLP), ours")

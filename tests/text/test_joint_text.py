@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.words import JointHead
-from hiero.engine.video import class_names, default_labels, rich_labels
+from hiero.engine.vocabulary import class_names, default_labels, rich_labels
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.storage.files import load_arrays
