@@ -23,6 +23,7 @@ MIN_NORM = 1e-6  # a node that differs from the mean of its video by less does n
 LENGTH_PRIOR = 0.1  # λ
 PART_PRIOR = 1.0  # λ of the parts of a long video: a strong belief, so that no part is much longer than the others
 FEW_NODES = 8  # of a step, on average: for more and shorter steps neighbours are merged
+BLOCK_ROWS = 64  # of costs that are computed at a time
 MAX_NODES = 1024  # longer videos are first cut into parts of about this length, so that time grows with the length, not its square
 
 
@@ -75,16 +76,16 @@ def _shares(lengths: np.ndarray, num: int, min_nodes: int) -> list[int]:
 
 def _best_boundaries(rows: np.ndarray, edges: np.ndarray, num: int, length_prior: float, min_nodes: int = 1) -> list[int]:
     """Dynamic programming over groups of nodes: rows (N, D) are their sums, edges (N + 1,) where they begin and end."""
-    cost = _costs(rows, np.diff(edges), num, length_prior)
+    blocks = _costs(rows, np.diff(edges), num, length_prior)
     if num > 1 and min_nodes > 1:
-        cost[edges[:, None] - edges[None, :] < min_nodes] = np.inf
-    best = cost[:, 0]
+        for block, cost in zip(_row_blocks(len(edges)), blocks, strict=True):
+            cost[edges[block, None] - edges[None, : block.stop] < min_nodes] = np.inf
+    best = np.concatenate([cost[:, 0] for cost in blocks])
     back = []
-    total = np.empty_like(cost)
     for _ in range(num - 1):
-        np.add(cost, best, out=total)
-        back.append(total.argmin(1))
-        best = total[np.arange(len(total)), back[-1]]
+        totals = [cost + best[: cost.shape[1]] for cost in blocks]
+        back.append(np.concatenate([total.argmin(1) for total in totals]))
+        best = np.concatenate([total.min(1) for total in totals])
     ends = [len(rows)]
     for pointers in reversed(back):
         ends.append(int(pointers[ends[-1]]))
@@ -182,21 +183,32 @@ def _group_nodes(x: np.ndarray, max_nodes: int) -> tuple[np.ndarray, np.ndarray]
     return np.add.reduceat(x, edges[:-1], axis=0), edges
 
 
-def _costs(sums: np.ndarray, sizes: np.ndarray, num: int, length_prior: float) -> np.ndarray:
-    """Cost of a step that ends at an edge (row) and begins at an earlier one (column), (N + 1, N + 1); ∞ where there is none.
+def _row_blocks(num: int) -> list[slice]:
+    """Rows of a large matrix, a few at a time."""
+    return [slice(start, min(start + BLOCK_ROWS, num)) for start in range(0, num, BLOCK_ROWS)]
 
-    Unit vectors have Σ|x|² = n. Ends are rows, so that the best beginning of each is looked for along memory.
+
+def _costs(sums: np.ndarray, sizes: np.ndarray, num: int, length_prior: float) -> list[np.ndarray]:
+    """Cost of a step that ends at an edge (row) and begins at an earlier one (column); ∞ where there is none.
+
+    Unit vectors have Σ|x|² = n. The (N + 1, N + 1) of them come in blocks of rows up to the diagonal: what lies above is ∞, and a
+    block stays in the processor's cache while it is computed.
     """
     total = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, 0)])
     position = np.concatenate([[0], np.cumsum(sizes)])
-    products = total @ total.T
-    square = np.diag(products)
-    length = position[:, None] - position[None, :]
-    safe_length = np.maximum(length, 1)
-    cost = safe_length - (square[None, :] + square[:, None] - 2 * products) / safe_length
-    if length_prior:
-        usual = position[-1] / num
-        prior = length_prior * usual * np.log(np.maximum(np.arange(position[-1] + 1), 1) / usual) ** 2  # of every length, once
+    square = np.einsum("nd,nd->n", total, total)
+    usual = position[-1] / num
+    prior = length_prior * usual * np.log(np.maximum(np.arange(position[-1] + 1), 1) / usual) ** 2  # of every length, once
+    out = []
+    for rows in _row_blocks(len(position)):
+        length = position[rows, None] - position[None, : rows.stop]
+        safe_length = np.maximum(length, 1)
+        cost = 2 * (total[rows] @ total[: rows.stop].T)
+        cost -= square[None, : rows.stop]
+        cost -= square[rows, None]
+        cost /= safe_length
+        cost += safe_length
         cost += prior[safe_length]
-    cost[length <= 0] = np.inf
-    return np.asarray(cost)
+        cost[length <= 0] = np.inf
+        out.append(cost)
+    return out
