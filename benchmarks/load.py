@@ -1,11 +1,12 @@
 """The server under load: many people at once, the mix of questions that the page asks, on a real server over HTTP.
 
-    python -m benchmarks.load [--clients 64] [--seconds 20] [--videos 45]
+    python -m benchmarks.load [--clients 64] [--seconds 20] [--videos 45] [--steps 100000]
 
 A corpus of simulated sessions is indexed and served on 127.0.0.1. Clients ask in a loop: steps of a video, a question to one video,
 a search over all, the list of videos, a tile of the similarity. Once with questions that come back, once with questions that nobody
 asked before. Printed: answers a second, the median and the slowest hundredth in milliseconds, errors, and the memory of the server
-at the beginning and at the end of each.
+at the beginning, in the middle and at the end of each. With --steps the corpus also has copies of the sessions, with noise, until
+it has so many steps; these are searched and not opened.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,6 +42,31 @@ def make_corpus(folder: Path, num_videos: int) -> None:
         np.save(folder / "features" / f"session{i:03}.npy", rows.astype(np.float32))
     command = ["index", str(folder / "features"), "--to", str(folder / "corpus")]
     subprocess.run([sys.executable, "-m", "hiero", *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def enlarge_corpus(uri: str, num_steps: int) -> None:
+    """Add copies of the videos of a corpus, with noise, until it has that many steps."""
+    import pyarrow as pa
+
+    from hiero.corpus.corpus import Corpus
+    from hiero.corpus.rows import IndexedVideo
+
+    corpus = Corpus(uri)
+    rows, rng, copy = corpus.table.to_arrow(), np.random.default_rng(0), 0
+    vectors = np.stack(rows["vector"].to_numpy())
+    while len(corpus) < num_steps:
+        copy += 1
+        records = [IndexedVideo.from_json(text) if text else None for text in rows["about"].to_pylist()]
+        abouts = [replace(r, video=f"{r.video} {copy}", path=f"/gone/{r.video}-{copy}").to_json() if r else "" for r in records]
+        names = [f"{name} {copy}" for name in rows["video"].to_pylist()]
+        noisy = (vectors + 0.1 * vectors.std() * rng.standard_normal(vectors.shape)).astype(np.float32)
+        columns = {
+            "video": names, "about": abouts, "vector": list(noisy),
+            "uid": [f"{name}\n{uid.split(chr(10), 1)[1]}" for name, uid in zip(names, rows["uid"].to_pylist(), strict=True)],
+        }  # fmt: skip
+        arrays = [pa.array(columns[f.name], f.type) if f.name in columns else rows[f.name] for f in rows.schema]
+        corpus.table.add(pa.table(arrays, schema=rows.schema))
+    corpus.optimize()
 
 
 class Client(threading.Thread):
@@ -95,7 +122,9 @@ def measure(address: str, pid: int, videos: list[str], num_clients: int, seconds
     begin = time.perf_counter()
     for client in clients:
         client.start()
-    time.sleep(seconds)
+    time.sleep(seconds / 2)
+    middle = memory_mb(pid)
+    time.sleep(seconds / 2)
     stop.set()
     for client in clients:
         client.join()
@@ -104,7 +133,7 @@ def measure(address: str, pid: int, videos: list[str], num_clients: int, seconds
     errors = [error for client in clients for error in client.errors]
     name = "all new" if new_questions else "repeated"
     p50, p99 = np.percentile(times_ms, (50, 99))
-    memory = f"{before:.0f} → {memory_mb(pid):.0f}"
+    memory = f"{before:.0f} → {middle:.0f} → {memory_mb(pid):.0f}"
     print(f"| {name} | {len(times_ms) / spent_s:.0f} | {p50:.0f} | {p99:.0f} | {len(errors)} | {memory} |", flush=True)
     if errors:
         print(f"  such as {errors[0][:200]}")
@@ -115,9 +144,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--videos", type=int, default=45)
+    parser.add_argument("--steps", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         make_corpus(Path(name), args.videos)
+        if args.steps:
+            enlarge_corpus(f"{name}/corpus", args.steps)
         command = [sys.executable, "-m", "hiero", "serve", f"{name}/corpus", "--port", "0"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert server.stdout is not None

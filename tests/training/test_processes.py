@@ -61,7 +61,7 @@ def state_pairs(a, b):
 
 
 def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_path):
-    long = ["epochs=40"]  # some seconds, so that there is a middle to stop in
+    long = ["epochs=20"]  # some seconds, so that there is a middle to stop in
     finish(start(command(collection, tmp_path / "whole", settings=long)))
     out = tmp_path / "parts"
     process = start(command(collection, out, "--save-every-s", "0", settings=long))
