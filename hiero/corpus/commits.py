@@ -63,7 +63,7 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
 
     Raises:
         InputError: Too many processes write at a time.
-        OSError: The disk is full.
+        OSError: The disk is full, or fails.
     """
     for attempt in range(MAX_ATTEMPTS):
         try:
@@ -73,6 +73,8 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
                 raise OSError(errno.ENOSPC, DISK_FULL, uri) from error
             # LanceDB has no class for this error; its message is such as "Retryable commit conflict for version 7".
             if "onflict" not in str(error) and "retr" not in str(error).lower():
+                if "LanceError(IO)" in str(error):  # such as a disk that fails; what follows is a place in its source
+                    raise OSError(errno.EIO, str(error).rpartition("LanceError(IO):")[2].split(", /")[0].strip(), uri) from error
                 raise
             if attempt == MAX_ATTEMPTS - 1:
                 raise InputError(f"{uri}: too many writers at a time ({error})") from error
@@ -82,8 +84,8 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
 
 def is_disk_full(error: Exception) -> bool:
     """Whether an error of LanceDB, which knows it only by its message, or of the system says that a disk or a quota is full."""
-    words = ("No space left on device", "Disk quota exceeded")
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(text in str(error) for text in words)
+    words = ("No space left on device", "Disk quota exceeded", "File too large")
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(text in str(error) for text in words)
 
 
 def read_latest(query: Callable[[], Result]) -> Result:

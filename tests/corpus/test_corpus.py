@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,8 +17,9 @@ from hiero.cli.corpus import parse_moment
 from hiero.corpus import commits
 from hiero.corpus import corpus as corpus_module
 from hiero.corpus import index_files as index_module
-from hiero.corpus.corpus import Corpus, Hit, _suppress_overlaps, add_video
+from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, add_video
 from hiero.corpus.index_files import index_files
+from hiero.corpus.searching import suppress_overlaps
 from hiero.engine import load
 from hiero.errors import InputError
 
@@ -312,6 +314,32 @@ def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, ca
     assert corpus.check() == []
 
 
+@pytest.mark.parametrize("limit_bytes", [0, 1000])
+def test_files_that_may_not_grow(limit_bytes, tmp_path):
+    """As under a quota: one clear line, wherever in a new corpus it happens."""
+    code = (
+        "import resource, signal, sys; from hiero.cli import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))\n"
+        "main()"
+    )
+    command = ["index", str(session(tmp_path / "d.npy", [1, 2])), "--to", str(tmp_path / "c"), "--model", "raw"]
+    process = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False, timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in process.stderr
+    assert f"{tmp_path / 'c'}: no space left on the disk" in process.stderr
+
+
+def test_a_disk_that_fails_is_one_clear_line(corpus):
+    def fail():
+        raise RuntimeError("lance error: LanceError(IO): Input/output error (os error 5), /root/src/writer.rs:258:9")
+
+    with pytest.raises(OSError, match="Input/output error") as error:
+        commits.commit(corpus.uri, fail)
+    assert error.value.filename == corpus.uri
+    assert "writer.rs" not in str(error.value)
+
+
 def test_many_videos_share_a_commit(tmp_path, engine, monkeypatch):
     """Neither commits nor queries grow with the number of videos."""
     monkeypatch.setattr(index_module, "MAX_WAIT_S", 60.0)
@@ -447,7 +475,7 @@ def test_not_a_corpus(tmp_path):
 def test_a_moment_is_shown_once():
     hit = Hit("v", 0, "0.0", 0, 10, 0, None, 0.9)
     others = [replace(hit, level=1, step="1.0", end_s=8.0, score=0.8), replace(hit, level=1, step="1.1", start_s=8.0, score=0.7)]
-    assert _suppress_overlaps([hit, *others, replace(hit, video="w", score=0.5)], 10) == [
+    assert suppress_overlaps([hit, *others, replace(hit, video="w", score=0.5)], 10) == [
         hit,
         others[1],
         replace(hit, video="w", score=0.5),
@@ -506,3 +534,44 @@ def test_moments():
     assert parse_moment("k@12.5") == ("k", 12.5)
     with pytest.raises(InputError, match="VIDEO@m:ss"):
         parse_moment("kitchen")
+
+
+def test_files_that_are_one_video(tmp_path, engine):
+    """Chapters are one video of a corpus: found again unchanged, checked and renewed with all their files."""
+    session(tmp_path / "whole.npy", [0, 1, 2])
+    rows = np.load(tmp_path / "whole.npy")
+    paths = (tmp_path / "GX010001.npy", tmp_path / "GX020001.npy")
+    for path, part in zip(paths, np.split(rows, [40]), strict=True):
+        np.save(path, part)
+    corpus = Corpus(str(tmp_path / "corpus"), create=True)
+    record, is_new = add_video(corpus, engine, paths, engine.read, num_steps=[3])
+    assert (record.video, is_new) == ("GX010001", True)
+    assert [(file.path, file.start_s, file.duration_s) for file in record.files] == [
+        (str(paths[0]), 0, 40),
+        (str(paths[1]), 40, 50),
+    ]
+    assert corpus.find("GX010001") == record
+    assert corpus.find("GX010001").source == paths
+    assert add_video(corpus, engine, paths, engine.read) == (record, False)
+    # The steps are those of the whole video.
+    add_video(corpus, engine, tmp_path / "whole.npy", engine.read, num_steps=[3])
+    assert [(s.start_s, s.end_s) for s in corpus.steps("GX010001")] == [(s.start_s, s.end_s) for s in corpus.steps("whole")]
+    assert corpus.check() == []
+    corpus.table.delete("video = 'GX010001' AND step = '0.1'")
+    corpus.repair(engine.read)
+    assert corpus.check() == []
+    assert corpus.find("GX010001").files == record.files
+    session(paths[1], [3])
+    assert corpus.check() == [f"GX010001: {paths[0]} has changed; index it again"]
+    assert add_video(corpus, engine, paths, engine.read)[1]
+    paths[1].unlink()
+    assert corpus.check() == [f"GX010001: {paths[1]} is gone"]
+    with pytest.raises(InputError, match="no such file"):
+        add_video(corpus, engine, paths, engine.read)
+
+
+def test_records_of_earlier_versions_are_read(corpus):
+    record = corpus.find("a")
+    assert "files" not in record.to_json()  # as they were written before there were joined videos
+    assert IndexedVideo.from_json(record.to_json()) == record
+    assert record.source == Path(record.path)
