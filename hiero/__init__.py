@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hiero.data.batches import Batch as Batch
     from hiero.data.batches import collate as collate
     from hiero.data.features import read_features as read_features
+    from hiero.data.transcripts import Transcript as Transcript
+    from hiero.data.transcripts import read_transcript as read_transcript
     from hiero.engine import Embedder as Embedder
     from hiero.engine import Engine as Engine
     from hiero.engine import Video as Video
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from hiero.types import Narration as Narration
     from hiero.types import ProgressEvent as ProgressEvent
     from hiero.types import Step as Step
+    from hiero.types import Utterance as Utterance
+    from hiero.types import VideoFile as VideoFile
     from hiero.types import Window as Window
     from hiero.video.registry import Backbone as Backbone
 
@@ -56,6 +60,7 @@ _HOMES = {
     "hiero.corpus.corpus": ("Corpus", "Hit", "IndexedVideo"),
     "hiero.data.batches": ("Batch", "collate"),
     "hiero.data.features": ("read_features",),
+    "hiero.data.transcripts": ("Transcript", "read_transcript"),
     "hiero.engine": ("Embedder", "Engine", "Video", "load"),
     "hiero.errors": ("InputError",),
     "hiero.extraction.video_features": ("VideoFeatures",),
@@ -65,9 +70,11 @@ _HOMES = {
     "hiero.model.spectral": ("spectral_cut",),
     "hiero.model.unet": ("Level",),
     "hiero.report.exports": ("Exporter",),
-    "hiero.types": ("Answer", "Clock", "Hierarchy", "Match", "Narration", "ProgressEvent", "Step", "Window"),
+    "hiero.types": (
+        "Answer", "Clock", "Hierarchy", "Match", "Narration", "ProgressEvent", "Step", "Utterance", "VideoFile", "Window",
+    ),
     "hiero.video.registry": ("Backbone",),
-}
+}  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)

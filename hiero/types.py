@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from hiero.errors import InputError
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 MAX_ID_LENGTH = 128  # characters of a step's id
 MAX_THREAD = 10**6
 MAX_TIME_S = 1e8  # three years; no video is longer
+TIME_GRAIN_S = 1e-6  # times that differ by less are the same: sums of lengths are rounded
+RestsOn = Literal["speech", "pictures", "both"]
 STEP_COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background")
 
 
@@ -90,6 +94,39 @@ class Narration:
     video: str
     time_s: float
     text: str
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """Words that are said in a video, and when.
+
+    Attributes:
+        start_s: When they begin.
+        end_s: When they end.
+        text: The words.
+
+    Examples:
+        >>> Utterance(61.0, 63.5, "Now I pour the water.").to_dict()
+        {'start_s': 61.0, 'end_s': 63.5, 'text': 'Now I pour the water.'}
+    """
+
+    start_s: float
+    end_s: float
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "text": self.text}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Utterance:
+        """The reverse of `to_dict`. Raises InputError where something is missing, of another type, or cannot be."""
+        try:
+            start_s, end_s = _parse_time(document["start_s"]), _parse_time(document["end_s"])
+            if end_s < start_s:
+                raise ValueError("it ends before it begins")
+            return cls(start_s, end_s, _parse_text(document["text"]))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"not an utterance ({type(error).__name__}: {error})") from error
 
 
 @dataclass(frozen=True)
@@ -195,6 +232,91 @@ def _parse_text(value: Any) -> str:
 
 
 @dataclass(frozen=True)
+class VideoFile:
+    """A file of a video that is read from several: when it begins on their common timeline, and how long it is.
+
+    Attributes:
+        path: The file.
+        start_s: When it begins.
+        duration_s: Its own length.
+
+    Examples:
+        >>> files = (VideoFile("GX010012.MP4", 0.0, 531.5), VideoFile("GX020012.MP4", 531.5, 200.0))
+        >>> file, time_s = locate_time(files, 600.0)
+        >>> file.path, time_s
+        ('GX020012.MP4', 68.5)
+    """
+
+    path: str
+    start_s: float
+    duration_s: float
+
+    @property
+    def end_s(self) -> float:
+        """When it ends on the common timeline."""
+        return self.start_s + self.duration_s
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"path": self.path, "start_s": round(self.start_s, 3), "duration_s": round(self.duration_s, 3)}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> VideoFile:
+        """The reverse of `to_dict`. Raises InputError where something is missing or of another type."""
+        try:
+            return cls(str(document["path"]), _parse_time(document["start_s"]), _parse_time(document["duration_s"]))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"not a file of a video ({type(error).__name__}: {error})") from error
+
+
+def locate_time(files: Sequence[VideoFile], time_s: float) -> tuple[VideoFile, float]:
+    """The file that a moment of a common timeline is in, and when it is in that file.
+
+    Args:
+        files: One or more, in time order.
+        time_s: The moment; where one file ends and the next begins it is in the next.
+
+    Returns:
+        The file, and seconds from its own beginning.
+    """
+    after = [file for file in files if file.start_s <= time_s + TIME_GRAIN_S]
+    file = after[-1] if after else files[0]
+    return file, min(max(0.0, time_s - file.start_s), file.duration_s)
+
+
+def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> list[tuple[VideoFile, float, float]]:
+    """The parts of a span in each of the files that it touches.
+
+    Args:
+        files: Of a common timeline, in time order.
+        start_s: When the span begins.
+        end_s: When it ends.
+
+    Returns:
+        For each part its file, and where it begins and ends in that file's own time. A span without length has one part.
+    """
+    if len(files) == 1:
+        return [(files[0], start_s, end_s)]
+    touched = [file for file in files if min(end_s, file.end_s) - max(start_s, file.start_s) > TIME_GRAIN_S]
+    if not touched:
+        file, time_s = locate_time(files, start_s)
+        return [(file, time_s, time_s)]
+    return [(file, max(start_s - file.start_s, 0.0), min(end_s, file.end_s) - file.start_s) for file in touched]
+
+
+def file_fields(files: Sequence[VideoFile], time_s: float) -> dict[str, Any]:
+    """What a row of a JSON document says about the file that a moment is in: `file`, `file_start_s`; nothing of a single file.
+
+    Args:
+        files: Of the video, in time order.
+        time_s: The moment.
+    """
+    if len(files) < 2:
+        return {}
+    file, start_s = locate_time(files, time_s)
+    return {"file": file.path, "file_start_s": round(start_s, 3)}
+
+
+@dataclass(frozen=True)
 class Hierarchy:
     """All levels of a video's steps, coarse to fine. Each level covers the video; a step lies inside its parent.
 
@@ -203,6 +325,8 @@ class Hierarchy:
         model: Name of the model that found the steps.
         duration_s: Length of the video.
         levels: Steps in time order, of each level.
+        files: Where several files were read as one video, these in time order; else none.
+        speech: What is said in the video, in time order, where it has a transcript.
 
     Examples:
         >>> step = Step("0.0", 0.0, 9.5, thread=0, label="boil water")
@@ -217,6 +341,8 @@ class Hierarchy:
     model: str
     duration_s: float
     levels: tuple[tuple[Step, ...], ...]
+    files: tuple[VideoFile, ...] = ()
+    speech: tuple[Utterance, ...] = ()
 
     def __iter__(self) -> Iterator[Step]:
         """All steps, level by level."""
@@ -225,10 +351,19 @@ class Hierarchy:
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `hiero steps --json` prints (schema: hiero/assets/schemas/steps.json)."""
-        return {
+        levels = [
+            {"level": i, "steps": [{**step.to_dict(), **file_fields(self.files, step.start_s)} for step in level]}
+            for i, level in enumerate(self.levels)
+        ]
+        document: dict[str, Any] = {
             "version": 1, "video": self.video, "model": self.model, "duration_s": round(self.duration_s, 3),
-            "levels": [{"level": i, "steps": [step.to_dict() for step in level]} for i, level in enumerate(self.levels)],
         }  # fmt: skip
+        if self.files:
+            document["files"] = [file.to_dict() for file in self.files]
+        document["levels"] = levels
+        if self.speech:
+            document["speech"] = [utterance.to_dict() for utterance in self.speech]
+        return document
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Hierarchy:
@@ -249,22 +384,65 @@ class Hierarchy:
                 raise ValueError("two steps have the same id")
             if any(step.end_s < step.start_s for level in levels for step in level):
                 raise ValueError("a step ends before it begins")
-            return cls(*names, _parse_time(document["duration_s"]), levels)
+            files = tuple(VideoFile.from_dict(file) for file in document.get("files", ()))
+            speech = tuple(Utterance.from_dict(utterance) for utterance in document.get("speech", ()))
+            return cls(*names, _parse_time(document["duration_s"]), levels, files, speech)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"not a hierarchy of steps ({type(error).__name__}: {error})") from error
 
+    @property
+    def media(self) -> tuple[VideoFile, ...]:
+        """The files that a player would open: `files`, or the video itself where that is a single one."""
+        return self.files or (VideoFile(self.video, 0.0, self.duration_s),)
+
+    def of_file(self, file: VideoFile) -> Hierarchy:
+        """The steps of one of `files`, in that file's own time; a step that goes on in the next file ends with this one."""
+        end_s = file.end_s
+
+        def is_inside(step: Step) -> bool:
+            return min(step.end_s, end_s) - max(step.start_s, file.start_s) > TIME_GRAIN_S
+
+        ids = {step.id for step in self if is_inside(step)}
+        levels = tuple(
+            tuple(
+                replace(
+                    step, start_s=max(step.start_s - file.start_s, 0.0), end_s=min(step.end_s, end_s) - file.start_s,
+                    children=tuple(child for child in step.children if child in ids),
+                )
+                for step in level if step.id in ids
+            )
+            for level in self.levels
+        )  # fmt: skip
+        speech = tuple(
+            Utterance(max(said.start_s - file.start_s, 0.0), min(said.end_s, end_s) - file.start_s, said.text)
+            for said in self.speech
+            if min(said.end_s, end_s) - max(said.start_s, file.start_s) > TIME_GRAIN_S
+        )
+        return Hierarchy(file.path, self.model, file.duration_s, levels, speech=speech)
+
     def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each step of all levels, with the columns STEP_COLUMNS."""
-        return [
+        """A row for each step of all levels, with the columns of `columns`."""
+        rows = [
             {name: value for name, value in {"level": i, **step.to_dict()}.items() if name in STEP_COLUMNS}
             for i, level in enumerate(self.levels)
             for step in level
         ]
+        if self.speech:
+            starts_s = [utterance.start_s for utterance in self.speech]
+            for row in rows:
+                inside = self.speech[bisect_left(starts_s, row["start_s"]) : bisect_left(starts_s, row["end_s"])]
+                row["speech"] = " ".join(utterance.text for utterance in inside)
+        return rows
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of `to_rows`: STEP_COLUMNS, and `speech`, what begins inside a step, where there is a transcript."""
+        return (*STEP_COLUMNS, "speech") if self.speech else STEP_COLUMNS
 
     def to_dataframe(self) -> pd.DataFrame:
-        """`to_rows` as a pandas table: level, id, start_s, end_s, thread, label, score, parent, background.
+        """`to_rows` as a pandas table: level, id, start_s, end_s, thread, label, score, parent, background; speech where there is.
 
         Raises:
             InputError: pandas is not installed.
@@ -273,7 +451,25 @@ class Hierarchy:
             import pandas as pd
         except ImportError:
             raise InputError("data frames need pandas; run: pip install pandas") from None
-        return pd.DataFrame(self.to_rows(), columns=list(STEP_COLUMNS))
+        return pd.DataFrame(self.to_rows(), columns=list(self.columns))
+
+
+def link_levels(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:
+    """Say of each step which coarser one holds it and which finer ones it holds.
+
+    Args:
+        levels: Coarse to fine, each in time order and covering the video.
+    """
+    out = [list(level) for level in levels]
+    for coarse, fine in pairwise(out):
+        starts_s = [step.start_s for step in coarse]
+        children: list[list[str]] = [[] for _ in coarse]
+        for i, step in enumerate(fine):
+            parent = bisect_right(starts_s, (step.start_s + step.end_s) / 2) - 1
+            fine[i] = replace(step, parent=coarse[parent].id)
+            children[parent].append(step.id)
+        coarse[:] = [replace(step, children=(*step.children, *ids)) for step, ids in zip(coarse, children, strict=True)]
+    return out
 
 
 @dataclass(frozen=True)
@@ -284,18 +480,25 @@ class Match:
         start_s: When it begins.
         end_s: When it ends.
         score: Of the best match, how likely the text is in the video at all; of the others, less.
+        rests_on: What speaks for it: what is said, what is seen, or both. None where the video has no transcript.
+        quote: What is said there, where the match rests on speech.
 
     Examples:
         >>> Match(61.0, 75.5, 0.8).to_dict()
         {'start_s': 61.0, 'end_s': 75.5, 'score': 0.8}
+        >>> Match(61.0, 75.5, 0.8, "speech", "Now I pour the water.").to_dict()["rests_on"]
+        'speech'
     """
 
     start_s: float
     end_s: float
     score: float
+    rests_on: RestsOn | None = None
+    quote: str | None = None
 
-    def to_dict(self) -> dict[str, float]:
-        return {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+    def to_dict(self) -> dict[str, Any]:
+        document = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+        return document if self.rests_on is None else {**document, "rests_on": self.rests_on, "quote": self.quote}
 
 
 @dataclass(frozen=True)
@@ -317,8 +520,14 @@ class Answer:
     present: float
     matches: tuple[Match, ...]
 
+    @property
+    def rests_on(self) -> RestsOn | None:
+        """What speaks for the best match; None where the video has no transcript."""
+        return self.matches[0].rests_on if self.matches else None
+
     def to_dict(self) -> dict[str, Any]:
-        return {"query": self.query, "present": round(self.present, 4), "matches": [match.to_dict() for match in self.matches]}
+        document = {"query": self.query, "present": round(self.present, 4), "matches": [m.to_dict() for m in self.matches]}
+        return document if self.rests_on is None else {**document, "rests_on": self.rests_on}
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,9 @@ def test_public_names():
     assert hiero.__all__ == [
         "Answer", "Backbone", "Batch", "Behaviour", "Clock", "Corpus", "Embedder", "Engine", "Exporter", "HiERO", "Hierarchy",
         "Hit", "IndexedVideo", "InputError", "Level", "LossConfig", "Losses", "Match", "ModelConfig", "Narration", "ProgressEvent",
-        "Released", "Step", "TextConfig", "TrainConfig", "Video", "VideoFeatures", "Window", "collate", "embed_features", "load",
-        "read_features", "read_released", "spectral_cut",
+        "Released", "Step", "TextConfig", "TrainConfig", "Transcript", "Utterance", "Video", "VideoFeatures",
+        "VideoFile", "Window", "collate", "embed_features", "load", "read_features", "read_released", "read_transcript",
+        "spectral_cut",
     ]  # fmt: skip
     for name in hiero.__all__:
         assert getattr(hiero, name).__doc__

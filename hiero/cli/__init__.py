@@ -12,7 +12,22 @@ import sys
 from cyclopts import App
 
 import hiero
-from hiero.cli import bench, corpus, evaluation, extraction, figures, heads, models, serve, tables, videos, weights
+from hiero.cli import (
+    bench,
+    corpus,
+    corrections,
+    evaluation,
+    extraction,
+    figures,
+    heads,
+    models,
+    serve,
+    sharing,
+    tables,
+    videos,
+    watch,
+    weights,
+)
 from hiero.cli.console import log
 from hiero.errors import InputError
 
@@ -24,8 +39,9 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 for command in (
-    videos.steps, videos.ask, videos.label,
-    corpus.index, corpus.search, corpus.app, serve.serve,
+    videos.steps, videos.ask, videos.label, watch.watch,
+    corpus.index, corpus.search, corpus.app, serve.serve, sharing.report,
+    corrections.import_steps, corrections.adapt,
     evaluation.app, tables.table, tables.app, figures.app, heads.app,
     models.train, models.pack, models.embed, models.import_checkpoint,
     bench.app, extraction.extract, extraction.backbones, weights.app,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -89,27 +89,100 @@ def reading_bars() -> Iterator[ProgressCallback]:
         TimeRemainingColumn(),
     )
     with download_bars() as show_download, _transient_bars(*columns) as bars:
-        tasks: dict[str, Any] = {}
-        start: tuple[float, float] | None = None  # seconds of video that came from an earlier run, and when this one began
+        yield _ReadingTasks(bars, show_download)
 
-        def show(event: ProgressEvent) -> None:
-            nonlocal start
-            if event.stage != "read":
-                show_download(event)
-                return
-            if event.name not in tasks:
-                bars.start()
-                tasks[event.name] = bars.add_task(event.name, total=event.total, status="")
-                return
-            if start is None:
-                start = event.done, time.monotonic()
-            earlier_s, begin = start
-            elapsed_s = time.monotonic() - begin
-            speed = f" {(event.done - earlier_s) / elapsed_s:.1f}x" if elapsed_s > MIN_MEASURED_S else ""
-            total = f" of {format_time(event.total)}" if event.total else ""
-            bars.update(tasks[event.name], completed=event.done, status=f"{format_time(event.done)}{total}{speed}")
 
-        yield show
+@contextmanager
+def collection_bars(title: str, num_videos: int) -> Iterator[CollectionBars]:
+    """A bar over several videos, and below it that of the file that is read.
+
+    Args:
+        title: Of the bar.
+        num_videos: How many there are.
+    """
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeRemainingColumn(),
+    )
+    with download_bars() as show_download, _transient_bars(*columns) as bars:
+        yield CollectionBars(title, num_videos, bars, show_download)
+
+
+class CollectionBars:
+    """How far a command over several videos is.
+
+    Args:
+        title: Of the bar over all.
+        num_videos: How many there are.
+        bars: Where it is drawn.
+        show_download: Shows what is fetched.
+    """
+
+    def __init__(self, title: str, num_videos: int, bars: Progress, show_download: ProgressCallback) -> None:
+        self._num_videos, self._num_done = num_videos, 0
+        self._bars, self._show_download = bars, show_download
+        self._task = bars.add_task(title, total=num_videos, status=f"0 of {num_videos}")
+
+    @contextmanager
+    def reading(self, num_files: int = 1) -> Iterator[ProgressCallback]:
+        """A callback for the next video, which is done when the block ends.
+
+        Args:
+            num_files: Files that the video is read from.
+        """
+        self._bars.start()
+        tasks = _ReadingTasks(self._bars, self._show_download, lambda: self._update(tasks.done_share / num_files))
+        try:
+            yield tasks
+        finally:
+            tasks.remove()
+            self._num_done += 1
+            self._update(0.0)
+            self._bars.stop()  # what was found is printed now; the next video draws it again
+
+    def _update(self, share: float) -> None:
+        """The bar over all; `share` is what is done of the present video."""
+        self._bars.update(self._task, completed=self._num_done + share, status=f"{self._num_done} of {self._num_videos}")
+
+
+class _ReadingTasks:
+    """A callback with a bar for each file that is read, its time and how much faster than real time it goes."""
+
+    def __init__(self, bars: Progress, show_download: ProgressCallback, on_update: Callable[[], None] = lambda: None) -> None:
+        self._bars, self._show_download, self._on_update = bars, show_download, on_update
+        self._tasks: dict[str, Any] = {}
+        self._shares: dict[str, float] = {}
+        self._starts: dict[str, tuple[float, float]] = {}  # seconds of an earlier run, and when this one began
+
+    @property
+    def done_share(self) -> float:
+        """What is done, in files."""
+        return sum(self._shares.values())
+
+    def __call__(self, event: ProgressEvent) -> None:
+        if event.stage != "read":
+            self._show_download(event)
+            return
+        if event.name not in self._tasks:
+            self._bars.start()
+            self._tasks[event.name] = self._bars.add_task(event.name, total=event.total, status="")
+            return
+        earlier_s, begin = self._starts.setdefault(event.name, (event.done, time.monotonic()))
+        elapsed_s = time.monotonic() - begin
+        speed = f" {(event.done - earlier_s) / elapsed_s:.1f}x" if elapsed_s > MIN_MEASURED_S else ""
+        total = f" of {format_time(event.total)}" if event.total else ""
+        self._bars.update(self._tasks[event.name], completed=event.done, status=f"{format_time(event.done)}{total}{speed}")
+        self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
+        self._on_update()
+
+    def remove(self) -> None:
+        """Take the bars of the files away."""
+        for task in self._tasks.values():
+            self._bars.remove_task(task)
 
 
 @contextmanager

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import re
+import shlex
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from hiero.cli.console import log, plain_table, progress_bar
 from hiero.cli.options import (
     DEFAULTS,
     Flag,
+    Join,
     Json,
     NumResults,
     Repeated,
@@ -25,10 +28,13 @@ from hiero.cli.options import (
     read_labels,
 )
 from hiero.errors import InputError
+from hiero.types import file_fields, format_time, locate_time
 
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
     from hiero.engine import Engine
+    from hiero.types import VideoFile
+    from hiero.video.chapters import VideoSource
 
 app = App(name="corpus", help="What is in a corpus of videos: list, remove, check.")
 
@@ -39,9 +45,12 @@ def index(
     k: StepCounts = None,
     labels: Path | None = None,
     again: Flag = False,
+    join: Join = None,
     options: VideoOptions = DEFAULTS,
 ) -> None:
     """Add videos, or feature files of them, to a corpus: their steps of all levels, to be searched together.
+
+    Chapters of a camera are one video of the corpus, with the name of the first file; what is found says which file it is in.
 
     What is in unchanged is skipped; a video that changed takes the place of the old one. A corpus of another version of the model
     is made anew from its videos. After an interruption run it again. A file that cannot be read does not stop the others; the exit
@@ -53,10 +62,12 @@ def index(
 
     `hiero index features/ --to corpus/ --model hiero-omnivore-b`
 
+    `hiero index card/DCIM --to corpus/`
+
     Parameters
     ----------
     videos
-        Video or feature files, or folders of them.
+        Video or feature files, folders of them, or patterns ('*.mp4').
     to
         The corpus: a folder, or an address that LanceDB knows (s3://…).
     k
@@ -68,13 +79,14 @@ def index(
     """
     from hiero.corpus.corpus import Corpus
     from hiero.corpus.index_files import index_files
-    from hiero.extraction.collection import find_files
+    from hiero.extraction.collection import find_recordings
 
     num_steps = parse_step_counts(k)
     vocabulary = read_labels(labels) if labels is not None else None
     engine = options.load_engine()
     corpus = Corpus(to, create=True)
-    files = find_files(videos) if videos or not corpus.is_stale(engine) else {}
+    files = find_recordings(videos, join, log=log) if videos or not corpus.is_stale(engine) else {}
+    options.check_single_transcript(len(files))
     with progress_bar("index", len(files)) as advance:
         result = index_files(
             corpus, engine, files, lambda file: options.read_video(file, engine), num_steps=num_steps, labels=vocabulary,
@@ -82,12 +94,24 @@ def index(
         )  # fmt: skip
     for problem in result.problems:
         log(f"failed: {problem}")
+    _log_single_chapters(corpus, files)
     print(
         f"{to}: {result.num_added} added, {result.num_unchanged} unchanged, {len(result.problems)} failed; "
         f"{corpus.num_videos} videos, {len(corpus)} steps"
     )
     if result.problems:
         sys.exit(1)
+
+
+def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> None:
+    """Name files that are a part of a video of the corpus, and are in it by themselves too, from an earlier run."""
+    parts = {path.resolve() for source in files.values() if isinstance(source, tuple) for path in source}
+    if not parts:
+        return
+    repeated = [record.video for record in corpus.videos() if not record.files and Path(record.path) in parts]
+    if repeated:
+        names = " ".join(map(shlex.quote, repeated))
+        log(f"these are parts of longer videos, and in by themselves too; to remove them: hiero corpus remove {corpus.uri} {names}")
 
 
 def search(
@@ -118,7 +142,8 @@ def search(
     query
         What to look for.
     like
-        VIDEO@m:ss: the same step elsewhere. The step at that moment is compared with the steps of the other videos.
+        VIDEO@m:ss: the same step elsewhere. The step at that moment is compared with the steps of the other videos, by what they
+        show and by what comes before and after.
     video
         Only in these videos; may be repeated.
     level
@@ -141,10 +166,12 @@ def search(
     else:
         hits = opened.search_text(_query_engine(opened, options), str(query), num, videos=names, level=level, exact=exact)
         document["query"] = query
+    files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items() if record.files}
     if json_:
-        print(json.dumps({**document, "hits": [hit.to_dict() for hit in hits]}, ensure_ascii=False))
+        rows = [{**hit.to_dict(), **file_fields(files.get(hit.video, ()), hit.start_s)} for hit in hits]
+        print(json.dumps({**document, "hits": rows}, ensure_ascii=False))
     else:
-        _print_hits(hits)
+        _print_hits(hits, files)
 
 
 def _query_engine(corpus: Corpus, options: VideoOptions) -> Engine:
@@ -179,15 +206,15 @@ def list_videos(corpus: str, /, *, json_: Json = False) -> None:
     from rich.console import Console
 
     from hiero.corpus.corpus import Corpus
-    from hiero.types import format_time
 
     videos = Corpus(corpus).videos()
     if json_:
-        print(json.dumps({"version": 1, "videos": [asdict(video) for video in videos]}, ensure_ascii=False))
+        print(json.dumps({"version": 1, "videos": [video.to_dict() for video in videos]}, ensure_ascii=False))
         return
     table = plain_table("video", "length", "steps", "model", "file", right=("length",))
     for video in videos:
-        table.add_row(video.video, format_time(video.duration_s), ", ".join(map(str, video.levels)), video.model, video.path)
+        file = f"{video.path} and {len(video.files) - 1} more" if video.files else video.path
+        table.add_row(video.video, format_time(video.duration_s), ", ".join(map(str, video.levels)), video.model, file)
     Console(highlight=False, markup=False).print(table)
 
 
@@ -236,13 +263,18 @@ def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = DEFAU
         sys.exit(1)
 
 
-def _print_hits(hits: list[Hit]) -> None:
+def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
+    """A table of hits. files: of the videos that were read from several."""
     from rich.console import Console
     from rich.text import Text
 
-    from hiero.types import format_time
-
-    table = plain_table("video", "from", "to", "step", "score", right=("from", "to", "score"))
+    columns = ["video", "from", "to", "step", "score", *(["in file"] if files else [])]
+    table = plain_table(*columns, right=("from", "to", "score"))
     for hit in hits:
-        table.add_row(Text(hit.video), format_time(hit.start_s), format_time(hit.end_s), Text(hit.label or ""), f"{hit.score:.2f}")
+        times = format_time(hit.start_s), format_time(hit.end_s)
+        cells: list[Text | str] = [Text(hit.video), *times, Text(hit.label or ""), f"{hit.score:.2f}"]
+        if hit.video in files:
+            file, time_s = locate_time(files[hit.video], hit.start_s)
+            cells.append(Text(f"{Path(file.path).name} {format_time(time_s)}"))
+        table.add_row(*cells)
     Console(highlight=False).print(table)

@@ -165,6 +165,7 @@ def train(
     validation: Path | None = None,
     validation_share: float = 0.1,
     skip: Path | None = None,
+    speech_window_s: float = 8.0,
     resume: bool = False,
     capture: Literal["auto", "yes", "no"] = "auto",
     save_every_s: float = 300.0,
@@ -181,6 +182,8 @@ def train(
 
     `hiero train stores/kitchen narrations.csv -o models/kitchen`
 
+    `hiero train stores/kitchen transcripts/ -o models/kitchen --speech-window-s 12`
+
     `hiero train stores/omnivore egoclip.csv -o models/omnivore --preset omnivore --set batch_size=16 --set lr=2e-5`
 
     `torchrun --nproc-per-node 2 -m hiero train stores/kitchen narrations.csv -o models/kitchen --resume`
@@ -190,7 +193,8 @@ def train(
     store
         Features packed by `hiero pack`.
     narrations
-        EgoClip's csv, or your own .csv or .jsonl with video, time_s (or start_s and end_s) and text.
+        EgoClip's csv, or your own .csv or .jsonl with video, time_s (or start_s and end_s) and text. Or transcripts: one (.srt,
+        .vtt, Whisper's .json), or a folder of them, each named as its video.
     out
         Folder for the model and the state of the run.
     preset
@@ -203,6 +207,9 @@ def train(
         Without a file: the share of videos kept for validation, chosen by their ids; 0 for none.
     skip
         File with video ids to leave out, one a line.
+    speech_window_s
+        Of transcripts: how many seconds before or after an utterance its moment may be, since people speak early or late. At
+        level l it is 2^l times as far. --set losses.alpha goes before it, which is one over these seconds.
     resume
         Go on with the run in OUT.
     capture
@@ -216,7 +223,7 @@ def train(
 
     train_from_files(
         store, narrations, out, preset=preset, settings=set_ or [], validation=validation, validation_share=validation_share,
-        skip=skip, resume=resume,
+        skip=skip, speech_window_s=speech_window_s, resume=resume,
         capture="auto" if capture == "auto" else capture == "yes", save_every_s=save_every_s, text_cache=text_cache,
         device=device, display=TrainDisplay(),
     )  # fmt: skip

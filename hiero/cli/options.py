@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,8 +15,11 @@ from hiero.errors import InputError
 from hiero.storage.files import read_lines
 
 if TYPE_CHECKING:
+    from hiero.cli.console import CollectionBars
+    from hiero.data.transcripts import Transcript
     from hiero.engine import Engine, Video
-    from hiero.types import Clock
+    from hiero.types import Clock, ProgressCallback
+    from hiero.video.chapters import VideoSource
 
 # Types of options. A flag that has no --no-FLAG, and a list of which the option is repeated, have `negative=""`.
 Flag = Annotated[bool, Parameter(negative="")]
@@ -23,6 +27,13 @@ Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSO
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps …")]
 FeatureRate = Annotated[float | None, Parameter(help="Rows a second of the features, where it is not the model's own clock.")]
 ReportFile = Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")]
+Join = Annotated[
+    bool | None,
+    Parameter(
+        help="Read all files as one video. By default only the chapters of one recording, where a camera's names say so "
+        "(GX010012.MP4, GX020012.MP4 …); --no-join reads each file by itself."
+    ),
+]
 NumResults = Annotated[int, Parameter(alias="-n")]
 OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
 Out = Annotated[Path, Parameter(alias="-o")]
@@ -58,6 +69,13 @@ class VideoOptions:
         CPU threads; fewer than there are cores when other work runs beside.
     cache
         Keep and use what was computed before, by the content of the file.
+    transcript
+        What is said in the video: .srt, .vtt, or Whisper's .json. Without it one that lies beside the video is used: kitchen.srt or
+        kitchen.en.vtt for kitchen.mp4.
+    no_transcript
+        Do not use a transcript that lies beside the video.
+    speech
+        Recognise what is said, where the video has no transcript: by faster-whisper or pocketsphinx, whichever is installed.
     """
 
     model: str = "hiero-k400"
@@ -69,11 +87,15 @@ class VideoOptions:
     batch_size: int | None = None
     threads: int | None = None
     cache: bool = True
+    transcript: Path | None = None
+    no_transcript: Flag = False
+    speech: Flag = False
 
     def load_engine(self) -> Engine:
         """The engine that these options name."""
         from hiero.engine import load
 
+        self._check_speech()
         if self.threads is not None:
             set_threads(self.threads)
         parse_hz(self.hz)  # a mistake is reported before weights are loaded
@@ -88,22 +110,65 @@ class VideoOptions:
             log(f"backbone: {', '.join(engine.backbones)}, which is here; --backbone default for I3D and the shipped model")
         return engine
 
-    def read_video(self, path: Path, engine: Engine | None = None) -> Video:
+    def read_video(self, source: VideoSource, engine: Engine | None = None, bars: CollectionBars | None = None) -> Video:
         """Read a video or feature file, with bars on standard error; what could be read of a broken one is used.
 
         Args:
-            path: The file.
+            source: The file, or several that are one video.
             engine: Reads it; by default a new one.
+            bars: Of a command over several videos.
         """
         engine = engine or self.load_engine()
+        num_files = len(source) if isinstance(source, tuple) else 1
         # Lines on standard error would break the bars, so warnings are shown when these are gone.
-        with warnings.catch_warnings(record=True) as caught, reading_bars() as progress:
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            reading_bars() if bars is None else bars.reading(num_files) as progress,
+        ):
             warnings.simplefilter("always", UserWarning)
-            video = engine.read(path, clock=parse_hz(self.hz), cache=self.cache, stream=self.stream, progress=progress)
+            video = engine.read(source, clock=parse_hz(self.hz), cache=self.cache, stream=self.stream, progress=progress)
             engine.fetch_text_encoder(progress)
+            lines: list[str] = []
+            video.transcript = self._load_transcript(video, progress, lines.append)
         for warning in caught:
             log(f"hiero: {warning.message}")
+        for line in lines:
+            log(line)
         return video
+
+    def _load_transcript(self, video: Video, progress: ProgressCallback, log: Callable[[str], None]) -> Transcript | None:
+        """`--transcript`, `--no-transcript`, `--speech`."""
+        from hiero.engine.speech_files import load_transcript
+
+        return load_transcript(
+            video, file=self.transcript, find=not self.no_transcript, recognise=self.speech, cache=self.cache, progress=progress,
+            log=log,
+        )  # fmt: skip
+
+    def _check_speech(self) -> None:
+        """Report what is wrong with a transcript, or that speech cannot be recognised, before hours of video are read."""
+        if self.transcript is not None:
+            from hiero.data.transcripts import read_transcript
+
+            if self.speech or self.no_transcript:
+                raise InputError(f"--transcript and {'--speech' if self.speech else '--no-transcript'} exclude each other")
+            read_transcript(self.transcript)
+        if self.speech:
+            from hiero.text.speech import NO_RECOGNISER, recogniser_name
+
+            if recogniser_name() is None:
+                raise InputError(NO_RECOGNISER)
+
+    def check_single_transcript(self, num_videos: int) -> None:
+        """Refuse one transcript for several videos.
+
+        Args:
+            num_videos: That a command reads.
+        """
+        if self.transcript is not None and num_videos != 1:
+            raise InputError(
+                f"--transcript is of one video, not of {num_videos}; theirs are found beside them (kitchen.srt for kitchen.mp4)"
+            )
 
 
 DEFAULTS = VideoOptions()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from hiero.cli.console import log
-from hiero.cli.options import DEFAULTS, Repeated, VideoOptions, read_labels
+from hiero.cli.options import DEFAULTS, Join, Repeated, VideoOptions, read_labels
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def serve(
     upload: Path | None = None,
     upload_limit: int = 2000,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
+    join: Join = None,
     options: VideoOptions = DEFAULTS,
 ) -> None:
     """Open a page where videos can be browsed by their steps and searched in words.
@@ -47,7 +48,7 @@ def serve(
     Parameters
     ----------
     what
-        Videos, feature files, folders of them, or a corpus made by `hiero index`.
+        Videos, feature files, folders of them, patterns ('*.mp4'), or a corpus made by `hiero index`.
     host
         Where to listen; 0.0.0.0 for all networks.
     port
@@ -79,13 +80,16 @@ def serve(
 
     if not what and upload is None:
         raise InputError("say what to show: hiero serve VIDEO…, a folder, or a corpus")
+    if options.transcript is not None:
+        raise InputError("--transcript is of one video; put it beside the video under its name: kitchen.srt for kitchen.mp4")
     engines: dict[str, Engine] = {}
     for model in [_main_model(what, options), *(compare or [])]:
         engine = replace(options, model=model).load_engine()
         # Two folders may have the same name: the second goes by its whole path.
         engines.setdefault(engine.name if engine.name not in engines else model, engine)
-    library = open_library(list(what), engines, truth, log)
+    library = open_library(list(what), engines, truth, log, join)
     library.cache = options.cache
+    library.transcripts, library.speech = not options.no_transcript, options.speech
     library.labels = None if labels is None else read_labels(labels)
 
     def announce(address: str) -> None:

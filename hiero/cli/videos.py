@@ -1,14 +1,19 @@
-"""hiero steps, ask, label: the steps of a video, or of features of one, answers to questions, and labels."""
+"""hiero steps, ask, label: the steps of videos, or of features of them, answers to questions, and labels."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hiero.cli.console import log, plain_table, print_json
+from cyclopts import Parameter
+
+from hiero.cli.console import log, plain_table, reading_bars
+from hiero.cli.inputs import find_inputs, print_documents, read_all
 from hiero.cli.options import (
     DEFAULTS,
+    Join,
     Json,
     NumResults,
     OptionalOut,
@@ -18,27 +23,36 @@ from hiero.cli.options import (
     parse_step_counts,
     read_labels,
 )
+from hiero.cli.sharing import ReelFile, SplitFolder, SplitLevel, check_reel, check_split, write_reel, write_split
 from hiero.errors import InputError
+from hiero.types import file_fields, format_time, locate_time
 
 if TYPE_CHECKING:
-    from hiero.types import Answer, Hierarchy, Step
+    from rich.text import Text
+
+    from hiero.engine import Video
+    from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
 
 PRESENCE_THRESHOLD = 0.3  # a text whose probability is below this was in the video in 16 % of the cases (docs/results.md)
 
 
 def steps(
-    video: Path,
-    /,
-    *,
+    *videos: Path,
     k: StepCounts = None,
     method: str = "pieces",
     labels: Path | None = None,
     out: OptionalOut = None,
     export: Repeated = None,
+    split: SplitFolder = None,
+    level: SplitLevel = None,
+    join: Join = None,
     json_: Json = False,
     options: VideoOptions = DEFAULTS,
 ) -> None:
-    """Find the steps of a video: a hierarchy, coarse to fine, each step with a label and a score.
+    """Find the steps of videos: a hierarchy, coarse to fine, each step with a label and a score.
+
+    Of several videos each has its own result; one that cannot be read does not stop the others, the exit code is then 1. Chapters
+    of a camera are read as one video, and results say which file a moment is in.
 
     **Examples**
 
@@ -48,10 +62,16 @@ def steps(
 
     `hiero steps kitchen.mp4 --labels recipe.txt --json > steps.json`
 
+    `hiero steps card/DCIM -o archive/`
+
+    `hiero steps before.mp4 after.mp4 --join`
+
+    `hiero steps kitchen.mp4 --split clips/`
+
     Parameters
     ----------
-    video
-        A video file that FFmpeg reads, or a feature file (.pt, .npy, .npz, .safetensors).
+    videos
+        Video files that FFmpeg reads, feature files (.pt, .npy, .npz, .safetensors), folders of them, or patterns ('*.mp4').
     k
         Numbers of steps of each level, separated by commas; by default three levels that follow from the length.
     method
@@ -60,12 +80,11 @@ def steps(
     labels
         A file with one label a line, instead of the bundled everyday phrases.
     out
-        Folder for steps.json, report.html, the exports and a small picture of each step.
+        Folder for steps.json, report.html, the exports and a small picture of each step; of several videos each has a folder in it.
     export
         Also write a file for other tools; may be repeated: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
         activitynet, labelstudio, coco, those of other packages, or all.
     """
-    from hiero.report.page import write_results
     from hiero.steps.clustering import clustering_names
 
     formats = _parse_formats(export or [])
@@ -75,31 +94,56 @@ def steps(
         raise InputError(f"--method is one of {', '.join(clustering_names())}; got {method}")
     num_steps = parse_step_counts(k)
     vocabulary = read_labels(labels) if labels is not None else None
-    opened = options.read_video(video)
-    hierarchy = opened.steps(num_steps, method=method, labels=vocabulary)
-    if num_steps and method == "pieces" and len(hierarchy.levels[-1]) < num_steps[-1]:
-        log(f"{len(hierarchy.levels[-1])} steps are the most that fit into this video; -k asked for {num_steps[-1]}")
-    if out is not None:
-        write_results(opened, hierarchy, vocabulary, out, formats)
-        log(f"{out}: {', '.join(sorted(path.name for path in out.iterdir() if not path.name.startswith('.')))}")
+    inputs = find_inputs(videos, join)
+    check_split(split, level, inputs.paths, None if num_steps is None else len(num_steps))
+
+    def cut(name: str, video: Video) -> dict[str, Any]:
+        """The steps of one video: written to its folder, printed, and as a document."""
+        hierarchy = video.steps(num_steps, method=method, labels=vocabulary)
+        if num_steps and method == "pieces" and len(hierarchy.levels[-1]) < num_steps[-1]:
+            log(f"{len(hierarchy.levels[-1])} steps are the most that fit into this video; -k asked for {num_steps[-1]}")
+        if out is not None:
+            _write_steps(video, hierarchy, vocabulary, out if inputs.is_single else out / name, formats)
+        if not json_:
+            _print_steps(hierarchy, None if inputs.is_single else name)
+        if split is not None:
+            write_split(video, hierarchy, level, split if inputs.is_single else split / name, options.stream)
+        return hierarchy.to_dict()
+
+    results = read_all(inputs, options, options.load_engine(), "steps", cut)
     if json_:
-        print_json(hierarchy.to_dict())
-    else:
-        _print_steps(hierarchy)
+        print_documents(inputs, results)
+    if not inputs.is_single:
+        results.finish()
+
+
+def _write_steps(video: Video, hierarchy: Hierarchy, labels: list[str] | None, folder: Path, formats: list[str]) -> None:
+    """`-o`: the files of one video, and a line that names them."""
+    from hiero.report.page import write_results
+
+    write_results(video, hierarchy, labels, folder, formats)
+    log(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir() if not path.name.startswith('.')))}")
 
 
 def ask(
-    video: Path,
+    source: str | None = None,
     /,
     *queries: str,
+    video: Annotated[list[Path] | None, Parameter(negative="")] = None,
     num: NumResults = 5,
     in_order: bool = False,
+    reel: ReelFile = None,
+    join: Join = None,
     json_: Json = False,
     options: VideoOptions = DEFAULTS,
 ) -> None:
-    """Find moments in words: for each query the best stretches of the video.
+    """Find moments in words: for each query the best stretches of the video, or of each of several.
 
-    A score is how likely the query is in the video at all, times how the stretch compares with the best one.
+    A score is how likely the query is in the video at all, times how the stretch compares with the best one. Of several videos the
+    best moments of all follow at the end.
+
+    Where a transcript lies beside a video, or is given, also what is said is searched; each stretch tells whether it rests on
+    speech, on pictures or on both.
 
     **Examples**
 
@@ -107,12 +151,22 @@ def ask(
 
     `hiero ask kitchen.mp4 --in-order "crack the eggs" "whisk" "pour into the pan"`
 
+    `hiero ask videos/ "cut the onion"`
+
+    `hiero ask kitchen.mp4 "grandmother's recipe" --transcript kitchen.srt`
+
+    `hiero ask --video monday.mp4 --video tuesday.mp4 "cut the onion"`
+
+    `hiero ask kitchen.mp4 "cut the onion" "wash the dishes" --reel best.mp4`
+
     Parameters
     ----------
-    video
-        A video file, or a feature file.
+    source
+        A video file, a feature file, a folder of them, or a pattern ('*.mp4').
     queries
         What to look for.
+    video
+        Another video, folder or pattern; may be repeated. With it the first argument is a query, unless such a file is there.
     num
         Matches for each query.
     in_order
@@ -120,44 +174,156 @@ def ask(
     """
     if num < 1:
         raise InputError(f"-n is at least 1, got {num}")
-    if not queries:
+    paths, texts = split_queries([*([] if source is None else [source]), *queries], video or [])
+    if not texts:
         raise InputError('say what to look for: hiero ask VIDEO "cut the onion"')
-    answers = options.read_video(video).ask(queries, num=num, in_order=in_order)
+    inputs = find_inputs(paths, join)
+    check_reel(reel, inputs.paths)
+    answered: dict[str, tuple[list[Answer], tuple[VideoFile, ...]]] = {}
+
+    def answer(name: str, video: Video) -> dict[str, Any]:
+        """The answers of one video: printed, and as a document."""
+        if video.transcript:
+            with reading_bars() as progress:
+                video.encode_speech(progress)
+        answers = video.ask(texts, num=num, in_order=in_order)
+        answered[name] = answers, video.files
+        if not json_:
+            _print_answers(answers, video.files, None if inputs.is_single else name)
+        return {"version": 1, "video": str(video.path), **_answers_to_dict(answers, video.files)}
+
+    results = read_all(inputs, options, options.load_engine(), "ask", answer)
+    best = {} if inputs.is_single or in_order else rank_across_videos({name: found for name, (found, _) in answered.items()}, num)
     if json_:
-        print_json({"version": 1, "video": str(video), "queries": [answer.to_dict() for answer in answers]})
-    else:
-        _print_answers(answers)
+        rows = [
+            {"query": query, "matches": [
+                {"name": name, **match.to_dict(), **file_fields(answered[name][1], match.start_s)} for name, match in matches
+            ]}
+            for query, matches in best.items()
+        ]  # fmt: skip
+        print_documents(inputs, results, best=rows)
+    elif best:
+        _print_best(best, {name: files for name, (_, files) in answered.items()})
+    if reel is not None:
+        write_reel(reel, answered, num, options.stream)
+    if not inputs.is_single:
+        results.finish()
+
+
+def split_queries(arguments: Sequence[str], videos: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The arguments of `hiero ask`: which are videos, and which are queries.
+
+    The first argument is a video, unless videos were given by `--video` and no such file is there. Those that follow are videos as
+    long as they are files of videos or features: a shell writes *.mp4 out.
+
+    Args:
+        arguments: In their order.
+        videos: Of `--video`.
+
+    Returns:
+        Videos, and queries.
+    """
+    from hiero.data.features import FEATURE_SUFFIXES
+    from hiero.extraction.collection import VIDEO_SUFFIXES
+
+    suffixes = (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)
+    rest, paths = list(arguments), list(videos)
+    if rest and (not paths or _is_there(rest[0])):
+        paths = [Path(rest.pop(0)), *paths]
+    listed = []
+    while rest and rest[0].lower().endswith(suffixes) and _is_there(rest[0]):
+        listed.append(Path(rest.pop(0)))
+    return [*paths[:1], *listed, *paths[1:]], rest
+
+
+def _is_there(argument: str) -> bool:
+    """Whether an argument is the name of a file or folder. A text may be too long for a name."""
+    try:
+        return Path(argument).exists()
+    except OSError:
+        return False
+
+
+def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dict[str, list[tuple[str, Match]]]:
+    """The best matches of each query in all videos; scores are probabilities, so those of two videos can be compared.
+
+    Args:
+        answers: Of the same queries, by name of the video.
+        num: How many for each query.
+
+    Returns:
+        For each query names of videos and matches, best first.
+    """
+    best: dict[str, list[tuple[str, Match]]] = {}
+    for name, found in answers.items():
+        for answer in found:
+            best.setdefault(answer.query, []).extend((name, match) for match in answer.matches)
+    return {query: sorted(matches, key=lambda pair: -pair[1].score)[:num] for query, matches in best.items()}
+
+
+def _answers_to_dict(answers: list[Answer], files: tuple[VideoFile, ...]) -> dict[str, Any]:
+    rows = []
+    for answer in answers:
+        row = answer.to_dict()
+        matches = [
+            {**shown, **file_fields(files, match.start_s)} for shown, match in zip(row["matches"], answer.matches, strict=True)
+        ]
+        rows.append({**row, "matches": matches})
+    return {**_files_to_dict(files), "queries": rows}
+
+
+def _files_to_dict(files: tuple[VideoFile, ...]) -> dict[str, Any]:
+    """`files` of a document, where several were read as one video."""
+    return {"files": [file.to_dict() for file in files]} if len(files) > 1 else {}
 
 
 def label(
-    video: Path,
-    /,
-    *,
+    *videos: Path,
     labels: Path,
     k: StepCounts = None,
+    join: Join = None,
     json_: Json = False,
     options: VideoOptions = DEFAULTS,
 ) -> None:
-    """Name every part of a video from a taxonomy (step localization).
+    """Name every part of videos from a taxonomy (step localization).
 
-    **Example**: `hiero label kitchen.mp4 --labels taxonomy.txt`
+    **Examples**
+
+    `hiero label kitchen.mp4 --labels taxonomy.txt`
+
+    `hiero label videos/ --labels taxonomy.txt --json > labels.json`
 
     Parameters
     ----------
-    video
-        A video file, or a feature file.
+    videos
+        Video files, feature files, folders of them, or patterns ('*.mp4').
     labels
         A file with one label a line.
     k
         Number of parts to begin with; neighbours with the same label are joined.
     """
-    vocabulary = read_labels(labels)
-    labelled = options.read_video(video).label(vocabulary, num_steps=parse_step_counts(k))
+    vocabulary, num_steps = read_labels(labels), parse_step_counts(k)
+    inputs = find_inputs(videos, join)
+
+    def name_parts(name: str, video: Video) -> dict[str, Any]:
+        """The named parts of one video: printed, and as a document."""
+        labelled = video.label(vocabulary, num_steps=num_steps)
+        if not json_:
+            _print_labels(labelled, video.files, None if inputs.is_single else name)
+        rows = [
+            {
+                **{key: step.to_dict()[key] for key in ("start_s", "end_s", "label", "score")},
+                **file_fields(video.files, step.start_s),
+            }
+            for step in labelled
+        ]
+        return {"version": 1, "video": str(video.path), **_files_to_dict(video.files), "steps": rows}
+
+    results = read_all(inputs, options, options.load_engine(), "label", name_parts)
     if json_:
-        rows = [{name: step.to_dict()[name] for name in ("start_s", "end_s", "label", "score")} for step in labelled]
-        print_json({"version": 1, "video": str(video), "steps": rows})
-    else:
-        _print_labels(labelled)
+        print_documents(inputs, results)
+    if not inputs.is_single:
+        results.finish()
 
 
 def _parse_formats(export: list[str]) -> list[str]:
@@ -178,15 +344,16 @@ def _parse_formats(export: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _print_steps(hierarchy: Hierarchy) -> None:
+def _print_steps(hierarchy: Hierarchy, video_name: str | None = None) -> None:
+    """A table of the steps. video_name: of one of several videos."""
     from rich.console import Console
     from rich.text import Text
 
-    from hiero.types import format_time
-
     depth = {step.id: number for number, level in enumerate(hierarchy.levels) for step in level}
     by_id = {step.id: step for level in hierarchy.levels for step in level}
-    table = plain_table("from", "to", "thread", "step", "score", right=("from", "to", "thread", "score"))
+    table = plain_table(
+        "from", "to", "thread", "step", "score", *_file_columns(hierarchy.files), right=("from", "to", "thread", "score")
+    )
 
     def add_rows(step: Step) -> None:
         """The step, and below it, indented, those inside it."""
@@ -195,7 +362,8 @@ def _print_steps(hierarchy: Hierarchy) -> None:
         score = "" if step.score is None else f"{step.score:.2f}"
         style = "bold" if level == 0 and len(hierarchy.levels) > 1 else None
         # Text shows a label as it is: rich reads [brackets] in a plain string as markup.
-        table.add_row(format_time(step.start_s), format_time(step.end_s), str(step.thread), Text(name), score, style=style)
+        times = format_time(step.start_s), format_time(step.end_s)
+        table.add_row(*times, str(step.thread), Text(name), score, *_file_cells(hierarchy.files, step.start_s), style=style)
         for child in step.children:
             add_rows(by_id[child])
 
@@ -204,33 +372,82 @@ def _print_steps(hierarchy: Hierarchy) -> None:
     num_steps = ", ".join(str(len(level)) for level in hierarchy.levels)
     num_threads = max(step.thread for step in hierarchy.levels[-1]) + 1
     console = Console(highlight=False, markup=False)
-    console.print(f"{Path(hierarchy.video).name}: {format_time(hierarchy.duration_s)}, {num_steps} steps, {num_threads} threads")
+    if video_name is not None:
+        console.print()
+    files = f", {len(hierarchy.files)} files" if hierarchy.files else ""
+    title = f"{video_name or Path(hierarchy.video).name}{files}"
+    console.print(f"{title}: {format_time(hierarchy.duration_s)}, {num_steps} steps, {num_threads} threads")
     console.print(table)
 
 
-def _print_answers(answers: list[Answer]) -> None:
+def _file_columns(files: Sequence[VideoFile]) -> list[str]:
+    """The column that says which file a row is in, where several were read as one video."""
+    return ["in file"] if len(files) > 1 else []
+
+
+def _file_cells(files: Sequence[VideoFile], time_s: float) -> list[Text]:
+    """The cell of `_file_columns`: the file, and the time in it."""
+    from rich.text import Text
+
+    if len(files) < 2:
+        return []
+    file, file_time_s = locate_time(files, time_s)
+    return [Text(f"{Path(file.path).name} {format_time(file_time_s)}")]
+
+
+def _print_answers(answers: list[Answer], files: Sequence[VideoFile], video_name: str | None = None) -> None:
+    """For each query its matches. video_name: of one of several videos."""
     from rich.console import Console
     from rich.table import Table
 
-    from hiero.types import format_time
-
     console = Console(highlight=False)
+    if video_name is not None:
+        console.print(f"\n{video_name}", style="bold underline", markup=False)
     for answer in answers:
         note = "" if answer.present >= PRESENCE_THRESHOLD else "   probably not in this video"
         console.print(f"{answer.query}{note}", style="bold", markup=False)
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
         for match in answer.matches:
-            table.add_row("", f"{format_time(match.start_s):>7}", f"{format_time(match.end_s):>7}", f"{match.score:.2f}")
+            times = f"{format_time(match.start_s):>7}", f"{format_time(match.end_s):>7}"
+            table.add_row("", *times, f"{match.score:.2f}", *_file_cells(files, match.start_s), *_speech_cells(match))
         console.print(table)
 
 
-def _print_labels(steps: list[Step]) -> None:
+def _speech_cells(match: Match) -> list[Text]:
+    """What a match rests on, and what is said there; nothing where the video has no transcript."""
+    from rich.text import Text
+
+    if match.rests_on is None:
+        return []
+    return [Text(match.rests_on, style="cyan"), Text("" if match.quote is None else f"“{match.quote}”", style="dim")]
+
+
+def _print_best(best: Mapping[str, Sequence[tuple[str, Match]]], files: Mapping[str, Sequence[VideoFile]]) -> None:
+    """For each query the best matches of all videos. files: of each video, by name."""
     from rich.console import Console
     from rich.text import Text
 
-    from hiero.types import format_time
+    console = Console(highlight=False)
+    for query, matches in best.items():
+        console.print(f"\nbest of all videos: {query}", style="bold", markup=False)
+        columns = next((_file_columns(files[name]) for name, _ in matches if len(files[name]) > 1), [])
+        table = plain_table("from", "to", "score", "video", *columns, right=("from", "to", "score"))
+        for name, match in matches:
+            times = format_time(match.start_s), format_time(match.end_s)
+            table.add_row(*times, f"{match.score:.2f}", Text(name), *_file_cells(files[name], match.start_s))
+        console.print(table)
 
-    table = plain_table("from", "to", "label", "score", right=("from", "to", "score"))
+
+def _print_labels(steps: list[Step], files: Sequence[VideoFile], video_name: str | None = None) -> None:
+    """A table of the named parts. video_name: of one of several videos."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if video_name is not None:
+        console.print(f"\n{video_name}", style="bold underline", markup=False)
+    table = plain_table("from", "to", "label", "score", *_file_columns(files), right=("from", "to", "score"))
     for step in steps:
-        table.add_row(format_time(step.start_s), format_time(step.end_s), Text(step.label or ""), f"{step.score or 0:.2f}")
-    Console(highlight=False).print(table)
+        times = format_time(step.start_s), format_time(step.end_s)
+        table.add_row(*times, Text(step.label or ""), f"{step.score or 0:.2f}", *_file_cells(files, step.start_s))
+    console.print(table)

@@ -6,7 +6,7 @@ import functools
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,27 +27,25 @@ from hiero.corpus.rows import (
 )
 from hiero.corpus.rows import Hit as Hit
 from hiero.corpus.rows import IndexedVideo as IndexedVideo
-from hiero.engine import Embedder, Engine, SpanSummaries, Video
+from hiero.corpus.same_step import find_same_steps
+from hiero.corpus.searching import search_steps
+from hiero.engine import Embedder, Engine, SpanSummaries, Video, source_key
 from hiero.errors import InputError
 from hiero.model.model_folder import SHIPPED
 from hiero.steps.similarity import match_probability
-from hiero.storage.cache import content_key
 from hiero.types import Hierarchy
+from hiero.video.chapters import VideoSource, source_paths
 
 TABLE = "steps"
 MIN_INDEXED_ROWS = 100_000  # fewer are compared one by one, which is exact
-NUM_PROBES = 40  # parts of the index that a search visits
-REFINE_FACTOR = 10  # candidates of the index that are compared exactly, for each result
-MAX_OVERLAP = 0.5  # IoU of two hits in one video, above which they are the same moment on two levels
-OVERSAMPLING = 4  # rows that are fetched for each hit, since some repeat a moment
 # Each commit leaves a small file. They are put together, which writes all rows anew, when there are so many of them and these
 # hold such a share of the rows: so a row is written a few times, however many follow. Or when there are far too many.
 MIN_FILES, MIN_NEW_SHARE, MAX_FILES = 32, 0.25, 256
 OLD_VERSION = timedelta(minutes=1)  # older ones are pruned; who reads one meanwhile reads the latest instead
-MIN_SCORED_ROWS = 500  # of the nearest by their vectors, that are compared with all that is stored of them
 ALL_ROWS = 100_000_000  # LanceDB returns 10 rows where no limit is given
 
 Result = TypeVar("Result")
+ReadVideo = Callable[[VideoSource], Video]  # reads a file, or several as one video
 
 
 @dataclass
@@ -176,12 +174,12 @@ class Corpus:
 
         return self._commit(put, videos[0].rows.schema)
 
-    def renew(self, engine: Engine, read: Callable[[Path], Video], labels: Sequence[str] | None = None) -> None:
+    def renew(self, engine: Engine, read: ReadVideo, labels: Sequence[str] | None = None) -> None:
         """Read all videos again with the present version of their model: in one commit, when all are read.
 
         Args:
             engine: With the model.
-            read: Reads a file with the engine.
+            read: Reads a file, or several as one video, with the engine.
             labels: For the steps, as `Video.steps` takes them.
 
         Raises:
@@ -193,14 +191,14 @@ class Corpus:
         renewed: dict[IndexedVideo, Any] = {}
         while True:
             records = self.videos()
-            if missing := [record.path for record in records if not Path(record.path).is_file()]:
+            if missing := [str(path) for record in records for path in record.missing_files]:
                 raise InputError(
                     f"{self.uri} was made by another version of {engine.name}, and {', '.join(missing)} cannot be read again: "
                     f"bring it back, or take it out: hiero corpus remove {self.uri} VIDEO"
                 )
             for record in records:
                 if record not in renewed:
-                    renewed[record] = _read_video(Path(record.path), read, record.levels, labels, record.video).rows
+                    renewed[record] = _read_video(record.source, read, record.levels, labels, record.video).rows
             with write_lock(self.uri):
                 if self.videos() == records:  # else another process has written meanwhile: that too
                     rows = pa.concat_tables([renewed[record] for record in records])
@@ -277,7 +275,10 @@ class Corpus:
         except (ValueError, OSError, RuntimeError) as error:
             if is_disk_full(error):
                 raise
-            self._table = self._db.open_table(TABLE)  # another process was first
+            try:
+                self._table = self._db.open_table(TABLE)  # another process was first
+            except ValueError:
+                raise error from None
 
     # What fits
 
@@ -379,6 +380,17 @@ class Corpus:
         hits = [Hit.from_row(row, 1.0) for row in self._query(where, HIT_COLUMNS)]
         return sorted(hits, key=lambda hit: (hit.level, hit.start_s))
 
+    def described_steps(self, name: str, level: int) -> list[tuple[Hit, np.ndarray, bytes | None]]:
+        """The steps of one level of a video in time order, each with its vector and its picture.
+
+        Args:
+            name: Of the video, as `IndexedVideo.video`.
+            level: 0 the coarsest.
+        """
+        where = f"video = {sql_string(name)} AND level = {level}"
+        rows = sorted(self._query(where, [*HIT_COLUMNS, "vector", "picture"]), key=lambda row: row["start_s"])
+        return [(Hit.from_row(row, 1.0), np.array(row["vector"], dtype=np.float32), row["picture"]) for row in rows]
+
     def search_text(self, engine: Embedder, text: str, num: int = 20, **options: Any) -> list[Hit]:
         """The steps that fit a text best: found by their vectors, then compared with all that is stored of them.
 
@@ -426,61 +438,38 @@ class Corpus:
         Raises:
             InputError: `num` is below 1, the corpus is empty, or its vectors have another size.
         """
-        if num < 1:
-            raise InputError(f"-n is at least 1, got {num}")
-        width = vector_width(self.table.schema)
-        if len(vector) != width:
-            raise InputError(f"{self.uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model")
-        conditions = [f"level > {VIDEO_LEVEL}" if level is None else f"level = {level}"]
-        if videos:
-            conditions.append(f"video IN {sql_strings(list(videos))}")
-        if exclude is not None:
-            conditions.append(f"video != {sql_string(exclude)}")
-        num_rows = OVERSAMPLING * num if score is None else max(OVERSAMPLING * num, MIN_SCORED_ROWS)
-        columns = [*HIT_COLUMNS, "_distance", *(["summary"] if score is not None else [])]
-        while True:
-            rows = read_latest(functools.partial(self._nearest, vector, " AND ".join(conditions), columns, num_rows, exact))
-            found = [Hit.from_row(row, 1 - row["_distance"]) for row in rows]
-            summaries = [row["summary"] for row in rows if score is not None and row["summary"]]
-            if score is not None and summaries:
-                scores = iter(score(summaries))
-                found = [replace(h, score=float(next(scores))) if row["summary"] else h for h, row in zip(found, rows, strict=True)]
-                found = sorted(_in_context(found), key=lambda hit: -hit.score)
-            hits = _suppress_overlaps(found, num)
-            if len(hits) >= num or len(rows) < num_rows:  # enough, or there are no more
-                return hits
-            num_rows *= 4
+        return search_steps(
+            lambda: self.table, self.uri, vector, num, videos=videos, level=level, exclude=exclude, exact=exact, score=score
+        )
 
-    def _nearest(self, vector: np.ndarray, where: str, columns: list[str], num: int, exact: bool) -> list[dict[str, Any]]:
-        query = self.table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
-        query = query.where(where, prefilter=True).select(columns).limit(num)
-        query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(REFINE_FACTOR)
-        return list(query.to_list())
+    def like(
+        self, name: str, time_s: float, num: int = 20, level: int | None = None, *, videos: Sequence[str] = (), exact: bool = False
+    ) -> tuple[Hit, list[Hit]]:
+        """The same step elsewhere: the step of a video at a moment, and the steps of other videos that are most likely the same.
 
-    def like(self, name: str, time_s: float, num: int = 20, level: int | None = None, **options: Any) -> tuple[Hit, list[Hit]]:
-        """The same step elsewhere: the step of a video at a moment, and the steps of other videos that are most like it.
+        Steps are compared by what they show and by what comes before and after them (`hiero.steps.correspondence`): of the videos
+        that have the nearest steps, and of those that are nearest as a whole.
 
         Args:
             name: Of the video, as `find` takes it.
             time_s: The moment.
             num: How many hits at most.
             level: Of the step and of the hits; by default the finest of the video.
-            options: More arguments of `search`.
+            videos: Only in these; by default in all others.
+            exact: Compare with every step to find the videos; without it a large corpus is searched by its index.
 
         Returns:
-            The step at the moment, and the hits, nearest first.
+            The step at the moment, and the hits, most likely first; their score is how likely it is the same step.
 
         Raises:
-            InputError: There is no such video, or no step of this level at that moment.
+            InputError: There is no such video, no step of this level at that moment, or `num` is below 1.
         """
         record = self.find(name)
         level = len(record.levels) - 1 if level is None else level
-        where = f"video = {sql_string(record.video)} AND level = {level} AND start_s <= {time_s} AND end_s > {time_s}"
-        rows = self._query(where, [*HIT_COLUMNS, "vector"], 1)
-        if not rows:
+        answer = read_latest(lambda: find_same_steps(self.table, record.video, level, time_s, num, videos, exact))
+        if answer is None:
             raise InputError(f"{record.video}: no step of level {level} at {time_s:g} s; it is {record.duration_s:.0f} s long")
-        hits = self.search(np.array(rows[0]["vector"]), num, level=level, exclude=record.video, **options)
-        return Hit.from_row(rows[0], 1.0), hits
+        return answer
 
     def check(self) -> list[str]:
         """What is wrong: videos that are in several times, steps that are missing, files that are gone or have changed.
@@ -498,14 +487,14 @@ class Corpus:
                 problems.append(f"{name}: is in {len(stored.records)} times; {advice}")
             elif not stored.is_whole:
                 problems.append(f"{name}: steps are missing, or are in twice; {advice}")
-            path = Path(stored.records[0].path)
-            if not path.is_file():
-                problems.append(f"{name}: {path} is gone")
-            elif content_key(path) != stored.records[0].sha256:
-                problems.append(f"{name}: {path} has changed; index it again")
+            record = stored.records[0]
+            if record.missing_files:
+                problems += [f"{name}: {path} is gone" for path in record.missing_files]
+            elif source_key(record.source) != record.sha256:
+                problems.append(f"{name}: {record.path} has changed; index it again")
         return problems
 
-    def repair(self, read: Callable[[Path], Video]) -> None:
+    def repair(self, read: ReadVideo) -> None:
         """Mend what `check` finds in the table: each video is in once then, with all its steps.
 
         What is in several times is removed but for one. Steps without their video are removed. A video whose steps are missing is
@@ -526,13 +515,13 @@ class Corpus:
         if orphans := [name for name, stored in broken.items() if not stored.records]:
             self.remove(orphans)
         for name, stored in broken.items():
-            if stored.records and (path := Path(stored.records[0].path)).is_file():
-                video = read(path)
-                self.add(video, video.steps(stored.records[0].levels), name, content_key(path))
+            if stored.records and not (record := stored.records[0]).missing_files:
+                video = read(record.source)
+                self.add(video, video.steps(record.levels), name, source_key(record.source))
 
 
 def add_video(
-    corpus: Corpus, engine: Engine, path: Path, read: Callable[[Path], Video], *, num_steps: Sequence[int] | None = None,
+    corpus: Corpus, engine: Engine, source: VideoSource, read: ReadVideo, *, num_steps: Sequence[int] | None = None,
     labels: Sequence[str] | None = None, name: str | None = None, again: bool = False,
 ) -> tuple[IndexedVideo, bool]:  # fmt: skip
     """Index a video or feature file, unless the corpus has it unchanged.
@@ -540,7 +529,7 @@ def add_video(
     Args:
         corpus: Where it goes.
         engine: The model.
-        path: The file.
+        source: The file, or several that are one video.
         read: Reads it with the engine; called only where it must be read.
         num_steps: Number of steps of each level, as `Video.steps` takes them.
         labels: For the steps, likewise.
@@ -554,9 +543,9 @@ def add_video(
         InputError: There is no such file, it cannot be read, or the corpus was made with another model.
         OSError: The disk is full.
     """
-    name = name or path.stem
+    name = name or source_paths(source)[0].stem
     known = {} if again else corpus.lookup([name])
-    described = read_changed(path, engine, read, num_steps, labels, name, known.get(name))
+    described = read_changed(source, engine, read, num_steps, labels, name, known.get(name))
     if described is None:
         return known[name], False
     corpus.check_width(described)
@@ -564,13 +553,13 @@ def add_video(
 
 
 def read_changed(
-    path: Path, engine: Embedder, read: Callable[[Path], Video], num_steps: Sequence[int] | None, labels: Sequence[str] | None,
+    source: VideoSource, engine: Embedder, read: ReadVideo, num_steps: Sequence[int] | None, labels: Sequence[str] | None,
     name: str, known: IndexedVideo | None,
 ) -> VideoRows | None:  # fmt: skip
     """Read a video or feature file, unless it is known unchanged.
 
     Args:
-        path: The file.
+        source: The file, or several that are one video.
         engine: The model.
         read: Reads it with the engine.
         num_steps: Number of steps of each level, as `Video.steps` takes them.
@@ -581,21 +570,22 @@ def read_changed(
     Raises:
         InputError: There is no such file, it cannot be read, or it changed meanwhile.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    if known is not None and (known.sha256, known.model_key) == (content_key(path), engine.key):
+    for path in source_paths(source):
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+    if known is not None and (known.sha256, known.model_key) == (source_key(source), engine.key):
         return None
-    return _read_video(path, read, num_steps, labels, name)
+    return _read_video(source, read, num_steps, labels, name)
 
 
 def _read_video(
-    path: Path, read: Callable[[Path], Video], num_steps: Sequence[int] | None, labels: Sequence[str] | None, name: str
+    source: VideoSource, read: ReadVideo, num_steps: Sequence[int] | None, labels: Sequence[str] | None, name: str
 ) -> VideoRows:
-    sha256 = content_key(path)
-    video = read(path)
+    sha256 = source_key(source)
+    video = read(source)
     described = describe_video(video, video.steps(num_steps, labels=labels), name, sha256)
-    if content_key(path) != sha256:
-        raise InputError(f"{path}: changed while it was read; index it again when it is whole")
+    if source_key(source) != sha256:
+        raise InputError(f"{source_paths(source)[0]}: changed while it was read; index it again when it is whole")
     return described
 
 
@@ -654,32 +644,6 @@ def _drop_repeated(table: Any, where: str | None = None) -> None:
             return
         table.delete(f"_rowid IN ({', '.join(map(str, repeated))})")
         table.checkout_latest()
-
-
-def _in_context(hits: list[Hit]) -> list[Hit]:
-    """Hits with the mean of their scores and those of the steps around them: the coarser ones that they are parts of."""
-    by_video: dict[str, list[Hit]] = {}
-    for hit in hits:
-        by_video.setdefault(hit.video, []).append(hit)
-    out = []
-    for hit in hits:
-        around = [o for o in by_video[hit.video] if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)]
-        out.append(replace(hit, score=sum(other.score for other in around) / len(around)))
-    return out
-
-
-def _suppress_overlaps(hits: list[Hit], num: int) -> list[Hit]:
-    """The first hits that are no repetition of a nearer one in the same video, at most `num`."""
-    by_video: dict[str, list[Hit]] = {}
-    out = []
-    for hit in hits:
-        nearer = by_video.setdefault(hit.video, [])
-        if all(hit.overlap(other) <= MAX_OVERLAP for other in nearer):
-            nearer.append(hit)
-            out.append(hit)
-            if len(out) == num:
-                break
-    return out
 
 
 def _reason(error: Exception) -> str:

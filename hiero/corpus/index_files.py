@@ -6,12 +6,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from hiero.corpus.corpus import Corpus, read_changed
+from hiero.corpus.corpus import Corpus, ReadVideo, read_changed
 from hiero.corpus.rows import IndexedVideo, VideoRows
-from hiero.engine import Engine, Video
+from hiero.engine import Engine
 from hiero.errors import InputError
+from hiero.video.chapters import VideoSource
 
 LOOKUP_SIZE = 256  # files that are looked up together
 # Of a commit, at most: what is lost, and read again by the next run, where the process is killed.
@@ -30,8 +30,8 @@ class IndexResult:
 def index_files(
     corpus: Corpus,
     engine: Engine,
-    files: Mapping[str, Path],
-    read: Callable[[Path], Video],
+    files: Mapping[str, VideoSource],
+    read: ReadVideo,
     *,
     num_steps: Sequence[int] | None = None,
     labels: Sequence[str] | None = None,
@@ -43,8 +43,8 @@ def index_files(
     Args:
         corpus: Where to.
         engine: The model whose steps the corpus holds.
-        files: By the name that each gets in the corpus.
-        read: Reads a file with the engine.
+        files: By the name that each gets in the corpus; several that are one video as a tuple.
+        read: Reads a file, or several as one video, with the engine.
         num_steps: Number of steps of each level; by default three levels that follow from the length.
         labels: Names for steps; by default the bundled everyday phrases.
         again: Also those that are in unchanged.
@@ -87,12 +87,12 @@ class _Batch:
         self.begin_s = time.monotonic()
 
     def add_file(
-        self, name: str, path: Path, read: Callable[[Path], Video], num_steps: Sequence[int] | None,
+        self, name: str, source: VideoSource, read: ReadVideo, num_steps: Sequence[int] | None,
         labels: Sequence[str] | None, known: IndexedVideo | None,
     ) -> None:  # fmt: skip
         """Read a file, and commit what was read so far where it is time."""
         try:
-            video = read_changed(path, self.engine, read, num_steps, labels, name, known)
+            video = read_changed(source, self.engine, read, num_steps, labels, name, known)
             if video is None:
                 self.result.num_unchanged += 1
                 return

@@ -10,7 +10,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import numpy as np
 from hiero.engine import Embedder, Video
 from hiero.model.model_folder import SHIPPED
 from hiero.storage.files import parse_json
-from hiero.types import Hierarchy, Step
+from hiero.types import Hierarchy, Step, VideoFile
+from hiero.video.chapters import VideoSource, source_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,13 +36,14 @@ class IndexedVideo:
     Attributes:
         video: Its name, unique in the corpus.
         path: The file, absolute.
-        sha256: Of the file's content, when it was indexed.
+        sha256: Of the file's content, when it was indexed; of several files, of their contents in this order.
         model: Name of the model that found the steps.
         model_key: Identifies the weights; only steps with the same key can be compared.
         duration_s: Length of the video.
         levels: Number of steps of each level, coarse to fine.
         indexed_at: When it was indexed, in seconds since 1970.
         model_at: Folder of the model; empty for a shipped one, which is found by its name.
+        files: Where several files were read as one video, these in time order, absolute; `path` is the first.
     """
 
     video: str
@@ -52,16 +55,33 @@ class IndexedVideo:
     levels: tuple[int, ...]
     indexed_at: float = 0.0
     model_at: str = ""
+    files: tuple[VideoFile, ...] = ()
+
+    @property
+    def source(self) -> VideoSource:
+        """What it is read from: the file, or several that are one video."""
+        return tuple(Path(file.path) for file in self.files) if self.files else Path(self.path)
+
+    @property
+    def missing_files(self) -> list[Path]:
+        """Those of its files that are gone."""
+        return [path for path in source_paths(self.source) if not path.is_file()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields; `files` only where there are several."""
+        fields = asdict(self)
+        return fields if self.files else {name: value for name, value in fields.items() if name != "files"}
 
     def to_json(self) -> str:
         """As in the column `about`."""
-        return json.dumps(asdict(self))
+        return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> IndexedVideo:
         """The reverse of `to_json`."""
         fields = parse_json(text)
-        return cls(**{**fields, "levels": tuple(fields["levels"])})
+        files = tuple(VideoFile(**file) for file in fields.get("files", ()))
+        return cls(**{**fields, "levels": tuple(fields["levels"]), "files": files})
 
 
 @dataclass(frozen=True)
@@ -76,7 +96,8 @@ class Hit:
         end_s: When it ends.
         thread: Steps of a level of one video with the same thread are alike.
         label: Its name, if it has one.
-        score: Cosine similarity with the query; where texts are compared with pictures, how likely the step shows it.
+        score: Cosine similarity with the query; where texts are compared with pictures, how likely the step shows it; of
+            `Corpus.like`, how likely it is the same step.
     """
 
     video: str
@@ -163,11 +184,12 @@ def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str) -> Vi
         video: As an engine read it.
         steps: Its hierarchy.
         name: What the corpus calls it.
-        sha256: Of the content of its file.
+        sha256: Of the content of its file, or of its files in their order.
     """
+    files = tuple(replace(file, path=str(Path(file.path).resolve())) for file in video.files) if video.is_joined else ()
     record = IndexedVideo(
         name, str(video.path.resolve()), sha256, video.engine.name, video.engine.key, video.duration_s,
-        tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine),
+        tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine), files,
     )  # fmt: skip
     return VideoRows(record, build_rows(video, steps, record))
 

@@ -1,4 +1,4 @@
-"""Narrations, texts at moments of videos: from EgoClip's file as it is, or a simple csv or jsonl of your own.
+"""Narrations, texts at moments of videos: from EgoClip's file as it is, a simple csv or jsonl of your own, or transcripts.
 
 Nothing is dropped silently: every line that cannot be used is counted under its reason.
 """
@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hiero.data.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, read_transcript, transcript_video
 from hiero.errors import InputError
 from hiero.storage.files import parse_json, read_lines
 from hiero.types import Narration
 
+MIN_SPOKEN_WORDS = 3  # of an utterance that is a narration: "okay" and "right here" say nothing about what is done
 MAX_EXAMPLES = 3  # bad lines that the summary shows for each reason
 EGOCLIP_COLUMNS = {"video_uid", "narration_time", "clip_text"}
 
@@ -74,16 +76,21 @@ def read_narrations(path: Path | str) -> Narrations:
 
     Args:
         path: EgoClip's file, tab-separated with the columns video_uid, narration_time and clip_text; or a .csv with a header or
-            a .jsonl, with video, text and either time_s or start_s and end_s (of which the middle counts).
+            a .jsonl, with video, text and either time_s or start_s and end_s (of which the middle counts). Or what is said: a
+            transcript (.srt, .vtt, Whisper's .json), or a folder of transcripts, each named as its video.
 
     Raises:
         InputError: The file is missing, of another kind, or has no usable narration.
     """
     path = Path(path)
+    if is_spoken(path):
+        return _read_spoken(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix not in (".csv", ".tsv", ".jsonl"):
-        raise InputError(f"{path}: unknown kind of narration file; expected EgoClip's csv, or own .csv or .jsonl")
+        raise InputError(
+            f"{path}: unknown kind of narration file; expected EgoClip's csv, own .csv or .jsonl, a transcript, or a folder of them"
+        )
     narrations = Narrations()
     rows = _json_rows(path, narrations) if path.suffix == ".jsonl" else _table_rows(path, narrations)
     try:
@@ -100,6 +107,38 @@ def read_narrations(path: Path | str) -> Narrations:
     if not narrations.by_video:
         reasons = "; ".join(f"{count} × {reason}" for reason, count in narrations.left_out.most_common()) or "it is empty"
         raise InputError(f"{path}: no usable narration ({reasons})")
+    return narrations
+
+
+def is_spoken(path: Path | str) -> bool:
+    """Whether narrations are transcripts: what is said, early or late, and not always about what is done."""
+    path = Path(path)
+    return path.is_dir() or path.suffix.lower() in TRANSCRIPT_SUFFIXES
+
+
+def _read_spoken(path: Path) -> Narrations:
+    """Utterances as narrations at their middle. Raises InputError where there is no transcript."""
+    narrations = Narrations()
+    files = [path] if path.is_file() else list_transcripts(path)
+    if not files:
+        raise InputError(f"{path}: no such file, or no transcripts in this folder (.srt, .vtt or Whisper's .json)")
+    for file in files:
+        video = transcript_video(file)
+        try:
+            transcript = read_transcript(file)
+        except InputError as error:
+            if path.is_file():
+                raise
+            narrations.leave_out("a file that is no transcript", str(error))
+            continue
+        for said in transcript:
+            if len(said.text.split()) < MIN_SPOKEN_WORDS:
+                narrations.leave_out(f"fewer than {MIN_SPOKEN_WORDS} words", f"{file.name}: {said.text}")
+                continue
+            time_s = (said.start_s + said.end_s) / 2
+            narrations.by_video.setdefault(video, []).append(Narration(video, time_s, said.text))
+    if not narrations.by_video:
+        raise InputError(f"{path}: no usable narration\n{narrations.summary()}")
     return narrations
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ import numpy as np
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder
+from hiero.steps.prototypes import StepPrototypes, unit_rows
 from hiero.storage import weights
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
@@ -56,6 +57,8 @@ class Embedder:
     device: str = "auto"
     precision: Precision = "auto"
     batch_size: int | None = None
+    _learned_names: tuple[StepPrototypes, np.ndarray] | None = field(default=None, init=False, repr=False, compare=False)
+    _encoded: tuple[tuple[str, ...], np.ndarray, np.ndarray] | None = field(default=None, init=False, repr=False, compare=False)
 
     @cached_property
     def model(self) -> HiERO | None:
@@ -67,6 +70,14 @@ class Embedder:
         model = HiERO.from_pretrained(str(self.folder.path)).to(choose_device(self.device))
         model.configure(self.folder.config)
         return model
+
+    @cached_property
+    def prototypes(self) -> StepPrototypes | None:
+        """What named steps look like, learned from corrected videos (`hiero adapt`); None where nothing was learned.
+
+        May be set: answers and labels then follow the new ones.
+        """
+        return None if self.folder is None else StepPrototypes.load(self.folder.path)
 
     @property
     def backbone(self) -> Backbone:
@@ -162,6 +173,14 @@ class Embedder:
         Raises:
             InputError: The model has no text encoder, or it cannot be found.
         """
+        if len(texts) == 1:
+            return self._encode(texts)
+        key = tuple(texts)
+        if (last := self._encoded) is None or last[0] != key:  # every video is named with the same vocabulary
+            last = self._encoded = key, *self._encode(texts)
+        return last[1], last[2]
+
+    def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         if self.folder is None:
             vectors = self._encode_joint(texts)
             return vectors, vectors
@@ -171,6 +190,13 @@ class Embedder:
                 f"{self.name} takes {self.folder.config.text_size}-d texts, its encoder gives {vectors.shape[1]}-d ones"
             )
         return vectors, self.folder.embed_text(vectors)
+
+    def match_learned(self, texts: Sequence[str], prototypes: StepPrototypes) -> list[tuple[int, float] | None]:
+        """The learned step that each text names, as `StepPrototypes.match`."""
+        last = self._learned_names
+        if last is None or last[0] is not prototypes:
+            last = self._learned_names = prototypes, unit_rows(self._encode(prototypes.labels)[0])
+        return prototypes.match(texts, unit_rows(self.encode(texts)[0]), last[1])
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Texts (n, D) as `Video.embed_spans` has stretches of video."""

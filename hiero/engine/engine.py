@@ -6,9 +6,9 @@ import functools
 import hashlib
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,9 +17,10 @@ import numpy as np
 from hiero.data.features import FEATURE_SUFFIXES, check_sidecar, read_feature_array, read_sidecar
 from hiero.devices import choose_device
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
+from hiero.engine.joined import FileRows, join_keys, join_rows
 from hiero.engine.video import Video
 from hiero.errors import InputError
-from hiero.extraction.video_features import VideoFeatures
+from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
 from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
@@ -122,42 +123,102 @@ class FileContent:
         return self.is_unchanged and store_cached(save, progress)
 
 
+class JoinedContent(FileContent):
+    """Files that are one video, as they were when reading began.
+
+    Args:
+        contents: Of each file, in order.
+        durations_s: Of each file, which the rows of the joined video depend on and a feature file does not hold.
+
+    Attributes:
+        path: The first file.
+        key: Of their contents in this order.
+    """
+
+    def __init__(self, contents: Sequence[FileContent], durations_s: Sequence[float]) -> None:
+        self.path = contents[0].path
+        self.key = join_keys([f"{content.key} {time_s:.6f}" for content, time_s in zip(contents, durations_s, strict=True)])
+        self._contents = contents
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nobody wrote to any of the files since."""
+        return all(content.is_unchanged for content in self._contents)
+
+
 @dataclass
 class Engine(Embedder):
     """Reads videos and feature files with one model and one choice of backbones. Made by `hiero.load`."""
 
     def read(
         self,
-        path: Path | str,
+        path: Path | str | Sequence[Path | str],
         *,
         clock: Clock | None = None,
         cache: bool = True,
         stream: int = 0,
         progress: ProgressCallback | None = None,
     ) -> Video:
-        """Read a video, or a file with features of one.
+        """Read a video, or a file with features of one; several files as one video.
 
         Args:
-            path: A video that FFmpeg reads, or .npy, .npz, .pt, .pth or .safetensors with one (T, D) array.
+            path: A video that FFmpeg reads, or .npy, .npz, .pt, .pth or .safetensors with one (T, D) array. A list of files is
+                read as one timeline, such as the chapters of a camera; `Video.locate` says which file a moment is in.
             clock: When the rows of a feature file are, if not as the model was trained.
             cache: Use what was computed before from the same content, and keep what is computed now.
             stream: Which video stream of the file.
             progress: Called with a `ProgressEvent` whenever there is something to show.
 
         Raises:
-            InputError: The file cannot be read, or its features do not fit the model.
+            InputError: A file cannot be read, its features do not fit the model, or files cannot be joined.
 
         Examples:
             >>> video = hiero.load("raw").read(feature_file, clock=hiero.Clock(fps=1, stride=1))
             >>> [len(level) for level in video.steps([3, 6]).levels]
             [3, 6]
         """
-        path, progress = Path(path), progress or no_progress
-        if not path.is_file():
-            raise InputError(f"{path}: no such file")
-        content = FileContent(path) if cache else None
+        progress = progress or no_progress
+        paths = [Path(path)] if isinstance(path, str | Path) else [Path(part) for part in path]
+        if not paths:
+            raise InputError("there is no file to read")
+        for file in paths:
+            if not file.is_file():
+                raise InputError(f"{file}: no such file")
+        if (engine := self._engine_for(paths[0])) is not self:
+            return engine.read(paths, clock=clock, cache=cache, progress=progress)
+        contents = [FileContent(file) if cache else None for file in paths]
+        try:
+            parts = [self._read_file(file, clock, content, stream, progress) for file, content in zip(paths, contents, strict=True)]
+        except InputError as error:
+            if len(paths) == 1:
+                raise
+            raise InputError(f"{error}; to read the other files leave this one out, or read each by itself: --no-join") from error
+        stream = 0 if paths[0].suffix.lower() in FEATURE_SUFFIXES else stream
+        if len(parts) == 1:
+            part = parts[0]
+            return self._video(part.path, part.rows, part.clock, part.source, contents[0], progress, stream)
+        joined = join_rows(parts)
+        known = [content for content in contents if content is not None]
+        content = JoinedContent(known, [part.duration_s for part in parts]) if known else None
+        video = self._video(paths[0], joined.rows, joined.clock, joined.source, content, progress, stream)
+        video.files = joined.files
+        return video
+
+    def _engine_for(self, path: Path) -> Engine:
+        """The engine that reads a file: another one for features of which CLIP, chosen by `auto` for videos, knows nothing."""
+        if self.backbones != (CLIP,) or path.suffix.lower() not in FEATURE_SUFFIXES:
+            return self
+        sidecar = read_sidecar(path)
+        # Features come with the model that they are for.
+        is_clip = sidecar is not None and sidecar.backbone == CLIP
+        return self if is_clip else load(backbone="default", device=self.device)
+
+    def _read_file(
+        self, path: Path, clock: Clock | None, content: FileContent | None, stream: int, progress: ProgressCallback
+    ) -> FileRows:
+        """What a file says by itself, before the model sees it."""
         if path.suffix.lower() in FEATURE_SUFFIXES:
-            return self._read_features(path, clock, content, progress)
+            return self._read_features(path, clock, content)
         if clock is not None:
             raise InputError(f"{path}: a video has its own clock; rows a second (--hz) are for feature files")
         width = self.backbone.width
@@ -168,7 +229,7 @@ class Engine(Embedder):
             )
         source = self._extract(path, content, stream, progress)
         clock = Clock(1.0, source.spacing_s)
-        return self._video(path, source.features[self.backbones[0]], clock, source, content, progress, stream)
+        return FileRows(path, source.features[self.backbones[0]], clock, source, source.duration_s)
 
     def read_array(self, features: np.ndarray, clock: Clock | None = None, name: str = "features") -> Video:
         """Features of a video that are in memory already; nothing is cached.
@@ -178,22 +239,22 @@ class Engine(Embedder):
             clock: When the rows are, if not as the model was trained.
             name: What results call the video.
         """
-        return self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock, None, no_progress)
+        part = self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock)
+        return self._video(part.path, part.rows, part.clock, part.source, None, no_progress)
 
-    def _read_features(self, path: Path, clock: Clock | None, content: FileContent | None, progress: ProgressCallback) -> Video:
-        sidecar = read_sidecar(path)
-        if self.backbones == (CLIP,) and (sidecar is None or sidecar.backbone != CLIP):
-            # Chosen by `auto` for videos; features come with the model that they are for.
-            return load(backbone="default", device=self.device).read(
-                path, clock=clock, cache=content is not None, progress=progress
-            )
+    def _read_features(self, path: Path, clock: Clock | None, content: FileContent | None) -> FileRows:
+        sidecar, duration_s = read_sidecar(path), None
         config = None if self.folder is None else self.folder.config
         if sidecar is not None:
             self._check_origin(path, sidecar.backbone)
+            duration_s = sidecar.duration_s if clock is None else None
             clock = clock or sidecar.clock
         width = self.backbone.width if self.backbone.num_frames and config is None else None
         features = self._cached_array(path, width if config is None else config.input_size, content)
-        return self._from_features(path, features, clock, content, progress)
+        part = self._from_features(path, features, clock)
+        # The video's own length, which is seldom a whole number of rows: files that are joined begin where it ends.
+        is_known = duration_s is not None and abs(duration_s - part.duration_s) <= part.clock.spacing_s
+        return replace(part, duration_s=duration_s) if is_known and duration_s is not None else part
 
     def _check_origin(self, path: Path, made_by: str) -> None:
         """Features of one backbone mean nothing to another, even where they are as wide."""
@@ -207,16 +268,14 @@ class Engine(Embedder):
                 f"{path}: its features are of {made_by}, {self.name} takes those of {expected}; see --model and --backbone"
             )
 
-    def _from_features(
-        self, path: Path, features: np.ndarray, clock: Clock | None, content: FileContent | None, progress: ProgressCallback
-    ) -> Video:
+    def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None) -> FileRows:
         config = None if self.folder is None else self.folder.config
         clock = clock or (Clock(1.0, 1.0) if config is None else config.clock)
         class_scores = {}
         if config is not None and config.backbone == "k400":
             class_scores["i3d-k400"] = features  # scores of another network for the same classes
         source = VideoFeatures(class_scores, clock.start_s + len(features) * clock.spacing_s, clock.spacing_s)
-        return self._video(path, features, clock, source, content, progress)
+        return FileRows(path, features, clock, source, source.duration_s)
 
     def _cached_array(self, path: Path, width: int | None, content: FileContent | None) -> np.ndarray:
         """Features of a file; those of a torch file are cached as an array, which is read faster the next time."""
@@ -249,9 +308,11 @@ class Engine(Embedder):
                 progress=lambda done_s: progress(ProgressEvent("read", path.name, done_s, duration_s)),
             )  # fmt: skip
 
+        if path.suffix == RECORDING_SUFFIX:
+            return self._load_recording(path, half=content is not None)
         if content is None:
             return run(None)
-        file = cache_folder("features") / f"{content.key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
+        file = self._features_file(content, stream)
         partial = file.with_suffix(".partial")
         if (cached := read_cached(file, self._load_features)) is not None:
             with suppress(OSError):
@@ -262,6 +323,36 @@ class Engine(Embedder):
         if content.store(functools.partial(source.save, file), progress) or not content.is_unchanged:
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
+        return source
+
+    def _features_file(self, content: FileContent, stream: int) -> Path:
+        """Where the cache has the features of a video."""
+        return cache_folder("features") / f"{content.key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
+
+    def store_features(self, path: Path, source: VideoFeatures, *, stream: int = 0) -> None:
+        """Keep features of a video that were computed while it was recorded: `read` then finds them.
+
+        Args:
+            path: The video, which is whole now.
+            source: What this engine's backbones gave for it.
+            stream: Which video stream of the file.
+        """
+        content = FileContent(path)
+        half = replace(source, features={name: rows.astype(np.float16) for name, rows in source.features.items()})
+        content.store(functools.partial(half.save, self._features_file(content, stream)))
+
+    def _load_recording(self, path: Path, half: bool) -> VideoFeatures:
+        """Features that `hiero watch` has written."""
+        from hiero.extraction.feature_log import load_recording
+
+        source, num_skipped = load_recording(path)
+        if set(source.features) != set(self.backbones):
+            recorded, own = ", ".join(source.features), ", ".join(self.backbones)
+            raise InputError(f"{path}: was recorded with {recorded}, not {own}; see --model and --backbone")
+        if num_skipped:
+            warnings.warn(f"{path}: {num_skipped} windows were skipped or lost while it was recorded", stacklevel=2)
+        if half:  # as from the cache
+            source.features = {name: rows.astype(np.float16) for name, rows in source.features.items()}
         return source
 
     def _load_features(self, path: Path) -> VideoFeatures:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hiero.data.transcripts import Transcript
 from hiero.engine.embedder import CLIP, NO_TEXT, PICTURES, Embedder
 from hiero.engine.span_summaries import (
     CLASS_WEIGHT,
@@ -17,12 +18,15 @@ from hiero.engine.span_summaries import (
     class_evidence,
     picture_similarity,
 )
+from hiero.engine.speech_answers import ask_with_speech, name_by_speech
+from hiero.engine.speech_evidence import SpeechEvidence
 from hiero.engine.vocabulary import class_name_vectors, default_labels, rich_labels
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
 from hiero.steps.grounding import TEMPERATURE, candidate_spans, rank_spans, span_means, span_sums
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.ordering import align_in_order
+from hiero.steps.prototypes import StepPrototypes, unit_rows
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, similarity_matrix
 from hiero.steps.similarity import (
     PICTURE_PRESENCE,
@@ -40,7 +44,19 @@ from hiero.steps.similarity import (
 )
 from hiero.text.joint_text import JOINT_SIZE, pooling_temperature
 from hiero.text.minilm import MINILM_SIZE
-from hiero.types import Answer, Clock, Hierarchy, Match, Step
+from hiero.types import (
+    Answer,
+    Clock,
+    Hierarchy,
+    Match,
+    ProgressCallback,
+    ProgressEvent,
+    Step,
+    Utterance,
+    VideoFile,
+    locate_time,
+    no_progress,
+)
 
 CLASSES = "i3d-k400"  # the backbone whose scores are of classes with names
 PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures; see `rank_spans`
@@ -63,6 +79,8 @@ class Video:
         duration_s: How long it is.
         nodes: Unit vectors in the model's space, (T, E), in time order.
         source: Features of the backbones, and thumbnails.
+        files: The file, or those that were read as one video: when each begins, and how long it is.
+        transcript: What is said in it; None where that is not known. `ask` and `steps` use it; set it before.
     """
 
     engine: Embedder
@@ -74,9 +92,34 @@ class Video:
     _known_spans: np.ndarray | None = None  # `spans`, where they were found before
     _store_spans: Callable[[np.ndarray], None] | None = None  # called when they are found
     _similarity_cache: tuple[tuple[str, ...], np.ndarray] | None = None
+    _similarity_prototypes: StepPrototypes | None = None  # that the cached similarity knows
+    files: tuple[VideoFile, ...] = ()
+    transcript: Transcript | None = None
+    _speech_cache: tuple[Transcript, SpeechEvidence] | None = None
+
+    def __post_init__(self) -> None:
+        self.files = self.files or (VideoFile(str(self.path), 0.0, self.duration_s),)
 
     def __repr__(self) -> str:
         return f"<Video {self.path.name}: {self.duration_s:.1f} s, {len(self.nodes)} nodes, {self.engine.name}>"
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether several files were read as one video."""
+        return len(self.files) > 1
+
+    def locate(self, time_s: float) -> tuple[Path, float]:
+        """The file that a moment is in, and when it is in that file.
+
+        Args:
+            time_s: Seconds from the beginning of the video.
+
+        Examples:
+            >>> video.locate(12.5)[1]
+            12.5
+        """
+        file, file_time_s = locate_time(self.files, time_s)
+        return Path(file.path), file_time_s
 
     def steps(
         self, num_steps: int | Sequence[int] | None = None, *, method: str = "pieces", labels: str | Sequence[str] | None = None
@@ -107,7 +150,7 @@ class Video:
         levels = build_hierarchy(self.segmentation_features, self.clock, list(num_steps) if num_steps else None, method=method)
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
-        vocabulary = list(labels) if labels is not None else self._default_labels
+        vocabulary = list(labels) if labels is not None else self.vocabulary
         if labels and not self.engine.has_text:
             raise InputError(NO_TEXT)
         if vocabulary and self.engine.has_text:
@@ -120,10 +163,14 @@ class Video:
                 ]
                 for level, ranked in zip(levels, named, strict=True)
             ]
-        return Hierarchy(str(self.path), self.engine.name, self.duration_s, tuple(tuple(level) for level in levels))
+            if labels is None and self.transcript:
+                levels = [name_by_speech(self, level) for level in levels]
+        files = self.files if self.is_joined else ()
+        nested = tuple(tuple(level) for level in levels)
+        return Hierarchy(str(self.path), self.engine.name, self.duration_s, nested, files, self._said)
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
-        """When does each query happen?
+        """When does each query happen? Where the video has a transcript, also what is said is searched: see `Match.rests_on`.
 
         Args:
             queries: One text or several, such as "cut the onion".
@@ -146,18 +193,45 @@ class Video:
             raise InputError("ask for something: a query is empty")
         if num < 1:
             raise InputError(f"at least one match must be wanted, got {num}")
+        if in_order and len(queries) > len(self.nodes):
+            raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
+        if self.transcript:
+            return ask_with_speech(self, queries, num, in_order)
         similarity = self.similarity(queries)
         ranked = self.rank(similarity, num)
-        present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked], self._presence)
+        present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked], self.presence)
         if in_order:
-            if len(queries) > len(self.nodes):
-                raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
             ordered = align_in_order(similarity)
-            return [Answer(query, p, (self._match(span, p),)) for query, span, p in zip(queries, ordered, present, strict=True)]
+            return [Answer(query, p, (self.make_match(span, p),)) for query, span, p in zip(queries, ordered, present, strict=True)]
         return [
-            Answer(query, p, tuple(self._match(self.spans[i], p * s / scores[0]) for i, s in zip(indices, scores, strict=True)))
+            Answer(query, p, tuple(self.make_match(self.spans[i], p * s / scores[0]) for i, s in zip(indices, scores, strict=True)))
             for query, (indices, scores), p in zip(queries, ranked, present, strict=True)
         ]
+
+    @property
+    def speech(self) -> SpeechEvidence:
+        """What is said, to be compared with texts. Encoded when it is first needed."""
+        return self.encode_speech()
+
+    def encode_speech(self, progress: ProgressCallback = no_progress) -> SpeechEvidence:
+        """`speech`, with a callback: the first question about hours of talk takes its time.
+
+        Args:
+            progress: Called with a `ProgressEvent` whenever there is something to show.
+        """
+        assert self.transcript is not None
+        if self._speech_cache is None or self._speech_cache[0] is not self.transcript:
+            name = f"words of {self.path.name}"
+            progress(ProgressEvent("read", name, 0.0, self.duration_s))
+            evidence = SpeechEvidence.from_transcript(
+                self.transcript, lambda done_s: progress(ProgressEvent("read", name, done_s, self.duration_s))
+            )
+            self._speech_cache = self.transcript, evidence
+        return self._speech_cache[1]
+
+    @property
+    def _said(self) -> tuple[Utterance, ...]:
+        return () if self.transcript is None else self.transcript.utterances
 
     @cached_property
     def spans(self) -> np.ndarray:
@@ -179,8 +253,12 @@ class Video:
         Returns:
             For each text the indices of up to `num` spans, best first, and their scores.
         """
-        temperature = TEMPERATURE if self.pictures is None else PICTURE_TEMPERATURE
-        return rank_spans(similarity, self.spans, self.clock.spacing_s, num=num, temperature=temperature)
+        return rank_spans(similarity, self.spans, self.clock.spacing_s, num=num, temperature=self.temperature)
+
+    @property
+    def temperature(self) -> float:
+        """With which a text spreads its belief over the nodes."""
+        return TEMPERATURE if self.pictures is None else PICTURE_TEMPERATURE
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps, each with the label of a taxonomy that fits best; equal neighbours are joined.
@@ -228,15 +306,40 @@ class Video:
         )
 
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
-        """Similarity of each text with each node, (Q, T), from all that is known about the nodes."""
+        """Similarity of each text with each node, (Q, T), from all that is known about the nodes, and what corrections taught."""
         if self.pictures is None:
-            return text_similarity(self.evidence, *self.engine.encode(texts))
-        return picture_similarity(self.pictures, self._classes, texts) - self._background
+            similarity = text_similarity(self.evidence, *self.engine.encode(texts))
+        else:
+            similarity = picture_similarity(self.pictures, self._classes, texts) - self._background
+        prototypes = self.engine.prototypes
+        return similarity if prototypes is None else similarity + self._learned_similarity(texts, prototypes)
+
+    def _learned_similarity(self, texts: Sequence[str], prototypes: StepPrototypes) -> np.ndarray:
+        """What prototypes add to the similarity of texts that name a step that was corrected in some video, (Q, T)."""
+        matched = self.engine.match_learned(texts, prototypes)
+        out = np.zeros((len(texts), len(self.nodes)), np.float32)
+        known = [(row, *match) for row, match in enumerate(matched) if match is not None]
+        if known:
+            rows, numbers, certainty = zip(*known, strict=True)
+            out[list(rows)] = np.array(certainty)[:, None] * prototypes.similarity(numbers, self.views)
+        return out
+
+    @cached_property
+    def views(self) -> dict[str, np.ndarray]:
+        """Unit vectors of the nodes, (T, D) each, in which steps are learned and found again: see `StepPrototypes`."""
+        views = {"nodes": unit_rows(self.nodes)}
+        if CLASSES in self.source.features:
+            views["classes"] = unit_rows(self.source.features[CLASSES], centre=True)
+        if self.pictures is not None:
+            views["pictures"] = unit_rows(self.pictures.pictures, centre=True)
+        return views
 
     @property
-    def _default_labels(self) -> list[str]:
-        """What steps are named with where no labels are given: a large vocabulary where there are pictures."""
-        return default_labels() if self.pictures is None else [*default_labels(), *rich_labels()]
+    def vocabulary(self) -> list[str]:
+        """What steps are named with where no labels are given: a large vocabulary where there are pictures; and learned names."""
+        learned = () if self.engine.prototypes is None else self.engine.prototypes.labels
+        bundled = default_labels() if self.pictures is None else [*default_labels(), *rich_labels()]
+        return list(dict.fromkeys([*learned, *bundled])) if learned else bundled
 
     @cached_property
     def _background(self) -> np.ndarray:
@@ -266,7 +369,8 @@ class Video:
         return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), weight)
 
     @property
-    def _presence(self) -> tuple[float, ...]:
+    def presence(self) -> tuple[float, ...]:
+        """Weights with which similarity says how likely a text is in the video at all: see `presence_probability`."""
         return PRESENCE if self.pictures is None else PICTURE_PRESENCE
 
     @property
@@ -291,9 +395,9 @@ class Video:
         parts = [self._model_weight * _unit_means(self.nodes - self.nodes.mean(0) if centred else self.nodes, spans)]
         if self.engine.uses_minilm:
             by_name = np.zeros((len(spans), MINILM_SIZE))
-            if CLASSES in self.source.features:
+            if self._classes is not None:
                 names = class_name_vectors()
-                by_name = _means(softmax(self.source.features[CLASSES].astype(np.float32)) @ (names - names.mean(0)), spans)
+                by_name = _means(self._classes.probabilities, spans) @ (names - names.mean(0))
             parts.append(CLASS_NAME_WEIGHT * by_name)
         if self.engine.has_pictures:
             seen = self.pictures
@@ -318,7 +422,8 @@ class Video:
             group_patches(torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE), SUMMARY_PATCHES)[0].numpy()
             for start, end in spans
         ]
-        probabilities = _means(softmax(self.source.features[CLASSES].astype(np.float32)), spans)
+        assert self._classes is not None  # read together with the pictures
+        probabilities = _means(self._classes.probabilities, spans)
         summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
         return summaries.without_background()
 
@@ -332,10 +437,10 @@ class Video:
             labels: By default the bundled everyday phrases.
             num: How many for each step.
         """
-        labels = list(labels) if labels is not None else self._default_labels
+        labels = list(labels) if labels is not None else self.vocabulary
         if not labels or not self.engine.has_text:
             return [[(step.label, step.score or 0.0)] if step.label else [] for step in level]
-        similarity, spans = self._cached_similarity(labels), self.level_spans(level)
+        similarity, spans = self.cached_similarity(labels), self.level_spans(level)
         if self.pictures is None:
             probabilities = label_probabilities(similarity, spans)
         else:
@@ -348,14 +453,15 @@ class Video:
         index = [max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)) for step in level]
         return np.array(list(zip(index, [*index[1:], len(self.nodes)], strict=True)))
 
-    def _cached_similarity(self, texts: Sequence[str]) -> np.ndarray:
+    def cached_similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Similarity of each text with each node (Q, T); that of the last vocabulary is kept, since every level asks for it."""
-        key = tuple(texts)
-        if self._similarity_cache is None or self._similarity_cache[0] != key:
-            self._similarity_cache = key, self.similarity(texts)
+        key, prototypes = tuple(texts), self.engine.prototypes
+        if self._similarity_cache is None or self._similarity_cache[0] != key or self._similarity_prototypes is not prototypes:
+            self._similarity_cache, self._similarity_prototypes = (key, self.similarity(texts)), prototypes
         return self._similarity_cache[1]
 
-    def _match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
+    def make_match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
+        """A stretch of nodes [start, end) as a match, in seconds."""
         start, end = (int(i) for i in span)
         start_s = self.clock.start_s + start * self.clock.spacing_s
         end_s = self.duration_s if end == len(self.nodes) else self.clock.start_s + end * self.clock.spacing_s

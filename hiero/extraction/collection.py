@@ -12,11 +12,12 @@ from __future__ import annotations
 import errno
 import glob
 import io
+import itertools
 import json
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -33,6 +34,7 @@ from hiero.extraction.plan import LazyBackbones
 from hiero.storage.cache import content_key
 from hiero.storage.files import atomic_path, write_text
 from hiero.types import Clock
+from hiero.video.chapters import VideoSource, group_chapters, have_one_format
 
 if TYPE_CHECKING:
     from hiero.extraction.extractor import LoadedBackbones
@@ -89,7 +91,8 @@ def find_videos(paths: Iterable[Path]) -> dict[str, Path]:
     """Videos by name.
 
     Args:
-        paths: Files, whose names are theirs without suffix, and folders, in which the name of a file is its path without suffix.
+        paths: Files, whose names are theirs without suffix; folders, in which the name of a file is its path without suffix; and
+            patterns (videos/*.mp4, videos/**/GX*), which name files from their first folder without a * on.
 
     Raises:
         InputError: There is no video, or two have the same name.
@@ -97,29 +100,127 @@ def find_videos(paths: Iterable[Path]) -> dict[str, Path]:
     return _files_by_name(paths, VIDEO_SUFFIXES, "videos")
 
 
-def find_files(paths: Iterable[Path]) -> dict[str, Path]:
-    """Videos and feature files by name, as `find_videos`."""
-    return _files_by_name(paths, (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES), "videos or feature files")
+def find_files(paths: Iterable[Path], *, resolve_clashes: bool = False) -> dict[str, Path]:
+    """Videos and feature files by name, as `find_videos`.
+
+    Args:
+        paths: Files, folders and patterns.
+        resolve_clashes: No error where two files have the same name: of a video and its features in one folder only the video is
+            taken, of two others the second gets a number.
+    """
+    return _files_by_name(paths, (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES), "videos or feature files", resolve_clashes)
 
 
-def _files_by_name(paths: Iterable[Path], suffixes: tuple[str, ...], description: str) -> dict[str, Path]:
-    by_name: dict[str, Path] = {}
-    for path in paths:
-        if path.is_dir():
-            files = list_files(path, suffixes)
-            if not files:
-                raise InputError(f"{path}: no {description} in this folder (looked for {', '.join(suffixes)})")
-            named = {file.relative_to(path).with_suffix("").as_posix(): file for file in files}
-            if len(named) < len(files):
-                raise InputError(f"{path}: two files differ only in their suffix; keep one, or give them one by one")
+def find_recordings(
+    paths: Iterable[Path],
+    join: bool | None = None,
+    *,
+    resolve_clashes: bool = False,
+    log: Callable[[str], None] = lambda _: None,
+) -> dict[str, VideoSource]:
+    """Videos and feature files by name; files that are one video have the name of the first.
+
+    Args:
+        paths: Files, folders and patterns, as `find_videos` takes them.
+        join: Read all files as one video; by default only chapters of one recording, whose names say so; False joins none.
+        resolve_clashes: As `find_files` has it.
+        log: Called with a line for each recording whose chapters are joined by themselves.
+
+    Raises:
+        InputError: There is no file, or two have the same name.
+    """
+    return join_chapters(find_files(paths, resolve_clashes=resolve_clashes), join, log)
+
+
+def join_chapters(
+    files: Mapping[str, Path], join: bool | None = None, log: Callable[[str], None] = lambda _: None
+) -> dict[str, VideoSource]:
+    """Files by name, those that are one video under the name of the first.
+
+    Args:
+        files: By name.
+        join: All as one video; by default only chapters of one recording, whose names say so; False joins none.
+        log: Called with a line for each recording whose chapters are joined by themselves.
+    """
+    if join is False or not files:
+        return dict(files)
+    names = {file: name for name, file in files.items()}
+    recordings = group_chapters(files.values())
+    if join:
+        joined = tuple(path for recording in recordings for path in recording.paths)
+        return {names[joined[0]]: joined if len(joined) > 1 else joined[0]}
+    out: dict[str, VideoSource] = {}
+    for recording in recordings:
+        if len(recording.paths) == 1:
+            out[names[recording.paths[0]]] = recording.paths[0]
+        elif have_one_format(path for path in recording.paths if path.suffix.lower() in VIDEO_SUFFIXES):
+            log(f"one {recording.camera} recording, read as one video (--no-join: each by itself): {recording.describe()}")
+            out[names[recording.paths[0]]] = recording.source
         else:
-            named = {path.stem: path}
-        for name, file in named.items():
-            if by_name.setdefault(name, file).resolve() != file.resolve():
+            log(f"read each by itself, since size or frame rate differ (--join: as one video): {recording.describe()}")
+            out.update({names[path]: path for path in recording.paths})
+    return out
+
+
+def is_collection(path: Path) -> bool:
+    """Whether a path stands for any number of files: a folder or a pattern."""
+    return path.is_dir() or (not path.exists() and glob.has_magic(str(path)))
+
+
+def _files_by_name(
+    paths: Iterable[Path], suffixes: tuple[str, ...], description: str, resolve_clashes: bool = False
+) -> dict[str, Path]:
+    by_name: dict[str, Path] = {}
+    resolved: set[Path] = set()
+    for path in paths:
+        named = _named_files(path, suffixes, description)
+        videos = {file.with_suffix("") for _, file in named if file.suffix.lower() in VIDEO_SUFFIXES}
+        for name, file in named:
+            if resolve_clashes and file.suffix.lower() in FEATURE_SUFFIXES and file.with_suffix("") in videos:
+                continue
+            if file.resolve() in resolved:
+                continue
+            resolved.add(file.resolve())
+            if name in by_name and not resolve_clashes:
+                if path.is_dir() and by_name[name].with_suffix("") == file.with_suffix(""):
+                    raise InputError(f"{path}: two files differ only in their suffix; keep one, or give them one by one")
                 raise InputError(f"{by_name[name]} and {file} would both be named {name}; rename one, or run them apart")
+            by_name[_free_name(name, by_name)] = file
     if not by_name:
         raise InputError(f"give at least one file or folder of {description}")
     return by_name
+
+
+def _free_name(name: str, used: Container[str]) -> str:
+    """A name that is not used: with a number where it is."""
+    numbered = (f"{name} ({number})" for number in itertools.count(2))
+    return next(candidate for candidate in itertools.chain([name], numbered) if candidate not in used)
+
+
+def _named_files(path: Path, suffixes: tuple[str, ...], description: str) -> list[tuple[str, Path]]:
+    """The files that a path stands for, each with its name."""
+    if path.is_dir():
+        files = list_files(path, suffixes)
+        if not files:
+            raise InputError(f"{path}: no {description} in this folder (looked for {', '.join(suffixes)})")
+        return [(file.relative_to(path).with_suffix("").as_posix(), file) for file in files]
+    if not is_collection(path):
+        return [(path.stem, path)]
+    num_plain = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
+    root, pattern = Path(*path.parts[:num_plain]), str(Path(*path.parts[num_plain:]))
+    try:
+        matches = sorted(match for match in root.glob(pattern) if match.name[0] != ".")
+    except ValueError as error:
+        raise InputError(f"{path}: not a pattern of file names ({error})") from error
+    files = [file for match in matches for file in (list_files(match, suffixes) if match.is_dir() else [match])]
+    files = [file for file in files if file.suffix.lower() in suffixes and file.is_file()]
+    if not files:
+        raise InputError(f"{path}: no {description} match (looked for {', '.join(suffixes)})")
+    relative = [file.relative_to(root).with_suffix("") for file in files]
+    # A pattern may go up again (a/*/../b): then the file's own name.
+    return [
+        ((Path(name.name) if ".." in name.parts else name).as_posix(), file) for name, file in zip(relative, files, strict=True)
+    ]
 
 
 def list_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -235,7 +336,7 @@ def extract_video(
             raise InputError(f"{file}: is there, and hiero extract did not write it; remove it, or choose another -o")
         clock = plan.row_clock(path)
     except (InputError, OSError) as error:
-        return ExtractionResult(name, "failed", _failure_message(path, error), spent_s=time.monotonic() - begin)
+        return ExtractionResult(name, "failed", failure_message(path, error), spent_s=time.monotonic() - begin)
     backbones = load_backbones()  # outside of any try: its errors are not the video's
     try:
         rows, duration_s = _extract_rows(plan, backbones, name, path, clock, sha256, advance)
@@ -243,7 +344,7 @@ def extract_video(
     except Exception as error:  # whatever it is, the other videos go on
         if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
             raise
-        return ExtractionResult(name, "failed", _failure_message(path, error), spent_s=time.monotonic() - begin)
+        return ExtractionResult(name, "failed", failure_message(path, error), spent_s=time.monotonic() - begin)
     return ExtractionResult(name, "done", "", len(rows), duration_s, time.monotonic() - begin)
 
 
@@ -259,7 +360,13 @@ def finished_sidecar(plan: ExtractionPlan, name: str, sha256: str) -> Sidecar | 
         return None
 
 
-def _failure_message(path: Path, error: Exception) -> str:
+def failure_message(path: Path, error: Exception) -> str:
+    """What went wrong with a file, in a line.
+
+    Args:
+        path: The file.
+        error: What was raised.
+    """
     if isinstance(error, InputError):
         return str(error) if str(path) in str(error) else f"{path}: {error}"
     if isinstance(error, OSError):

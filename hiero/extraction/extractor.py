@@ -14,10 +14,11 @@ import io
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from hiero.errors import InputError
 from hiero.extraction.prefetch import Prefetcher
 from hiero.extraction.video_features import VideoFeatures
-from hiero.video.decode import Segment, read_segments
+from hiero.video.decode import Segment, StreamSource, read_segments
 from hiero.video.registry import Backbone, Precision, find_backbone, load_backbone
 
 SEGMENTS_PER_WINDOW = 2  # of the networks that share a pass; a tower has 1
@@ -150,11 +151,7 @@ def extract_features(
     backbones, num_segments = networks.backbones, networks.num_segments
     spacing_s = backbones[0].spacing_s if spacing_s is None else spacing_s
     result = _PartialResult.resume(partial, [backbone.name for backbone in backbones])
-    segments = read_segments(
-        path, spacing_s=num_segments * spacing_s, num_frames=networks.num_frames, short_side=backbones[0].short_side,
-        stream=stream, threads=threads, min_share=0.0, skip_unreferenced=num_segments > 1,
-    )  # fmt: skip
-    windows = _overlapping_windows(segments, overlap)
+    windows = _overlapping_windows(read_windows(path, networks, spacing_s, stream=stream, threads=threads), overlap)
     saved_at_s = time.monotonic()
     # Decoding runs in a thread of its own, ahead of the networks.
     with Prefetcher(_batches(windows, result.num_windows, batch_size or default_batch_size(networks.device))) as batches:
@@ -166,18 +163,56 @@ def extract_features(
                 result.rows[backbone.name].append(rows)
             result.num_windows, result.end_s = batch[-1].index + 1, batch[-1].end_s
             if thumbnails:
-                result.add_thumbnails(batch, num_segments)
+                for window in batch:
+                    result.thumbnails.add(result.thumbnails.make(window, num_segments))
             progress(result.end_s)
             if partial is not None and time.monotonic() - saved_at_s > SAVE_EVERY_S:
                 with suppress(OSError):  # a full disk must not end what the file only protects
                     result.save(partial)
                 saved_at_s = time.monotonic()
-    num_rows = max(1, round(result.end_s / spacing_s))
-    features = {}
-    for backbone in backbones:
-        rows = torch.cat(result.rows[backbone.name])
-        features[backbone.name] = _rows_per_segment(rows, num_rows, num_segments == 1 or backbone.per_frame).numpy()
-    return VideoFeatures(features, result.end_s, spacing_s, result.thumbnail_times, result.thumbnails)
+    window_rows = {backbone.name: torch.cat(result.rows[backbone.name]) for backbone in backbones}
+    features = join_windows(backbones, window_rows, result.end_s, spacing_s)
+    return VideoFeatures(features, result.end_s, spacing_s, result.thumbnails.times_s, result.thumbnails.pictures)
+
+
+def read_windows(
+    source: Path | str | StreamSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
+) -> Iterator[Segment]:
+    """Windows of a video as the networks take them, in order; they do not overlap.
+
+    Args:
+        source: A video, or a stream that is still being recorded.
+        networks: The backbones.
+        spacing_s: Length of a segment; a window has `networks.num_segments` of them.
+        stream: Which video stream.
+        threads: Of the decoder; 0 lets it choose.
+    """
+    return read_segments(
+        source, spacing_s=networks.num_segments * spacing_s, num_frames=networks.num_frames,
+        short_side=networks.backbones[0].short_side, stream=stream, threads=threads, min_share=0.0,
+        skip_unreferenced=networks.num_segments > 1,
+    )  # fmt: skip
+
+
+def join_windows(
+    backbones: Sequence[Backbone], rows: Mapping[str, Tensor], end_s: float, spacing_s: float
+) -> dict[str, np.ndarray]:
+    """Features with a row for each segment, from what the backbones gave for each window.
+
+    Args:
+        backbones: That read the video together.
+        rows: Of each backbone by name, as `run_backbone` gives them, for all windows in order.
+        end_s: When the last window ends, from the beginning of the first.
+        spacing_s: Length of a segment.
+
+    Returns:
+        (T, D) of each backbone by name.
+    """
+    num_rows, is_tower = max(1, round(end_s / spacing_s)), backbones[0].num_frames > 0
+    return {
+        backbone.name: _rows_per_segment(rows[backbone.name], num_rows, is_tower or backbone.per_frame).numpy()
+        for backbone in backbones
+    }
 
 
 def default_batch_size(device: torch.device) -> int:
@@ -258,9 +293,7 @@ class _PartialResult:
     rows: dict[str, list[Tensor]]
     num_windows: int = 0
     end_s: float = 0.0
-    thumbnail_interval: int = 1
-    thumbnail_times: list[float] = field(default_factory=list)
-    thumbnails: list[bytes] = field(default_factory=list)
+    thumbnails: Thumbnails = field(default_factory=lambda: Thumbnails())
 
     @classmethod
     def resume(cls, partial: Path | None, names: list[str]) -> _PartialResult:
@@ -279,25 +312,55 @@ class _PartialResult:
         if not is_whole:
             return nothing
         rows = {name: [torch.from_numpy(saved.features[name])] for name in names}
-        return cls(rows, num_windows, saved.duration_s, interval, saved.thumbnail_times, saved.thumbnails)
+        return cls(rows, num_windows, saved.duration_s, Thumbnails(interval, saved.thumbnail_times, saved.thumbnails))
 
     def save(self, partial: Path) -> None:
         arrays = {name: torch.cat(rows).numpy() for name, rows in self.rows.items()}
-        arrays["windows"] = np.array([[self.num_windows, self.thumbnail_interval]])
-        VideoFeatures(arrays, self.end_s, 1.0, self.thumbnail_times, self.thumbnails).save(partial)
+        arrays["windows"] = np.array([[self.num_windows, self.thumbnails.interval]])
+        VideoFeatures(arrays, self.end_s, 1.0, self.thumbnails.times_s, self.thumbnails.pictures).save(partial)
 
-    def add_thumbnails(self, batch: list[Segment], num_segments: int) -> None:
-        """Thumbnails of the middle frames of segments: never more than MAX_THUMBNAILS, evenly spread over the video."""
-        for window in batch:
-            for segment in range(num_segments):
-                middle = (2 * segment + 1) * len(window.times_s) // (2 * num_segments)
-                is_selected = (num_segments * window.index + segment) % self.thumbnail_interval == 0
-                if is_selected and window.times_s[middle] <= window.end_s:
-                    self.thumbnail_times.append(window.times_s[middle])
-                    self.thumbnails.append(make_thumbnail(window.frames[middle]))
-            if len(self.thumbnails) > MAX_THUMBNAILS:  # drop every other one, and make half as many from now on
-                self.thumbnail_interval *= 2
-                self.thumbnail_times, self.thumbnails = self.thumbnail_times[::2], self.thumbnails[::2]
+
+class Thumbnail(NamedTuple):
+    """A small picture of a segment: its number in the video, when it is, and a JPEG file."""
+
+    segment: int
+    time_s: float
+    picture: bytes
+
+
+@dataclass
+class Thumbnails:
+    """Thumbnails of a video as it is read: never more than MAX_THUMBNAILS, evenly spread over it.
+
+    Attributes:
+        interval: Segments from one to the next.
+        times_s: When each is.
+        pictures: JPEG files.
+    """
+
+    interval: int = 1
+    times_s: list[float] = field(default_factory=list)
+    pictures: list[bytes] = field(default_factory=list)
+
+    def make(self, window: Segment, num_segments: int) -> list[Thumbnail]:
+        """Thumbnails of the middle frames of a window's segments, those of them that are wanted."""
+        out = []
+        for number in range(num_segments):
+            middle = (2 * number + 1) * len(window.times_s) // (2 * num_segments)
+            segment = num_segments * window.index + number
+            if segment % self.interval == 0 and window.times_s[middle] <= window.end_s:
+                out.append(Thumbnail(segment, window.times_s[middle], make_thumbnail(window.frames[middle])))
+        return out
+
+    def add(self, thumbnails: Sequence[Thumbnail]) -> None:
+        """Add those of the next window. One of two is dropped when there are too many, and half as many are wanted from then on."""
+        for thumbnail in thumbnails:
+            if thumbnail.segment % self.interval == 0:
+                self.times_s.append(thumbnail.time_s)
+                self.pictures.append(thumbnail.picture)
+        if len(self.pictures) > MAX_THUMBNAILS:
+            self.interval *= 2
+            self.times_s, self.pictures = self.times_s[::2], self.pictures[::2]
 
 
 def make_thumbnail(frame: np.ndarray) -> bytes:

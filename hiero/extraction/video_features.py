@@ -10,6 +10,8 @@ import numpy as np
 
 from hiero.storage.files import load_arrays, save_arrays
 
+RECORDING_SUFFIX = ".features"  # of what `hiero watch` writes while it reads; see hiero/extraction/feature_log.py
+
 
 @dataclass
 class VideoFeatures:

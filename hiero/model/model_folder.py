@@ -21,6 +21,7 @@ SHIPPED = ("hiero-k400", "hiero-omnivore-b")
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_ENCODER_FILE = "text_encoder.safetensors"
+PROTOTYPE_FILES = ("prototypes.safetensors", "prototypes.json")  # of an adapted model: see hiero.steps.prototypes
 HUB_OPTIONS = ("revision", "cache_dir", "force_download", "token", "local_files_only")  # of huggingface_hub that are passed on
 
 
@@ -106,6 +107,7 @@ def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
         raise InputError(f"{name}: no such model folder; to load from a hub, run: pip install huggingface_hub") from None
     options = {key: hub_options[key] for key in HUB_OPTIONS if key in hub_options}
     try:
-        return Path(snapshot_download(str(name), allow_patterns=[CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE], **options))
+        files = [CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE, *PROTOTYPE_FILES]
+        return Path(snapshot_download(str(name), allow_patterns=files, **options))
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{name}: no such model folder, and it could not be fetched from a hub ({error})") from error

@@ -11,24 +11,25 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
+from hiero.data.step_files import FORMULA_STARTS, HIERO_PROPERTY, SPEECH_TIER, one_line
+from hiero.data.transcripts import HIERO_VTT_HEADER
 from hiero.errors import InputError
 from hiero.plugins import load_plugin, registered
 from hiero.storage.files import write_bytes
-from hiero.types import STEP_COLUMNS, Hierarchy, Step, format_time
+from hiero.types import Hierarchy, Step, Utterance, format_time, split_by_file
 
 GROUP = "hiero.exporters"
 FRAME_RATE = 25  # of edit lists and Label Studio, which count frames
 EDL_TITLE_LENGTH = 70  # characters
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 MIN_CHAPTER_S = 10.0  # YouTube ignores lists with shorter ones
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # spreadsheets compute a cell that begins so
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,7 @@ def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
 
 def title(step: Step) -> str:
     """The label on one line, without control characters, which XML does not allow."""
-    return _one_line(step.label or "") or _one_line(f"step {step.id}")
-
-
-def _one_line(text: str) -> str:
-    return " ".join("".join(c for c in text if c.isprintable() or c.isspace()).split())
+    return one_line(step.label or "") or one_line(f"step {step.id}")
 
 
 def _plain_id(step: Step) -> str:
@@ -95,7 +92,7 @@ def to_vtt(hierarchy: Hierarchy) -> str:
     for step in chapters(hierarchy):
         text = escape(title(step)).replace("-->", "--&gt;")
         cues.append(f"{_plain_id(step)}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
-    return "WEBVTT\n\n" + "\n".join(cues)
+    return f"{HIERO_VTT_HEADER}\n\n" + "\n".join(cues)
 
 
 def to_srt(hierarchy: Hierarchy) -> str:
@@ -133,7 +130,7 @@ def to_youtube(hierarchy: Hierarchy) -> str:
 
 
 def to_otio(hierarchy: Hierarchy) -> str:
-    """OpenTimelineIO: a track for each level, a clip for each step, all of the same video."""
+    """OpenTimelineIO: a track for each level, a clip for each step; one that goes on in another file has a clip in each."""
     tracks = []
     for level_index, level in enumerate(hierarchy.levels):
         clips = [
@@ -141,15 +138,15 @@ def to_otio(hierarchy: Hierarchy) -> str:
                 "OTIO_SCHEMA": "Clip.2", "name": title(step), "active_media_reference_key": "DEFAULT_MEDIA", "effects": [],
                 "enabled": True, "markers": [],
                 "metadata": {"hiero": {"id": step.id, "thread": step.thread, "score": step.score, "parent": step.parent}},
-                "source_range": _time_range(step.start_s, step.end_s),
+                "source_range": _time_range(start_s, end_s),
                 "media_references": {
                     "DEFAULT_MEDIA": {
-                        "OTIO_SCHEMA": "ExternalReference.1", "target_url": Path(hierarchy.video).name, "name": "",
-                        "available_range": _time_range(0, hierarchy.duration_s), "available_image_bounds": None, "metadata": {},
+                        "OTIO_SCHEMA": "ExternalReference.1", "target_url": Path(file.path).name, "name": "",
+                        "available_range": _time_range(0, file.duration_s), "available_image_bounds": None, "metadata": {},
                     }
                 },
             }
-            for step in level
+            for step in level for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s)
         ]  # fmt: skip
         tracks.append({
             "OTIO_SCHEMA": "Track.1", "name": f"level {level_index}", "kind": "Video", "children": clips, "effects": [],
@@ -169,12 +166,14 @@ def to_otio(hierarchy: Hierarchy) -> str:
 def to_edl(hierarchy: Hierarchy) -> str:
     """CMX 3600 at 25 frames a second: an event for each step of the finest level, its label as a comment."""
     lines = [f"TITLE: {_to_ascii(Path(hierarchy.video).stem)[:EDL_TITLE_LENGTH]}", "FCM: NON-DROP FRAME", ""]
-    for event, step in enumerate(hierarchy.levels[-1], start=1):
-        start, end = _timecode(step.start_s), _timecode(step.end_s)
+    events = [(step, *part) for step in hierarchy.levels[-1] for part in split_by_file(hierarchy.media, step.start_s, step.end_s)]
+    for event, (step, file, start_s, end_s) in enumerate(events, start=1):
+        source = f"{_timecode(start_s)} {_timecode(end_s)}"
+        record = f"{_timecode(file.start_s + start_s)} {_timecode(file.start_s + end_s)}"
         lines += [
-            f"{event:03d}  AX       V     C        {start} {end} {start} {end}",
+            f"{event:03d}  AX       V     C        {source} {record}",
             f"* FROM CLIP NAME: {_to_ascii(title(step))}",
-            f"* SOURCE FILE: {_to_ascii(Path(hierarchy.video).name)}",
+            f"* SOURCE FILE: {_to_ascii(Path(file.path).name)}",
         ]
     return "\n".join(lines) + "\n"
 
@@ -183,10 +182,14 @@ def to_edl(hierarchy: Hierarchy) -> str:
 
 
 def to_elan(hierarchy: Hierarchy) -> str:
-    """ELAN .eaf: a tier for each level; annotations of a finer tier lie inside those of the coarser one."""
-    times_ms = sorted({_to_ms(time_s) for level in hierarchy.levels for step in level for time_s in (step.start_s, step.end_s)})
-    file_name = _one_line(Path(hierarchy.video).name)
-    annotation_ids = count(1)  # not those of steps, which need not be names that XML allows
+    """ELAN .eaf: a tier for each level, whose annotations lie inside those of the coarser one; and one for what is said."""
+    spoken = _separate(hierarchy.speech)
+    spans_s = [(step.start_s, step.end_s) for level in hierarchy.levels for step in level]
+    spans_s += [(said.start_s, said.end_s) for said in spoken]
+    times_ms = sorted({_to_ms(time_s) for span_s in spans_s for time_s in span_s})
+    file_name = one_line(Path(hierarchy.video).name)
+    numbers = count(1)
+    annotation_ids = {step.id: f"a{next(numbers)}" for step in hierarchy}  # ids of steps need not be names that XML allows
     slot_ids = {time_ms: f"ts{i + 1}" for i, time_ms in enumerate(times_ms)}
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
@@ -196,6 +199,7 @@ def to_elan(hierarchy: Hierarchy) -> str:
         '  <HEADER MEDIA_FILE="" TIME_UNITS="milliseconds">',
         f"    <MEDIA_DESCRIPTOR MEDIA_URL={quoteattr(file_name)} MIME_TYPE={quoteattr(_mime_type(hierarchy.video))} "
         f"RELATIVE_MEDIA_URL={quoteattr('./' + file_name)}/>",
+        f'    <PROPERTY NAME="{HIERO_PROPERTY}">{escape(_hiero_property(hierarchy, annotation_ids))}</PROPERTY>',
         "  </HEADER>",
         "  <TIME_ORDER>",
         *(f'    <TIME_SLOT TIME_SLOT_ID="{slot_ids[time_ms]}" TIME_VALUE="{time_ms}"/>' for time_ms in times_ms),
@@ -208,9 +212,21 @@ def to_elan(hierarchy: Hierarchy) -> str:
         for step in level:
             lines += [
                 "    <ANNOTATION>",
-                f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="a{next(annotation_ids)}" '
+                f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="{annotation_ids[step.id]}" '
                 f'TIME_SLOT_REF1="{slot_ids[_to_ms(step.start_s)]}" TIME_SLOT_REF2="{slot_ids[_to_ms(step.end_s)]}">',
                 f"        <ANNOTATION_VALUE>{escape(title(step))}</ANNOTATION_VALUE>",
+                "      </ALIGNABLE_ANNOTATION>",
+                "    </ANNOTATION>",
+            ]
+        lines.append("  </TIER>")
+    if spoken:
+        lines.append(f'  <TIER LINGUISTIC_TYPE_REF="steps" TIER_ID="{SPEECH_TIER}">')
+        for said in spoken:
+            lines += [
+                "    <ANNOTATION>",
+                f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="a{next(numbers)}" '
+                f'TIME_SLOT_REF1="{slot_ids[_to_ms(said.start_s)]}" TIME_SLOT_REF2="{slot_ids[_to_ms(said.end_s)]}">',
+                f"        <ANNOTATION_VALUE>{escape(one_line(said.text))}</ANNOTATION_VALUE>",
                 "      </ALIGNABLE_ANNOTATION>",
                 "    </ANNOTATION>",
             ]
@@ -226,10 +242,26 @@ def to_elan(hierarchy: Hierarchy) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _separate(speech: Sequence[Utterance]) -> list[Utterance]:
+    """Utterances that follow each other, each at least a millisecond long: annotations of a tier may not overlap."""
+    out: list[Utterance] = []
+    for said in speech:
+        start_s = max(said.start_s, out[-1].end_s if out else 0.0)
+        if _to_ms(said.end_s) > _to_ms(start_s):
+            out.append(Utterance(start_s, said.end_s, said.text))
+    return out
+
+
+def _hiero_property(hierarchy: Hierarchy, ids: dict[str, str]) -> str:
+    """What ELAN has no place for, as JSON that `hiero import-steps` reads back: each step by the id of its annotation."""
+    steps = {ids[step.id]: step.to_dict() for step in hierarchy}
+    return json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps})
+
+
 def to_csv(hierarchy: Hierarchy) -> str:
     """A table of all steps as comma-separated values. A text that a spreadsheet would compute gets an apostrophe before it."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, STEP_COLUMNS)
+    writer = csv.DictWriter(out, hierarchy.columns)
     writer.writeheader()
     for row in hierarchy.to_rows():
         writer.writerow({name: _as_cell(value) for name, value in row.items()})
@@ -238,7 +270,8 @@ def to_csv(hierarchy: Hierarchy) -> str:
 
 def _as_cell(value: object) -> object:
     """A value of a table that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
+    # A text that has the apostrophe by itself gets another one, so that it can be read back.
+    return f"'{value}" if isinstance(value, str) and value.lstrip("'").startswith(FORMULA_STARTS) else value
 
 
 def to_parquet(hierarchy: Hierarchy) -> bytes:
@@ -250,10 +283,11 @@ def to_parquet(hierarchy: Hierarchy) -> bytes:
         raise InputError(NO_PARQUET) from None
     types = {
         "level": pa.int32(), "id": pa.string(), "start_s": pa.float64(), "end_s": pa.float64(), "thread": pa.int32(),
-        "label": pa.string(), "score": pa.float64(), "parent": pa.string(), "background": pa.bool_(),
+        "label": pa.string(), "score": pa.float64(), "parent": pa.string(), "background": pa.bool_(), "speech": pa.string(),
     }  # fmt: skip
+    schema = pa.schema([(name, types[name]) for name in hierarchy.columns])
     out = io.BytesIO()
-    parquet.write_table(pa.Table.from_pylist(hierarchy.to_rows(), schema=pa.schema(list(types.items()))), out)
+    parquet.write_table(pa.Table.from_pylist(hierarchy.to_rows(), schema=schema), out)
     return out.getvalue()
 
 
@@ -266,7 +300,9 @@ def to_activitynet(hierarchy: Hierarchy) -> str:
         "version": "VERSION 1.3",
         "database": {name: {
             "duration": round(hierarchy.duration_s, 3), "subset": "validation", "url": "",
-            "annotations": [{"segment": span, "label": title(step)} for step, span in zip(finest, spans, strict=True)],
+            "annotations": [
+                {"segment": span, "label": title(step), "id": step.id} for step, span in zip(finest, spans, strict=True)
+            ],
         }},
         "results": {name: [
             {"segment": span, "label": title(step), "score": step.score or 0.0} for step, span in zip(finest, spans, strict=True)
@@ -277,23 +313,26 @@ def to_activitynet(hierarchy: Hierarchy) -> str:
 
 
 def to_labelstudio(hierarchy: Hierarchy) -> str:
-    """Label Studio: one task with a prediction, which has a timeline label for each step."""
-    results = [
-        {
-            "id": _plain_id(step).replace(".", "_"), "type": "timelinelabels",
-            "from_name": f"level{level_index}", "to_name": "video",
-            "value": {
-                # Frames are counted from 1.
-                "ranges": [{"start": int(step.start_s * FRAME_RATE) + 1, "end": max(1, int(step.end_s * FRAME_RATE))}],
-                "timelinelabels": [title(step)],
-            },
-            "score": step.score or 0.0,
-        }
-        for level_index, level in enumerate(hierarchy.levels)
-        for step in level
-    ]  # fmt: skip
+    """Label Studio: one task with a prediction, which has a timeline label for each step.
+
+    The data of the task also has each step as it is, so that those that nobody changes come back exactly.
+    """
+    results: list[dict[str, object]] = []
+    steps: dict[str, dict[str, object]] = {}
+    for level_index, level in enumerate(hierarchy.levels):
+        for step in level:
+            # Frames are counted from 1.
+            first, last = int(step.start_s * FRAME_RATE) + 1, max(1, int(step.end_s * FRAME_RATE))
+            region_id = _plain_id(step).replace(".", "_")
+            region_id = f"{region_id}-{len(steps)}" if region_id in steps else region_id
+            steps[region_id] = {**step.to_dict(), "frames": [first, last]}
+            results.append({
+                "id": region_id, "type": "timelinelabels", "from_name": f"level{level_index}", "to_name": "video",
+                "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [title(step)]}, "score": step.score or 0.0,
+            })  # fmt: skip
     prediction = {"model_version": hierarchy.model, "result": results}
-    return _to_json([{"data": {"video": Path(hierarchy.video).name}, "predictions": [prediction]}])
+    data = {"video": Path(hierarchy.video).name, HIERO_PROPERTY: {"duration_s": round(hierarchy.duration_s, 3), "steps": steps}}
+    return _to_json([{"data": data, "predictions": [prediction]}])
 
 
 def to_coco(hierarchy: Hierarchy) -> str:

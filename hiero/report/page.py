@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hiero.data.transcripts import Transcript
 from hiero.engine import Video
 from hiero.report.exports import write_export
 from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
-from hiero.types import Hierarchy, Step
+from hiero.types import Hierarchy, Step, file_fields
 
 TEMPLATE = Path(__file__).parent / "report.html"
 MAX_PICTURES = 400  # of the finest level; more would make the page too heavy to send
@@ -39,23 +40,30 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
         has_pictures = number == len(hierarchy.levels) - 1 and len(level) <= MAX_PICTURES
         rows = []
         for step, likely in zip(level, video.likely_labels(level, labels), strict=True):
-            row = {**step.to_dict(), "words": [[label, round(score, 3)] for label, score in likely]}
+            row = {**step.to_dict(), **file_fields(hierarchy.files, step.start_s)}
+            row["words"] = [[label, round(score, 3)] for label, score in likely]
             if has_pictures:
                 thumbnail = _thumbnail(video, step)
                 row["picture"] = None if thumbnail is None else base64.b64encode(thumbnail).decode()
             rows.append(row)
         levels.append(rows)
     matrix = video.similarity_matrix()
+    name = ", ".join(Path(file.path).name for file in hierarchy.media)
     return {
-        "name": Path(hierarchy.video).name, "model": hierarchy.model, "duration_s": hierarchy.duration_s, "levels": levels,
+        "name": name, "model": hierarchy.model, "duration_s": hierarchy.duration_s, "levels": levels,
         "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
+        "speech": [said.to_dict() for said in hierarchy.speech],
     }  # fmt: skip
 
 
 def write_results(
     video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None, folder: Path, formats: Sequence[str] = ()
 ) -> None:
-    """Write all files of `hiero steps -o FOLDER`: steps.json, report.html, exports, and a thumbnail of each step.
+    """Write all files of `hiero steps -o FOLDER`: steps.json, report.html, exports, and a thumbnail of each step;
+    speech.srt where the video has a transcript.
+
+    Where several files were read as one video, exports are written for the whole, and for each file in its own time too, into
+    FOLDER/files/NN-NAME.
 
     Args:
         video: That was read.
@@ -66,8 +74,12 @@ def write_results(
     """
     write_text(folder / "steps.json", json.dumps(hierarchy.to_dict(), indent=1) + "\n")
     write_report(folder / "report.html", video, hierarchy, labels)
+    if hierarchy.speech:
+        write_text(folder / "speech.srt", Transcript(hierarchy.speech).to_srt())
     for name in formats:
         write_export(name, hierarchy, folder)
+        for number, file in enumerate(hierarchy.files, start=1):
+            write_export(name, hierarchy.of_file(file), folder / "files" / f"{number:02d}-{Path(file.path).stem}")
     ids = {step.id for step in hierarchy}
     for old in (folder / "pictures").glob("*.jpg"):
         if old.stem not in ids:

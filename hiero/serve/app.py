@@ -18,10 +18,12 @@ from hiero.errors import InputError
 from hiero.serve.guard import LOOPBACK_HOSTS, Guard
 from hiero.serve.job_routes import job_router
 from hiero.serve.jobs import JobQueue, strip_folders
+from hiero.serve.learning import LEARNING, Learning, learning_router
 from hiero.serve.library import ConflictError, Library, NotFoundError, NotReadError, clear_stale_edits
 from hiero.serve.search_routes import search_router
 from hiero.serve.uploads import Uploads, add_uploads, upload_router
 from hiero.serve.video_routes import edit_router, to_etag, video_router
+from hiero.types import ProgressCallback
 
 STATIC = Path(__file__).parent / "static"
 
@@ -40,7 +42,15 @@ def create_app(
     uploads = uploads or Uploads()
     add_uploads(library, uploads)
     clear_stale_edits(library)
-    jobs = JobQueue(lambda id, progress: library.index(library.find(id), progress))
+    learning = Learning(library)
+
+    def work(id: str, progress: ProgressCallback) -> None:
+        if id == LEARNING:
+            learning.run(progress)
+        else:
+            library.index(library.find(id), progress)
+
+    jobs = JobQueue(work)
 
     app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
     _add_error_handlers(app)
@@ -48,6 +58,7 @@ def create_app(
     app.include_router(edit_router(library))
     app.include_router(search_router(library))
     app.include_router(job_router(library, jobs))
+    app.include_router(learning_router(learning, jobs))
     app.include_router(upload_router(library, uploads))
     app.mount("/", StaticFiles(directory=STATIC, html=True))  # last: it matches every path
     return Guard(app, hosts or set(LOOPBACK_HOSTS), token, uploads.max_bytes, jobs.close)

@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from hiero.corpus.corpus import Corpus, add_video
+from hiero.data.edits import EDITS_SUFFIX, edits_file, encode_edits, parse_hierarchy
 from hiero.data.features import FEATURE_SUFFIXES
 from hiero.engine import Engine, Video
+from hiero.engine.speech_files import load_transcript
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
-from hiero.extraction.collection import VIDEO_SUFFIXES, list_files
-from hiero.serve.edits import parse_hierarchy
+from hiero.extraction.collection import VIDEO_SUFFIXES, find_recordings, is_collection
+from hiero.steps.prototypes import StepPrototypes
 from hiero.storage.files import parse_json, write_bytes
-from hiero.types import Hierarchy, ProgressCallback
+from hiero.types import Hierarchy, ProgressCallback, no_progress
+from hiero.video.chapters import VideoSource, source_paths
 
 MAX_OPEN_BYTES = 512 * 2**20  # of videos in memory; one stays, however large
 MAX_CACHED_HIERARCHIES = 500  # the page asks for the same ones again and again
-EDITS_SUFFIX = ".hiero.json"  # of a file beside the video
 ID_LENGTH = 12  # hexadecimal digits
 VERSION_LENGTH = 32
 EDITS_PART = re.compile(r"\..+" + re.escape(EDITS_SUFFIX) + r"\.[a-z0-9_]{8}\.part")  # as `atomic_path` names them
@@ -63,25 +65,32 @@ class Entry:
     Attributes:
         id: What clients call it.
         name: What people call it; unique in its library.
-        path: A video or a feature file.
+        path: A video or a feature file; the first of several that are one video.
         indexed: It is in the corpus: what was computed is cached, so it opens at once.
+        files: All files, where several are one video.
     """
 
     id: str
     name: str
     path: Path
     indexed: bool = False
+    files: tuple[Path, ...] = ()
+
+    @property
+    def source(self) -> VideoSource:
+        """What it is read from."""
+        return self.files or self.path
 
     @property
     def is_video(self) -> bool:
         return self.path.suffix.lower() not in FEATURE_SUFFIXES
 
     @property
-    def playable_file(self) -> Path | None:
-        """The video itself, or one of the same name beside a feature file."""
-        if self.is_video:
-            return self.path if self.path.is_file() else None
-        return next((file for suffix in VIDEO_SUFFIXES if (file := self.path.with_suffix(suffix)).is_file()), None)
+    def playable_files(self) -> list[Path]:
+        """What a player opens, in time order: the files themselves, or videos of the same name beside feature files; none where
+        one of them is missing."""
+        playable = [_find_playable(path) for path in source_paths(self.source)]
+        return [path for path in playable if path is not None] if None not in playable else []
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,8 @@ class Library:
         annotations: Annotated steps by name of the video: {name: [{start_s, end_s, text}]}.
         labels: For steps; None for the bundled everyday phrases.
         cache: Use what was computed before, and store what is computed now.
+        transcripts: Use transcripts that lie beside videos.
+        speech: Recognise what is said in videos that have no transcript.
     """
 
     engines: dict[str, Engine]
@@ -111,6 +122,8 @@ class Library:
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     labels: list[str] | None = None
     cache: bool = True
+    transcripts: bool = True
+    speech: bool = False
     _videos: OrderedDict[tuple[str, str], Video] = field(default_factory=OrderedDict)  # by entry and model, last used last
     _hierarchies: OrderedDict[tuple[int, tuple[int, ...]], tuple[weakref.ref[Video], Hierarchy]] = field(
         default_factory=OrderedDict
@@ -128,22 +141,23 @@ class Library:
     def main_engine(self) -> Engine:
         return self.engines[self.main_model]
 
-    def add(self, path: Path, name: str | None = None, indexed: bool = False) -> Entry:
-        """Show a file.
+    def add(self, source: VideoSource, name: str | None = None, indexed: bool = False) -> Entry:
+        """Show a file, or several that are one video.
 
         Args:
-            path: A video or a feature file.
+            source: A video or a feature file, or several.
             name: By default that of the file; a name that another entry has gets a number.
             indexed: It is in the corpus.
         """
-        path = path.resolve()
-        id = hashlib.sha256(str(path).encode()).hexdigest()[:ID_LENGTH]
+        paths = tuple(path.resolve() for path in source_paths(source))
+        path, files = paths[0], paths if len(paths) > 1 else ()
+        id = hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:ID_LENGTH]
         with self._lock:
             used_names = {entry.name for entry in self.entries.values() if entry.id != id}
             preferred = name or path.stem
             candidates = itertools.chain([preferred], (f"{preferred} ({i})" for i in itertools.count(2)))
             free_name = next(candidate for candidate in candidates if candidate not in used_names)
-            return self.entries.setdefault(id, Entry(id, free_name, path, indexed))
+            return self.entries.setdefault(id, Entry(id, free_name, path, indexed, files))
 
     def find(self, id: str) -> Entry:
         """Raises NotFoundError where there is no such entry."""
@@ -217,7 +231,10 @@ class Library:
         with read_lock:
             if (video := self._find_in_memory(key)) is not None:  # it may have come while this one waited
                 return video
-            video = self.engines[model].read(entry.path, cache=self.cache, progress=progress)
+            video = self.engines[model].read(entry.source, cache=self.cache, progress=progress)
+            video.transcript = load_transcript(
+                video, find=self.transcripts, recognise=self.speech, cache=self.cache, progress=progress or no_progress
+            )
             with self._lock:
                 self._videos[key] = video
                 self._read_ids.add(entry.id)
@@ -237,12 +254,25 @@ class Library:
             cached = self._hierarchies.get(key)
         if cached is not None and cached[0]() is video:
             return cached[1]
-        hierarchy = video.steps(num_steps, labels=self.labels if video.engine.has_text else None)
+        labels, prototypes = self.labels if video.engine.has_text else None, video.engine.prototypes
+        if labels and prototypes is not None:
+            labels = list(dict.fromkeys([*prototypes.labels, *labels]))
+        hierarchy = video.steps(num_steps, labels=labels)
         with self._lock:
             self._hierarchies[key] = weakref.ref(video), hierarchy  # which does not keep a closed video in memory
             while len(self._hierarchies) > MAX_CACHED_HIERARCHIES:
                 self._hierarchies.popitem(last=False)
         return hierarchy
+
+    def set_prototypes(self, prototypes: StepPrototypes) -> None:
+        """Find and name steps by what corrections taught, from now on, with the main model.
+
+        Args:
+            prototypes: In the space of the main model.
+        """
+        self.main_engine.prototypes = prototypes
+        with self._lock:
+            self._hierarchies.clear()
 
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
         """Read a video, and add it to the corpus where there is one.
@@ -256,12 +286,12 @@ class Library:
                 raise InputError(f"{entry.name}: the corpus has another video of that name; rename the file")
         video = self.read(entry, progress=progress)
         if self.corpus is not None:
-            add_video(self.corpus, self.main_engine, entry.path, lambda _: video, labels=self.labels, name=entry.name)
+            add_video(self.corpus, self.main_engine, entry.source, lambda _: video, labels=self.labels, name=entry.name)
 
     # Edits and annotations
 
     def edits_file(self, entry: Entry) -> Path:
-        return entry.path.with_name(entry.path.name + EDITS_SUFFIX)
+        return edits_file(entry.path)
 
     def read_edits(self, entry: Entry) -> Edits | None:
         """The hierarchy that a person has changed, if there is one.
@@ -291,7 +321,7 @@ class Library:
             ConflictError: There are others than the expected ones.
         """
         hierarchy = parse_hierarchy(document, self.open_video(entry).duration_s)
-        content = (json.dumps(hierarchy.to_dict(), ensure_ascii=False, indent=1) + "\n").encode()
+        content = encode_edits(hierarchy)
         with self._edits_lock:
             if content != self._edits_content(entry):  # else it was saved already, and only the answer was lost
                 self._check_version(entry, expected)
@@ -347,14 +377,16 @@ def open_library(
     engines: dict[str, Engine],
     annotations: Path | None = None,
     log: Callable[[str], None] = lambda _: None,
+    join: bool | None = None,
 ) -> Library:
     """A library of what a server was given.
 
     Args:
-        sources: Videos, feature files, folders of them, or one corpus.
+        sources: Videos, feature files, folders of them, patterns, or one corpus.
         engines: By name; the first is the main one.
         annotations: A file as `hiero eval own` takes it.
-        log: Called with a line for each video of the corpus whose file is gone.
+        log: Called with a line for each video of the corpus whose file is gone, and for chapters that are shown as one video.
+        join: Show all files as one video; by default only chapters of one recording; False for none.
 
     Raises:
         InputError: There is no such file, a folder has no videos, the corpus was made with another model, or the annotations
@@ -362,16 +394,15 @@ def open_library(
     """
     library = Library(engines)
     # A corpus first: its videos keep the names that they are searched by, other files of that name get a number.
-    for source in sorted(sources, key=lambda source: not is_corpus(source)):
-        path = Path(source)
-        if is_corpus(source):
-            _add_corpus(library, source, log)
-        elif path.is_dir():
-            _add_folder(library, path)
-        elif path.is_file():
-            library.add(path)
-        else:
-            raise InputError(f"{source}: no such file, folder or corpus")
+    for source in filter(is_corpus, sources):
+        _add_corpus(library, source, log)
+    paths = [Path(source) for source in sources if not is_corpus(source)]
+    for path in paths:
+        if not path.is_file() and not is_collection(path):
+            raise InputError(f"{path}: no such file, folder or corpus")
+    if paths:
+        for name, found in find_recordings(paths, join, resolve_clashes=True, log=log).items():
+            library.add(found, name)
     if annotations is not None:
         library.annotations = _read_annotated_steps(annotations)
     return library
@@ -422,21 +453,17 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
     library.corpus = Corpus(uri)
     library.corpus.check_query_model(library.main_engine)
     for record in library.corpus.videos():
-        if Path(record.path).is_file():
-            library.add(Path(record.path), record.video, indexed=True)
+        if record.missing_files:
+            log(f"{record.video}: {record.missing_files[0]} is gone; it can be searched but not opened")
         else:
-            log(f"{record.video}: {record.path} is gone; it can be searched but not opened")
+            library.add(record.source, record.video, indexed=True)
 
 
-def _add_folder(library: Library, folder: Path) -> None:
-    """All videos, and feature files without a video of the same name beside them."""
-    files = list_files(folder, (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES))
-    video_stems = {file.with_suffix("") for file in files if file.suffix.lower() in VIDEO_SUFFIXES}
-    shown = [file for file in files if file.suffix.lower() in VIDEO_SUFFIXES or file.with_suffix("") not in video_stems]
-    if not shown:
-        raise InputError(f"{folder}: no videos and no feature files in this folder")
-    for file in shown:
-        library.add(file, file.relative_to(folder).with_suffix("").as_posix())
+def _find_playable(path: Path) -> Path | None:
+    """A video itself, or one of the same name beside a feature file."""
+    if path.suffix.lower() not in FEATURE_SUFFIXES:
+        return path if path.is_file() else None
+    return next((file for suffix in VIDEO_SUFFIXES if (file := path.with_suffix(suffix)).is_file()), None)
 
 
 def _num_bytes(video: Video) -> int:

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Query, Request
 
+from hiero.data.edits import check_text
 from hiero.errors import InputError
 from hiero.extraction.collection import VIDEO_SUFFIXES
-from hiero.serve.edits import check_text
 from hiero.serve.library import Library, NotFoundError, clear_stale
 from hiero.serve.routing import ERRORS
 from hiero.serve.workers import READS, run_in_thread

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Request
+from fastapi import APIRouter, Body, Header, Query, Request
 from fastapi.responses import FileResponse, Response
 
 import hiero
+from hiero.data.edits import MAX_LABEL_LENGTH, check_text
 from hiero.engine import Video
+from hiero.engine.joined import place_files
 from hiero.errors import InputError
 from hiero.extraction.collection import probe_duration
 from hiero.report.exports import exporter_names, find_exporter
-from hiero.serve.edits import MAX_LABEL_LENGTH, check_text
 from hiero.serve.library import Entry, Library, NotFoundError
 from hiero.serve.routing import (
     ERRORS,
@@ -29,9 +31,11 @@ from hiero.serve.routing import (
 )
 from hiero.serve.tiles import matrix_size, similarity_tile
 from hiero.serve.workers import run_in_thread
-from hiero.types import Hierarchy
+from hiero.types import Hierarchy, VideoFile
+from hiero.video.chapters import source_paths
 
 MAX_LABELS = 2000
+MAX_PARTS = 10_000  # files of a video; no camera writes so many
 
 
 def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
@@ -58,10 +62,15 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
 
     @router.get("/api/videos/{id}", responses=ERRORS)
     async def video(request: Request, id: str) -> dict[str, Any]:
-        """One video, and how long it is."""
+        """One video, how long it is, and when each of its files begins."""
         entry = library.find(id)
-        duration_s = await run_in_thread(request, lambda: probe_duration(entry.path)) if entry.is_video else None
-        return {**_entry_to_dict(library, entry), "duration_s": duration_s}
+        if library.is_read(entry) and entry.files:
+            files = public_files((await open_video(request, library, entry)).files)
+        else:
+            files = await run_in_thread(request, lambda: _probe_files(entry))
+        duration_s = sum(file.duration_s for file in files) if entry.is_video else 0.0
+        rows = [{"name": file.path, "start_s": file.start_s, "duration_s": file.duration_s} for file in files]
+        return {**_entry_to_dict(library, entry), "duration_s": duration_s or None, "files": rows}
 
     @router.get("/api/videos/{id}/steps", responses=ERRORS)
     async def steps(request: Request, id: str, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
@@ -69,6 +78,7 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
         entry, pool = library.find(id), cutting_pool(k)
         video = await open_video(request, library, entry, model)
         hierarchy = await run_in_thread(request, lambda: _find_steps(library, video, k), pool)
+        hierarchy = replace(hierarchy, files=public_files(hierarchy.files), speech=())  # which has a route of its own
         return {**hierarchy.to_dict(), "video": entry.name, "max_steps": max_steps(video)}
 
     @router.get("/api/videos/{id}/ask", responses=ERRORS)
@@ -90,6 +100,12 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
         counts = parse_step_counts(k, max_steps(video))
         labelled = await run_in_thread(request, lambda: video.label(taxonomy, num_steps=counts), pool)
         return [step.to_dict() for step in labelled]
+
+    @router.get("/api/videos/{id}/transcript", responses=ERRORS)
+    async def transcript(request: Request, id: str) -> list[dict[str, Any]]:
+        """What is said in a video, in time order; empty where it has no transcript."""
+        video = await open_video(request, library, library.find(id))
+        return [said.to_dict() for said in video.transcript or ()]
 
     @router.get("/api/videos/{id}/truth", responses=ERRORS)
     async def truth(id: str) -> list[dict[str, Any]]:
@@ -114,12 +130,14 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
         return Response(thumbnail, media_type="image/jpeg")
 
     @router.get("/api/videos/{id}/file", responses=ERRORS, response_class=FileResponse)
-    async def file(id: str) -> FileResponse:
-        """The video itself; parts of it by range requests."""
-        path = library.find(id).playable_file
-        if path is None:
+    async def file(id: str, part: Annotated[int, Query(ge=0, le=MAX_PARTS)] = 0) -> FileResponse:
+        """The video itself, or one of the files that it is made of; stretches of it by range requests."""
+        paths = library.find(id).playable_files
+        if not paths:
             raise NotFoundError("there is no video beside these features")
-        return FileResponse(path)
+        if part >= len(paths):
+            raise NotFoundError(f"no file {part}; this video has {len(paths)}")
+        return FileResponse(paths[part])
 
     @router.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
     async def export(request: Request, id: str, format: str, k: StepCounts = None) -> Response:
@@ -134,8 +152,10 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
             video = await open_video(request, library, entry)
             hierarchy = await run_in_thread(request, lambda: _find_steps(library, video, k), pool)
         else:
-            hierarchy = edits.hierarchy
-        named = replace(hierarchy, video=entry.path.name)
+            said = (await open_video(request, library, entry)).transcript if library.is_read(entry) else None
+            hierarchy = edits.hierarchy if said is None else replace(edits.hierarchy, speech=said.utterances)
+        files = (await open_video(request, library, entry)).files if entry.files else ()
+        named = replace(hierarchy, video=entry.path.name, files=public_files(files))
         content = await run_in_thread(request, lambda: exporter.convert(named))
         headers = {"Content-Disposition": f'attachment; filename="{exporter.file_name}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
@@ -200,10 +220,23 @@ def parse_etags(header: str) -> Collection[str] | None:
 
 def _entry_to_dict(library: Library, entry: Entry) -> dict[str, Any]:
     return {
-        "id": entry.id, "name": entry.name, "pictures": entry.is_video, "playable": entry.playable_file is not None,
+        "id": entry.id, "name": entry.name, "pictures": entry.is_video, "playable": bool(entry.playable_files),
+        "num_files": len(source_paths(entry.source)),
         "read": library.is_read(entry), "edited": library.edits_file(entry).is_file(),
         "truth": bool(library.annotations_of(entry)),
     }  # fmt: skip
+
+
+def public_files(files: Sequence[VideoFile]) -> tuple[VideoFile, ...]:
+    """Files by their names alone: their folders are not the client's business."""
+    return tuple(replace(file, path=Path(file.path).name) for file in files)
+
+
+def _probe_files(entry: Entry) -> tuple[VideoFile, ...]:
+    """The files of a video that was not read yet, with the lengths that they say they have."""
+    paths = source_paths(entry.source)
+    durations_s = [probe_duration(path) or 0.0 if entry.is_video else 0.0 for path in paths]
+    return public_files(place_files(paths, durations_s))
 
 
 def _find_steps(library: Library, video: Video, k: str | None) -> Hierarchy:

@@ -95,10 +95,21 @@ def rank_spans(
     Returns:
         For each text the indices of up to `num` spans, best first, and their scores.
     """
+    return [nms(spans, row, num) for row in score_spans(similarity, spans, spacing_s, temperature)]
+
+
+def score_spans(similarity: np.ndarray, spans: np.ndarray, spacing_s: float, temperature: float = TEMPERATURE) -> np.ndarray:
+    """How well each span answers each text, (Q, N).
+
+    Args:
+        similarity: Of each text with each node, (Q, T).
+        spans: Candidates [start, end), (N, 2).
+        spacing_s: Seconds from node to node.
+        temperature: τ.
+    """
     offset = min(LENGTH_OFFSET_S / spacing_s, LENGTH_OFFSET_SHARE * similarity.shape[1])
     belief = np.exp((similarity - similarity.max(1, keepdims=True)) / temperature)
-    scores = span_sums(belief / belief.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + offset)
-    return [nms(spans, row, num) for row in scores]
+    return np.asarray(span_sums(belief / belief.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + offset))
 
 
 def span_sums(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:

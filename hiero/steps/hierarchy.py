@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 
 from hiero.errors import InputError
 from hiero.steps.clustering import cluster, clustering_names
 from hiero.steps.segmentation import cut_steps, label_runs, merge_steps
-from hiero.types import Clock, Step
+from hiero.types import Clock, Step, link_levels
 
 STEP_S = 60.0  # usual length of a step where nothing is said about their number; CaptainCook4D has one every 65 s
 MIN_FINEST_STEPS = 8  # of the finest level, if the video has the nodes for it
@@ -116,16 +115,3 @@ def _make_level(x: np.ndarray, boundaries: list[int], number: int, clock: Clock)
         Step(f"{number}.{i}", clock.start_s + a * clock.spacing_s, clock.start_s + b * clock.spacing_s, thread)
         for i, (a, b, thread) in enumerate(zip(boundaries, boundaries[1:], threads, strict=False))
     ]
-
-
-def link_levels(levels: list[list[Step]]) -> list[list[Step]]:
-    """Say of each step which coarser one holds it and which finer ones it holds."""
-    out = [list(level) for level in levels]
-    for number in range(1, len(out)):
-        coarse, fine = out[number - 1], out[number]
-        middles = [(step.start_s + step.end_s) / 2 for step in fine]
-        parents = (np.searchsorted([step.start_s for step in coarse], middles, side="right") - 1).tolist()
-        for i, parent in enumerate(parents):
-            fine[i] = replace(fine[i], parent=coarse[parent].id)
-            coarse[parent] = replace(coarse[parent], children=(*coarse[parent].children, fine[i].id))
-    return out

@@ -13,13 +13,18 @@ from torch import Tensor
 
 from hiero.config import TextConfig, TrainConfig, override, read_preset
 from hiero.data.narrated_windows import NarratedWindows
-from hiero.data.narrations import Narrations, read_narrations, read_skip_list
+from hiero.data.narrations import Narrations, is_spoken, read_narrations, read_skip_list
 from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
+from hiero.model.hiero import HiERO
+from hiero.model.model_folder import open_model_folder
 from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder
 from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import HieroTraining
 from hiero.training.loop import STATE_FILE, TrainingStatus
+
+SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm, which are made at their moment
+MAX_SPEECH_WINDOW_S = 3600.0
 
 
 class SilentDisplay:
@@ -47,9 +52,11 @@ def train_from_files(
     *,
     preset: str = "k400-minilm",
     settings: list[str],
+    initial: str | Path | None = None,
     validation: Path | None = None,
     validation_share: float = 0.1,
     skip: Path | None = None,
+    speech_window_s: float = SPEECH_WINDOW_S,
     resume: bool = False,
     capture: bool | Literal["auto"] = "auto",
     save_every_s: float = 300.0,
@@ -61,13 +68,16 @@ def train_from_files(
 
     Args:
         store: Folder of packed features (`hiero pack`).
-        narrations: EgoClip's file, or a csv or jsonl of one's own.
+        narrations: EgoClip's file, a csv or jsonl of one's own, a transcript, or a folder of transcripts.
         out: Folder for the model and the state of the run.
         preset: Name of a preset, or a TOML file.
         settings: Changes to it, such as "lr=1e-4" or "model.depth=2".
+        initial: A model whose weights to begin with, and whose network goes before that of the preset.
         validation: Narrations to validate on after each epoch; their videos are not trained on.
         validation_share: Without such a file, the share of the videos to validate on.
         skip: A file with the names of videos to leave out.
+        speech_window_s: Where narrations are transcripts, how far from an utterance a node may be to be its positive, at level 0;
+            `losses.alpha` in `settings` goes before it.
         resume: Go on with the run in `out`.
         capture: Whether the step is captured as a CUDA graph; `auto` does so where the run is long enough to gain from it.
         save_every_s: Seconds between two saves.
@@ -80,7 +90,9 @@ def train_from_files(
     """
     display = display or SilentDisplay()
     features = FeatureStore(store)
-    values = override(read_preset(preset), settings)
+    folder = None if initial is None else open_model_folder(initial)
+    preset_values = read_preset(preset) if folder is None else {**read_preset(preset), "model": folder.config.to_dict()}
+    values = override(preset_values, [*speech_settings(narrations, speech_window_s), *settings])
     fabric = make_fabric(device)
     display = display if fabric.is_global_zero else SilentDisplay()
     if (out / STATE_FILE).is_file() and not resume:
@@ -119,6 +131,8 @@ def train_from_files(
         validation=(validation_windows, validation_vectors) if validation_windows else None,
         capture=capture, save_every_s=save_every_s,
     )  # fmt: skip
+    if folder is not None:
+        training.model.load_state_dict(HiERO.from_pretrained(folder.path).state_dict())
     num_parameters = sum(p.numel() for p in training.model.parameters())
     if text_encoder is not None:
         num_parameters += sum(p.numel() for p in text_encoder.parameters() if p.requires_grad)
@@ -131,6 +145,21 @@ def train_from_files(
         training.run(on_report=display.report, log=display.log)
     display.log(f"{out}: trained; next: hiero embed FEATURES --model {out} -o OUT")
     return training
+
+
+def speech_settings(narrations: Path, window_s: float) -> list[str]:
+    """Settings that follow from what narrations are: people speak before or after they act, so positives reach further.
+
+    Args:
+        narrations: As `train_from_files` takes them.
+        window_s: Of positives around an utterance, at level 0.
+
+    Raises:
+        InputError: The window is not positive.
+    """
+    if not 0 < window_s < MAX_SPEECH_WINDOW_S:
+        raise InputError(f"--speech-window-s is between 0 and {MAX_SPEECH_WINDOW_S:g} seconds, got {window_s:g}")
+    return [f"losses.alpha={1 / window_s!r}"] if is_spoken(narrations) else []
 
 
 def build_config(values: dict[str, Any], store: FeatureStore, text_size: int) -> TrainConfig:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -35,6 +35,21 @@ LATE_SHARE = 0.05  # of the gaps between them may be longer than the sampling
 
 class BrokenVideoWarning(UserWarning):
     """A file ends before its time, or its clock jumps; what could be read is used."""
+
+
+class StreamSource(Protocol):
+    """Where frames come from, if not from a whole file. See `hiero.video.live_source`.
+
+    Attributes:
+        can_reopen: Opened again it begins with the same frames.
+        is_lossy: Packets may be missing or damaged; the rest is used.
+    """
+
+    can_reopen: bool
+    is_lossy: bool
+
+    def open(self) -> Any:
+        """An FFmpeg container. Raises InputError where it cannot be opened."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +126,7 @@ def _frame_rate(video: Any) -> float | None:
 
 
 def read_segments(
-    path: Path | str,
+    path: Path | str | StreamSource,
     *,
     spacing_s: float = 1.0,
     num_frames: int = 16,
@@ -124,7 +139,7 @@ def read_segments(
     """Segments of a video in order.
 
     Args:
-        path: The file.
+        path: The file, or a stream that is still being recorded.
         spacing_s: Length of a segment.
         num_frames: Frames of a segment, evenly spread.
         short_side: Frames are scaled so that their shorter side has this many pixels; None leaves them as they are.
@@ -143,9 +158,10 @@ def read_segments(
     """
     if not spacing_s > 0 or num_frames < 1:
         raise InputError(f"spacing_s must be positive and num_frames at least 1, got {spacing_s} and {num_frames}")
-    path = Path(path)
-    skip = skip_unreferenced and _referenced_suffice(path, stream, threads, spacing_s / num_frames)
-    with _VideoReader(path, stream, threads, skip) as reader:
+    source = Path(path) if isinstance(path, str | Path) else path
+    skip = skip_unreferenced and (isinstance(source, Path) or source.can_reopen)
+    skip = skip and _referenced_suffice(source, stream, threads, spacing_s / num_frames)
+    with _VideoReader(source, stream, threads, skip) as reader:
         builder = _SegmentBuilder(spacing_s, num_frames, short_side)
         current: _DisplayedFrame | None = None
         for frame in reader.frames():
@@ -159,7 +175,7 @@ def read_segments(
         yield from builder.finish(current, reader.last_s, reader.end_s, min_share)
 
 
-def _referenced_suffice(path: Path, stream: int, threads: int, interval_s: float) -> bool:
+def _referenced_suffice(path: Path | StreamSource, stream: int, threads: int, interval_s: float) -> bool:
     """Whether the frames that others refer to come every `interval_s`, by the first seconds of the video."""
     with _VideoReader(path, stream, threads, skip_unreferenced=True) as reader, warnings.catch_warnings():
         warnings.simplefilter("ignore", BrokenVideoWarning)  # said when it is read
@@ -253,7 +269,7 @@ def _displayed_size(frame: Any) -> tuple[int, int]:
 class _VideoReader:
     """A container and one of its video streams. Knows when each frame is shown, and when the last one ends."""
 
-    def __init__(self, path: Path, stream: int, threads: int = 0, skip_unreferenced: bool = False) -> None:
+    def __init__(self, path: Path | StreamSource, stream: int, threads: int = 0, skip_unreferenced: bool = False) -> None:
         self.path, self.stream_index, self.threads, self.skip_unreferenced = path, stream, threads, skip_unreferenced
 
     def __enter__(self) -> _VideoReader:
@@ -262,12 +278,15 @@ class _VideoReader:
         except ImportError:
             raise InputError("reading video needs PyAV; run: pip install 'hiero-video[video]'") from None
         self.decode_error: Any = av.FFmpegError
-        if not self.path.is_file():
-            raise InputError(f"{self.path}: no such file")
-        try:
-            self.container = av.open(str(self.path))
-        except (av.FFmpegError, ValueError, OSError) as error:
-            raise InputError(f"{self.path}: not a video that FFmpeg can read ({error})") from error
+        if not isinstance(self.path, Path):
+            self.container = self.path.open()
+        else:
+            if not self.path.is_file():
+                raise InputError(f"{self.path}: no such file")
+            try:
+                self.container = av.open(str(self.path))
+            except (av.FFmpegError, ValueError, OSError) as error:
+                raise InputError(f"{self.path}: not a video that FFmpeg can read ({error})") from error
         streams = self.container.streams.video
         if self.stream_index >= len(streams) or self.stream_index < 0:
             self.container.close()
@@ -314,7 +333,7 @@ class _VideoReader:
         num_frames, last_packet = 0, None
         try:
             for packet in self.container.demux(self.stream):
-                for frame in packet.decode():
+                for frame in self._decode(packet):
                     num_frames += 1
                     self._check_size(frame.width, frame.height)  # it may change on the way
                     yield frame
@@ -325,10 +344,11 @@ class _VideoReader:
                 if shown_s < self.last_s + MAX_GAP_S:
                     self.end_s = max(self.end_s, shown_s + self._duration_of(last_packet, self.usual_frame_s))
         except self.decode_error as error:
+            reason = error if isinstance(self.path, Path) else error.strerror  # an address may hold a password
             if not num_frames:
-                raise InputError(f"{self.path}: cannot be decoded ({error})") from error
+                raise InputError(f"{self.path}: cannot be decoded ({reason})") from error
             warnings.warn(
-                BrokenVideoWarning(f"{self.path}: breaks off after {self.end_s:.1f} s ({error}); what comes before is used"),
+                BrokenVideoWarning(f"{self.path}: breaks off after {self.end_s:.1f} s ({reason}); what comes before is used"),
                 stacklevel=3,
             )
             return
@@ -337,6 +357,16 @@ class _VideoReader:
         if stated_s is not None and not self.has_jumped and self.end_s < (1 - MAX_MISSING) * stated_s - MAX_MISSING_S:
             message = f"{self.path}: breaks off after {self.end_s:.1f} of {stated_s:.1f} s; what comes before is used"
             warnings.warn(BrokenVideoWarning(message), stacklevel=3)
+
+    def _decode(self, packet: Any) -> list[Any]:
+        """Frames of a packet; none of a damaged one where a stream may lose some, as it does where it is joined in the middle."""
+        try:
+            frames: list[Any] = packet.decode()
+        except self.decode_error:
+            if isinstance(self.path, Path) or not self.path.is_lossy:
+                raise
+            return []
+        return frames
 
     def time_of(self, frame: Any) -> float:
         """Seconds from the first frame, for each frame in turn. One without a timestamp follows the last at the usual rate.

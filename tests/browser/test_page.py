@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.serve.conftest import write_scenes
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 SCREENSHOTS = os.environ.get("HIERO_PICTURES")  # a folder, if they are wanted
 
@@ -381,3 +383,32 @@ def test_accessibility(page, server, theme):
     open_video(page, server, parameters="&q=tea")
     page.wait_for_selector("#answers li")
     assert violations() == []
+
+
+def test_files_that_are_one_video(page, server, world):
+    """The player opens the file that a moment is in, and goes on with the next one at its end."""
+    paths = [write_scenes(world.root / f"GX0{i}0001.MP4", [i], 4) for i in (1, 2, 3)]
+    entry = server.library.add(tuple(paths))
+    server.library.index(entry)
+    try:
+        page = open_video(page, server, entry.name, "&t=9.5")
+        source = "document.getElementById('player').currentSrc"
+        wait_until(page, f"{source}.endsWith('part=2')")
+        wait_time(page, 1.4, 1.6)  # 9.5 s of the video are 1.5 s of the third file
+        assert page.locator("#timeline .boundary").count() == 2
+        rows(page).last.locator("button").first.click()
+        wait_until(page, f"{source}.endsWith('part=0')")
+        assert "in GX010001.MP4 at 0:00" in page.inner_text("#now")
+        page.evaluate("document.getElementById('player').muted = true")
+        page.keyboard.press("Space")
+        wait_until(page, "!document.getElementById('player').paused")
+        page.evaluate("document.getElementById('player').currentTime = 3.6")
+        wait_until(page, f"{source}.endsWith('part=1')")
+        wait_until(page, "!document.getElementById('player').paused")  # it goes on by itself
+        left = "parseFloat(document.querySelector('#timeline .cursor').style.left)"
+        wait_until(page, f"{left} > 33 && {left} < 67")
+        screenshot(page, "chapters")
+    finally:
+        server.library.corpus.remove([entry.name])
+        for path in paths:
+            path.unlink()

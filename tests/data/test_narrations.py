@@ -104,3 +104,26 @@ def test_cells_and_lines_without_end(tmp_path):
     narrations = read_narrations(tmp_path / "deep.jsonl")
     assert len(narrations) == 1
     assert dict(narrations.left_out) == {"not JSON": 1, "no time": 1}
+
+
+def test_transcripts_are_narrations(tmp_path):
+    """One transcript, or a folder of them: utterances at their middle, each video under its name."""
+    cue = "1\n00:00:{}0,000 --> 00:00:{}4,000\n{}\n"
+    (tmp_path / "kitchen.srt").write_text(cue.format(1, 1, "now I cut the onion") + "\n" + cue.format(2, 2, "okay"))
+    (tmp_path / "garage.en.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nwe repair the motorcycle\n")
+    (tmp_path / "garage.de.txt").write_text("")
+    (tmp_path / "broken.srt").write_text("1\nxx --> yy\nhello\n")
+    (tmp_path / "notes.json").write_text("{}")
+    found = read_narrations(tmp_path)
+    assert {video: [(n.time_s, n.text) for n in rows] for video, rows in found.by_video.items()} == {
+        "garage": [(2.0, "we repair the motorcycle")],
+        "kitchen": [(12.0, "now I cut the onion")],
+    }
+    assert found.left_out["fewer than 3 words"] == 1
+    assert found.left_out["a file that is no transcript"] == 1
+    assert list(read_narrations(tmp_path / "kitchen.srt").by_video) == ["kitchen"]
+    with pytest.raises(InputError, match="is no time"):
+        read_narrations(tmp_path / "broken.srt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no transcripts"):
+        read_narrations(tmp_path / "empty")

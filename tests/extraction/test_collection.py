@@ -21,7 +21,7 @@ from hiero.data.stores import pack
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.extraction import extractor, ray_cluster
-from hiero.extraction.collection import ExtractionPlan, ExtractionProgress, extract_all, find_videos
+from hiero.extraction.collection import ExtractionPlan, ExtractionProgress, extract_all, find_recordings, find_videos
 from hiero.extraction.extractor import LoadedBackbones
 from hiero.storage import weights as registry
 from hiero.video.spacetime import SpaceTimeTransformer
@@ -317,6 +317,34 @@ def test_names_of_videos(tmp_path):
     (tmp_path / "a" / "x.avi").write_bytes(b"")
     with pytest.raises(InputError, match="differ only in their suffix"):
         find_videos([tmp_path / "a"])
+
+
+def test_patterns_name_files_from_where_they_begin(tmp_path):
+    for name in ("a/x.mp4", "b/x.mp4", "b/notes.txt", "b/.y.mp4", "z[1].mp4"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert find_videos([tmp_path / "*" / "*.mp4"]) == {"a/x": tmp_path / "a/x.mp4", "b/x": tmp_path / "b/x.mp4"}
+    assert set(find_videos([tmp_path / "**" / "x*"])) == {"a/x", "b/x"}
+    assert set(find_videos([tmp_path / "b*"])) == {"b/x"}  # a folder that matches stands for its videos
+    assert set(find_videos([tmp_path / "z[1].mp4"])) == {"z[1]"}  # a file of this name
+    assert set(find_videos([tmp_path / "a", tmp_path / "a" / "*.mp4"])) == {"x"}  # each file once
+    assert set(find_videos([tmp_path / "*" / ".." / "a" / "x.mp4"])) == {"x"}
+    with pytest.raises(InputError, match="no videos match"):
+        find_videos([tmp_path / "*.mkv"])
+
+
+def test_chapters_are_one_video(tmp_path, make):
+    paths = [make(f"GX0{i}0012.MP4", [10 * i] * 5) for i in (1, 2, 4)]
+    lines = []
+    assert find_recordings([tmp_path], log=lines.append) == {"GX010012": tuple(paths)}
+    assert "chapter 3 is missing" in lines[0]
+    assert find_recordings([tmp_path], join=False) == {path.stem: path for path in paths}
+    make("tea.mp4", [0] * 5)
+    assert find_recordings([tmp_path], join=True) == {"GX010012": (*paths, tmp_path / "tea.mp4")}
+    assert find_recordings(paths[:1]) == {"GX010012": paths[0]}
+    make("GX020012.MP4", [10] * 5, fps=20)  # of another recording, whatever its name
+    assert set(find_recordings([tmp_path], log=lines.append)) == {"GX010012", "GX020012", "GX040012", "tea"}
+    assert "size or frame rate differ" in lines[1]
 
 
 def test_other_peoples_files_are_left_alone(tmp_path, home, weights, videos):

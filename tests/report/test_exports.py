@@ -6,12 +6,15 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from hiero.data.step_files import read_step_file
 from hiero.errors import InputError
 from hiero.report.exports import chapters, exporter_names, find_exporter, title, write_export
-from hiero.types import Hierarchy, Step
+from hiero.types import Hierarchy, Step, Utterance, VideoFile
 from tests.films import import_av
 
 NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'
@@ -107,6 +110,25 @@ def test_elan(steps, write):
     assert fine[1][2] == title(steps.levels[1][1])
     assert eaf.get_parameters_for_tier("level 1")["PARENT_REF"] == "level 0"
     assert eaf.get_linked_files()[0]["MEDIA_URL"] == "my kitchen.mp4"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_speech(steps, tmp_path):
+    """What is said has a column of tables and a tier of its own, which is no level of steps."""
+    said = [(1.0, 3.0, "Wash <it>"), (2.5, 2.9, "twice"), (2.8, 60.0, "=1+1"), (50.0, 61.0, "end")]
+    spoken = replace(steps, speech=tuple(Utterance(*row) for row in said))
+    rows = list(csv.DictReader(io.StringIO(write_export("csv", spoken, tmp_path).read_bytes().decode(), newline="")))
+    assert [row["speech"] for row in rows if row["level"] == "1"] == ["Wash <it> twice =1+1", "", "end"]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(write_export("parquet", spoken, tmp_path)).to_pylist()[4]["speech"] == "end"
+    pympi = pytest.importorskip("pympi")
+    path = write_export("elan", spoken, tmp_path)
+    eaf = pympi.Elan.Eaf(str(path))
+    tier = sorted(eaf.get_annotation_data_for_tier("speech"))
+    assert tier == [(1000, 3000, "Wash <it>"), (3000, 60000, "=1+1"), (60000, 61000, "end")]  # none overlap
+    with_speech = read_step_file(path, Path(steps.video))
+    assert with_speech.levels == read_step_file(write_export("elan", steps, tmp_path), Path(steps.video)).levels
+    assert Hierarchy.from_dict(spoken.to_dict()) == spoken
 
 
 def test_csv_and_parquet(steps, write):
@@ -219,3 +241,22 @@ def test_half_of_a_character_is_refused_but_not_in_the_name_of_a_file():
             Step.from_dict({"id": "0", "start_s": 0, "end_s": 1} | change)
     odd = Hierarchy("caf\udce9.mp4", "m", 1.0, ((Step("0", 0.0, 1.0, 0),),))
     assert Hierarchy.from_dict(odd.to_dict()) == odd
+
+
+def test_files_that_were_read_as_one_video(steps, tmp_path):
+    """Editing tools get each file with its own time; a step that goes on in the next file is two clips."""
+    files = (VideoFile("card/GX010012.MP4", 0.0, 30.0), VideoFile("card/GX020012.MP4", 30.0, 3695.3))
+    joined = replace(steps, video="card/GX010012.MP4", files=files)
+    edl = write_export("edl", joined, tmp_path).read_text()
+    events = re.findall(r"^\d{3}  AX +V +C +(\S+) (\S+) (\S+) (\S+)$", edl, re.MULTILINE)
+    assert events[1] == ("00:00:12:12", "00:00:30:00", "00:00:12:12", "00:00:30:00")
+    assert events[2] == ("00:00:00:00", "00:00:17:01", "00:00:30:00", "00:00:47:01")
+    assert re.findall(r"SOURCE FILE: (.*)", edl) == ["GX010012.MP4"] * 2 + ["GX020012.MP4"] * 2
+    opentimelineio = pytest.importorskip("opentimelineio")
+    timeline = opentimelineio.adapters.read_from_file(str(write_export("otio", joined, tmp_path)))
+    clips = list(timeline.tracks[1])
+    assert [clip.media_reference.target_url for clip in clips] == ["GX010012.MP4"] * 2 + ["GX020012.MP4"] * 2
+    assert [clip.source_range.start_time.to_seconds() for clip in clips] == pytest.approx([0, 12.5, 0, 17.04])
+    assert timeline.duration().to_seconds() == pytest.approx(3725.3)
+    own = write_export("srt", joined.of_file(files[1]), tmp_path).read_text()
+    assert own.startswith("1\n00:00:00,000 --> 00:00:17,040")

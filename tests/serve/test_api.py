@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from hiero.data.edits import parse_hierarchy
 from hiero.errors import InputError
 from hiero.serve import routing
 from hiero.serve.app import create_app
-from hiero.serve.edits import parse_hierarchy
 from hiero.serve.guard import MAX_BODY_BYTES, is_loopback
 from hiero.serve.jobs import Job, JobQueue, job_events
 from hiero.serve.library import STALE_S, NotFoundError, open_library
@@ -56,6 +56,7 @@ def test_videos_and_their_steps(client, tea):
     other = client.get(f"/api/videos/{tea}/steps?k=4&model=model").json()
     assert other["model"] == "model"
     assert client.get(f"/api/videos/{tea}/truth").json()[1]["text"] == "scene 1"
+    assert client.get(f"/api/videos/{tea}/transcript").json() == []
     assert client.get(f"/api/videos/{tea}").json()["read"]
 
 
@@ -71,6 +72,26 @@ def test_words(client, tea):
     assert like["step"]["video"] == "tea"
     assert {hit["video"] for hit in like["hits"]} == {"bike"}
     assert 5 < like["hits"][0]["start_s"] < 12  # the scene that both have
+
+
+def test_what_is_said(client, tea, world):
+    """A transcript beside a video is a row of its own, is searched, and goes into exports."""
+    file = world.root / "tea.srt"
+    file.write_text("1\n00:00:13,000 --> 00:00:15,000\nMy grandmother gave me this recipe.\n")
+    try:
+        rows = client.get(f"/api/videos/{tea}/transcript").json()
+        assert rows == [{"start_s": 13.0, "end_s": 15.0, "text": "My grandmother gave me this recipe."}]
+        answer = client.get(f"/api/videos/{tea}/ask", params={"q": "grandmother's recipe"}).json()
+        assert (answer["rests_on"], answer["matches"][0]["quote"]) == ("speech", rows[0]["text"])
+        assert 12 < answer["matches"][0]["start_s"] < 15
+        hierarchy = client.get(f"/api/videos/{tea}/steps").json()
+        assert "speech" not in hierarchy  # edits would carry it about
+        assert "grandmother" in client.get(f"/api/videos/{tea}/export/csv").text
+        client.put(f"/api/videos/{tea}/edits", json=hierarchy)
+        assert "grandmother" in client.get(f"/api/videos/{tea}/export/elan").text
+    finally:
+        client.delete(f"/api/videos/{tea}/edits")
+        file.unlink()
 
 
 def test_pictures_tiles_and_the_file_itself(client, tea, world):
@@ -603,11 +624,43 @@ def test_what_can_be_opened(world, tmp_path):
     engines = {"raw": world.engine}
     library = open_library([str(world.root / "corpus"), str(world.root / "new.mp4")], engines)
     assert {entry.name for entry in library.entries.values()} == {"tea", "bike", "new"}
-    for source, message in (("nowhere", "no such file, folder or corpus"), (str(tmp_path), "no videos and no feature files")):
+    for source, message in (("nowhere", "no such file, folder or corpus"), (str(tmp_path), "no videos or feature files")):
         with pytest.raises(InputError, match=message):
             open_library([source], engines)
     np.save(tmp_path / "x.npy", np.zeros((3, 256), dtype=np.float32))
-    assert [entry.playable_file for entry in open_library([str(tmp_path)], engines).entries.values()] == [None]
+    assert [entry.playable_files for entry in open_library([str(tmp_path)], engines).entries.values()] == [[]]
+
+
+def test_files_that_are_one_video(world, tmp_path):
+    """Chapters: one entry, whose parts are played one by one; no client learns where they lie."""
+    from tests.serve.conftest import write_scenes
+
+    paths = [write_scenes(tmp_path / "GX010001.MP4", [0, 1], 3), write_scenes(tmp_path / "GX020001.MP4", [2], 4)]
+    lines = []
+    library = open_library([str(tmp_path)], {"raw": world.engine}, log=lines.append)
+    assert "read as one video" in lines[0]
+    (entry,) = library.entries.values()
+    with TestClient(create_app(library), base_url="http://localhost") as client:
+        listed = client.get("/api/videos").json()[0]
+        assert (listed["name"], listed["num_files"], listed["playable"], listed["read"]) == ("GX010001", 2, True, False)
+        unread = client.get(f"/api/videos/{entry.id}").json()
+        assert [file["start_s"] for file in unread["files"]] == pytest.approx([0, 6], abs=0.1)
+        library.index(entry)
+        video = client.get(f"/api/videos/{entry.id}").json()
+        assert [file["name"] for file in video["files"]] == ["GX010001.MP4", "GX020001.MP4"]
+        assert video["duration_s"] == pytest.approx(10, abs=0.2)
+        answer = client.get(f"/api/videos/{entry.id}/steps?k=3")
+        assert str(tmp_path) not in answer.text
+        assert {step["file"] for step in answer.json()["levels"][0]["steps"]} <= {"GX010001.MP4", "GX020001.MP4"}
+        for part, path in enumerate(paths):
+            assert client.get(f"/api/videos/{entry.id}/file?part={part}").content == path.read_bytes()
+        assert client.get(f"/api/videos/{entry.id}/file").content == paths[0].read_bytes()
+        assert client.get(f"/api/videos/{entry.id}/file?part=2").status_code == 404
+        assert client.get(f"/api/videos/{entry.id}/file?part=-1").status_code == 422
+        assert client.get(f"/api/videos/{entry.id}/picture?t=8").content[:2] == b"\xff\xd8"
+        assert "GX020001.MP4" in client.get(f"/api/videos/{entry.id}/export/edl").text
+        assert client.get(f"/api/videos/{entry.id}/ask?q=pour the tea").status_code == 200
+    assert len(open_library([str(tmp_path)], {"raw": world.engine}, join=False).entries) == 2
 
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")

@@ -1,6 +1,7 @@
 // The page: what is shown follows from the address (#v=…&t=…&q=…), and every action changes the address.
 import { $, changeOptions, createElement, fetchJson, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
 import { Matrix } from "./matrix.js";
+import { Player } from "./player.js";
 import { Timeline } from "./timeline.js";
 import * as edit from "./edit.js";
 
@@ -8,9 +9,10 @@ const MIN_PRESENT = 0.3;  // probability that a query is in a video at all, belo
 const MAX_SLIDER_STEPS = 200;
 const SLIDER_DELAY_MS = 120;  // after the last move of the slider, before steps are asked for
 const MOVE_S = 1;  // of "earlier" and "later"
+const MAX_SPEECH_BUTTONS = 200;  // of the row of speech
 const NUM_SIMILAR = 8;  // of "the same step elsewhere"
 
-const player = $("player");
+const player = new Player($("player"), onTimeChange);
 const state = {
   server: null,
   videos: [],
@@ -76,13 +78,45 @@ function createCard(href, picture, title, details) {
 
 function showList() {
   document.title = "hiero";
+  $("learning").hidden = !state.videos.some(video => video.edited);
   $("list").hidden = false;
   $("upload").hidden = !state.server.uploads;
   state.video = null;
   $("videos").replaceChildren(...state.videos.map(video => createCard(
     `#v=${video.id}`, video.read && video.pictures ? thumbnailUrl(video.id, 1) : null, video.name,
-    [video.read ? "read" : "not read yet", video.edited ? "edited" : "", video.playable ? "" : "features only"].filter(Boolean).join(" · "))));
+    [video.read ? "read" : "not read yet", video.num_files > 1 ? `${video.num_files} files` : "", video.edited ? "edited" : "", video.playable ? "" : "features only"].filter(Boolean).join(" · "))));
 }
+
+// Learns from all corrections, and shows which names of which videos changed.
+async function learn() {
+  $("learn").disabled = true; $("learn-progress").hidden = false; $("learn-status").textContent = ""; $("learned").replaceChildren();
+  try {
+    let job = await sendJson("POST", "learn");
+    while (["waiting", "running"].includes(job.state)) {
+      await new Promise(resolve => setTimeout(resolve, 300));
+      job = await getJson(`jobs/${job.id}`);
+      $("learn-progress").max = job.duration_s || 1;
+      $("learn-progress").value = job.done_s;
+    }
+    if (job.state !== "done") throw new Error(job.message || "it was stopped");
+    showLearned(await getJson("learn"));
+  } catch (error) {
+    $("learn-status").textContent = error.message;
+  } finally {
+    $("learn").disabled = false; $("learn-progress").hidden = true;
+  }
+}
+
+function showLearned({ num_names, num_steps, num_videos, num_named_anew, videos }) {
+  $("learn-status").textContent = `${num_names} names learned from ${num_steps} steps of ${num_videos} videos; `
+    + (num_named_anew ? `${num_named_anew} steps of other videos have a new name:` : "no step of another video has a new name.");
+  $("learned").replaceChildren(...videos.map(({ id, video, steps }) => createElement("li", {},
+    createElement("strong", { textContent: video }),
+    createElement("ul", {}, ...steps.map(step => createElement("li", {},
+      createElement("a", { href: `#v=${id}&t=${step.start_s.toFixed(1)}`, textContent: `${formatTime(step.start_s)} – ${formatTime(step.end_s)}` }),
+      ` ${step.before ?? "unnamed"} → `, createElement("strong", { textContent: step.after ?? "unnamed" })))))));
+}
+$("learn").onclick = learn;
 
 async function showResults(q, view) {
   const hits = await getJson(`search?q=${encodeURIComponent(q)}`);
@@ -117,12 +151,13 @@ async function showVideo(id, { q, t }, view) {
 
 // Forgets what was shown of another video, and loads this one into the player.
 function resetVideo(video) {
-  player.hidden = !video.playable;
+  $("player").hidden = !video.playable;
   $("still").hidden = video.playable;
-  if (video.playable) { player.src = `api/videos/${video.id}/file`; player.load(); } else player.removeAttribute("src");
+  if (video.playable) player.open(video.id, video.files, Number(readAddress().t) || 0); else player.close();
   state.endConflict?.();
   state.hierarchy = null; state.undoStack = []; state.playingThread = null;
   timeline.clear(); matrix.clear();
+  timeline.files = video.files;
   $("threads").replaceChildren(); $("answers").replaceChildren(); $("same").replaceChildren();
   $("answers-title").hidden = $("same-title").hidden = true;
 }
@@ -162,6 +197,8 @@ async function loadSteps(view) {
   const { id, edited, truth } = state.video;
   const { body: hierarchy, version } = await fetchJson(`videos/${id}/${edited ? "edits" : "steps"}`);
   const extraRows = [];
+  const speech = mergeSpeech(await getJson(`videos/${id}/transcript`), hierarchy.duration_s);
+  if (speech.length) extraRows.push({ name: "Speech", steps: speech, className: "speech" });
   if (truth) extraRows.push({ name: "Annotated", steps: (await getJson(`videos/${id}/truth`)).map((step, i) => ({ ...step, thread: i })) });
   for (const model of state.server.models.slice(1)) {
     const other = await getJson(`videos/${id}/steps?model=${encodeURIComponent(model)}`);
@@ -179,6 +216,16 @@ async function loadSteps(view) {
   enableSlider(!edited);
   if (state.server.exports && $("export").length === 1) $("export").append(...state.server.exports.map(name => createElement("option", { value: name, textContent: name })));
   matrix.show(id, hierarchy.duration_s, () => state.video?.id === id);
+}
+
+// Utterances as a row of the timeline: neighbours that would be too narrow to point at are shown together.
+function mergeSpeech(utterances, duration) {
+  const merged = [];
+  for (const said of utterances) {
+    const last = merged.at(-1);
+    if (last && said.end_s - last.start_s < duration / MAX_SPEECH_BUTTONS) { last.end_s = Math.max(last.end_s, said.end_s); last.text += ` ${said.text}`; } else merged.push({ ...said });
+  }
+  return merged;
 }
 
 function showHierarchy(hierarchy) {
@@ -227,7 +274,7 @@ function toggleThread(button, steps, thread, level) {
   state.playingThread = { steps, index: 0 };
   timeline.highlightThread(thread, level);
   button.setAttribute("aria-pressed", "true");
-  player.play?.().catch(() => {});
+  player.play().catch(() => {});
 }
 
 function stopThread() {
@@ -238,7 +285,7 @@ function stopThread() {
 
 function onStepSelected(step) {
   for (const id of ["rename", "split", "merge", "earlier", "later"]) $(id).disabled = false;
-  $("now").textContent = `${step.label || `step ${step.id}`} · ${formatTime(step.start_s)} – ${formatTime(step.end_s)}`;
+  $("now").textContent = `${step.label || `step ${step.id}`} · ${formatTime(step.start_s)} – ${formatTime(step.end_s)}${placeInFiles(step.start_s)}`;
   if (state.server.corpus) showSimilarSteps(step);
 }
 
@@ -253,6 +300,12 @@ async function showSimilarSteps(step) {
 }
 
 // Time
+
+// Which file a moment is in, and when in that file; empty where the video is a single file.
+function placeInFiles(time) {
+  const files = state.video?.files ?? [], file = files.findLast(file => file.start_s <= time + 1e-6);
+  return files.length > 1 && file ? ` · in ${file.name} at ${formatTime(time - file.start_s)}` : "";
+}
 
 const currentTime = () => state.video?.playable ? player.currentTime : Number($("still").dataset.time || 0);
 
@@ -283,7 +336,8 @@ async function showAnswers(q, view) {
   $("answers-title").hidden = false;
   $("answers-title").textContent = answer.present < MIN_PRESENT ? `“${q}”: probably not in this video` : `“${q}”`;
   $("answers").replaceChildren(...answer.matches.map(match => {
-    const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: match.score.toFixed(2) }));
+    const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: `${match.rests_on ? `${match.rests_on} · ` : ""}${match.score.toFixed(2)}` }));
+    if (match.quote) button.title = `“${match.quote}”`;
     button.onclick = () => { for (const other of $("answers").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button); seek(match.start_s); };
     return createElement("li", {}, button);
   }));
@@ -412,9 +466,6 @@ $("theme").onclick = () => {
   try { localStorage.setItem("theme", document.documentElement.dataset.theme); } catch { /* private windows */ }
 };
 try { const theme = localStorage.getItem("theme"); if (theme) document.documentElement.dataset.theme = theme; } catch { /* private windows */ }
-player.addEventListener("timeupdate", () => onTimeChange(player.currentTime));
-player.addEventListener("seeked", () => onTimeChange(player.currentTime));
-player.addEventListener("loadedmetadata", () => { const { t } = readAddress(); if (Number(t)) player.currentTime = Number(t); });
 document.addEventListener("keydown", event => {
   if (event.target.closest("input, select, textarea, video")) return;
   if (event.key === "/") { event.preventDefault(); $("query").focus(); }

@@ -13,7 +13,7 @@ export class Timeline {
 
   // selectedId, matches and extraRows outlive show(): steps are shown again after every edit.
   clear() {
-    this.selectedId = null; this.matches = []; this.extraRows = [];
+    this.selectedId = null; this.matches = []; this.extraRows = []; this.files = [];
     this.root.replaceChildren();
   }
 
@@ -35,11 +35,15 @@ export class Timeline {
     });
     this.matchRow = createElement("div", { className: "hits", "aria-hidden": "true" });
     this.root.append(this.matchRow);
-    for (const { name, steps } of this.extraRows) this.appendExtraRow(name, steps);
+    for (const { name, steps, className } of this.extraRows) this.appendExtraRow(name, steps, className);
     const axis = createElement("div", { className: "axis", "aria-hidden": "true" });
     for (let i = 0; i <= NUM_TICKS; i++) axis.append(createElement("span", { textContent: formatTime(this.duration * i / NUM_TICKS), style: `left:${100 * i / NUM_TICKS}%` }));
     this.cursor = createElement("div", { className: "cursor" });
     this.root.append(axis, this.cursor);
+    // Where one file ends and the next begins.
+    for (const { name, start_s } of (this.files ?? []).slice(1)) {
+      this.root.append(createElement("div", { className: "boundary", title: `${name} begins here`, style: `left:${100 * start_s / this.duration}%` }));
+    }
     this.showMatches(this.matches);
     if (this.byId.has(this.selectedId)) this.select(this.selectedId);
     else { this.selectedId = null; this.buttons.get(this.firstStep.id).tabIndex = 0; }  // Tab always reaches one step
@@ -61,9 +65,9 @@ export class Timeline {
   }
 
   // A row to compare with: annotated steps, or those of another model. Its steps can be visited, but not selected.
-  appendExtraRow(name, steps) {
+  appendExtraRow(name, steps, className = "") {
     this.root.append(createElement("div", { className: "row-name", textContent: name }));
-    const row = createElement("div", { className: "row extra", role: "group", "aria-label": name });
+    const row = createElement("div", { className: `row extra ${className}`, role: "group", "aria-label": name });
     steps.forEach((step, index) => {
       const button = this.stepButton(step, step.label || step.text || `step ${step.id ?? ""}`);
       button.tabIndex = index ? -1 : 0;

@@ -1,18 +1,21 @@
-"""Steps as a person changed them: out of a client's JSON into a hierarchy that is checked."""
+"""Steps as a person changed them: out of JSON into a hierarchy that is checked, and the file beside a video that holds it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.steps.hierarchy import link_levels
-from hiero.types import Hierarchy, Step
+from hiero.storage.files import read_json, write_bytes
+from hiero.types import Hierarchy, Step, Utterance, VideoFile, link_levels
 
+EDITS_SUFFIX = ".hiero.json"  # of a file beside the video
 MAX_LEVELS = 16
 MAX_STEPS = 100_000  # of all levels
 MAX_ID_LENGTH = 64  # characters; longer ids and labels are cut
@@ -20,6 +23,37 @@ MAX_LABEL_LENGTH = 500
 MAX_THREAD = 2**31 - 1  # what other tools read
 TOLERANCE_S = 0.05  # between boundaries that should be the same
 DURATION_TOLERANCE_S = 1.0  # between the length of the video and that of the document
+
+
+def edits_file(video: Path) -> Path:
+    """The file beside a video, or beside its features, that holds its corrected steps."""
+    return video.with_name(video.name + EDITS_SUFFIX)
+
+
+def read_edits(video: Path) -> Hierarchy | None:
+    """The corrected steps of a video; None where nobody has corrected any.
+
+    Raises:
+        InputError: The file beside the video was damaged.
+    """
+    file = edits_file(video)
+    if not file.is_file():
+        return None
+    try:
+        return parse_hierarchy(read_json(file), None)
+    except InputError as error:
+        message = str(error)
+        raise InputError(message if message.startswith(str(file)) else f"{file}: {message}") from error
+
+
+def encode_edits(hierarchy: Hierarchy) -> bytes:
+    """The content of a file of corrected steps."""
+    return (json.dumps(hierarchy.to_dict(), ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def write_edits(file: Path, hierarchy: Hierarchy) -> None:
+    """Write corrected steps, whole or not at all."""
+    write_bytes(file, encode_edits(hierarchy))
 
 
 def parse_hierarchy(document: Any, duration_s: float | None) -> Hierarchy:
@@ -53,7 +87,12 @@ def parse_hierarchy(document: Any, duration_s: float | None) -> Hierarchy:
     # Links are made anew: children of the document may be out of date.
     linked = link_levels([[replace(step, parent=None, children=()) for step in level] for level in levels])
     names = check_text(str(document.get("video", ""))), check_text(str(document.get("model", "")))
-    return Hierarchy(*names, length_s, tuple(map(tuple, linked)))
+    try:
+        files = tuple(VideoFile.from_dict(file) for file in document.get("files", ()))
+        speech = tuple(Utterance.from_dict(utterance) for utterance in document.get("speech", ()))
+    except TypeError as error:
+        raise InputError(f"not a hierarchy of steps ({error})") from error
+    return Hierarchy(*names, length_s, tuple(map(tuple, linked)), files, speech)
 
 
 def check_text(text: str) -> str:

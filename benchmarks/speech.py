@@ -1,0 +1,171 @@
+"""What is said, searched: how often `ask` finds the moment in a transcript, and how well it knows that something is not said.
+
+    python -m benchmarks.speech GOALSTEP.json
+
+The transcripts are made from real words: Ego4D Goal-Step describes each step twice, freely by who watched the video ("Slice
+oranges") and by a category of a taxonomy ("Cut orange"). The free description is what is said, as long as it takes to say it, and
+early or late by some seconds; the category is what is asked. A query counts as found where the best match overlaps with such an
+utterance. Absent queries are categories of other videos that this one does not have. Nothing is seen: this measures speech alone.
+
+Half of the videos, by the hash of their names, fit the settings of hiero/engine/speech_evidence.py (`fit`, printed); the other half
+is scored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hiero.data.transcripts import Transcript
+from hiero.engine import speech_evidence
+from hiero.engine.speech_evidence import SpeechEvidence, speech_probability
+from hiero.storage.files import read_json
+from hiero.text.minilm import encode_minilm
+from hiero.types import Clock, Utterance
+
+WORDS_PER_S = 2.5
+SHIFT_S = 4.0  # standard deviation of how early or late words come
+NUM_ABSENT = 10  # queries of each video that are not in it
+CLOCK = Clock(1.0, 1.0)
+CHANCE = "chance"
+
+
+@dataclass
+class Case:
+    """A video: what is said, what is asked, and when each answer is said (nothing where it is not)."""
+
+    transcript: Transcript
+    queries: list[str]
+    answers: list[list[tuple[float, float]]]
+    num_nodes: int
+
+
+def read_cases(path: Path, seed: int = 0) -> tuple[list[Case], list[Case]]:
+    """Cases of the development half and of the other one."""
+    rng = np.random.default_rng(seed)
+    videos = read_json(path)["videos"]
+    names = sorted({_category(step) for video in videos for step in video["segments"]})
+    halves: tuple[list[Case], list[Case]] = [], []
+    for video in videos:
+        said: dict[str, list[Utterance]] = {}
+        for step in video["segments"]:
+            text = step["step_description"].strip()
+            if text:
+                start_s = max(0.0, step["start_time"] + rng.normal(0, SHIFT_S))
+                said.setdefault(_category(step), []).append(
+                    Utterance(start_s, start_s + max(1.0, len(text.split()) / WORDS_PER_S), text)
+                )
+        if len(said) < 3:
+            continue
+        utterances = sorted((u for group in said.values() for u in group), key=lambda u: u.start_s)
+        absent = rng.permutation([name for name in names if name not in said])[:NUM_ABSENT].tolist()
+        answers = [[(u.start_s, u.end_s) for u in group] for group in said.values()]
+        num_nodes = int(max(video["end_time"], utterances[-1].end_s)) + 1
+        case = Case(Transcript(tuple(utterances)), [*said, *absent], [*answers, *([] for _ in absent)], num_nodes)
+        digest = hashlib.sha256(video["video_uid"].encode()).digest()
+        halves[digest[0] % 2].append(case)
+    return halves
+
+
+def _category(step: dict) -> str:
+    return step["step_category"].split(": ", 1)[-1]
+
+
+def answer(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """For each query the best span in seconds, (Q, 2), and the largest similarity, (Q,)."""
+    speech = SpeechEvidence.from_transcript(case.transcript)
+    similarity = speech.similarity(case.queries, CLOCK, case.num_nodes)
+    spans = np.unique(speech.spans(CLOCK, case.num_nodes), axis=0)
+    best = speech_probability(similarity, spans, CLOCK.spacing_s).argmax(1)
+    return spans[best].astype(float), similarity.max(1)
+
+
+def answer_by_words(case: Case) -> np.ndarray:
+    """The utterance that shares most words with each query, as a span, (Q, 2): what a search for words does."""
+    said = [set(u.text.lower().strip(".").split()) for u in case.transcript]
+    out = []
+    for query in case.queries:
+        words = set(query.lower().split())
+        best = max(range(len(said)), key=lambda i: len(words & said[i]) / len(words | said[i]))
+        out.append((case.transcript.utterances[best].start_s, case.transcript.utterances[best].end_s))
+    return np.array(out)
+
+
+def hits(case: Case, spans: np.ndarray) -> list[bool]:
+    """Whether the span of each query that is said overlaps with one of its utterances."""
+    return [
+        any(start < b and a < end for a, b in true)
+        for (start, end), true in zip(spans, case.answers, strict=True)
+        if true
+    ]  # fmt: skip
+
+
+def collect(cases: list[Case]) -> dict[str, np.ndarray]:
+    """Of all queries: hits of each method, similarity, and whether they are said."""
+    found, by_words, peak, present, chance = [], [], [], [], []
+    for case in cases:
+        spans, similarity = answer(case)
+        found += hits(case, spans)
+        by_words += hits(case, answer_by_words(case))
+        peak += similarity.tolist()
+        present += [bool(true) for true in case.answers]
+        chance += [len(true) / len(case.transcript) for true in case.answers if true]
+    arrays = {"found": found, "words": by_words, "peak": peak, "present": present, CHANCE: chance}
+    return {name: np.array(values, dtype=float) for name, values in arrays.items()}
+
+
+def fit_presence(peak: np.ndarray, present: np.ndarray) -> tuple[float, float]:
+    """Slope and offset of a logistic regression by Newton's method, each kind of query with half of the weight."""
+    x = np.stack([peak, np.ones_like(peak)], axis=1)
+    weight = np.where(present > 0, 0.5 / present.sum(), 0.5 / (1 - present).sum())
+    theta = np.zeros(2)
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-x @ theta))
+        theta -= np.linalg.solve((x * (weight * p * (1 - p))[:, None]).T @ x, x.T @ (weight * (p - present)))
+    return float(theta[0]), float(theta[1])
+
+
+def auc(score: np.ndarray, present: np.ndarray) -> float:
+    """The share of pairs of one present and one absent query that are in the right order."""
+    positive, negative = score[present > 0], score[present == 0]
+    return float((positive[:, None] > negative).mean() + 0.5 * (positive[:, None] == negative).mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("goalstep", type=Path)
+    args = parser.parse_args()
+    development, test = read_cases(args.goalstep)
+    encode_minilm(sorted({text for case in development + test for text in case.queries}))
+    dev = collect(development)
+    report = {"fit": {"SPEECH_PRESENCE": [round(value, 1) for value in fit_presence(dev["peak"], dev["present"])]}}
+    for name in (0.03, 0.05, 0.1, 0.2):
+        speech_evidence.SPEECH_TEMPERATURE, shipped = name, speech_evidence.SPEECH_TEMPERATURE
+        report["fit"][f"found, SPEECH_TEMPERATURE={name}"] = round(100 * float(collect(development)["found"].mean()), 1)
+        speech_evidence.SPEECH_TEMPERATURE = shipped
+    for name in (1, 2, 3):
+        speech_evidence.MAX_WINDOW, shipped = name, speech_evidence.MAX_WINDOW
+        report["fit"][f"found, MAX_WINDOW={name}"] = round(100 * float(collect(development)["found"].mean()), 1)
+        speech_evidence.MAX_WINDOW = shipped
+    out = collect(test)
+    slope, offset = speech_evidence.SPEECH_PRESENCE
+    probability = 1 / (1 + np.exp(-slope * out["peak"] - offset))
+    report["test"] = {
+        "videos": len(test), "queries said": int(out["present"].sum()), "queries absent": int((1 - out["present"]).sum()),
+        "found %": round(100 * float(out["found"].mean()), 1),
+        "found by shared words %": round(100 * float(out["words"].mean()), 1),
+        "found by chance %": round(100 * float(out[CHANCE].mean()), 1),
+        "present: AUC": round(auc(out["peak"], out["present"]), 3),
+        "present ≥ 0.5 of those said %": round(100 * float((probability[out["present"] > 0] >= 0.5).mean()), 1),
+        "present ≥ 0.5 of those absent %": round(100 * float((probability[out["present"] == 0] >= 0.5).mean()), 1),
+    }  # fmt: skip
+    print(json.dumps(report, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Videos that a command is given: files, folders and patterns; one result for each, and a summary at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hiero.cli.console import collection_bars, log, print_json
+from hiero.errors import InputError
+
+if TYPE_CHECKING:
+    from hiero.cli.options import VideoOptions
+    from hiero.engine import Engine, Video
+    from hiero.video.chapters import VideoSource
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Videos by name.
+
+    Attributes:
+        sources: A file, or several that are one video, by name.
+        is_single: One file was given, or files that are one video: the result stands alone, without a name.
+    """
+
+    sources: dict[str, VideoSource]
+    is_single: bool
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files that will be read."""
+        from hiero.video.chapters import source_paths
+
+        return [path for source in self.sources.values() for path in source_paths(source)]
+
+
+@dataclass
+class Results(Generic[Result]):
+    """What became of the videos of a command.
+
+    Attributes:
+        done: Results by name.
+        failed: What is wrong, by name.
+    """
+
+    done: dict[str, Result] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def finish(self) -> None:
+        """Say how many were done and what is wrong with the others; the exit code is then 1."""
+        log(f"{len(self.done)} of {len(self.done) + len(self.failed)} videos done, {len(self.failed)} failed")
+        for message in self.failed.values():
+            log(f"failed: {message}")
+        if self.failed:
+            sys.exit(1)
+
+
+def find_inputs(paths: Sequence[Path], join: bool | None = None) -> Inputs:
+    """What a command is to read.
+
+    Args:
+        paths: Files, folders and patterns.
+        join: All as one video; by default only chapters of one recording; False for none.
+
+    Raises:
+        InputError: There is nothing to read.
+    """
+    from hiero.extraction.collection import find_recordings, is_collection
+    from hiero.video.chapters import find_siblings
+
+    if not paths:
+        raise InputError("say which video: a file, a folder, or a pattern such as 'videos/*.mp4'")
+    sources = find_recordings(paths, join, resolve_clashes=True, log=log)
+    is_single = len(sources) == 1 and (bool(join) or not any(map(is_collection, paths)))
+    if len(paths) == 1 and is_single and join is None and (siblings := find_siblings(paths[0])):
+        names = ", ".join(path.name for path in siblings[:3])
+        log(f"{paths[0].name} is a part of a longer recording; to read it whole give the other files too: {names}")
+    return Inputs(sources, is_single)
+
+
+def read_all(
+    inputs: Inputs, options: VideoOptions, engine: Engine, title: str, work: Callable[[str, Video], Result]
+) -> Results[Result]:
+    """Read videos one after the other; one that cannot be read does not stop the others, unless it is the only one.
+
+    Args:
+        inputs: Which.
+        options: How they are read.
+        engine: Reads them.
+        title: Of the bar over all of them.
+        work: Called with the name of each video and the video, while no bar is drawn.
+
+    Returns:
+        What `work` gave for each, and what is wrong with the others.
+
+    Raises:
+        InputError: A video that stands alone cannot be read.
+        OSError: The disk is full.
+    """
+    from hiero.extraction.collection import DISK_FULL_ERRNOS, failure_message
+    from hiero.video.chapters import source_paths
+
+    results: Results[Result] = Results()
+    options.check_single_transcript(len(inputs.sources))
+    if inputs.is_single:
+        ((name, source),) = inputs.sources.items()
+        results.done[name] = work(name, options.read_video(source, engine))
+        return results
+    with collection_bars(title, len(inputs.sources)) as bars:
+        for name, source in inputs.sources.items():
+            try:
+                results.done[name] = work(name, options.read_video(source, engine, bars))
+            except Exception as error:  # whatever it is, the other videos go on
+                if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
+                    raise
+                results.failed[name] = failure_message(source_paths(source)[0], error)
+                log(f"failed: {results.failed[name]}")
+    return results
+
+
+def print_documents(inputs: Inputs, results: Results[dict[str, Any]], **more: Any) -> None:
+    """One JSON document: that of the video which stands alone, or `videos`, a list with one for each.
+
+    Args:
+        inputs: What was read.
+        results: The document of each video.
+        more: Other fields of the document over several videos.
+    """
+    from hiero.video.chapters import source_paths
+
+    if inputs.is_single:
+        print_json(next(iter(results.done.values())))
+        return
+    videos = [
+        {"name": name, **results.done[name]} if name in results.done
+        else {"name": name, "video": str(source_paths(source)[0]), "error": results.failed[name]}
+        for name, source in inputs.sources.items()
+    ]  # fmt: skip
+    print_json({"version": 1, "videos": videos, **more})

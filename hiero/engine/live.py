@@ -1,0 +1,463 @@
+"""Steps of a video while it is being recorded: found again and again in the last minutes, and over all of it when it ends.
+
+The model sees a sliding window, so that a second of video costs the same after hours as at the beginning. A step is closed when its
+end has stayed in the same place for a while, and does not change after that. Features of all windows are in a log on the disk; when
+the recording ends, they go the same way as those of a whole file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hiero.devices import choose_device
+from hiero.engine.engine import Engine
+from hiero.engine.video import MIN_LABEL_PROBABILITY, Video
+from hiero.errors import InputError
+from hiero.extraction.extractor import LoadedBackbones, join_windows
+from hiero.extraction.feature_log import FeatureLog, LogHeader, LogInUseError, is_in_use, load_recording, read_records
+from hiero.extraction.live_extraction import LiveExtraction, LiveWindow
+from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
+from hiero.steps.hierarchy import STEP_S, build_hierarchy, group_into_threads
+from hiero.storage.cache import cache_folder
+from hiero.types import Clock, Hierarchy, ProgressCallback, ProgressEvent, Step, format_time, no_progress
+from hiero.video.live_source import GrowingFile, LiveSource
+from hiero.video.registry import Backbone, fetch_weights, find_backbone
+
+WINDOW_S = 900.0  # that the model sees
+SETTLE_S = 10.0  # an end of a step that has not moved for so long is closed
+SAME_S = 3.0  # ends that are nearer than this are one
+MIN_STEP_S = 4.0  # after the end of a closed step nothing ends sooner
+MAX_DELAY_S = 10.0  # that may lie unread of a file, or wait of a camera, before windows are skipped
+UPDATE_SHARE = 0.25  # of the time that finding steps may take; the rest is for the networks
+REPLAY_EVERY_S = 30.0  # of video that was there before: steps are found at least in this distance, however fast it is read
+CONFIRMED_S = 5.0  # an end that was shown and is as near to one of the result was right
+HEAD_BYTES = 2**20  # of a file, by which it is recognised when a run is resumed
+RECORDING = f"recording{RECORDING_SUFFIX}"
+
+
+@dataclass(frozen=True)
+class LiveUpdate:
+    """What is new.
+
+    Attributes:
+        end_s: How long the recording is.
+        closed: Steps that were closed since the last update. They do not change any more.
+        open_steps: What comes after them, as it looks now; the last one is going on.
+        delay_s: Since the last moment that these rest on was there to be read.
+    """
+
+    end_s: float
+    closed: tuple[Step, ...]
+    open_steps: tuple[Step, ...]
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class LiveResult:
+    """The result of a recording that has ended.
+
+    Attributes:
+        video: All of it, as it is read from a whole file.
+        differences: Where it is not what the whole file would give, in words; empty where it is.
+        num_shown: Ends of steps that were closed while it ran, but for the last one.
+        num_confirmed: Those of them that the result has too, within 5 s.
+    """
+
+    video: Video
+    differences: tuple[str, ...]
+    num_shown: int
+    num_confirmed: int
+
+
+class LiveSteps:
+    """Steps so far, from windows as they come.
+
+    Args:
+        engine: The model.
+        backbones: That gave the rows of the windows.
+        num_segments: Segments of a window.
+        spacing_s: Length of a segment.
+        name: What results call the recording.
+        window_s: What the model sees.
+        step_s: Usual length of a step.
+        settle_s: An end of a step that has not moved for so long is closed.
+        labels: Each step gets the best of them; by default bundled everyday phrases, where one is probably right. With [] none.
+
+    Attributes:
+        closed: Steps that do not change any more, in order.
+        end_s: How long the recording is so far.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        backbones: Sequence[Backbone],
+        num_segments: int,
+        spacing_s: float,
+        *,
+        name: str = "live",
+        window_s: float = WINDOW_S,
+        step_s: float = STEP_S,
+        settle_s: float = SETTLE_S,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        if not step_s > 0 or not window_s >= 2 * step_s:
+            raise InputError(f"the window must hold at least two steps: --window-s {window_s:g} with --step-s {step_s:g} does not")
+        if labels and not engine.has_text:
+            from hiero.engine.embedder import NO_TEXT
+
+            raise InputError(NO_TEXT)
+        self.engine, self.backbones, self.name = engine, list(backbones), name
+        self.num_segments, self.spacing_s = num_segments, spacing_s
+        self.step_s, self.settle_s, self.labels = step_s, settle_s, labels
+        self.closed: list[Step] = []
+        self.end_s = 0.0
+        self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=max(2, round(window_s / (num_segments * spacing_s))))
+        self._num_windows = 0  # so far, with those that are forgotten
+        self._pending: list[tuple[float, float]] = []  # ends of open steps, and how long the recording was when each was first seen
+        self._num_threads = 0
+        self._open: list[Step] = []
+
+    def add(self, index: int, end_s: float, rows: dict[str, torch.Tensor]) -> None:
+        """Add a window. Those that were skipped before it have the rows of the one before.
+
+        Args:
+            index: Its number.
+            end_s: When it ends.
+            rows: Of each backbone by name.
+        """
+        assert self._windows.maxlen is not None
+        for _ in range(min(index - self._num_windows, self._windows.maxlen)):
+            self._windows.append(self._windows[-1] if self._windows else rows)
+        self._windows.append(rows)
+        self._num_windows, self.end_s = index + 1, end_s
+
+    def update(self) -> LiveUpdate:
+        """Find the steps in the window."""
+        video = self._window_video()
+        x, clock = video.segmentation_features, video.clock
+        num = int(len(x) * clock.spacing_s // self.step_s) + 1
+        level = build_hierarchy(x, clock, [num])[-1]
+        settled, pending = self._settle([step.start_s for step in level[1:]], clock.start_s)
+        closed_s = self.closed[-1].end_s if self.closed else 0.0
+        edges = [closed_s, *settled, *pending, self.end_s]
+        spans = [Step("", start, end, 0) for start, end in pairwise(edges)]
+        steps = self._number(self._name(spans, video), x, clock, len(settled))
+        self.closed += steps[: len(settled)]
+        self._open = steps[len(settled) :]
+        return LiveUpdate(self.end_s, tuple(steps[: len(settled)]), tuple(self._open))
+
+    def hierarchy(self) -> Hierarchy:
+        """Steps so far, closed and open, as one level."""
+        last = [Step("0.0", 0.0, self.end_s, 0)] if not self.closed and not self._open else []
+        return Hierarchy(self.name, self.engine.name, self.end_s, ((*self.closed, *self._open, *last),))
+
+    def _window_video(self) -> Video:
+        """The last minutes as a video of their own, on the clock of the recording."""
+        window_s = self.num_segments * self.spacing_s
+        start_s = (self._num_windows - len(self._windows)) * window_s
+        rows = {b.name: torch.cat([window[b.name] for window in self._windows]) for b in self.backbones}
+        length_s = self.end_s - start_s
+        features = join_windows(self.backbones, rows, length_s, self.spacing_s)
+        source = VideoFeatures(features, length_s, self.spacing_s)
+        clock = Clock(1.0, self.spacing_s, start_s)
+        nodes = self.engine.embed_nodes(features[self.engine.backbones[0]], clock)
+        nodes = nodes / np.maximum(np.linalg.norm(nodes, axis=1, keepdims=True), 1e-12)
+        return Video(self.engine, Path(self.name), clock, self.end_s, nodes.astype(np.float32), source)
+
+    def _settle(self, ends_s: list[float], start_s: float) -> tuple[list[float], list[float]]:
+        """Which ends after the last closed step are closed now, and which are not yet.
+
+        Args:
+            ends_s: Of the steps in the window, but for the last.
+            start_s: When the window begins.
+        """
+        closed_s = self.closed[-1].end_s if self.closed else 0.0
+        pending = []
+        for end_s in ends_s:
+            if end_s < closed_s + MIN_STEP_S:
+                continue
+            first_seen_s = min((seen_s for other_s, seen_s in self._pending if abs(other_s - end_s) <= SAME_S), default=self.end_s)
+            pending.append((end_s, first_seen_s))
+        num = 0
+        # What is about to leave the window is closed however restless it is.
+        while num < len(pending) and (self.end_s - pending[num][1] >= self.settle_s or pending[num][0] < start_s + self.step_s / 2):
+            num += 1
+        self._pending = pending[num:]
+        return [end_s for end_s, _ in pending[:num]], [end_s for end_s, _ in pending[num:]]
+
+    def _name(self, steps: list[Step], video: Video) -> list[Step]:
+        """The same steps with labels, where some fit."""
+        if self.labels == [] or not self.engine.has_text:
+            return steps
+        first = 0
+        if video.pictures is not None:
+            # What pictures say of a word does not depend on other nodes: those of closed steps need not be compared again.
+            first = max(0, min(len(video.nodes) - 1, round((steps[0].start_s - video.clock.start_s) / self.spacing_s)))
+        source = VideoFeatures({name: rows[first:] for name, rows in video.source.features.items()}, 0.0, self.spacing_s)
+        clock = replace(video.clock, start_s=video.clock.start_s + first * self.spacing_s)
+        part = Video(self.engine, video.path, clock, self.end_s, video.nodes[first:], source)
+        seen = [step for step in steps if step.end_s > clock.start_s]
+        if first == 0:  # likely_labels wants steps that cover the video
+            before = [step for step in self.closed if step.end_s > clock.start_s]
+            seen = [*before, *seen]
+        least = MIN_LABEL_PROBABILITY if self.labels is None and video.pictures is not None else 0.0
+        named = {}
+        for step, best in zip(seen, part.likely_labels(seen, self.labels, num=1), strict=True):
+            if best and best[0][1] >= least:
+                named[step.start_s] = best[0]
+        return [
+            replace(step, label=named[step.start_s][0], score=named[step.start_s][1]) if step.start_s in named else step
+            for step in steps
+        ]
+
+    def _number(self, steps: list[Step], x: np.ndarray, clock: Clock, num_closed: int) -> list[Step]:
+        """The same steps with ids and threads: a step that is like one before it, in the window, is of its thread."""
+        before = [step for step in self.closed if step.end_s > clock.start_s + clock.spacing_s]
+        edges = [round((step.start_s - clock.start_s) / clock.spacing_s) for step in (*before, *steps)]
+        edges = [0, *(min(max(edge, 1), len(x)) for edge in edges[1:]), len(x)]
+        is_ascending = all(a < b for a, b in pairwise(edges))
+        groups = group_into_threads(x, edges) if is_ascending else list(range(len(edges) - 1))
+        threads: dict[int, int] = {}
+        for step, group in zip(before, groups, strict=False):
+            threads.setdefault(group, step.thread)
+        out, num_threads = [], self._num_threads
+        for i, (step, group) in enumerate(zip(steps, groups[len(before) :], strict=True)):
+            if group not in threads:
+                threads[group], num_threads = num_threads, num_threads + 1
+            if i < num_closed:
+                self._num_threads = max(self._num_threads, threads[group] + 1)
+            out.append(replace(step, id=f"0.{len(self.closed) + i}", thread=threads[group]))
+        return out
+
+
+class LiveReader:
+    """Reads a recording as it comes, and all of it when it ends.
+
+    Args:
+        engine: The model.
+        source: The recording.
+        labels: Each step gets the best of them; by default bundled everyday phrases. With [] none.
+        step_s: Usual length of a step, while it runs.
+        window_s: What the model sees, while it runs.
+        max_delay_s: What may lie unread before windows are skipped; by default 10 s, and for a pipe, whose writer waits, no limit.
+        stream: Which video stream.
+        folder: Where the features of what cannot be read again are kept.
+        cache: Keep what is computed, by the content of the file.
+        message: Called, from any thread, with lines worth showing.
+        progress: Called while weights are fetched.
+
+    Raises:
+        InputError: The model does not fit the backbones, another process reads the same, or the folder has a recording already.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: LiveSource,
+        *,
+        labels: Sequence[str] | None = None,
+        step_s: float = STEP_S,
+        window_s: float = WINDOW_S,
+        max_delay_s: float | None = None,
+        stream: int = 0,
+        folder: Path | None = None,
+        cache: bool = True,
+        message: Callable[[str], None] = lambda _: None,
+        progress: ProgressCallback = no_progress,
+    ) -> None:
+        if max_delay_s is not None and not max_delay_s > 0:
+            raise InputError(f"--max-delay-s must be positive, got {max_delay_s}")
+        width, config = engine.backbone.width, None if engine.folder is None else engine.folder.config
+        if config is not None and config.input_size != width:
+            raise InputError(f"{engine.name} takes {config.input_size}-d features, {engine.backbone.name} gives {width}-d ones")
+        self.engine, self.source, self.stream, self.cache, self.message = engine, source, stream, cache, message
+        networks = [find_backbone(name) for name in engine.backbones]
+        num_segments = 1 if networks[0].num_frames else 2
+        self.steps = LiveSteps(
+            engine, networks, num_segments, engine.spacing_s, name=source.name, window_s=window_s, step_s=step_s, labels=labels
+        )
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._is_lasting = False  # the log is a result
+        self.log = self._open_log(LogHeader.of(networks, num_segments, engine.spacing_s, source.name), folder)
+        for network in networks:
+            fetch_weights(network, progress)
+        loaded = LoadedBackbones.load(engine.backbones, choose_device(engine.device), engine.precision)
+        if max_delay_s is None and (source.is_file or source.keeps_pace):
+            max_delay_s = MAX_DELAY_S
+        self.extraction = LiveExtraction(
+            source, loaded, self.log, spacing_s=engine.spacing_s, max_delay_s=max_delay_s, stream=stream, message=message
+        )
+
+    def stop(self) -> None:
+        """End the recording, from any thread or a signal handler: what was read so far becomes the result."""
+        self.source.stop.set()
+
+    def updates(self) -> Iterator[LiveUpdate | None]:
+        """Steps as they are found; None now and then while nothing is new.
+
+        Raises:
+            InputError: The source cannot be read, and nothing was before.
+        """
+        if self.log.num_done:
+            self.message(f"resumes: {format_time(self.log.end_s)} were read before")
+            yield from self._replay()
+        next_update_s, updated_s, is_warm = 0.0, 0.0, False
+        try:
+            for window in self.extraction.windows():
+                if window is None:
+                    yield None
+                    continue
+                self.steps.add(window.index, window.end_s, window.rows)
+                begin_s = time.monotonic()
+                # What was there before comes fast; without an update now and then no end of a step would be seen twice.
+                if begin_s >= next_update_s or window.end_s - updated_s >= REPLAY_EVERY_S:
+                    updated_s = window.end_s
+                    yield self._update(window)
+                    end_s = time.monotonic()
+                    # The first one loads what all others use: its time says nothing about theirs.
+                    next_update_s = end_s + (end_s - begin_s) * (1 / UPDATE_SHARE - 1) * is_warm
+                    is_warm = True
+        except InputError as error:
+            if not self.log.num_done:
+                raise
+            self.message(f"{error}; the recording ends here")
+        except OSError as error:  # the disk with the log is full
+            self.message(f"{self.log.path}: {error.strerror or error}; the recording ends here")
+
+    def finish(self, progress: ProgressCallback = no_progress) -> LiveResult:
+        """The result over the whole recording, by the same way as that of a whole file.
+
+        Args:
+            progress: Called while windows that were skipped are computed.
+
+        Raises:
+            InputError: Nothing was read, or all of it does not fit into memory; the log is kept then.
+        """
+        if not self.log.num_done:
+            self.close()
+            raise InputError(f"{self.source.name}: ended before anything could be read")
+        source = self.source
+        is_whole = isinstance(source, GrowingFile) and source.is_read_whole
+        num_skipped = self.log.num_windows - self.log.num_done
+        if is_whole and (num_skipped or self.extraction.num_skipped):
+            progress(ProgressEvent("read", source.name, 0.0, self.log.end_s))
+            self.extraction.fill_skipped(lambda done_s: progress(ProgressEvent("read", source.name, done_s, self.log.end_s)))
+            num_skipped = 0
+        self.log.close()
+        differences = []
+        if isinstance(source, GrowingFile) and not is_whole:
+            differences.append(
+                f"stopped after {format_time(self.log.end_s)}; the file may go on, and the steps of all of it be others: "
+                f"hiero steps {source.name}"
+            )
+        if num_skipped or (self.extraction.num_skipped and not is_whole):
+            num_skipped = max(num_skipped, self.extraction.num_skipped)
+            share = num_skipped / max(1, self.log.num_windows)
+            differences.append(
+                f"{num_skipped} of {self.log.num_windows} windows ({share:.0%}) were skipped or lost; there the result rests on "
+                "the window before, and differs from that of the whole recording"
+            )
+        video = self._read_whole(is_whole)
+        shown = [step.end_s for step in self.steps.closed]
+        ends = np.array([step.end_s for step in video.steps(labels=[]).levels[-1]])
+        num_confirmed = sum(bool((np.abs(ends - end_s) <= CONFIRMED_S).any()) for end_s in shown)
+        self._remove_log()
+        return LiveResult(video, tuple(differences), len(shown), num_confirmed)
+
+    def close(self) -> None:
+        """Let go of the log. It stays where a result or a later run needs it."""
+        self.log.close()
+        if not self.log.num_done:
+            self._remove_log(even_lasting=True)
+
+    def _read_whole(self, is_whole: bool) -> Video:
+        if is_whole and self.cache and isinstance(self.source, GrowingFile):
+            features, _ = load_recording(self.log.path)
+            self.engine.store_features(self.source.path, features, stream=self.stream)
+            return self.engine.read(self.source.path, stream=self.stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what was skipped is a difference that is returned
+            video = self.engine.read(self.log.path, cache=self.cache and self._is_lasting)
+        video.path = Path(self.source.name)
+        return video
+
+    def _update(self, window: LiveWindow) -> LiveUpdate:
+        update = self.steps.update()
+        delay_s = time.monotonic() - window.decoded_at_s + max(0.0, self.source.unread_s(self.extraction.decoded_s))
+        return replace(update, delay_s=delay_s)
+
+    def _replay(self) -> Iterator[LiveUpdate]:
+        """Steps of what an earlier run has read."""
+        updated_s = 0.0
+        for record in read_records(self.log.path):
+            if record.end_s <= self.steps.end_s:  # was skipped first and computed later
+                continue
+            self.steps.add(record.index, record.end_s, record.rows)
+            if record.end_s - updated_s >= min(REPLAY_EVERY_S, self.steps.step_s / 2):
+                updated_s = record.end_s
+                yield self.steps.update()
+
+    def _open_log(self, header: LogHeader, folder: Path | None) -> FeatureLog:
+        """Where features go: beside the results for what cannot be read again, else into the cache, and away at the end."""
+        if not isinstance(self.source, GrowingFile):
+            if folder is not None:
+                path = folder / RECORDING
+                if path.exists():
+                    raise InputError(
+                        f"{path}: is there from an earlier recording; to see it: hiero steps {path}; a new one needs another folder"
+                    )
+                self._is_lasting = True
+                return FeatureLog(path, header)
+            return FeatureLog(cache_folder("live") / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{RECORDING_SUFFIX}", header)
+        if not self.cache:
+            self._temporary = tempfile.TemporaryDirectory(prefix="hiero-")
+            return FeatureLog(Path(self._temporary.name) / RECORDING, header)
+        file = self.source.path
+        identity = f"{file.resolve()}\0{file.stat().st_ino}\0{self.engine._feature_key(self.stream)}"
+        name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        for number in range(100):  # others may be watching the same file
+            path = cache_folder("live") / f"{name}-{number}{RECORDING_SUFFIX}"
+            with suppress(LogInUseError):
+                own = replace(header, key=_head_key(file, file.stat().st_size))
+                return FeatureLog(path, own, is_same=lambda other: _has_head(file, other.key))
+        raise InputError(f"{file}: too many programs are watching it")
+
+    def _remove_log(self, even_lasting: bool = False) -> None:
+        if self._is_lasting and not even_lasting:
+            return
+        with suppress(OSError):
+            self.log.path.unlink(missing_ok=True)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+def cut_off_recordings() -> list[Path]:
+    """Recordings of cameras and addresses without a folder that were killed: they can still be read."""
+    return sorted(path for path in cache_folder("live").glob(f"20*{RECORDING_SUFFIX}") if not is_in_use(path))
+
+
+def _head_key(file: Path, num_bytes: int) -> str:
+    """Names the first bytes of a file, and says how many: later it has more."""
+    num_bytes = min(num_bytes, HEAD_BYTES)
+    with file.open("rb") as head:
+        return f"{num_bytes}-{hashlib.sha256(head.read(num_bytes)).hexdigest()[:32]}"
+
+
+def _has_head(file: Path, key: str) -> bool:
+    """Whether a file begins as the one that a key names."""
+    num_bytes = key.split("-")[0]
+    return num_bytes.isdecimal() and key == _head_key(file, int(num_bytes))

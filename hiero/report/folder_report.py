@@ -1,0 +1,349 @@
+"""One page over many videos: the activities that they share, time spent on each, and what differs from the others.
+
+    videos with steps ─► shared activities ─► usual order, omissions, displacements ─► page.html, page.csv, page.json
+
+The page is one file that works offline. What it says about a video follows from the other videos alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hiero.errors import InputError
+from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities
+from hiero.steps.usual_order import Displacement, Omission, find_displacements, find_omissions, usual_order
+from hiero.storage.files import write_text
+from hiero.types import Step
+
+TEMPLATE = Path(__file__).parent / "folder_report.html"
+MIN_LABEL_SHARE = 0.3  # of an activity's steps that must have a label for it to be the activity's
+LONG_FACTOR, LONG_S = 2.0, 30.0  # times the usual length, and seconds more, from which on an activity took long
+COLUMNS = (
+    "video", "activity", "label", "num_times", "seconds", "share", "first_s", "num_videos", "usual_s", "not_seen", "unusual_place",
+    "took_long",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VideoSteps:
+    """Steps of a video, one level of them, as `build_report` takes them.
+
+    Attributes:
+        name: Of the video.
+        duration_s: Its length.
+        steps: In time order.
+        vectors: Of the steps, (N, D), which can be compared by cosine with those of the other videos.
+        pictures: JPEG of each step; None where there is none.
+    """
+
+    name: str
+    duration_s: float
+    steps: tuple[Step, ...]
+    vectors: np.ndarray
+    pictures: tuple[bytes | None, ...]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What several videos show, or one of them alone.
+
+    Attributes:
+        label: Its name, where steps agree on one.
+        num_videos: That have it.
+        total_s: Time spent on it in all videos.
+        usual_s: Median of the videos that have it.
+        picture: JPEG of the step that is most typical; None where there is none.
+    """
+
+    label: str | None
+    num_videos: int
+    total_s: float
+    usual_s: float
+    picture: bytes | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """An uninterrupted stretch of an activity.
+
+    Attributes:
+        activity: Number of the activity.
+        start_s: When it begins.
+        end_s: When it ends.
+    """
+
+    activity: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class VideoSummary:
+    """A video among the others.
+
+    Attributes:
+        name: Of the video.
+        duration_s: Its length.
+        runs: In time order; they cover the video.
+        seconds: Spent on each activity, (A,).
+        omissions: Activities that most others have.
+        displacements: Activities at an unusual place.
+        took_long: Activities that took much longer than usual, and how many times as long.
+    """
+
+    name: str
+    duration_s: float
+    runs: tuple[Run, ...]
+    seconds: tuple[float, ...]
+    omissions: tuple[Omission, ...]
+    displacements: tuple[Displacement, ...]
+    took_long: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class FolderReport:
+    """Videos by the activities that they share.
+
+    Attributes:
+        title: Of the page.
+        model: That read the videos.
+        activities: In their usual order; those of a single video at the end.
+        videos: In the order in which they were given.
+        agreement: How much the videos agree on when things are done, from 0 to 1; see `place_agreement`.
+    """
+
+    title: str
+    model: str
+    activities: tuple[Activity, ...]
+    videos: tuple[VideoSummary, ...]
+    agreement: float
+
+    @property
+    def num_shared(self) -> int:
+        """Activities of more than one video."""
+        return sum(activity.num_videos > 1 for activity in self.activities)
+
+    def name_of(self, activity: int) -> str:
+        """What an activity is called: its label, or its number."""
+        return self.activities[activity].label or f"activity {activity + 1}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `hiero report --json`; activities are numbered from 1, as on the page."""
+        return {
+            "version": 1, "title": self.title, "model": self.model, "agreement": round(self.agreement, 3),
+            "activities": [
+                {"number": i + 1, "label": a.label, "num_videos": a.num_videos, "total_s": round(a.total_s, 2),
+                 "usual_s": round(a.usual_s, 2)}
+                for i, a in enumerate(self.activities)
+            ],
+            "videos": [_video_to_dict(video) for video in self.videos],
+        }  # fmt: skip
+
+    def to_csv(self) -> str:
+        """A row for each video and activity."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for video in self.videos:
+            omitted = {omission.activity for omission in video.omissions}
+            displaced = {displacement.activity for displacement in video.displacements}
+            slow = dict(video.took_long)
+            for i, activity in enumerate(self.activities):
+                runs = [run for run in video.runs if run.activity == i]
+                writer.writerow([
+                    video.name, i + 1, activity.label or "", len(runs), round(video.seconds[i], 2),
+                    round(video.seconds[i] / max(video.duration_s, MIN_NORM), 4), round(runs[0].start_s, 2) if runs else "",
+                    activity.num_videos, round(activity.usual_s, 2), int(i in omitted), int(i in displaced), int(i in slow),
+                ])  # fmt: skip
+        return text.getvalue()
+
+
+def _video_to_dict(video: VideoSummary) -> dict[str, Any]:
+    return {
+        "name": video.name, "duration_s": round(video.duration_s, 2),
+        "runs": [
+            {"activity": run.activity + 1, "start_s": round(run.start_s, 2), "end_s": round(run.end_s, 2)} for run in video.runs
+        ],
+        "seconds": [round(seconds, 2) for seconds in video.seconds],
+        "not_seen": [{"activity": o.activity + 1, "share": round(o.share, 3)} for o in video.omissions],
+        "unusual_place": [
+            {"activity": d.activity + 1, "earlier_than": [a + 1 for a in d.earlier_than],
+             "later_than": [a + 1 for a in d.later_than]}
+            for d in video.displacements
+        ],
+        "took_long": [{"activity": activity + 1, "times": round(times, 2)} for activity, times in video.took_long],
+    }  # fmt: skip
+
+
+def build_report(
+    videos: Sequence[VideoSteps],
+    *,
+    title: str,
+    model: str,
+    num: int | None = None,
+    by_label: bool = False,
+    min_label_score: float = 0.0,
+) -> FolderReport:
+    """Find the activities that videos share, and what differs between them.
+
+    Args:
+        videos: Two or more.
+        title: Of the page.
+        model: That read them.
+        num: How many activities; by default that follows from the videos.
+        by_label: Activities are the labels of steps, such as corrected ones, in place of what is alike.
+        min_label_score: Labels of steps with a lower score do not name an activity.
+
+    Raises:
+        InputError: There are fewer than two videos, two have the same name, or `by_label` and a step has no label.
+    """
+    if len(videos) < 2:
+        raise InputError("a report compares videos with each other: give at least two")
+    if len({video.name for video in videos}) < len(videos):
+        raise InputError("two videos have the same name")
+    steps = [step for video in videos for step in video.steps]
+    owners = np.repeat(np.arange(len(videos)), [len(video.steps) for video in videos])
+    durations = np.array([max(video.duration_s, MIN_NORM) for video in videos])
+    places = np.array([(step.start_s + step.end_s) / 2 for step in steps]) / durations[owners]
+    vectors = np.concatenate([video.vectors for video in videos])
+    if by_label:
+        if unnamed := sum(step.label is None for step in steps):
+            raise InputError(f"{unnamed} of {len(steps)} steps have no label; name them first, or leave --by-label out")
+        activity_of = np.unique([step.label or "" for step in steps], return_inverse=True)[1]
+    else:
+        activity_of = shared_activities(vectors, places, owners, num)
+    activity_of = _in_usual_order(activity_of, owners, steps, durations)
+    pictures = [picture for video in videos for picture in video.pictures]
+    activities = _describe_activities(activity_of, owners, steps, vectors, pictures, min_label_score)
+    times, seconds = _activity_times(activity_of, owners, steps, durations)
+    shared = np.array([activity.num_videos > 1 for activity in activities])
+    times = np.where(shared, times, np.nan)
+    omissions, displacements = find_omissions(times), find_displacements(times)
+    summaries = []
+    for i, video in enumerate(videos):
+        summaries.append(VideoSummary(
+            video.name, video.duration_s, _merge_runs(video.steps, activity_of[owners == i]), tuple(seconds[i].tolist()),
+            tuple(omission for omission in omissions if omission.video == i),
+            tuple(displacement for displacement in displacements if displacement.video == i), _find_long(seconds, i),
+        ))  # fmt: skip
+    return FolderReport(title, model, activities, tuple(summaries), place_agreement(vectors, places, owners))
+
+
+def _in_usual_order(activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray) -> np.ndarray:
+    """Number activities by their usual order; those of one video come last."""
+    times, _ = _activity_times(activity_of, owners, steps, durations)
+    num_videos = np.isfinite(times).sum(0)
+    order = sorted(usual_order(times), key=lambda activity: num_videos[activity] < 2)
+    return np.asarray(np.argsort(order)[activity_of])
+
+
+def _activity_times(
+    activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """When each activity comes in each video, as a share of it (NaN where it does not), and seconds spent on it, both (V, A)."""
+    shape = len(durations), int(activity_of.max()) + 1
+    seconds, moments = np.zeros(shape), np.zeros(shape)
+    for step, activity, owner in zip(steps, activity_of, owners, strict=True):
+        length_s = max(step.end_s - step.start_s, MIN_NORM)
+        seconds[owner, activity] += length_s
+        moments[owner, activity] += length_s * (step.start_s + step.end_s) / 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return moments / seconds / durations[:, None], seconds
+
+
+def _describe_activities(
+    activity_of: np.ndarray,
+    owners: np.ndarray,
+    steps: list[Step],
+    vectors: np.ndarray,
+    pictures: list[bytes | None],
+    min_label_score: float,
+) -> tuple[Activity, ...]:
+    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), MIN_NORM)
+    out: list[Activity] = []
+    for activity in range(int(activity_of.max()) + 1):
+        members = np.flatnonzero(activity_of == activity)
+        typical = members[np.argsort(-(units[members] @ units[members].mean(0)), kind="stable")]
+        per_video: dict[int, float] = {}
+        for i in members.tolist():
+            per_video[int(owners[i])] = per_video.get(int(owners[i]), 0.0) + steps[i].end_s - steps[i].start_s
+        out.append(Activity(
+            _common_label([steps[i] for i in members], min_label_score), len(per_video), sum(per_video.values()),
+            float(np.median(list(per_video.values()))), next((pictures[i] for i in typical if pictures[i] is not None), None),
+        ))  # fmt: skip
+    return _number_labels(out)
+
+
+def _common_label(members: list[Step], min_score: float) -> str | None:
+    """The label that has most of the belief of an activity's steps, if enough of these have it."""
+    votes: dict[str, float] = {}
+    for step in members:
+        score = 1.0 if step.score is None else step.score
+        if step.label and score >= min_score:
+            votes[step.label] = votes.get(step.label, 0.0) + score
+    if not votes:
+        return None
+    best = max(votes, key=lambda label: (votes[label], label))
+    share = sum(step.label == best for step in members) / len(members)
+    return best if share >= MIN_LABEL_SHARE else None
+
+
+def _number_labels(activities: list[Activity]) -> tuple[Activity, ...]:
+    """Labels that several activities have get a number."""
+    labels = [activity.label for activity in activities]
+    out = []
+    for i, activity in enumerate(activities):
+        if activity.label is not None and labels.count(activity.label) > 1:
+            activity = replace(activity, label=f"{activity.label} ({labels[: i + 1].count(activity.label)})")
+        out.append(activity)
+    return tuple(out)
+
+
+def _merge_runs(steps: Sequence[Step], activity_of: np.ndarray) -> tuple[Run, ...]:
+    out: list[Run] = []
+    for step, activity in zip(steps, activity_of.tolist(), strict=True):
+        if out and out[-1].activity == activity:
+            out[-1] = replace(out[-1], end_s=step.end_s)
+        else:
+            out.append(Run(activity, step.start_s, step.end_s))
+    return tuple(out)
+
+
+def _find_long(seconds: np.ndarray, video: int) -> tuple[tuple[int, float], ...]:
+    """Activities that took much longer than in the other videos that have them, longest first."""
+    out = []
+    for activity, here_s in enumerate(seconds[video].tolist()):
+        others = np.delete(seconds[:, activity], video)
+        others = others[others > 0]
+        if len(others) >= 2 and here_s >= max(LONG_FACTOR * float(np.median(others)), float(np.median(others)) + LONG_S):
+            out.append((activity, here_s / max(float(np.median(others)), MIN_NORM)))
+    return tuple(sorted(out, key=lambda pair: -pair[1]))
+
+
+def write_folder_report(path: Path, report: FolderReport) -> list[Path]:
+    """Write the page, and beside it the same numbers as CSV and JSON.
+
+    Args:
+        path: The HTML file; the others have its name with their endings.
+        report: What it shows.
+
+    Returns:
+        The files.
+    """
+    document = report.to_dict()
+    pictures = [None if a.picture is None else base64.b64encode(a.picture).decode() for a in report.activities]
+    data = json.dumps({**document, "pictures": pictures}, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    files = [path, path.with_suffix(".csv"), path.with_suffix(".json")]
+    write_text(files[0], TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/", data))
+    write_text(files[1], report.to_csv())
+    write_text(files[2], json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    return files

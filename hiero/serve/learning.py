@@ -1,0 +1,101 @@
+"""Learning from the corrections of a library: prototypes of all named steps that people saved, used at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from hiero.corpus.adaptation import learn_from_videos, named_steps
+from hiero.engine import NO_TEXT
+from hiero.errors import InputError
+from hiero.serve.jobs import JobQueue
+from hiero.serve.library import Entry, Library
+from hiero.serve.routing import ERRORS
+from hiero.types import Hierarchy, ProgressCallback, ProgressEvent
+
+LEARNING = "learning"  # what the job is of, where others are of a video
+MAX_CHANGES = 200  # steps that are listed of a video
+
+
+class Learning:
+    """What the corrected videos of a library teach its main model.
+
+    Args:
+        library: The videos.
+
+    Attributes:
+        result: Of the last run: how much was learned, and which names of which videos changed; None before the first.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.result: dict[str, Any] | None = None
+
+    def run(self, progress: ProgressCallback) -> None:
+        """Learn from all saved steps with names, and name the steps of the other videos anew.
+
+        Args:
+            progress: Called for each video; may raise to stop, before anything is changed.
+
+        Raises:
+            InputError: Nobody has named a step, the model knows no words, or one of the videos cannot be read.
+        """
+        library = self.library
+        if not library.main_engine.has_text:
+            raise InputError(NO_TEXT)
+        entries = [entry for entry in library.entries.values() if library.is_read(entry)]
+        corrected, others = [], []
+        for i, entry in enumerate(entries):
+            progress(ProgressEvent("read", entry.name, float(i), 2.0 * len(entries)))
+            edits = library.read_edits(entry)
+            steps = () if edits is None else named_steps(edits.hierarchy)
+            if steps:
+                corrected.append((library.open_video(entry), steps))
+            elif edits is None:
+                others.append((entry, library.steps(library.open_video(entry), None)))
+        if not corrected:
+            raise InputError("nobody has named a step yet: open a video, choose a step, and rename it")
+        prototypes = learn_from_videos(corrected)
+        library.set_prototypes(prototypes)
+        changes = []
+        for i, (entry, before) in enumerate(others):
+            progress(ProgressEvent("read", entry.name, float(len(entries) + i), 2.0 * len(entries)))
+            changes.append(_changes(entry, before, library.steps(library.open_video(entry), None)))
+        self.result = {
+            "num_names": len(prototypes.labels), "num_steps": int(prototypes.num_steps.sum()), "num_videos": len(corrected),
+            "num_named_anew": sum(change["num_steps"] for change in changes),
+            "videos": [change for change in changes if change["num_steps"]],
+        }  # fmt: skip
+
+
+def _changes(entry: Entry, before: Hierarchy, after: Hierarchy) -> dict[str, Any]:
+    """The steps of the finest level that have another name than before."""
+    pairs = zip(before.levels[-1], after.levels[-1], strict=True)
+    steps = [
+        {"start_s": round(new.start_s, 3), "end_s": round(new.end_s, 3), "before": old.label, "after": new.label}
+        for old, new in pairs if old.label != new.label
+    ]  # fmt: skip
+    return {"id": entry.id, "video": entry.name, "num_steps": len(steps), "steps": steps[:MAX_CHANGES]}
+
+
+def learning_router(learning: Learning, jobs: JobQueue) -> APIRouter:
+    """Start learning, and what came of it.
+
+    Args:
+        learning: Of the library.
+        jobs: Runs it.
+    """
+    router = APIRouter()
+
+    @router.post("/api/learn", status_code=202, responses=ERRORS)
+    async def learn() -> dict[str, Any]:
+        """Learn from all corrections in the background; a job like those that read."""
+        return jobs.start(LEARNING).to_dict()
+
+    @router.get("/api/learn")
+    async def learned() -> dict[str, Any]:
+        """What was learned last, and which names changed; empty before the first time."""
+        return learning.result or {}
+
+    return router

@@ -1,0 +1,251 @@
+"""What named steps look like, learned from a few corrected videos at once, without training.
+
+Each view of a video (the model's nodes, what a classifier says, what pictures show) gives unit vectors x (T, D). Of each named
+step k of the corrected videos three things are kept. Its prototype, the mean of its nodes; a readout, which also knows what the
+step is not, since all other nodes take part; and where in a video it was:
+
+    prototype_k = mean of x over the nodes of step k, unit length
+    readout_k   = (XᵀX/n + λI)⁻¹ Xᵀ(y_k − ȳ_k)/n / √ȳ_k       y_k is 1 inside the step, X all n nodes: ridge regression
+    position_k  = a Gaussian around each relative time at which it was corrected
+
+A text that is the name of such a step, or nearly so, is as similar to a node as the model says, plus
+
+    w_p x·prototype + n/(n+1) (w_r x·readout + w_t log position)        n: how often the step was seen
+
+Weights were chosen on recipes for development by `python -m benchmarks.adaptation`; see docs/results.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hiero.errors import InputError
+from hiero.model.model_folder import PROTOTYPE_FILES
+from hiero.storage.files import load_arrays, read_json, save_arrays, write_text
+from hiero.types import AnnotatedStep, Clock
+
+ARRAYS_FILE, SETTINGS_FILE = PROTOTYPE_FILES
+MAX_LABELS = 20_000
+RIDGE = 0.003  # λ, of unit vectors
+POSITION_WIDTH = 0.05  # share of a video; half the length of the step is added
+POSITION_FLOOR = 0.05  # what is said of a place where the step was never seen
+POSITION_USUAL = 0.3  # the Gaussian's value that changes nothing
+MIN_TEXT_SIMILARITY = 0.6  # cosine of sentence vectors above which a text may mean a named step
+
+
+@dataclass(frozen=True)
+class PrototypeWeights:
+    """How much each part adds to the similarity of a text with a node.
+
+    Attributes:
+        prototype: Of cosines with the mean of a step, of each view.
+        readout: Of the ridge regression's value, of each view; a step that was seen n times has n / (n + 1) of it.
+        position: Of the logarithm of the place in the video; likewise.
+    """
+
+    prototype: float = 0.25
+    readout: float = 0.2
+    position: float = 0.22
+
+
+@dataclass(frozen=True)
+class CorrectedVideo:
+    """Views of a video, and its named steps.
+
+    Attributes:
+        views: Unit vectors of each view, (T, D).
+        steps: With texts; they may overlap.
+        clock: When the nodes are.
+    """
+
+    views: Mapping[str, np.ndarray]
+    steps: Sequence[AnnotatedStep]
+    clock: Clock
+
+    @property
+    def num_nodes(self) -> int:
+        return len(next(iter(self.views.values())))
+
+    def span(self, step: AnnotatedStep) -> tuple[int, int]:
+        """Nodes [start, end) of a step, at least one."""
+        start = min(max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)), self.num_nodes - 1)
+        end = round((step.end_s - self.clock.start_s) / self.clock.spacing_s)
+        return start, min(max(end, start + 1), self.num_nodes)
+
+
+@dataclass(frozen=True)
+class StepPrototypes:
+    """What named steps look like, K of them.
+
+    Attributes:
+        labels: Their names.
+        num_steps: How many steps of each were learned from, (K,).
+        means: Unit vectors of each view, (K, D).
+        readouts: Of each view, (K, D).
+        positions: Relative middle and length of each step that was learned from, and the number of its name, (N, 3).
+    """
+
+    labels: tuple[str, ...]
+    num_steps: np.ndarray
+    means: dict[str, np.ndarray]
+    readouts: dict[str, np.ndarray]
+    positions: np.ndarray
+
+    def match(self, texts: Sequence[str], text_vectors: np.ndarray, label_vectors: np.ndarray) -> list[tuple[int, float] | None]:
+        """The named step that each text means, and how surely; None where there is none.
+
+        A text that is no name means the step of the nearest name, unless that name is among the texts too: "add pepper" is not
+        "add salt" where both are labels.
+
+        Args:
+            texts: Any.
+            text_vectors: Unit vectors of the sentence encoder, (Q, S).
+            label_vectors: The same of `labels`, (K, S).
+        """
+        by_name = {normalise_name(label): i for i, label in enumerate(self.labels)}
+        cosines = text_vectors @ label_vectors.T
+        named = [by_name.get(normalise_name(text)) for text in texts]
+        cosines[:, [number for number in named if number is not None]] = -1.0
+        best = cosines.argmax(1)
+        out: list[tuple[int, float] | None] = []
+        for q, exact in enumerate(named):
+            certainty = float((cosines[q, best[q]] - MIN_TEXT_SIMILARITY) / (1 - MIN_TEXT_SIMILARITY))
+            out.append((exact, 1.0) if exact is not None else (int(best[q]), certainty) if certainty > 0 else None)
+        return out
+
+    def similarity(
+        self, numbers: Sequence[int], views: Mapping[str, np.ndarray], weights: PrototypeWeights | None = None
+    ) -> np.ndarray:
+        """What is added to the similarity of the names of some steps with the nodes of a video, (len(numbers), T).
+
+        Args:
+            numbers: Of labels.
+            views: Of the video; those that were not learned from are left out.
+            weights: By default those that were chosen.
+        """
+        weights = weights or PrototypeWeights()
+        num_nodes = len(next(iter(views.values())))
+        out = np.zeros((len(numbers), num_nodes), np.float32)
+        trust = self.num_steps / (self.num_steps + 1)  # a single step says little about what differs, and when
+        for name, rows in views.items():
+            if name in self.means and rows.shape[1] == self.means[name].shape[1]:
+                directions = weights.prototype * self.means[name] + weights.readout * trust[:, None] * self.readouts[name]
+                out += directions[list(numbers)] @ rows.T
+        if weights.position:
+            times = (np.arange(num_nodes) + 0.5) / num_nodes
+            for row, number in enumerate(numbers):
+                middles, lengths = self.positions[self.positions[:, 2] == number, :2].T
+                width = POSITION_WIDTH + lengths.mean() / 2
+                density = np.exp(-0.5 * ((times[None] - middles[:, None]) / width) ** 2).mean(0)
+                out[row] += weights.position * trust[number] * (np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL))
+        return out
+
+    def save(self, folder: Path, about: Mapping[str, Any] | None = None) -> None:
+        """Write them into a model folder.
+
+        Args:
+            folder: Of the model in whose space they are.
+            about: What else the JSON says, such as where they come from.
+        """
+        arrays = {f"means.{name}": value for name, value in self.means.items()}
+        arrays |= {f"readouts.{name}": value for name, value in self.readouts.items()}
+        arrays |= {"positions": self.positions.astype(np.float32), "num_steps": self.num_steps.astype(np.int32)}
+        save_arrays(folder / ARRAYS_FILE, arrays)
+        document = {"version": 1, "labels": list(self.labels), **(about or {})}
+        write_text(folder / SETTINGS_FILE, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> StepPrototypes | None:
+        """Those of a model folder; None where it has none.
+
+        Raises:
+            InputError: They are damaged.
+        """
+        if not (folder / ARRAYS_FILE).is_file():
+            return None
+        document, arrays = read_json(folder / SETTINGS_FILE), load_arrays(folder / ARRAYS_FILE)
+        try:
+            labels = tuple(str(label) for label in document["labels"])
+            means = {name[6:]: value.astype(np.float32) for name, value in arrays.items() if name.startswith("means.")}
+            readouts = {name[9:]: value.astype(np.float32) for name, value in arrays.items() if name.startswith("readouts.")}
+            positions, num_steps = arrays["positions"], arrays["num_steps"]
+            shapes = {len(value) for value in (*means.values(), *readouts.values(), num_steps)} | {len(labels)}
+            numbers = set(positions[:, 2].astype(int).tolist())
+            is_whole = len(shapes) == 1 and set(means) == set(readouts) and 0 < len(labels) <= MAX_LABELS
+            if not is_whole or positions.shape[1] != 3 or numbers != set(range(len(labels))):
+                raise ValueError("its parts do not fit each other")
+            if not all(bool(np.isfinite(value).all()) for value in arrays.values()):
+                raise ValueError("a number is not finite")
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise InputError(f"{folder / ARRAYS_FILE}: not prototypes of steps ({error}); run hiero adapt again") from error
+        return cls(labels, num_steps, means, readouts, positions)
+
+
+def normalise_name(text: str) -> str:
+    """A name without what people write differently: case, spaces, the full stop."""
+    return " ".join(text.split()).casefold().rstrip(".! ")
+
+
+def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
+    """Prototypes of all named steps.
+
+    Args:
+        videos: Each with all its named steps: what is not inside a step of a name teaches what the step is not.
+
+    Raises:
+        InputError: No step has a name.
+    """
+    labels: dict[str, tuple[int, str]] = {}
+    for video in videos:
+        for step in video.steps:
+            labels.setdefault(normalise_name(step.text), (len(labels), step.text.strip()))
+    if not labels:
+        raise InputError("no step has a name; correct the steps of some videos first, or bring labels (hiero import-steps)")
+    if len(labels) > MAX_LABELS:
+        raise InputError(f"{len(labels)} different names of steps; at most {MAX_LABELS} are learned")
+    means, readouts = {}, {}
+    for view in sorted(set.intersection(*(set(video.views) for video in videos))):
+        sums = np.zeros((len(labels), videos[0].views[view].shape[1]))
+        inside = np.zeros((len(labels), sums.shape[1]))
+        gram = np.zeros((sums.shape[1], sums.shape[1]))
+        total, lengths, num_nodes = np.zeros(sums.shape[1]), np.zeros(len(labels)), 0
+        for video in videos:
+            rows = video.views[view].astype(np.float64)
+            gram += rows.T @ rows
+            total, num_nodes = total + rows.sum(0), num_nodes + len(rows)
+            for step in video.steps:
+                number, (start, end) = labels[normalise_name(step.text)][0], video.span(step)
+                inside[number] += rows[start:end].sum(0)
+                lengths[number] += end - start
+                sums[number] += _unit(rows[start:end].mean(0))
+        shares = lengths / num_nodes
+        covariance = (inside - shares[:, None] * total) / num_nodes
+        weights = np.linalg.solve(gram / num_nodes + RIDGE * np.eye(len(gram)), covariance.T).T
+        means[view] = _unit(sums).astype(np.float32)
+        readouts[view] = (weights / np.sqrt(np.maximum(shares, 1e-4))[:, None]).astype(np.float32)
+    positions = []
+    for video in videos:
+        for step in video.steps:
+            start, end = video.span(step)
+            middle, length = (start + end) / 2 / video.num_nodes, (end - start) / video.num_nodes
+            positions.append((middle, length, labels[normalise_name(step.text)][0]))
+    array = np.array(positions)
+    num_steps = np.bincount(array[:, 2].astype(int), minlength=len(labels))
+    return StepPrototypes(tuple(text for _, text in labels.values()), num_steps, means, readouts, array)
+
+
+def unit_rows(rows: np.ndarray, centre: bool = False) -> np.ndarray:
+    """Rows (T, D) as unit vectors, with `centre` around their mean."""
+    rows = rows.astype(np.float32)
+    return _unit(rows - rows.mean(0) if centre else rows)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    out: np.ndarray = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-9)
+    return out

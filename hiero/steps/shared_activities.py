@@ -1,0 +1,115 @@
+"""Activities that several videos share: steps of all of them, grouped by what they are like and by when they come.
+
+Two steps are as far apart as their vectors (1 − cosine), plus a share of the difference of their places in their videos. How large
+that share is follows from the videos themselves: where steps that are alike come at the same place, as in recordings of one recipe,
+the place says a lot; in a folder of anything it says nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hiero.errors import InputError
+
+PLACE_WEIGHT = 2.5  # of the difference of places, times the agreement of places; at most MAX_PLACE_WEIGHT
+MAX_PLACE_WEIGHT = 1.0
+MAX_ACTIVITIES = 3  # times the usual number of steps of a video
+MAX_STEPS = 4000  # of all videos; the distances take the square of their number
+MIN_NORM = 1e-9
+
+
+def shared_activities(vectors: np.ndarray, places: np.ndarray, videos: np.ndarray, num: int | None = None) -> np.ndarray:
+    """Group the steps of all videos into activities.
+
+    Args:
+        vectors: Of the steps, (N, D), which can be compared by cosine.
+        places: The middle of each step as a share of its video, (N,).
+        videos: Number of the video of each step, (N,).
+        num: How many activities; by default between one and three times the usual number of steps of a video, as many as make the
+            activities most distinct (silhouette).
+
+    Returns:
+        Activity of each step, (N,), numbered from 0 by their usual place.
+
+    Raises:
+        InputError: There are no steps, or more than can be compared.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    if not len(vectors):
+        raise InputError("there are no steps to compare")
+    if len(vectors) > MAX_STEPS:
+        raise InputError(f"{len(vectors)} steps are more than the {MAX_STEPS} that are compared; take coarser ones (--level 0)")
+    if len(vectors) == 1:
+        return np.zeros(1, dtype=int)
+    weight = min(MAX_PLACE_WEIGHT, PLACE_WEIGHT * place_agreement(vectors, places, videos))
+    distances = step_distances(vectors, places, weight)
+    tree = linkage(distances[np.triu_indices(len(vectors), 1)], "average")
+    usual = round(float(np.median(np.unique(videos, return_counts=True)[1])))
+    if num is None:
+        counts = range(min(usual, len(vectors)), min(MAX_ACTIVITIES * usual, len(vectors) - 1) + 1)
+        cuts = {count: fcluster(tree, count, "maxclust") for count in counts}
+        num = max(cuts, key=lambda count: (silhouette(distances, cuts[count]), -count), default=usual)
+    labels = fcluster(tree, max(1, num), "maxclust")
+    _, labels = np.unique(labels, return_inverse=True)
+    usual_places = [float(np.median(places[labels == label])) for label in range(labels.max() + 1)]
+    rank = np.argsort(np.argsort(usual_places, kind="stable"), kind="stable")
+    return np.asarray(rank[labels])
+
+
+def step_distances(vectors: np.ndarray, places: np.ndarray, place_weight: float) -> np.ndarray:
+    """Distances of all pairs of steps, (N, N): 1 − cosine, plus the weighted difference of their places.
+
+    Args:
+        vectors: (N, D).
+        places: (N,), in [0, 1].
+        place_weight: Of the difference of places.
+    """
+    x = np.asarray(vectors, dtype=np.float64)
+    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), MIN_NORM)
+    distances = np.clip(1 - x @ x.T, 0, None) + place_weight * np.abs(places[:, None] - places)
+    np.fill_diagonal(distances, 0.0)
+    return np.asarray(distances)
+
+
+def place_agreement(vectors: np.ndarray, places: np.ndarray, videos: np.ndarray) -> float:
+    """How much nearer in place the most similar steps of two videos are than any two: 0 not at all, 1 always at the same place.
+
+    Args:
+        vectors: (N, D).
+        places: (N,), in [0, 1].
+        videos: (N,).
+    """
+    cosines = 1 - step_distances(vectors, places, 0.0)
+    nearest, any_two = [], []
+    for video in np.unique(videos):
+        members = np.flatnonzero(videos == video)
+        others = np.flatnonzero(videos != video)
+        if not len(others):
+            return 0.0
+        best = members[cosines[np.ix_(others, members)].argmax(1)]
+        nearest.append(np.abs(places[others] - places[best]))
+        any_two.append(np.abs(places[others][:, None] - places[members]).mean(1))
+    expected = float(np.concatenate(any_two).mean())
+    return 0.0 if expected < MIN_NORM else max(0.0, 1 - float(np.concatenate(nearest).mean()) / expected)
+
+
+def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
+    """How much nearer a member is to its own group than to the next one, (b − a) / max(a, b), on average. A single member has 0.
+
+    Args:
+        distances: Of all pairs, (N, N).
+        labels: (N,).
+    """
+    _, labels = np.unique(labels, return_inverse=True)
+    sizes = np.bincount(labels)
+    if len(sizes) < 2:
+        return 0.0
+    sums = distances @ np.eye(len(sizes))[labels]
+    rows = np.arange(len(labels))
+    own = sums[rows, labels] / np.maximum(sizes[labels] - 1, 1)
+    means = sums / sizes
+    means[rows, labels] = np.inf
+    other = means.min(1)
+    values = np.where(sizes[labels] > 1, (other - own) / np.maximum(np.maximum(own, other), MIN_NORM), 0.0)
+    return float(values.mean())

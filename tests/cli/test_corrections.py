@@ -1,0 +1,68 @@
+"""hiero import-steps and hiero adapt, as typed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hiero.cli import app
+from hiero.data.edits import edits_file, read_edits
+from hiero.errors import InputError
+from hiero.storage import weights
+
+
+@pytest.fixture
+def kitchen(tmp_path):
+    path = tmp_path / "kitchen.npy"
+    directions = np.random.default_rng(0).normal(size=(2, 400))
+    rows = np.concatenate([3 * row + np.random.default_rng(1).normal(size=(30, 400)) for row in directions])
+    np.save(path, rows.astype(np.float32))
+    return path
+
+
+def run(*arguments):
+    app([str(argument) for argument in arguments], result_action="return_value")
+
+
+def test_import_steps(kitchen, tmp_path, capsys):
+    table = tmp_path / "labels.csv"
+    table.write_text("start,end,label\n0,30,wash\n35,60,dry\n")
+    run("import-steps", table, "--video", kitchen)
+    assert "3 steps on 1 levels, 2 of them named" in capsys.readouterr().err
+    (level,) = read_edits(kitchen).levels
+    assert [(step.label, step.end_s) for step in level] == [("wash", 30.0), (None, 35.0), ("dry", 60.0)]
+    content = edits_file(kitchen).read_bytes()
+    table.write_text("start,end,label\n0,30,scrub\n20,60,dry\n")
+    with pytest.raises(InputError, match="already; --replace"):
+        run("import-steps", table, "--video", kitchen)
+    with pytest.raises(InputError, match="overlap"):
+        run("import-steps", table, "--video", kitchen, "--replace")
+    assert edits_file(kitchen).read_bytes() == content  # a mistake loses nothing
+    run("import-steps", table, "--video", kitchen, "-o", tmp_path / "other.json", "--cut-overlaps")
+    assert json.loads((tmp_path / "other.json").read_text())["levels"][0]["steps"][0]["end_s"] == 20.0
+    with pytest.raises(InputError, match="no such file; --video is"):
+        run("import-steps", table, "--video", tmp_path / "nothing.mp4")
+    table.write_text("start,end,label\n0,30,a\n30,90,b\n")
+    with pytest.raises(InputError, match="after the end of the video"):
+        run("import-steps", table, "--video", kitchen, "-o", tmp_path / "third.json")
+    run("import-steps", table, "--video", kitchen, "-o", tmp_path / "third.json", "--hz", 0.5)
+
+
+def test_adapt(kitchen, tmp_path, capsys):
+    with pytest.raises(InputError, match="none of these 1 videos has corrected steps"):
+        run("adapt", kitchen, "-o", tmp_path / "mine")
+    with pytest.raises(InputError, match="no such file or folder"):
+        run("adapt", tmp_path / "nothing", "-o", tmp_path / "mine")
+    with pytest.raises(InputError, match="say what to learn from"):
+        run("adapt", "-o", tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+    if weights.find("minilm") is None:
+        pytest.skip("MiniLM's weights are not here")
+    (tmp_path / "steps.json").write_text(json.dumps({"kitchen": {"steps": [{"start_s": 0, "end_s": 30, "text": "flox"}]}}))
+    run("adapt", kitchen, "--annotations", tmp_path / "steps.json", "-o", tmp_path / "mine", "--backbone", "default", "--no-cache")
+    assert "1 named steps, from 1 in 1 of 1 videos" in capsys.readouterr().out
+    run("ask", kitchen, "flox", "--model", tmp_path / "mine", "--no-cache", "--json")
+    (answer,) = json.loads(capsys.readouterr().out)["queries"]
+    assert answer["matches"][0]["end_s"] <= 32

@@ -1,0 +1,244 @@
+"""hiero steps, ask and label over files, folders, patterns and chapters; in this process, to be fast."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hiero
+from hiero.cli import app
+from hiero.cli.inputs import find_inputs
+from hiero.cli.videos import rank_across_videos, split_queries
+from hiero.engine import class_names
+from hiero.errors import InputError
+from hiero.storage import weights
+from hiero.types import Answer, Match
+
+SCHEMAS = Path(hiero.__file__).parent / "assets" / "schemas"
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    """A cache of its own, with the weights of the real one."""
+    real = weights.home() / "weights"
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    if real.is_dir():
+        (tmp_path / "home" / "weights").symlink_to(real)
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command; gives its exit code, and what it printed."""
+
+    def call(*arguments):
+        try:
+            app([str(argument) for argument in arguments], result_action="return_value")
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+def activities(num_rows, seed=0):
+    rng = np.random.default_rng(seed)
+    out = np.repeat(rng.normal(0, 3, (4, 16)), num_rows // 4, 0) + rng.normal(0, 1, (num_rows, 16))
+    return out.astype(np.float32)
+
+
+@pytest.fixture
+def card(tmp_path):
+    """A card with a recording of three chapters, one of a single file, a name that is no camera's, and what is no video."""
+    folder = tmp_path / "card" / "100GOPRO"
+    folder.mkdir(parents=True)
+    rows = activities(80)
+    for name, part in (("GX010012", rows[:30]), ("GX020012", rows[30:55]), ("GX030012", rows[55:]), ("GX010013", rows[:40])):
+        np.save(folder / f"{name}.npy", part)
+    np.save(tmp_path / "card" / "kitchen.npy", rows[20:60])
+    (folder / "GX010012.THM").write_bytes(b"a picture")
+    return tmp_path / "card"
+
+
+def check_schema(document, name):
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(document, json.loads((SCHEMAS / f"{name}.json").read_text()))
+
+
+def test_a_folder_gives_one_result_each(run, card, tmp_path):
+    code, out, err = run("steps", card, "--model", "raw", "-k", "2,4", "-o", tmp_path / "out", "--export", "srt")
+    assert code == 0
+    assert "GoPro recording, read as one video (--no-join: each by itself): GX010012.npy, GX020012.npy, GX030012.npy" in err
+    assert "3 of 3 videos done, 0 failed" in err
+    for title in ("100GOPRO/GX010012, 3 files: 1:20", "100GOPRO/GX010013: 0:40", "\nkitchen: 0:40"):
+        assert title in out
+    assert "GX020012.npy 0:10" in out  # a step at 0:40
+    for name in ("100GOPRO/GX010012", "100GOPRO/GX010013", "kitchen"):
+        assert (tmp_path / "out" / name / "steps.json").is_file()
+    # Of each file its own subtitles, in its own time.
+    subtitles = sorted((tmp_path / "out" / "100GOPRO" / "GX010012" / "files").rglob("steps.srt"))
+    assert [path.parent.name for path in subtitles] == ["01-GX010012", "02-GX020012", "03-GX030012"]
+    assert all("1\n00:00:00,000 -->" in path.read_text() for path in subtitles)
+    assert "--> 00:00:25,000" in subtitles[1].read_text()
+    assert not list((tmp_path / "out" / "kitchen").glob("files"))
+
+
+def test_json_of_several_is_a_list_and_of_one_file_as_ever(run, card):
+    code, out, _ = run("steps", card, "--model", "raw", "--json")
+    document = json.loads(out)
+    assert (code, document["version"]) == (0, 1)
+    assert [video["name"] for video in document["videos"]] == ["100GOPRO/GX010012", "100GOPRO/GX010013", "kitchen"]
+    for video in document["videos"]:
+        check_schema(video, "steps")
+    assert [file["start_s"] for file in document["videos"][0]["files"]] == [0.0, 30.0, 55.0]
+    assert "files" not in document["videos"][1]
+    one = json.loads(run("steps", card / "kitchen.npy", "--model", "raw", "--json")[1])
+    check_schema(one, "steps")
+    assert {**one, "name": "kitchen"} == document["videos"][2]
+    # A folder gives a list, however many videos are in it: a script can rely on it.
+    (card / "100GOPRO" / "GX010013.npy").unlink()
+    assert len(json.loads(run("steps", card / "100GOPRO", "--model", "raw", "--json")[1])["videos"]) == 1
+
+
+def test_patterns_and_several_files(run, card):
+    quoted = card / "*" / "GX0?0012.npy"
+    document = json.loads(run("steps", quoted, "--model", "raw", "--json")[1])
+    assert [video["name"] for video in document["videos"]] == ["100GOPRO/GX010012"]
+    assert document["videos"][0]["duration_s"] == 80.0
+    # Files that make one recording are one video, whose result stands alone.
+    files = [card / "100GOPRO" / f"GX0{i}0012.npy" for i in (3, 1, 2)]
+    assert json.loads(run("steps", *files, "--model", "raw", "--json")[1])["duration_s"] == 80.0
+    apart = json.loads(run("steps", *files, "--model", "raw", "--json", "--no-join")[1])
+    assert [video["duration_s"] for video in apart["videos"]] == [25.0, 30.0, 25.0]  # in the order in which they were given
+    joined = json.loads(run("steps", card / "kitchen.npy", files[0], "--join", "--model", "raw", "--json")[1])
+    assert [Path(file["path"]).name for file in joined["files"]] == ["kitchen.npy", "GX030012.npy"]
+
+
+def test_one_bad_file_stops_nothing(run, card, tmp_path):
+    (card / "bad.npy").write_bytes(b"no array")
+    code, out, err = run("steps", card, tmp_path / "gone.npy", "--model", "raw", "--json")
+    videos = {video["name"]: video for video in json.loads(out)["videos"]}
+    assert code == 1
+    assert "3 of 5 videos done, 2 failed" in err
+    assert "bad.npy" in videos["bad"]["error"]
+    assert "no such file" in videos["gone"]["error"]
+    assert "levels" in videos["kitchen"]
+    # A chapter that cannot be read: its recording fails, and it is said what to do.
+    (card / "100GOPRO" / "GX020012.npy").write_bytes(b"no array")
+    code, _, err = run("steps", card / "100GOPRO", "--model", "raw")
+    assert code == 1
+    assert "1 of 2 videos done" in err
+    assert "GX020012.npy" in err
+    assert "--no-join" in err
+    assert run("steps", card / "100GOPRO", "--model", "raw", "--no-join")[2].count("failed:") == 2  # when, and at the end
+
+
+def test_names_are_unique(run, tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "tea.npy", activities(20))
+    (tmp_path / "a" / "tea.mp4").write_bytes(b"")  # of a video and its features in a folder, the video
+    inputs = find_inputs([tmp_path / "b" / "tea.npy", tmp_path / "a", tmp_path / "b" / "tea.npy"])
+    assert inputs.sources == {"tea": tmp_path / "b" / "tea.npy", "tea (2)": tmp_path / "a" / "tea.mp4"}
+    assert not inputs.is_single
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say which video"),
+        (["{tmp}/empty"], "no videos or feature files in this folder"),
+        (["{tmp}/*.mp4"], r"\*.mp4: no videos or feature files match"),
+        (["{tmp}/**.mp4"], "not a pattern of file names"),
+        (["{tmp}/gone.mp4"], "gone.mp4: no such file"),
+    ],
+)
+def test_mistakes_get_one_clear_line(tmp_path, arguments, message):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=message):
+        app(["steps", *(argument.format(tmp=tmp_path) for argument in arguments), "--model", "raw"], result_action="return_value")
+
+
+def test_a_lone_chapter_is_read_and_the_others_are_named(run, card):
+    code, out, err = run("steps", card / "100GOPRO" / "GX020012.npy", "--model", "raw")
+    assert code == 0
+    assert "GX020012.npy: 0:25" in out
+    assert "a part of a longer recording" in err
+    assert "GX010012.npy, GX030012.npy" in err
+
+
+def test_which_arguments_are_videos(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.mp4", "b.mp4"):
+        Path(name).write_bytes(b"")
+    Path("onion").mkdir()
+    a, b = Path("a.mp4"), Path("b.mp4")
+    assert split_queries(["a.mp4", "cut"], []) == ([a], ["cut"])
+    assert split_queries(["*.mp4", "cut"], []) == ([Path("*.mp4")], ["cut"])
+    assert split_queries(["a.mp4", "b.mp4", "cut", "wash"], []) == ([a, b], ["cut", "wash"])  # written out by a shell
+    assert split_queries(["a.mp4", "b.mp4"], []) == ([a, b], [])
+    assert split_queries(["cut", "b.mp4"], [a]) == ([a], ["cut", "b.mp4"])
+    assert split_queries(["a.mp4", "cut"], [b]) == ([a, b], ["cut"])
+    assert split_queries(["x" * 5000], [b]) == ([b], ["x" * 5000])
+    assert split_queries([], []) == ([], [])
+
+
+def test_the_best_of_all_videos():
+    answers = {
+        "a": [Answer("cut", 0.5, (Match(0, 1, 0.5), Match(2, 3, 0.1)))],
+        "b": [Answer("cut", 0.9, (Match(4, 5, 0.9), Match(6, 7, 0.3)))],
+    }
+    best = rank_across_videos(answers, 3)
+    assert [(name, match.score) for name, match in best["cut"]] == [("b", 0.9), ("a", 0.5), ("b", 0.3)]
+
+
+@pytest.fixture
+def kitchen(tmp_path):
+    """Class scores of two chapters, with a potato in the second; and of another video without."""
+    try:
+        weights.get("minilm")
+    except InputError as error:
+        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    folder = tmp_path / "kitchen"
+    folder.mkdir()
+    names, rng = class_names(), np.random.default_rng(0)
+    rows = rng.normal(0, 1, (200, 400)).astype(np.float32)
+    rows[:100, names.index("washing dishes")] += 12
+    rows[100:, names.index("peeling potatoes")] += 12
+    np.save(folder / "GX010001.npy", rows[:80])
+    np.save(folder / "GX020001.npy", rows[80:])
+    np.save(folder / "sink.npy", rows[:100])
+    return folder
+
+
+def test_ask_and_label_over_a_folder(run, kitchen, tmp_path):
+    code, out, err = run("ask", kitchen, "peel a potato", "--json", "-n", 2, "--hz", 1)
+    document = json.loads(out)
+    assert code == 0, err
+    for video in document["videos"]:
+        check_schema(video, "ask")
+    best = document["best"][0]
+    assert best["query"] == "peel a potato"
+    assert len(best["matches"]) == 2
+    top = best["matches"][0]
+    assert top["name"] == "GX010001"
+    assert top["start_s"] >= 90
+    assert Path(top["file"]).name == "GX020001.npy"
+    assert top["file_start_s"] == top["start_s"] - 80
+    assert [match["score"] for match in best["matches"]] == sorted((match["score"] for match in best["matches"]), reverse=True)
+    code, out, err = run("ask", "--video", kitchen / "GX010001.npy", "--video", kitchen / "sink.npy", "peel a potato", "--hz", 1)
+    assert code == 0
+    assert out.index("GX010001") < out.index("sink") < out.index("best of all videos: peel a potato")
+    assert "2 of 2 videos done" in err
+    (tmp_path / "labels.txt").write_text("wash the dishes\npeel a potato\n")
+    code, out, _ = run("label", kitchen, "--labels", tmp_path / "labels.txt", "--json", "--hz", 1, "-k", 2)
+    joined, sink = json.loads(out)["videos"]
+    check_schema(joined, "label")
+    assert [step["label"] for step in joined["steps"]] == ["wash the dishes", "peel a potato"]
+    assert Path(joined["steps"][1]["file"]).name == "GX020001.npy"
+    assert "files" not in sink

@@ -1,0 +1,103 @@
+"""hiero report, steps --split and ask --reel."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hiero.cli import app
+from hiero.cli.sharing import check_reel, check_split, choose_moments, write_reel, write_split
+from hiero.errors import InputError
+from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """Feature files of four recordings that show five things in order; the last leaves one out."""
+    rng = np.random.default_rng(0)
+    means = 3 * rng.standard_normal((5, 16))
+    for number in range(4):
+        shown = [0, 1, 2, 3, 4] if number < 3 else [0, 1, 3, 4]
+        rows = np.concatenate([means[i] + 0.3 * rng.standard_normal((int(rng.integers(50, 70)), 16)) for i in shown])
+        np.save(tmp_path / f"recording{number}.npy", rows.astype(np.float32))
+    return tmp_path
+
+
+def run(*arguments):
+    app([str(argument) for argument in arguments], result_action="return_value")
+
+
+def test_report_over_a_folder(recordings, tmp_path, capsys):
+    run("report", recordings, "-o", tmp_path / "out" / "page.html", "--model", "raw", "--no-cache", "--json", "-n", 5)
+    document = json.loads(capsys.readouterr().out)
+    assert [video["name"] for video in document["videos"]] == [f"recording{i}" for i in range(4)]
+    assert sum(activity["num_videos"] > 1 for activity in document["activities"]) == 5
+    assert [len(video["not_seen"]) for video in document["videos"]] == [0, 0, 0, 1]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["page.csv", "page.html", "page.json"]
+
+
+def test_report_over_a_corpus(recordings, tmp_path, capsys):
+    pytest.importorskip("lancedb")
+    run("index", recordings, "--to", tmp_path / "corpus", "--model", "raw", "--no-cache", "-k", "2,5")
+    capsys.readouterr()
+    run("report", tmp_path / "corpus", "-o", tmp_path / "page.html", "--json", "--title", "Four")
+    document = json.loads(capsys.readouterr().out)
+    assert document["title"] == "Four"
+    assert len(document["videos"]) == 4
+    with pytest.raises(InputError, match="levels"):
+        run("report", tmp_path / "corpus", "-o", tmp_path / "page.html", "--level", 7)
+
+
+def test_report_says_what_is_wrong(recordings, tmp_path):
+    with pytest.raises(InputError, match=r"page\.html"):
+        run("report", recordings, "-o", tmp_path / "page.pdf")
+    with pytest.raises(InputError, match="at least two"):
+        run("report", recordings / "recording0.npy", "-o", tmp_path / "page.html", "--model", "raw")
+
+
+def test_split_and_reel_write_files(tmp_path, capsys):
+    pytest.importorskip("av")
+    from tests.video.test_cutting import read_frames, write_film
+
+    film = write_film(tmp_path / "film.mp4", options={"g": "10", "preset": "ultrafast"})
+    coarse = (Step("0.0", 0.0, 2.0, 0, label="all"),)
+    fine = (Step("1.0", 0.0, 0.8, 0, label="cut"), Step("1.1", 0.8, 2.0, 1))
+    hierarchy = Hierarchy(str(film), "raw", 2.0, (coarse, fine))
+    files = (VideoFile(str(film), 0.0, 2.0),)
+    write_split(SimpleNamespace(files=files), hierarchy, None, tmp_path / "clips", 0)
+    write_split(SimpleNamespace(files=files), hierarchy, 0, tmp_path / "coarse", 0)
+    assert sorted(path.name for path in tmp_path.glob("*/*.mp4")) == ["01 all.mp4", "01 cut.mp4", "02 at 0m01s.mp4"]
+    assert "2 clips written" in capsys.readouterr().err
+    with pytest.raises(InputError, match="--level"):
+        write_split(SimpleNamespace(files=files), hierarchy, 5, tmp_path / "clips", 0)
+    answers = [Answer("cut", 0.9, (Match(0.0, 0.5, 0.9), Match(1.0, 1.4, 0.8)))]
+    write_reel(tmp_path / "reel.mp4", {"film": (answers, files)}, 5, 0)
+    assert len(read_frames(tmp_path / "reel.mp4")) == 27
+    with pytest.raises(InputError, match="nothing to join"):
+        write_reel(tmp_path / "reel.mp4", {"film": ([Answer("fly", 0.1, (Match(0.0, 0.5, 0.1),))], files)}, 5, 0)
+
+
+def test_moments_of_a_reel():
+    answers = {
+        "a": [Answer("cut", 0.9, (Match(10, 20, 0.9), Match(12, 14, 0.8), Match(2, 4, 0.7), Match(50, 60, 0.2)))],
+        "b": [Answer("cut", 0.2, (Match(0, 9, 0.2),))],
+    }
+    assert [(name, match.start_s) for _, name, match in choose_moments(answers, 5)] == [("a", 2), ("a", 10)]
+    assert [(name, match.start_s) for _, name, match in choose_moments(answers, 1)] == [("a", 10)]
+
+
+def test_mistakes_are_said_before_anything_is_read(tmp_path):
+    feature, film = tmp_path / "x.npy", tmp_path / "x.mp4"
+    with pytest.raises(InputError, match="--split"):
+        check_split(None, 1, [film], None)
+    with pytest.raises(InputError, match="needs the video"):
+        check_split(tmp_path, None, [feature], None)
+    with pytest.raises(InputError, match="--level"):
+        check_split(tmp_path, 2, [film], 2)
+    with pytest.raises(InputError, match="ends in one of"):
+        check_reel(tmp_path / "reel.gif", [film])
+    with pytest.raises(InputError, match="the video itself"):
+        check_reel(film, [film])

@@ -1,0 +1,133 @@
+"""hiero watch as a user runs it: in a process of its own, ended by the writer, by Ctrl-C, or killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hiero.cli import app
+from hiero.errors import InputError
+from tests.films import import_av
+from tests.live import SlowWriter, install_backbone, write_film
+
+import_av()
+BACKBONE = ["--model", "raw", "--backbone", "colours", "--device", "cpu"]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    return install_backbone(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory) -> Path:
+    return write_film(tmp_path_factory.mktemp("film") / "film.ts", seconds=30, scene_s=10)
+
+
+def start(site, home, *arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "HIERO_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "hiero", *map(str, arguments), *BACKBONE]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A shell in the background has SIGINT ignored, and children inherit that.
+    return subprocess.Popen(
+        command, env=environment, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **pipes, **options
+    )
+
+
+def wait_for(condition, seconds=40.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
+def read_events(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_growing_file_ends_as_the_whole_file(site, film, tmp_path):
+    growing = tmp_path / "growing.ts"
+    growing.touch()
+    options = ("--json", "--step-s", 8, "--export", "vtt", "--idle-s", 3)
+    process = start(site, tmp_path / "home", "watch", growing, "-o", tmp_path / "out", *options)
+    wait_for(lambda: list((tmp_path / "home").glob("cache/live/*")))
+    with SlowWriter(growing, film.read_bytes(), num_pieces=40, pause_s=0.05):
+        pass
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    events = read_events(out)
+    kinds = [event["event"] for event in events]
+    assert {"update", "message", "end"} <= set(kinds)
+    assert kinds[-1] == "end"
+    assert events[-1]["differences"] == []
+    updates = [event for event in events if event["event"] == "update"]
+    assert all(event["open"][-1]["end_s"] == event["end_s"] for event in updates)
+    steps = start(site, tmp_path / "another", "steps", growing, "--json")  # with a cache of its own
+    whole, err = steps.communicate(timeout=60)
+    assert json.loads(whole) == events[-1]["hierarchy"], err
+    assert json.loads((tmp_path / "out" / "steps.json").read_text()) == events[-1]["hierarchy"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"steps.json", "report.html", "pictures", "chapters.vtt"}
+
+
+def test_ctrl_c_ends_it_with_a_result(site, film, tmp_path):
+    growing = tmp_path / "growing.ts"
+    with growing.open("wb", buffering=0) as file:
+        file.write(film.read_bytes()[: film.stat().st_size * 2 // 3 // 188 * 188])
+        process = start(site, tmp_path / "home", "watch", growing, "-o", tmp_path / "out", "--idle-s", 60)
+        wait_for(lambda: (tmp_path / "out" / "steps.json").exists())
+        document = json.loads((tmp_path / "out" / "steps.json").read_text())  # it is whole whenever it is looked at
+        assert document["levels"][0]["steps"][0]["start_s"] == 0.0
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "the file may go on" in err
+    assert "growing.ts: 0:" in out
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_kill_9_loses_seconds_only(site, film, tmp_path):
+    read_end, write_end = os.pipe()
+    process = start(site, tmp_path / "home", "watch", "-", "-o", tmp_path / "out", stdin=read_end)
+    os.close(read_end)
+    recording = tmp_path / "out" / "recording.features"
+    with os.fdopen(write_end, "wb", buffering=0) as pipe:
+        pipe.write(film.read_bytes())
+        wait_for(lambda: recording.exists() and recording.stat().st_size > 8 * 96)
+        process.kill()
+        process.communicate(timeout=60)
+    steps = start(site, tmp_path / "home", "steps", recording, "--json")
+    out, err = steps.communicate(timeout=60)
+    assert steps.returncode == 0, err
+    assert json.loads(out)["duration_s"] >= 4.0
+    again = start(site, tmp_path / "home", "watch", "-", "-o", tmp_path / "out", stdin=subprocess.DEVNULL)
+    _, err = again.communicate(timeout=60)
+    assert again.returncode == 2
+    assert "is there from an earlier recording" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["/dev/video97"], "no such camera"),
+        (["missing.ts"], "start the recording first"),
+        (["gopher://host"], "not a protocol"),
+        (["/dev/null", "--export", "vtt"], "needs a folder"),
+        (["/dev/null", "--hz", "2"], "has its own clock"),
+        (["/dev/null", "--idle-s", "-1"], "must be positive"),
+        (["/dev/null", "-k", "four"], "takes numbers"),
+        (["/dev/null", "--labels", "missing.txt"], "no such file"),
+    ],
+)
+def test_mistakes_get_one_clear_line(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message) as caught:
+        app(["watch", *arguments], exit_on_error=False)
+    assert "\n" not in str(caught.value)

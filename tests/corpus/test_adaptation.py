@@ -1,0 +1,110 @@
+"""A model learns from corrected videos: edits beside them, or a file of labelled steps."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import hiero
+from hiero.corpus.adaptation import (
+    CorrectedSteps,
+    adapt,
+    annotated_corrections,
+    find_corrections,
+    learn_from_videos,
+    named_steps,
+    spread_narrations,
+)
+from hiero.data.edits import edits_file, write_edits
+from hiero.errors import InputError
+from hiero.types import AnnotatedStep, Hierarchy, Step
+
+NAMES = ("zib the quorn", "flox a wemble")  # no text encoder knows them
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Three recordings of class scores with two made-up steps; the first two are corrected."""
+    directions = np.random.default_rng(0).normal(size=(2, 400))
+    paths = {}
+    for i, order in enumerate([(0, 1), (1, 0), (1, 0)]):
+        rng = np.random.default_rng(i + 1)
+        rows = np.concatenate([3 * directions[k] + rng.normal(size=(60, 400)) for k in order]).astype(np.float32)
+        path = tmp_path / f"v{i}.npy"
+        np.save(path, rows)
+        paths[f"v{i}"] = path
+        if i < 2:
+            steps = [Step(f"0.{j}", 60.0 * j, 60.0 * j + 60, j, label=NAMES[k]) for j, k in enumerate(order)]
+            write_edits(edits_file(path), Hierarchy(str(path), "m", 120.0, (tuple(steps),)))
+    return paths
+
+
+def test_learning_names_that_no_text_encoder_knows(files, tmp_path):
+    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    corrections = find_corrections(files)
+    assert [steps.name for steps in corrections] == ["v0", "v1"]
+    out = tmp_path / "mine"
+    prototypes = adapt(engine, corrections, lambda reader, path: reader.read(path, cache=False), out)
+    assert prototypes.labels == NAMES
+    assert json.loads((out / "prototypes.json").read_text())["fine_tuned"] is False
+    adapted = hiero.load(out, backbone="default", device="cpu")
+    video = adapted.read(files["v2"], cache=False)
+    assert [step.label for step in video.steps(2).levels[0]] == [NAMES[1], NAMES[0]]
+    first, second = video.ask(list(NAMES), num=1)
+    assert first.matches[0].start_s >= 40
+    assert second.matches[0].end_s <= 80
+    assert first.present > engine.read(files["v2"], cache=False).ask(NAMES[0], num=1)[0].present
+    # Prototypes may be taken away and set again, and answers follow.
+    named = video.likely_labels(video.steps(2, labels=[]).levels[0], num=1)
+    adapted.prototypes = None
+    assert video.likely_labels(video.steps(2, labels=[]).levels[0], num=1) != named
+    with pytest.raises(InputError, match="choose another folder"):
+        adapt(adapted, corrections, lambda reader, path: reader.read(path, cache=False), out)
+
+
+def test_a_short_training_goes_on_from_the_weights(files, tmp_path, monkeypatch):
+    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    out = tmp_path / "tuned"
+    corrections = find_corrections(files)
+    from hiero.corpus import adaptation
+
+    original = adaptation.fine_tune
+    monkeypatch.setattr(adaptation, "fine_tune", lambda *a, **k: original(*a, **k, num_updates=1))
+    adapt(engine, corrections, lambda reader, path: reader.read(path, cache=False), out, tune=True, device="cpu")
+    before, after = engine.model.state_dict(), hiero.HiERO.from_pretrained(out).state_dict()
+    changes = [float((before[name] - after[name]).abs().max()) for name in before if before[name].is_floating_point()]
+    assert 0 < max(changes) < 0.01  # one small update, not a new network
+    assert not list(tmp_path.glob(".tuned*"))  # what an interrupted training would go on with
+
+
+def test_annotations_instead_of_edits(files, tmp_path):
+    file = tmp_path / "steps.json"
+    file.write_text(json.dumps({"v0": {"steps": [{"start_s": 0, "end_s": 60, "text": "x"}]}, "other": {"steps": []}}))
+    (steps,) = annotated_corrections(files, file)
+    assert (steps.name, steps.steps) == ("v0", (AnnotatedStep(0.0, 60.0, "x"),))
+    file.write_text(json.dumps({"other": {"steps": [{"start_s": 0, "end_s": 60, "text": "x"}]}}))
+    with pytest.raises(InputError, match="none of these videos"):
+        annotated_corrections(files, file)
+
+
+def test_steps_with_names():
+    fine = (Step("1.0", 0.0, 4.0, 0, parent="0.0", label="a"), Step("1.1", 4.0, 6.0, 1, parent="0.0"), Step("1.2", 6.0, 9.0, 1, parent="0.1", label="b", background=True))  # fmt: skip  # noqa: E501
+    coarse = (Step("0.0", 0.0, 6.0, 0, children=("1.0", "1.1"), label="c"), Step("0.1", 6.0, 9.0, 1, children=("1.2",), label="b"))
+    names = [(step.start_s, step.end_s, step.text) for step in named_steps(Hierarchy("v", "m", 9.0, (coarse, fine)))]
+    assert names == [(0.0, 6.0, "c"), (0.0, 4.0, "a")]  # the other "b" only repeats what it holds
+
+
+def test_narrations_are_spread_over_steps(tmp_path):
+    rows = spread_narrations([CorrectedSteps("v", tmp_path, (AnnotatedStep(10.0, 18.0, "a\nb"), AnnotatedStep(20.0, 21.0, "c")))])
+    assert rows == [("v", 12.0, "a b"), ("v", 16.0, "a b"), ("v", 20.5, "c")]
+
+
+def test_nothing_corrected(files):
+    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    with pytest.raises(InputError, match="corrected steps"):
+        adapt(engine, [], lambda reader, path: reader.read(path), files["v0"].parent / "out")
+    video = engine.read(files["v0"], cache=False)
+    with pytest.raises(InputError, match="no step has a name"):
+        learn_from_videos([(video, [])])

@@ -1,0 +1,100 @@
+"""The same step elsewhere: a corpus gives what comparing all of its steps would give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hiero.corpus import same_step
+from hiero.corpus.corpus import Corpus, add_video
+from hiero.corpus.rows import VIDEO_LEVEL
+from hiero.engine import load
+from hiero.errors import InputError
+from hiero.steps.correspondence import correspondence, same_step_probability
+
+lancedb = pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
+SCENES = np.random.default_rng(0).normal(size=(9, 32)).astype(np.float32)
+# The activity of "a" again in "b" and "c"; the others share a scene with it.
+ORDERS = {"a": [0, 3, 1, 2, 3, 4], "b": [5, 0, 3, 1, 3, 4], "c": [0, 3, 2, 1, 3], "d": [6, 7, 3, 8], "e": [8, 3, 6, 5]}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder, engine = tmp_path_factory.mktemp("same_step"), load("raw")
+    corpus = Corpus(str(folder / "corpus"), create=True)
+    for seed, (name, order) in enumerate(ORDERS.items()):
+        rng = np.random.default_rng(seed)
+        rows = np.concatenate([SCENES[i] + 0.2 * rng.normal(size=(20, 32)) for i in order])
+        np.save(folder / f"{name}.npy", rows.astype(np.float32))
+        add_video(corpus, engine, folder / f"{name}.npy", lambda path: engine.read(path, cache=False), num_steps=[2, len(order)])
+    return corpus
+
+
+def compare_all(corpus, name, index, level=1):
+    """(video, start) of the steps of all other videos, most likely first, and their probabilities."""
+    rows = sorted(corpus.table.to_arrow().to_pylist(), key=lambda row: (row["video"], row["start_s"]))
+    by_video = {}
+    for row in rows:
+        if row["level"] == level:
+            by_video.setdefault(row["video"], []).append(row)
+    own, others = by_video.pop(name), list(by_video.values())
+    vectors = [np.array([row["vector"] for row in steps]) for steps in (own, *others)]
+    scores = np.concatenate([part[index] for part in correspondence(vectors[0], vectors[1:])])
+    places = [(row["video"], row["start_s"]) for steps in others for row in steps]
+    order = np.argsort(-scores, kind="stable")
+    return [places[i] for i in order], same_step_probability(scores[order])
+
+
+@pytest.mark.parametrize(("name", "index"), [("a", 1), ("a", 4), ("d", 2), ("c", 0)])
+@pytest.mark.parametrize("exact", [False, True])
+def test_hits_are_those_of_comparing_everything(corpus, name, index, exact):
+    step, hits = corpus.like(name, 20 * index + 10, 100, exact=exact)
+    assert (step.video, step.start_s, step.level, step.score) == (name, 20 * index, 1, 1.0)
+    places, probabilities = compare_all(corpus, name, index)
+    assert [(hit.video, hit.start_s) for hit in hits] == places
+    np.testing.assert_allclose([hit.score for hit in hits], probabilities, atol=1e-4)
+    assert [hit.video for hit in corpus.like(name, 20 * index + 10, 2)[1]] == [video for video, _ in places[:2]]
+
+
+def test_order_tells_which_of_two_equal_steps_it_is(corpus):
+    """Scene 3 comes twice in "a", "b" and "c"."""
+    firsts = {(hit.video, hit.start_s) for hit in corpus.like("a", 30.0, 2)[1]}
+    seconds = {(hit.video, hit.start_s) for hit in corpus.like("a", 90.0, 2)[1]}
+    assert firsts == {("b", 40.0), ("c", 20.0)}
+    assert seconds == {("b", 80.0), ("c", 80.0)}
+
+
+def test_only_in_some_videos_and_levels(corpus):
+    assert {hit.video for hit in corpus.like("a", 30.0, videos=["d", "e"])[1]} == {"d", "e"}
+    step, hits = corpus.like("a", 30.0, level=0)
+    assert step.level == 0
+    assert {hit.level for hit in hits} == {0}
+    assert corpus.like("a", 30.0, videos=["a"])[1] == []
+    with pytest.raises(InputError, match="no step of level 7"):
+        corpus.like("a", 30.0, level=7)
+    with pytest.raises(InputError, match="at least 1"):
+        corpus.like("a", 30.0, 0)
+
+
+def test_what_is_compared_is_bounded(corpus, monkeypatch):
+    """Fewer videos, and only steps near the nearest one of a long video: a right one stays first."""
+    monkeypatch.setattr(same_step, "MAX_ALIGNED_VIDEOS", 2)
+    hits = corpus.like("a", 30.0)[1]
+    assert len({hit.video for hit in hits}) == 2
+    assert (hits[0].video, hits[0].start_s) in {("b", 40.0), ("c", 20.0)}
+    monkeypatch.setattr(same_step, "MAX_READ_STEPS", 7)
+    assert len({hit.video for hit in corpus.like("a", 30.0)[1]}) == 1
+    monkeypatch.setattr(same_step, "CONTEXT_STEPS", 1)
+    assert 0 < len(corpus.like("a", 30.0)[1]) <= 3
+
+
+def test_steps_without_the_row_of_their_video(corpus):
+    """A damaged corpus still answers: the step itself stands for its video."""
+    rows = corpus.table.to_arrow()
+    places = zip(rows["video"].to_pylist(), rows["level"].to_pylist(), strict=True)
+    rows = rows.filter([place != ("a", VIDEO_LEVEL) for place in places])
+    table = lancedb.connect("memory://").create_table("steps", rows)
+    step, hits = same_step.find_same_steps(table, "a", 1, 30.0, 3)
+    assert step.start_s == 20.0
+    assert [(hit.video, hit.start_s) for hit in hits] == compare_all(corpus, "a", 1)[0][:3]
+    assert same_step.find_same_steps(table, "z", 1, 30.0, 3) is None

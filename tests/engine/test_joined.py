@@ -1,0 +1,232 @@
+"""Several files as one video: the same as the file that they were cut from, and every moment in its own file."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.data.features import rows_key, sidecar_path
+from hiero.engine import load
+from hiero.engine.joined import place_files, row_origins, source_key
+from hiero.errors import InputError
+from hiero.extraction import extractor
+from hiero.extraction.video_features import VideoFeatures
+from hiero.storage.cache import content_key
+from hiero.types import Clock, Hierarchy, VideoFile, locate_time, split_by_file
+from tests.films import write_video
+from tests.oracle import joined as oracle
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def activities(num_rows=120, width=32, seed=0):
+    """Features of six activities."""
+    rng = np.random.default_rng(seed)
+    return (np.repeat(rng.normal(0, 3, (6, width)), num_rows // 6, 0) + rng.normal(0, 1, (num_rows, width))).astype(np.float32)
+
+
+@given(
+    st.lists(st.integers(1, 4000), min_size=1, max_size=6),
+    st.sampled_from([Fraction(1), Fraction(1, 2), Fraction(16, 30), Fraction(2)]),
+)
+def test_rows_come_from_the_file_that_is_on(durations_ms, spacing):
+    durations = [Fraction(ms, 1000) for ms in durations_ms]
+    num_rows = [max(1, round(duration / spacing)) for duration in durations]
+    clocks = [Clock(1.0, float(spacing))] * len(durations)
+    file, row = row_origins([float(duration) for duration in durations], clocks, num_rows)
+    expected = oracle.row_origins(durations, num_rows, spacing)
+    # Where the middle of a row is the very moment at which another begins, rounding decides: both are half a row away.
+    close = sum(pair != other for pair, other in zip(zip(file.tolist(), row.tolist(), strict=True), expected, strict=False))
+    assert abs(len(file) - len(expected)) <= 1
+    assert close == 0 or spacing == Fraction(16, 30)
+    assert all(np.diff(file) >= 0)
+    assert all(b >= a for (f, a), (g, b) in pairwise(zip(file, row, strict=True)) if f == g)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=6))
+def test_whole_segments_are_put_one_after_the_other(lengths):
+    file, row = row_origins([float(n) for n in lengths], [Clock(1, 1)] * len(lengths), lengths)
+    assert file.tolist() == [i for i, n in enumerate(lengths) for _ in range(n)]
+    assert row.tolist() == [j for n in lengths for j in range(n)]
+
+
+def test_no_time_is_lost_over_many_files():
+    """A hundred chapters of 10.4 s: 1040 rows, not 1000, and the last begins at its time."""
+    file, row = row_origins([10.4] * 100, [Clock(1, 1)] * 100, [10] * 100)
+    assert len(file) == 1040
+    starts_s = np.searchsorted(file, np.arange(100)) + 0.5
+    assert np.abs(starts_s - 10.4 * np.arange(100)).max() <= 1.0
+    assert row.max() == 9
+
+
+@pytest.mark.parametrize("cuts", [[60], [50, 90], [1, 2, 119]])
+def test_a_video_that_was_cut_is_the_uncut_one(tmp_path, cuts):
+    rows = activities()
+    np.save(tmp_path / "whole.npy", rows)
+    paths = []
+    for i, part in enumerate(np.split(rows, cuts)):
+        paths.append(tmp_path / f"{i}.npy")
+        np.save(paths[-1], part)
+    engine = load("raw")
+    whole, joined = engine.read(tmp_path / "whole.npy"), engine.read(paths)
+    np.testing.assert_array_equal(joined.nodes, whole.nodes)
+    assert (joined.duration_s, joined.clock.spacing_s) == (whole.duration_s, whole.clock.spacing_s)
+    assert joined.steps([3, 6]).levels == whole.steps([3, 6]).levels
+    np.testing.assert_array_equal(joined.spans, whole.spans)
+    assert joined.is_joined
+    assert not whole.is_joined
+    starts_s = [0, *cuts]
+    for start_s, path in zip(starts_s, paths, strict=True):
+        assert joined.locate(start_s) == (path, 0.0)
+        assert joined.locate(start_s + 0.25) == (path, 0.25)
+    assert joined.locate(joined.duration_s) == (paths[-1], 120.0 - cuts[-1])
+    assert whole.locate(7.5) == (tmp_path / "whole.npy", 7.5)
+
+
+def test_the_model_sees_one_video(tmp_path):
+    """Nodes near a cut listen to those on its other side: not what two videos give."""
+    rows = np.random.default_rng(0).normal(0, 1, (60, 400)).astype(np.float32)
+    for name, part in (("whole", rows), ("a", rows[:32]), ("b", rows[32:])):
+        np.save(tmp_path / f"{name}.npy", part)
+    engine = load("hiero-k400", device="cpu", backbone="default")
+    whole = engine.read(tmp_path / "whole.npy")
+    joined = engine.read([tmp_path / "a.npy", tmp_path / "b.npy"])
+    np.testing.assert_allclose(joined.nodes, whole.nodes, atol=1e-3)
+    assert np.abs(engine.read(tmp_path / "a.npy").nodes - whole.nodes[:32]).max() > 0.01
+
+
+def test_it_is_cached_by_what_the_files_hold_in_their_order(tmp_path, home):
+    rows = activities(60)
+    np.save(tmp_path / "a.npy", rows[:30])
+    np.save(tmp_path / "b.npy", rows[30:])
+    engine = load("raw")
+    paths = (tmp_path / "a.npy", tmp_path / "b.npy")
+    first = engine.read(paths)
+    num_cached = len(list((home / "cache" / "nodes").iterdir()))
+    assert num_cached == 1
+    engine.read(paths)
+    assert len(list((home / "cache" / "nodes").iterdir())) == num_cached
+    other = engine.read(paths[::-1])
+    assert len(list((home / "cache" / "nodes").iterdir())) == num_cached + 1
+    np.testing.assert_array_equal(other.nodes[30:], first.nodes[:30])
+    assert source_key(paths) != source_key(paths[::-1])
+    assert source_key(paths[0]) == content_key(paths[0])
+    assert engine.read(paths, cache=False).nodes.tolist() == first.nodes.tolist()
+
+
+def test_feature_files_begin_where_their_videos_end(tmp_path):
+    """Rows of `hiero extract` cover whole segments; the video's own length is in the sidecar."""
+    rows = activities(18, 8)
+    for name, part, duration_s in (("a", rows[:10], 9.6), ("b", rows[10:], 8.3)):
+        np.save(tmp_path / f"{name}.npy", part)
+        sidecar = {
+            "version": 1, "backbone": "mine", "weights": "", "settings": "", "width": 8, "fps": 1.0, "stride": 1.0, "window": 1.0,
+            "num_frames": 0, "dtype": "float32", "num_segments": len(part), "duration_s": duration_s, "source": f"{name}.mp4",
+            "sha256": "", "rows": None,
+        }  # fmt: skip
+        sidecar["rows"] = rows_key(part)
+        sidecar_path(tmp_path / f"{name}.npy").write_text(json.dumps(sidecar))
+    video = load("raw").read([tmp_path / "a.npy", tmp_path / "b.npy"])
+    assert [(file.start_s, file.duration_s) for file in video.files] == [(0.0, 9.6), (9.6, 8.3)]
+    assert video.duration_s == pytest.approx(17.9)
+    assert len(video.nodes) == 18
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (np.zeros((9, 8), np.float32), "features of .* have 32 numbers, those of .* 8: they cannot be joined"),
+        (np.full((9, 32), np.nan, np.float32), "NaN or infinite values in 9 of 9 segments.*leave this one out"),
+    ],
+)
+def test_files_that_cannot_be_joined(tmp_path, other, message):
+    np.save(tmp_path / "a.npy", activities())
+    np.save(tmp_path / "b.npy", other)
+    with pytest.raises(InputError, match=message):
+        load("raw").read([tmp_path / "a.npy", tmp_path / "b.npy"])
+    with pytest.raises(InputError, match="no such file"):
+        load("raw").read([tmp_path / "a.npy", tmp_path / "gone.npy"])
+    with pytest.raises(InputError, match="no file to read"):
+        load("raw").read([])
+
+
+def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
+    """Two films of 3.5 and 2.5 s; a network that gives the grey of each second shows which frames a row is of."""
+
+    def read_greys(path, *arguments, spacing_s=1.0, progress=lambda _: None, **options):
+        from hiero.video.decode import read_segments
+
+        segments = list(read_segments(path, spacing_s=1.0, num_frames=4, short_side=None, min_share=0.0))
+        num_rows = max(1, round(segments[-1].end_s))
+        rows = np.array([[segment.frames.mean(), 1.0] for segment in segments], dtype=np.float32)[:num_rows]
+        times_s = [segment.times_s[0] for segment in segments]
+        return VideoFeatures(
+            {"i3d-k400": np.pad(rows, ((0, 0), (0, 398)))}, segments[-1].end_s, 1.0, times_s, [b"\xff\xd8"] * len(times_s)
+        )
+
+    monkeypatch.setattr(extractor, "extract_features", read_greys)
+    monkeypatch.setattr("hiero.engine.engine.fetch_weights", lambda *_: tmp_path)
+    greys = [20 + 3 * i for i in range(60)]
+    whole = write_video(tmp_path / "whole.mp4", greys)
+    parts = [write_video(tmp_path / "GX010001.MP4", greys[:35]), write_video(tmp_path / "GX020001.MP4", greys[35:])]
+    engine = load("raw", device="cpu")
+    engine.backbones = ("i3d-k400",)
+    one, joined = engine.read(whole), engine.read(parts)
+    assert joined.duration_s == pytest.approx(one.duration_s, abs=0.01) == pytest.approx(6.0, abs=0.01)
+    assert [file.duration_s for file in joined.files] == pytest.approx([3.5, 2.5], abs=0.01)
+    assert [joined.locate(time_s)[0] for time_s in (3.4, 3.51)] == parts
+    assert joined.locate(5.0)[1] == pytest.approx(1.5, abs=0.01)
+    level = joined.source.features["i3d-k400"][:, 0].astype(float)
+    true = one.source.features["i3d-k400"][:, 0].astype(float)
+    assert len(level) == len(true) == 6
+    assert np.abs(level - true).max() <= 3 * 5 + 2  # rows are at most half a second, five frames, beside those of the whole
+    assert joined.source.thumbnail_times == sorted(joined.source.thumbnail_times)
+    assert joined.source.thumbnail_times[-1] == pytest.approx(5.5, abs=0.2)
+
+
+def test_steps_say_their_file_and_documents_are_read_back(tmp_path):
+    rows = activities()
+    np.save(tmp_path / "a.npy", rows[:50])
+    np.save(tmp_path / "b.npy", rows[50:])
+    hierarchy = load("raw").read([tmp_path / "a.npy", tmp_path / "b.npy"]).steps([3, 6])
+    document = hierarchy.to_dict()
+    assert [file["start_s"] for file in document["files"]] == [0.0, 50.0]
+    steps = document["levels"][1]["steps"]
+    assert [step["file"].endswith("a.npy") for step in steps] == [step["start_s"] < 50 for step in steps]
+    assert all(step["file_start_s"] == step["start_s"] - (50 if step["file"].endswith("b.npy") else 0) for step in steps)
+    assert Hierarchy.from_dict(json.loads(json.dumps(document))) == hierarchy
+    own = [hierarchy.of_file(file) for file in hierarchy.files]
+    for part, file in zip(own, hierarchy.files, strict=True):
+        for level in part.levels:
+            assert (level[0].start_s, level[-1].end_s) == (0.0, file.duration_s)
+            assert all(a.end_s == b.start_s for a, b in pairwise(level))
+        ids = {step.id for step in part}
+        assert all(set(step.children) <= ids and (step.parent is None or step.parent in ids) for step in part)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.floats(0, 1), st.floats(0, 1))
+def test_parts_of_a_span_are_the_span(durations_s, a, b):
+    files = place_files([f"{i}.mp4" for i in range(len(durations_s))], durations_s)
+    start_s, end_s = sorted((a * files[-1].end_s, b * files[-1].end_s))
+    parts = split_by_file(files, start_s, end_s)
+    assert sum(end - start for _, start, end in parts) == pytest.approx(end_s - start_s, abs=1e-4)
+    assert all(-1e-6 <= start <= end <= file.duration_s + 1e-6 for file, start, end in parts)
+    file, time_s = locate_time(files, start_s)
+    assert file.start_s + time_s == pytest.approx(start_s, abs=1e-5)
+
+
+def test_a_moment_between_two_files_is_in_the_second():
+    files = (VideoFile("a", 0.0, 0.1 + 0.2), VideoFile("b", 0.3, 1.0))
+    assert locate_time(files, 0.3)[0].path == "b"
+    assert locate_time(files, 0.1 + 0.2) == (files[1], pytest.approx(0.0, abs=1e-9))
+    assert locate_time(files, 99.0) == (files[1], 1.0)

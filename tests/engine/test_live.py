@@ -1,0 +1,413 @@
+"""Recordings as they come: steps so far, and in the end the result of the whole file."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hiero import plugins
+from hiero.engine import load
+from hiero.engine.live import LiveReader, LiveSteps, cut_off_recordings
+from hiero.errors import InputError
+from hiero.extraction import live_extraction
+from hiero.extraction.feature_log import load_recording
+from hiero.extraction.video_features import RECORDING_SUFFIX
+from hiero.video import live_source, registry
+from hiero.video.live_source import Address, GrowingFile, LiveSource, Pipe
+from tests.films import import_av
+from tests.live import RtspServer, SlowWriter, free_port, install_backbone, write_film
+
+av = import_av()
+# That a connection broke off is a message of the reader.
+pytestmark = pytest.mark.filterwarnings("ignore::hiero.video.decode.BrokenVideoWarning")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(live_source, "CLOSED_S", 0.2)
+    monkeypatch.setattr(live_source, "POLL_S", 0.01)
+    monkeypatch.setattr(live_extraction, "TICK_S", 0.02)
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    """An engine whose backbone needs no weights."""
+    (tmp_path / "site").mkdir()
+    monkeypatch.syspath_prepend(str(install_backbone(tmp_path / "site")))
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COLOURS_S", raising=False)
+    for cached in (plugins.registered, registry.backbones):
+        cached.cache_clear()
+    yield load("raw", backbone="colours", device="cpu")
+    monkeypatch.undo()
+    for cached in (plugins.registered, registry.backbones):
+        cached.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory) -> Path:
+    return write_film(tmp_path_factory.mktemp("film") / "film.ts", seconds=40, scene_s=10)
+
+
+def follow(reader):
+    return [update for update in reader.updates() if update is not None]
+
+
+def whole_file(engine, path, home, monkeypatch):
+    """The hierarchy of a file as `hiero steps` finds it, without what was kept before."""
+    monkeypatch.setenv("HIERO_HOME", str(home))
+    return engine.read(path)
+
+
+def test_a_file_that_grows_gives_the_result_of_the_whole_file(engine, film, tmp_path, monkeypatch):
+    growing, lines = tmp_path / "growing.ts", []
+    growing.touch()
+    reader = LiveReader(engine, GrowingFile(growing, 5.0), step_s=10.0, window_s=60.0, message=lines.append)
+    with SlowWriter(growing, film.read_bytes(), num_pieces=60):
+        updates = follow(reader)
+    assert len(updates) >= 5
+    closed = [step for update in updates for step in update.closed]
+    assert closed
+    assert closed == reader.steps.closed
+    assert all(a.end_s == b.start_s for a, b in pairwise([*closed, *updates[-1].open_steps]))
+    result = reader.finish()
+    assert result.differences == ()
+    assert result.num_shown == len(closed)
+    assert not list((tmp_path / "home" / "cache" / "live").iterdir())
+    expected = whole_file(engine, growing, tmp_path / "another", monkeypatch)
+    assert result.video.steps() == expected.steps()
+    assert np.array_equal(result.video.nodes, expected.nodes)
+    assert result.video.source.thumbnails == expected.source.thumbnails
+    assert lines == []
+
+
+def test_what_was_read_live_is_not_read_again(engine, film, monkeypatch):
+    reader = LiveReader(engine, GrowingFile(film, 0.3))
+    follow(reader)
+    reader.finish()
+    monkeypatch.setattr("hiero.extraction.extractor.extract_features", lambda *_, **__: pytest.fail("extracted again"))
+    assert engine.read(film).duration_s == 40.0
+
+
+def test_without_a_cache_nothing_stays(engine, film, tmp_path):
+    reader = LiveReader(engine, GrowingFile(film, 0.3), cache=False)
+    follow(reader)
+    assert reader.finish().video.steps() == engine.read(film, cache=False).steps()
+    assert not reader.log.path.exists()
+    assert not (tmp_path / "home" / "cache").exists()
+
+
+def test_a_slow_machine_skips_and_fills_a_file_in_later(engine, film, tmp_path, monkeypatch):
+    growing, lines = tmp_path / "growing.ts", []
+    growing.touch()
+    for module in (live_extraction, live_source):  # a world in which 40 s take 2 s
+        monkeypatch.setattr(module, "monotonic", lambda: 20 * time.monotonic())
+    monkeypatch.setenv("COLOURS_S", "0.3")  # and a window of 2 s takes 6
+    reader = LiveReader(engine, GrowingFile(growing, 200.0), max_delay_s=4.0, message=lines.append)
+    with SlowWriter(growing, film.read_bytes(), num_pieces=40, pause_s=0.05):
+        updates = follow(reader)
+    assert max(update.delay_s for update in updates) < 3.0  # of our world
+    assert 5 < reader.extraction.num_skipped < 20
+    assert "slower than real time" in lines[0]
+    monkeypatch.delenv("COLOURS_S")
+    result = reader.finish()
+    assert result.differences == ()
+    expected = whole_file(engine, growing, tmp_path / "another", monkeypatch)
+    assert result.video.steps() == expected.steps()
+    assert np.array_equal(result.video.source.features["colours"], expected.source.features["colours"])
+    assert result.video.source.thumbnail_times == expected.source.thumbnail_times
+
+
+def test_what_was_there_before_is_read_without_skipping(engine, film, monkeypatch):
+    monkeypatch.setattr(live_extraction, "monotonic", lambda: 4 * time.monotonic())
+    monkeypatch.setenv("COLOURS_S", "0.01")
+    reader = LiveReader(engine, GrowingFile(film, 0.3), max_delay_s=10.0)
+    follow(reader)
+    assert reader.extraction.num_skipped == 0
+    assert reader.log.num_done == 20
+    reader.finish()
+
+
+class Camera(LiveSource):
+    """Films one after the other at a multiple of their speed; between them it cannot be opened a few times."""
+
+    is_lossy = keeps_pace = True
+
+    def __init__(self, film: Path, speed: float, num_films: int = 1, num_failures: int = 0, idle_s: float = 1.0) -> None:
+        super().__init__("camera", idle_s)
+        self.film, self.rate = film, film.stat().st_size / 40 * speed
+        self.num_left, self.num_failures, self.failures = num_films, num_failures, 0
+
+    def open(self):
+        if not self.num_left or self.failures:
+            self.failures = max(0, self.failures - 1)
+            raise InputError("camera: cannot be opened (unplugged)")
+        self.num_left, self.failures = self.num_left - 1, self.num_failures
+        file, begin_s = self.film.open("rb"), time.monotonic()
+        self._files = [*getattr(self, "_files", []), file]
+
+        class Reader:
+            def read(_, size):  # noqa: N805
+                data = file.read(min(size, 4096))
+                time.sleep(max(0.0, begin_s + file.tell() / self.rate - time.monotonic()))
+                return data
+
+        return av.open(Reader())
+
+    def close(self):
+        for file in self._files:
+            file.close()
+
+
+def test_a_slow_machine_drops_windows_of_a_camera_and_says_so(engine, film, monkeypatch):
+    monkeypatch.setenv("COLOURS_S", "0.2")
+    lines, camera = [], Camera(film, speed=40.0)
+    reader = LiveReader(engine, camera, max_delay_s=4.0, message=lines.append)
+    follow(reader)
+    camera.close()
+    assert reader.extraction._queue.maxsize == 2  # nothing can pile up
+    assert reader.extraction.num_skipped > 5
+    result = reader.finish()
+    assert "windows" in result.differences[0]
+    assert "were skipped or lost" in result.differences[0]
+    assert result.video.duration_s == pytest.approx(40.0, abs=20.0)
+    assert any("slower than real time" in line for line in lines)
+
+
+def test_a_lost_connection_is_taken_up_again_and_time_goes_on(engine, film):
+    lines, camera = [], Camera(film, speed=20.0, num_films=2, num_failures=1, idle_s=1.2)
+    reader = LiveReader(engine, camera, message=lines.append)
+    follow(reader)
+    camera.close()
+    lost = [line for line in lines if "connection lost" in line]
+    back = [line for line in lines if "back after" in line]
+    assert (len(lost), len(back)) == (2, 1)
+    assert "did not come back within 1 s; the recording ends" in lines[-1]
+    assert reader.log.num_done == pytest.approx(40, abs=2)
+    assert reader.log.end_s >= 80.0  # the second film comes after the first
+    reader.finish()
+
+
+def test_an_hour_without_a_connection_is_left_out(engine, film, monkeypatch):
+    monkeypatch.setattr(live_extraction, "MAX_GAP_S", 0.2)
+    lines, camera = [], Camera(film, speed=40.0, num_films=2, num_failures=1)
+    reader = LiveReader(engine, camera, message=lines.append)
+    follow(reader)
+    camera.close()
+    assert any("left out of the clock" in line for line in lines)
+    assert reader.log.end_s == pytest.approx(80.0, abs=1.0)
+    reader.finish()
+
+
+def test_a_pipe_waits_and_its_recording_can_be_read_later(engine, film, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLOURS_S", "0.02")
+    read_end, write_end = os.pipe()
+    reader = LiveReader(engine, Pipe("pipe", read_end, None), folder=tmp_path / "out")
+    with SlowWriter(os.fdopen(write_end, "wb", buffering=0), film.read_bytes(), num_pieces=5, pause_s=0.0):
+        follow(reader)
+    os.close(read_end)
+    assert reader.extraction.num_skipped == 0
+    result = reader.finish()
+    recording = tmp_path / "out" / f"recording{RECORDING_SUFFIX}"
+    expected = whole_file(engine, film, tmp_path / "another", monkeypatch)
+    for video in (result.video, engine.read(recording)):
+        assert [[(s.start_s, s.end_s, s.thread) for s in level] for level in video.steps().levels] == [
+            [(s.start_s, s.end_s, s.thread) for s in level] for level in expected.steps().levels
+        ]
+    with pytest.raises(InputError, match="earlier recording"):
+        LiveReader(engine, Pipe("pipe", 0, None), folder=tmp_path / "out")
+
+
+def test_a_run_that_was_killed_is_resumed(engine, film, tmp_path, monkeypatch):
+    """A process that dies leaves the log as it is; here it is left by abandoning the reader."""
+    first = LiveReader(engine, GrowingFile(film, 0.3))
+    updates = first.updates()
+    while first.log.num_done < 7:
+        next(updates)
+    updates.close()
+    first.log.close()
+    with first.log.path.open("ab") as file:
+        file.write(b"wind, and then nothing")
+    lines, computed = [], []
+    second = LiveReader(engine, GrowingFile(film, 0.3), message=lines.append, step_s=10.0, window_s=60.0)
+    run = second.extraction.networks.run
+    monkeypatch.setattr(second.extraction.networks, "run", lambda batch: computed.extend(w.index for w in batch) or run(batch))
+    follow(second)
+    assert computed == list(range(7, 20))
+    assert lines[0] == "resumes: 0:14 were read before"
+    result = second.finish()
+    assert result.video.steps() == whole_file(engine, film, tmp_path / "another", monkeypatch).steps()
+
+
+def test_another_file_of_the_same_name_is_not_taken_for_it(engine, tmp_path):
+    path = write_film(tmp_path / "a.ts", seconds=8)
+    first = LiveReader(engine, GrowingFile(path, 0.3))
+    follow(first)
+    first.log.close()
+    path.write_bytes(write_film(tmp_path / "b.ts", seconds=12, scene_s=2).read_bytes())
+    second = LiveReader(engine, GrowingFile(path, 0.3))
+    assert second.log.num_done == 0
+    second.close()
+
+
+def test_a_full_disk_ends_the_recording_and_loses_nothing(engine, film):
+    lines = []
+    reader = LiveReader(engine, GrowingFile(film, 0.3), message=lines.append)
+    append = reader.log.append
+
+    def fail(index, *arguments):
+        if index == 5:
+            raise OSError(28, "No space left on device")
+        append(index, *arguments)
+
+    reader.log.append = fail
+    follow(reader)
+    assert "No space left on device; the recording ends here" in lines[0]
+    assert reader.finish().video.duration_s == 10.0
+
+
+def test_stop_ends_it_and_the_difference_is_said(engine, film, tmp_path):
+    growing = tmp_path / "growing.ts"
+    growing.write_bytes(film.read_bytes()[: film.stat().st_size // 2 // 188 * 188])
+    with growing.open("ab"):  # somebody still writes
+        reader = LiveReader(engine, GrowingFile(growing, 60.0))
+        for _ in reader.updates():
+            if reader.log.num_done >= 6:
+                reader.stop()
+        result = reader.finish()
+    assert 12 <= result.video.duration_s <= 22
+    assert "the file may go on" in result.differences[0]
+
+
+def test_a_file_that_grows_after_its_end_is_not_taken_for_whole(engine, film, tmp_path):
+    growing = tmp_path / "growing.ts"
+    growing.write_bytes(film.read_bytes())
+    reader = LiveReader(engine, GrowingFile(growing, 0.3))
+    follow(reader)
+    with growing.open("ab") as file:
+        file.write(film.read_bytes())
+    assert "the file may go on" in reader.finish().differences[0]
+
+
+def test_nothing_at_all(engine, tmp_path):
+    (tmp_path / "empty.ts").touch()
+    reader = LiveReader(engine, GrowingFile(tmp_path / "empty.ts", 0.2))
+    with pytest.raises(InputError, match=r"empty.ts: cannot be opened"):
+        follow(reader)
+    with pytest.raises(InputError, match="ended before anything could be read"):
+        reader.finish()
+    assert not reader.log.path.exists()
+
+
+def test_udp(engine, tmp_path):
+    stream = write_film(tmp_path / "film.ts", seconds=12, bf=0).read_bytes()
+    port, lines = free_port(socket.SOCK_DGRAM), []
+    stopped = threading.Event()
+
+    def send():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for start in range(0, len(stream), 7 * 188):
+                sender.sendto(stream[start : start + 7 * 188], ("127.0.0.1", port))
+                if stopped.wait(7 * 188 * 2.5 / len(stream)):
+                    return
+
+    reader = LiveReader(engine, Address(f"udp://127.0.0.1:{port}", 1.0), message=lines.append)
+    timer = threading.Timer(0.3, send)
+    timer.start()
+    follow(reader)
+    stopped.set()
+    timer.join()
+    assert 8.0 <= reader.finish().video.duration_s <= 13.0
+    assert any("connection lost" in line for line in lines)
+
+
+def test_rtsp(engine, tmp_path):
+    stream = write_film(tmp_path / "film.ts", seconds=16, scene_s=4, bf=0).read_bytes()
+    server, lines = RtspServer(stream, seconds=16, speed=10.0), []
+    source = Address(f"rtsp://me:secret@127.0.0.1:{server.port}/live?token=secret", 1.0)
+    reader = LiveReader(engine, source, message=lines.append)
+    threading.Timer(2.5, server.close).start()
+    follow(reader)
+    server.close()
+    assert server.num_played >= 1
+    assert "Basic " in server.requests[-1]
+    assert any("connection lost" in line for line in lines)
+    assert not any("secret" in line for line in lines)
+    result = reader.finish()
+    assert result.video.duration_s >= 14.0
+    assert "secret" not in str(result.video.path)
+
+
+def test_a_recording_without_a_folder_that_was_cut_off_is_named(engine, film):
+    read_end, write_end = os.pipe()
+    reader = LiveReader(engine, Pipe("pipe", read_end, None))
+    with SlowWriter(os.fdopen(write_end, "wb", buffering=0), film.read_bytes(), pause_s=0.0):
+        follow(reader)
+    os.close(read_end)
+    assert cut_off_recordings() == []  # it is being written
+    reader.log.close()
+    assert cut_off_recordings() == [reader.log.path]
+    assert load_recording(reader.log.path)[0].duration_s == 40.0
+
+
+def made_rows(index: int) -> dict[str, torch.Tensor]:
+    """A world with an activity every 40 s, which come back."""
+    rng = np.random.default_rng(index)
+    activity = np.random.default_rng((index // 20) % 3).normal(0, 1, 12)
+    return {"colours": torch.from_numpy((activity + rng.normal(0, 0.2, (2, 12))).astype(np.float32))}
+
+
+def test_hours_in_bounded_memory(engine):
+    """Closed steps cover the time without gaps and never change; what is remembered does not grow."""
+    steps = LiveSteps(engine, [registry.find_backbone("colours")], 2, 1.0, window_s=200.0, step_s=40.0, labels=[])
+    seen, sizes = [], set()
+    for index in range(3600):  # two hours
+        steps.add(index, 2.0 * (index + 1), made_rows(index))
+        if index % 10 == 9:
+            update = steps.update()
+            seen += update.closed
+            sizes.add(len(steps._windows))
+            assert update.open_steps[-1].end_s == update.end_s
+            assert update.end_s - update.open_steps[0].start_s < 150.0
+    assert max(sizes) == 100
+    assert seen == steps.closed
+    assert seen[0].start_s == 0.0
+    assert all(a.end_s == b.start_s for a, b in pairwise(seen))
+    assert 120 <= len(seen) <= 240
+    ends = np.array([step.end_s for step in seen])
+    truth = np.arange(40.0, ends[-1], 40.0)
+    assert np.mean([np.abs(ends - true_s).min() <= 2.0 for true_s in truth]) > 0.95
+    # Two minutes later an activity is still in the window of 200 s, so it is the same thread again and again.
+    assert max(step.thread for step in seen) < len(seen) / 3
+    document = steps.hierarchy()
+    assert document.levels[0][-1].end_s == document.duration_s == 7200.0
+
+
+def test_skipped_windows_keep_the_clock(engine):
+    steps = LiveSteps(engine, [registry.find_backbone("colours")], 2, 1.0, window_s=60.0, step_s=20.0, labels=[])
+    for index in (3, 4, 5, 40, 10_000):
+        steps.add(index, 2.0 * (index + 1), made_rows(index))
+        assert steps.update().open_steps[-1].end_s == 2.0 * (index + 1)
+    assert len(steps._windows) == 30
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": ["cut"]}, "raw features know no words"),
+        ({"step_s": 0.0}, "at least two steps"),
+        ({"step_s": 600.0}, "at least two steps"),
+        ({"max_delay_s": 0.0}, "must be positive"),
+    ],
+)
+def test_settings_that_make_no_sense(engine, film, options, message):
+    with pytest.raises(InputError, match=message):
+        LiveReader(engine, GrowingFile(film, 1.0), **options)

@@ -1,0 +1,112 @@
+"""Prototypes of named steps: learned from few nodes, found again in other videos, stored beside a model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.errors import InputError
+from hiero.steps.prototypes import (
+    ARRAYS_FILE,
+    RIDGE,
+    SETTINGS_FILE,
+    CorrectedVideo,
+    PrototypeWeights,
+    StepPrototypes,
+    learn_prototypes,
+    unit_rows,
+)
+from hiero.types import AnnotatedStep, Clock
+
+CLOCK = Clock(1.0, 1.0)
+NAMES = ("wash the cup", "boil water", "pour the tea")
+
+
+def make_video(seed: int, order=(0, 1, 2), length: int = 20) -> CorrectedVideo:
+    """Steps of 20 nodes each, around directions that all videos share, with as many nodes of noise between them."""
+    directions = np.random.default_rng(0).normal(size=(3, 16))
+    rng = np.random.default_rng(seed)
+    rows, steps = [], []
+    for i in order:
+        rows.append(rng.normal(size=(length, 16)))
+        steps.append(AnnotatedStep(len(rows) * length, (len(rows) + 1) * length, NAMES[i]))
+        rows.append(2 * directions[i] + rng.normal(size=(length, 16)))
+    return CorrectedVideo({"nodes": unit_rows(np.concatenate(rows))}, steps, CLOCK)
+
+
+def test_steps_are_found_again_wherever_they_are():
+    prototypes = learn_prototypes([make_video(1), make_video(2, (2, 0, 1))])
+    assert prototypes.labels == NAMES
+    assert prototypes.num_steps.tolist() == [2, 2, 2]
+    other = make_video(3, (1, 2, 0))
+    similarity = prototypes.similarity(range(3), other.views, PrototypeWeights(position=0.0))
+    for step in other.steps:
+        start, end = other.span(step)
+        assert NAMES[similarity[:, start:end].mean(1).argmax()] == step.text
+        row = similarity[NAMES.index(step.text)]
+        assert row[start:end].mean() > np.delete(row, np.s_[start:end]).mean() + 0.3
+
+
+def test_position_says_when():
+    prototypes = learn_prototypes([make_video(1), make_video(2)])
+    only_position = prototypes.similarity([0, 2], {"nodes": np.zeros((100, 16))}, PrototypeWeights(0.0, 0.0, 1.0))
+    assert only_position[0].argmax() == pytest.approx(100 * 30 / 120, abs=1)
+    assert only_position[1].argmax() == pytest.approx(100 * 110 / 120, abs=1)
+
+
+@given(st.integers(0, 1000), st.integers(1, 3))
+def test_readout_is_ridge_regression(seed, num_videos):
+    """Against the plain normal equations with a target for each node."""
+    videos = [make_video(seed + i, tuple(np.random.default_rng(seed + i).permutation(3)), 5) for i in range(num_videos)]
+    prototypes = learn_prototypes(videos)
+    rows = np.concatenate([video.views["nodes"] for video in videos]).astype(float)
+    for number, label in enumerate(prototypes.labels):
+        target = []
+        for video in videos:
+            inside = np.zeros(video.num_nodes)
+            for step in video.steps:
+                if step.text == label:
+                    inside[video.span(step)[0] : video.span(step)[1]] = 1
+            target.append(inside)
+        y = np.concatenate(target)
+        padded = np.concatenate([rows, np.sqrt(RIDGE * len(rows)) * np.eye(rows.shape[1])])
+        weights = np.linalg.lstsq(padded, np.concatenate([y - y.mean(), np.zeros(rows.shape[1])]), rcond=None)[0]
+        np.testing.assert_allclose(prototypes.readouts["nodes"][number], weights / np.sqrt(y.mean()), rtol=1e-3, atol=1e-3)
+
+
+def test_texts_that_mean_a_named_step():
+    prototypes = learn_prototypes([make_video(1)])
+    vectors = np.eye(4)[:3]
+    near = np.array([0.9, 0.0, 0.0, np.sqrt(1 - 0.81)])
+    assert prototypes.match(["Wash  the cup."], np.eye(4)[3:], vectors) == [(0, 1.0)]
+    ((number, certainty),) = prototypes.match(["rinse the cup"], near[None], vectors)
+    assert number == 0
+    assert certainty == pytest.approx(0.75)
+    assert prototypes.match(["sing"], np.eye(4)[3:], vectors) == [None]
+    # Where the name itself is among the texts, another text does not take its place.
+    assert prototypes.match(["wash the cup", "rinse the cup"], np.stack([vectors[0], near]), vectors) == [(0, 1.0), None]
+
+
+def test_files(tmp_path):
+    assert StepPrototypes.load(tmp_path) is None
+    prototypes = learn_prototypes([make_video(1), make_video(2)])
+    prototypes.save(tmp_path, {"videos": ["a"]})
+    loaded = StepPrototypes.load(tmp_path)
+    assert loaded is not None
+    assert loaded.labels == prototypes.labels
+    views = make_video(5).views
+    np.testing.assert_allclose(loaded.similarity([0, 1, 2], views), prototypes.similarity([0, 1, 2], views), atol=1e-5)
+    (tmp_path / SETTINGS_FILE).write_text('{"labels": ["a"]}')
+    with pytest.raises(InputError, match="do not fit each other"):
+        StepPrototypes.load(tmp_path)
+    (tmp_path / ARRAYS_FILE).write_bytes(b"x")
+    with pytest.raises(InputError, match="damaged"):
+        StepPrototypes.load(tmp_path)
+
+
+def test_nothing_to_learn_from():
+    video = make_video(1)
+    with pytest.raises(InputError, match="no step has a name"):
+        learn_prototypes([CorrectedVideo(video.views, [], CLOCK)])

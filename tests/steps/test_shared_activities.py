@@ -1,0 +1,58 @@
+"""Activities of several videos, on made steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import normalized_mutual_info_score, silhouette_score
+
+from hiero.errors import InputError
+from hiero.steps.shared_activities import place_agreement, shared_activities, silhouette, step_distances
+
+
+def make_steps(num_videos=8, num_activities=7, noise=0.6, in_order=True, seed=0):
+    """Steps of videos that show each activity once: vectors, places, videos, truth."""
+    rng = np.random.default_rng(seed)
+    means = rng.standard_normal((num_activities, 24))
+    orders = [np.arange(num_activities) if in_order else rng.permutation(num_activities) for _ in range(num_videos)]
+    truth = np.concatenate(orders)
+    places = np.tile((np.arange(num_activities) + 0.5) / num_activities, num_videos)
+    vectors = means[truth] + noise * rng.standard_normal((len(truth), 24))
+    return vectors, places, np.repeat(np.arange(num_videos), num_activities), truth
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_activities_are_found_with_their_number(in_order):
+    vectors, places, videos, truth = make_steps(in_order=in_order)
+    found = shared_activities(vectors, places, videos)
+    assert normalized_mutual_info_score(truth, found) > 0.95
+    assert found.max() + 1 == 7
+    if in_order:
+        assert found.tolist() == truth.tolist()  # numbered by their usual place
+
+
+def test_places_help_where_videos_agree_on_them():
+    vectors, places, videos, truth = make_steps(noise=2.5)
+    with_places = normalized_mutual_info_score(truth, shared_activities(vectors, places, videos, 7))
+    without = normalized_mutual_info_score(truth, shared_activities(vectors, np.full(len(places), 0.5), videos, 7))
+    assert with_places > without
+    vectors, places, videos, _ = make_steps()
+    assert place_agreement(vectors, places, videos) > 0.8
+    vectors, places, videos, _ = make_steps(in_order=False)
+    assert place_agreement(vectors, places, videos) < 0.15
+
+
+def test_silhouette_is_that_of_scikit_learn():
+    vectors, places, _, truth = make_steps(noise=1.5)
+    distances = step_distances(vectors, places, 0.5)
+    labels = np.where(np.arange(len(truth)) == 3, 99, truth)  # one alone
+    assert silhouette(distances, labels) == pytest.approx(silhouette_score(distances, labels, metric="precomputed"))
+
+
+def test_borders():
+    assert shared_activities(np.ones((1, 3)), np.array([0.5]), np.array([0])).tolist() == [0]
+    assert len(shared_activities(np.ones((4, 3)), np.linspace(0, 1, 4), np.array([0, 0, 1, 1]), 99)) == 4
+    with pytest.raises(InputError, match="no steps"):
+        shared_activities(np.ones((0, 3)), np.ones(0), np.ones(0))
+    with pytest.raises(InputError, match="coarser"):
+        shared_activities(np.ones((5000, 1)), np.ones(5000), np.ones(5000))

@@ -1,0 +1,73 @@
+"""The usual order, and what departs from it, against slow versions."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiero.steps.usual_order import find_displacements, find_omissions, precedence, usual_order
+from tests.oracle import usual_order as oracle
+
+nan = float("nan")
+
+
+@st.composite
+def tables(draw):
+    """When each activity comes in each video, NaN where it does not."""
+    num_videos, num_activities = draw(st.integers(2, 6)), draw(st.integers(1, 5))
+    cell = st.one_of(st.just(nan), st.integers(0, 6).map(float))
+    return np.array(
+        draw(st.lists(st.lists(cell, min_size=num_activities, max_size=num_activities), min_size=num_videos, max_size=num_videos))
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(tables())
+def test_counts_and_omissions_equal_those_of_the_slow_version(times):
+    rows = times.tolist()
+    assert precedence(times).tolist() == oracle.precedence(rows)
+    assert {(o.video, o.activity) for o in find_omissions(times, 0.6)} == oracle.omissions(rows, 0.6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(tables())
+def test_the_usual_order_cannot_be_bettered_by_moving_one_activity(times):
+    order, rows = usual_order(times), times.tolist()
+    assert sorted(order) == list(range(times.shape[1]))
+    found = oracle.num_inversions(rows, order)
+    assert found >= oracle.best_inversions(rows)
+    for activity in order:
+        rest = [other for other in order if other != activity]
+        assert all(oracle.num_inversions(rows, [*rest[:i], activity, *rest[i:]]) >= found for i in range(len(order)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(tables())
+def test_displacements_explain_every_conflict_and_nothing_else(times):
+    rows = times.tolist()
+    found = find_displacements(times, 0.75, 2)
+    for video in range(len(rows)):
+        here = [d for d in found if d.video == video]
+        said = {(d.activity, b) for d in here for b in d.earlier_than} | {(a, d.activity) for d in here for a in d.later_than}
+        assert said == oracle.conflicts(rows, video, 0.75, 2)
+
+
+def test_an_order_that_all_share_is_found():
+    rng = np.random.default_rng(0)
+    truth = rng.permutation(12)
+    times = np.tile(np.argsort(truth).astype(float), (7, 1))
+    times[rng.random(times.shape) < 0.3] = nan
+    present = [activity for activity in truth if np.isfinite(times[:, activity]).any()]
+    order = [activity for activity in usual_order(times) if activity in present]
+    assert oracle.num_inversions(times.tolist(), order) == 0
+
+
+def test_one_moved_activity_is_named_alone():
+    times = np.tile(np.arange(6.0), (5, 1))
+    times[2] = [0, 7, 2, 3, 4, 5]  # the second comes last
+    times[4, 3] = nan
+    (moved,) = find_displacements(times)
+    assert (moved.video, moved.activity, moved.earlier_than, moved.later_than) == (2, 1, (), (2, 3, 4, 5))
+    (missing,) = find_omissions(times)
+    assert (missing.video, missing.activity, missing.share) == (4, 3, 1.0)
