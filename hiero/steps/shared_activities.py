@@ -15,6 +15,7 @@ PLACE_WEIGHT = 2.5  # of the difference of places, times the agreement of places
 MAX_PLACE_WEIGHT = 1.0
 MAX_ACTIVITIES = 3  # times the usual number of steps of a video
 MAX_STEPS = 4000  # of all videos; the distances take the square of their number
+TYPICAL = 0.1  # quantile of the members' similarity with the rest of their activity
 MIN_NORM = 1e-9
 
 
@@ -52,9 +53,46 @@ def shared_activities(vectors: np.ndarray, places: np.ndarray, videos: np.ndarra
         num = max(cuts, key=lambda count: (silhouette(distances, cuts[count]), -count), default=usual)
     labels = fcluster(tree, max(1, num), "maxclust")
     _, labels = np.unique(labels, return_inverse=True)
+    if weight > 0:
+        labels = return_displaced(vectors, videos, labels)
     usual_places = [float(np.median(places[labels == label])) for label in range(labels.max() + 1)]
     rank = np.argsort(np.argsort(usual_places, kind="stable"), kind="stable")
     return np.asarray(rank[labels])
+
+
+def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Give steps back to the activity that they show, where their place alone has kept them from it.
+
+    A step goes over to an activity that several other videos have and its own has not, if by its vector it is no less typical of it
+    than all but a few of its members, and more like it than like its own.
+
+    Args:
+        vectors: (N, D).
+        videos: (N,).
+        labels: Activity of each step, (N,).
+
+    Returns:
+        Activities, (N,), numbered from 0 without gaps.
+    """
+    labels = labels.copy()
+    x = np.asarray(vectors, dtype=np.float64)
+    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), MIN_NORM)
+    sums = np.zeros((labels.max() + 1, x.shape[1]))
+    np.add.at(sums, labels, x)
+    means = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), MIN_NORM)
+    cosines = x @ means.T
+    num_videos = np.array([len(np.unique(videos[labels == label])) for label in range(len(means))])
+    rest = sums[labels] - x  # of a step's own activity without the step itself
+    own = (x * rest).sum(1) / np.maximum(np.linalg.norm(rest, axis=1), MIN_NORM)
+    least = np.array([np.quantile(own[labels == label], TYPICAL) for label in range(len(means))])
+    allowed = (cosines >= least) & (cosines > own[:, None]) & (num_videos >= 2)
+    for step in np.argsort(
+        -np.where(allowed, cosines, -np.inf).max(1), kind="stable"
+    ):  # the surest first: an activity once a video
+        missing = ~np.isin(np.arange(len(means)), labels[videos == videos[step]])
+        if (open_ := allowed[step] & missing).any():
+            labels[step] = int(np.where(open_, cosines[step], -np.inf).argmax())
+    return np.asarray(np.unique(labels, return_inverse=True)[1])
 
 
 def step_distances(vectors: np.ndarray, places: np.ndarray, place_weight: float) -> np.ndarray:

@@ -42,6 +42,15 @@ def test_places_help_where_videos_agree_on_them():
     assert place_agreement(vectors, places, videos) < 0.15
 
 
+def test_a_step_at_another_place_is_still_that_activity():
+    vectors, places, videos, truth = make_steps(noise=0.4)
+    moved = (videos == 3) & (truth == 1)
+    places[moved] = 0.95  # the second thing of the others is the last here
+    found = shared_activities(vectors, places, videos)
+    assert set(found[moved]) == set(found[truth == 1])
+    assert normalized_mutual_info_score(truth, found) > 0.99
+
+
 def test_silhouette_is_that_of_scikit_learn():
     vectors, places, _, truth = make_steps(noise=1.5)
     distances = step_distances(vectors, places, 0.5)
