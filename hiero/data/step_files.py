@@ -564,8 +564,10 @@ def read_table(text: str, video: Path) -> list[list[StepRow]]:
     """
     first_line = text.partition("\n")[0]
     delimiter = max(",;\t", key=first_line.count)
-    csv.field_size_limit(MAX_BYTES)
-    rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
+    except csv.Error as error:  # such as a cell beyond the limit, where a quotation mark was left open
+        raise ValueError(f"not a table ({error})") from error
     if len(rows) > MAX_STEPS:
         raise ValueError(f"more than {MAX_STEPS} rows")
     present = {(name or "").strip().lower(): name for name in (rows[0] if rows else {}) if name}

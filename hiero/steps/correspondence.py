@@ -30,7 +30,7 @@ VIDEO_WEIGHT = 2.0  # α
 STEP_WEIGHT = 4.0  # β
 MIN_LOG_POSTERIOR = -10.0  # a step out of order is unlikely, not impossible
 # Log-odds that a hit is the same step, by its score: fitted on the first 20 hits of each step of the development recordings.
-SCORE_SLOPE, SCORE_INTERCEPT = 0.66, -6.5
+SCORE_SLOPE, SCORE_INTERCEPT = 0.64, -6.66
 
 
 def correspondence(

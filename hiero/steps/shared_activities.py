@@ -15,7 +15,7 @@ PLACE_WEIGHT = 2.5  # of the difference of places, times the agreement of places
 MAX_PLACE_WEIGHT = 1.0
 MAX_ACTIVITIES = 3  # times the usual number of steps of a video
 MAX_STEPS = 4000  # of all videos; the distances take the square of their number
-TYPICAL = 0.1  # quantile of the members' similarity with the rest of their activity
+OTHERS = 0.95  # quantile of the similarity of all other steps with an activity, that a member of it must exceed
 MIN_NORM = 1e-9
 
 
@@ -53,7 +53,7 @@ def shared_activities(vectors: np.ndarray, places: np.ndarray, videos: np.ndarra
         num = max(cuts, key=lambda count: (silhouette(distances, cuts[count]), -count), default=usual)
     labels = fcluster(tree, max(1, num), "maxclust")
     _, labels = np.unique(labels, return_inverse=True)
-    if weight > 0:
+    if weight > 0 and labels.max() > 0:
         labels = return_displaced(vectors, videos, labels)
     usual_places = [float(np.median(places[labels == label])) for label in range(labels.max() + 1)]
     rank = np.argsort(np.argsort(usual_places, kind="stable"), kind="stable")
@@ -63,8 +63,8 @@ def shared_activities(vectors: np.ndarray, places: np.ndarray, videos: np.ndarra
 def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Give steps back to the activity that they show, where their place alone has kept them from it.
 
-    A step goes over to an activity that several other videos have and its own has not, if by its vector it is no less typical of it
-    than all but a few of its members, and more like it than like its own.
+    A step goes over to an activity that several other videos have and its own has not, if by its vector it is more like its members
+    than like what else there is, and more like them than like those of its own activity.
 
     Args:
         vectors: (N, D).
@@ -84,7 +84,9 @@ def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray
     num_videos = np.array([len(np.unique(videos[labels == label])) for label in range(len(means))])
     rest = sums[labels] - x  # of a step's own activity without the step itself
     own = (x * rest).sum(1) / np.maximum(np.linalg.norm(rest, axis=1), MIN_NORM)
-    least = np.array([np.quantile(own[labels == label], TYPICAL) for label in range(len(means))])
+    members = [np.median(own[labels == label]) for label in range(len(means))]
+    others = [np.quantile(cosines[labels != label, label], OTHERS, method="lower") for label in range(len(means))]
+    least = (np.array(members) + np.array(others)) / 2
     allowed = (cosines >= least) & (cosines > own[:, None]) & (num_videos >= 2)
     for step in np.argsort(
         -np.where(allowed, cosines, -np.inf).max(1), kind="stable"

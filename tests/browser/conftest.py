@@ -19,7 +19,7 @@ FLAGS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open an event loop runs in this thread: tests of other modules could start none
 def browser():
     if CHROMIUM is None:
         pytest.skip("needs Chromium: apt-get install chromium")
