@@ -77,18 +77,18 @@ def download_bars() -> Iterator[ProgressCallback]:
         yield show
 
 
+def _reading_columns() -> tuple[Any, ...]:
+    """Of bars for videos: name, bar, time and speed, what is left."""
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+
+    description, status = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[status]}")
+    return description, BarColumn(), status, TimeRemainingColumn()
+
+
 @contextmanager
 def reading_bars() -> Iterator[ProgressCallback]:
     """A callback with a bar for a video, its time and how much faster than real time it goes; weights are fetched before it."""
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeRemainingColumn(),
-    )
-    with download_bars() as show_download, _transient_bars(*columns) as bars:
+    with download_bars() as show_download, _transient_bars(*_reading_columns()) as bars:
         yield _ReadingTasks(bars, show_download)
 
 
@@ -100,15 +100,7 @@ def collection_bars(title: str, num_videos: int) -> Iterator[CollectionBars]:
         title: Of the bar.
         num_videos: How many there are.
     """
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeRemainingColumn(),
-    )
-    with download_bars() as show_download, _transient_bars(*columns) as bars:
+    with download_bars() as show_download, _transient_bars(*_reading_columns()) as bars:
         yield CollectionBars(title, num_videos, bars, show_download)
 
 

@@ -87,7 +87,7 @@ def steps(
     """
     from hiero.steps.clustering import clustering_names
 
-    formats = _parse_formats(export or [])
+    formats = parse_formats(export or [])
     if formats and out is None:
         raise InputError("--export needs a folder to write to: -o OUT/")
     if method not in clustering_names():  # said before hours of video are read
@@ -105,7 +105,7 @@ def steps(
         if out is not None:
             _write_steps(video, hierarchy, vocabulary, out if inputs.is_single else out / name, formats)
         if not json_:
-            _print_steps(hierarchy, None if inputs.is_single else name)
+            print_steps(hierarchy, None if inputs.is_single else name)
         if split is not None:
             write_split(video, hierarchy, level, split if inputs.is_single else split / name, options.stream)
         return hierarchy.to_dict()
@@ -326,7 +326,7 @@ def label(
         results.finish()
 
 
-def _parse_formats(export: list[str]) -> list[str]:
+def parse_formats(export: list[str]) -> list[str]:
     """`--export`: the names of formats, each once."""
     from hiero.report.exports import NO_PARQUET, exporter_names
 
@@ -344,7 +344,7 @@ def _parse_formats(export: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _print_steps(hierarchy: Hierarchy, video_name: str | None = None) -> None:
+def print_steps(hierarchy: Hierarchy, video_name: str | None = None) -> None:
     """A table of the steps. video_name: of one of several videos."""
     from rich.console import Console
     from rich.text import Text

@@ -91,11 +91,11 @@ def watch(
     json_
         Print a line of JSON for each event: step, update, message; and end, with the document that `hiero steps --json` prints.
     """
-    from hiero.cli.videos import _parse_formats
+    from hiero.cli.videos import parse_formats
     from hiero.engine.live import LiveReader, cut_off_recordings
     from hiero.video.live_source import GrowingFile, open_live_source
 
-    formats = _parse_formats(export or [])
+    formats = parse_formats(export or [])
     if formats and out is None:
         raise InputError("--export needs a folder to write to: -o OUT/")
     if options.hz is not None:
@@ -158,7 +158,7 @@ def _write_result(
     formats: list[str],
 ) -> None:
     """Write and print what came out in the end, and where it is not what the whole file would give."""
-    from hiero.cli.videos import _print_steps
+    from hiero.cli.videos import print_steps
     from hiero.report.page import write_results
 
     # Path would make rtsp:/ of rtsp://.
@@ -177,7 +177,7 @@ def _write_result(
     if display.as_json:
         print_json({"event": "end", "differences": list(result.differences), "hierarchy": hierarchy.to_dict()})
     else:
-        _print_steps(hierarchy)
+        print_steps(hierarchy)
 
 
 class _Display:

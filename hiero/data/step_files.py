@@ -32,7 +32,7 @@ from hiero.data.edits import (
     parse_hierarchy,
 )
 from hiero.errors import InputError
-from hiero.storage.files import parse_json
+from hiero.storage.files import decode_text, parse_json, read_bounded
 from hiero.types import MAX_TIME_S, Hierarchy, Step, link_levels
 
 STEP_FILE_SUFFIXES = (".eaf", ".json", ".csv", ".tsv", ".vtt", ".srt")
@@ -117,16 +117,16 @@ def read_step_file(
     suffix = path.suffix.lower()
     if suffix not in STEP_FILE_SUFFIXES:
         raise InputError(f"{path}: unknown kind of step file; known are {', '.join(STEP_FILE_SUFFIXES)}")
-    data = _read_bytes(path)
+    data = read_bounded(path, MAX_BYTES, "a file of steps")
     if tiers and suffix != ".eaf":
         raise InputError(f"{path}: tiers are of ELAN's .eaf files")
     try:
         if suffix == ".eaf":
             levels, length_s = read_elan(data, tiers)
         elif suffix in (".vtt", ".srt"):
-            levels, length_s = [read_cues(_decode(data), is_webvtt=suffix == ".vtt")], None
+            levels, length_s = [read_cues(decode_text(data), is_webvtt=suffix == ".vtt")], None
         elif suffix in (".csv", ".tsv"):
-            levels, length_s = read_table(_decode(data), video), None
+            levels, length_s = read_table(decode_text(data), video), None
         else:
             document = parse_json(data.decode("utf-8-sig"))
             if isinstance(document, dict) and "levels" in document:
@@ -669,26 +669,3 @@ def _label(value: Any) -> str | None:
 def _valid_id(value: Any) -> str | None:
     """An id that steps may have; None for others, which get a new one."""
     return value if isinstance(value, str) and re.fullmatch(rf"[\w.+ -]{{1,{MAX_ID_LENGTH}}}", value) else None
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{path}: larger than {MAX_BYTES // 2**20} MB; is it a file of steps?")
-    return data
-
-
-def _decode(data: bytes) -> str:
-    """Text of a table or of subtitles: UTF-8, or what Windows programs write."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("cp1252", "replace")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.storage.files import parse_json
+from hiero.storage.files import decode_text, parse_json, read_bounded
 from hiero.types import MAX_TIME_S, Utterance
 
 TRANSCRIPT_SUFFIXES = (".srt", ".vtt", ".json")
@@ -198,22 +198,7 @@ def _is_transcript(path: Path) -> bool:
 
 def _read_text(path: Path) -> str:
     """The text of a file of bounded size, without byte order mark, lines ended by newlines."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{path}: larger than {MAX_BYTES // 2**20} MB; is it a transcript?")
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # Windows programs write these
-        text = data.decode("utf-16", "replace")
-    else:
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = data.decode("cp1252", "replace")  # old subtitles
+    text = decode_text(read_bounded(path, MAX_BYTES, "a transcript"))
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
 
 

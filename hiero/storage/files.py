@@ -80,6 +80,39 @@ def read_json(path: Path, hint: str = "") -> Any:
         raise InputError(f"{path}: not JSON ({error})") from error
 
 
+def read_bounded(path: Path, max_bytes: int, kind: str) -> bytes:
+    """The content of a file that should be small.
+
+    Args:
+        path: The file.
+        max_bytes: How large it may be.
+        kind: What it should be, for the message where it is larger.
+
+    Raises:
+        InputError: There is no such file, it cannot be read, or it is larger.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(data) > max_bytes:
+        raise InputError(f"{path}: larger than {max_bytes // 2**20} MB; is it {kind}?")
+    return data
+
+
+def decode_text(data: bytes) -> str:
+    """Text of a table or of subtitles, without byte order mark: UTF-8, or what Windows programs write."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")
+
+
 def parse_json(text: str | bytes) -> Any:
     """`json.loads`, for text that anybody may have written: whatever is wrong with it is a ValueError."""
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.video.packets import open_container
 
 SAMPLE_RATE = 16_000
 MAX_DRIFT_S = 0.1  # between timestamps and counted samples; more is a gap, which becomes silence
@@ -18,7 +19,7 @@ BLOCK_S = 10.0  # of silence at a time
 
 def has_audio(path: Path | str) -> bool:
     """Whether a file has a sound track that can be decoded. Raises InputError where it cannot be opened."""
-    with _open(Path(path)) as container:
+    with open_container(Path(path), "reading sound") as container:
         return _audio_stream(container) is not None
 
 
@@ -40,7 +41,7 @@ def read_audio(path: Path | str) -> Iterator[np.ndarray]:
     import av
 
     path = Path(path)
-    with _open(path) as container:
+    with open_container(path, "reading sound") as container:
         stream = _audio_stream(container)
         if stream is None:
             raise InputError(f"{path}: has no sound track")
@@ -85,19 +86,6 @@ def _silence(length_s: float) -> Iterator[np.ndarray]:
         size = min(rest, round(BLOCK_S * SAMPLE_RATE))
         yield np.zeros(size, np.int16)
         rest -= size
-
-
-def _open(path: Path) -> Any:
-    try:
-        import av
-    except ImportError:
-        raise InputError("reading sound needs PyAV; run: pip install 'hiero-video[video]'") from None
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    try:
-        return av.open(str(path))
-    except (av.FFmpegError, ValueError, OSError) as error:
-        raise InputError(f"{path}: not a video that FFmpeg can read ({error})") from error
 
 
 def _audio_stream(container: Any) -> Any:

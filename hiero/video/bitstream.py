@@ -109,7 +109,7 @@ class NalFormat:
         out.append(len(pps))
         for unit in pps:
             out += len(unit).to_bytes(2, "big") + unit
-        out += self.header[_avcc_end(self.header) :]  # chroma and depth of the high profiles
+        out += self.header[_avcc_units(self.header)[1] :]  # chroma and depth of the high profiles
         return replace(self, parameter_sets=(*sps, *pps), header=bytes(out))
 
 
@@ -137,6 +137,12 @@ def read_exp_golomb(data: bytes) -> int:
 
 
 def _read_avcc(data: bytes) -> tuple[int, list[bytes]]:
+    units, _ = _avcc_units(data)
+    return (data[4] & 3) + 1, [unit for unit in units if unit]
+
+
+def _avcc_units(data: bytes) -> tuple[list[bytes], int]:
+    """The parameter sets of an avcC, and where they end."""
     position, units = AVCC_HEADER, []
     for mask in (0x1F, 0xFF):  # SPS, then PPS
         count = data[position] & mask
@@ -145,18 +151,7 @@ def _read_avcc(data: bytes) -> tuple[int, list[bytes]]:
             length = data[position] << 8 | data[position + 1]
             units.append(data[position + 2 : position + 2 + length])
             position += 2 + length
-    return (data[4] & 3) + 1, [unit for unit in units if unit]
-
-
-def _avcc_end(data: bytes) -> int:
-    """Where the parameter sets of an avcC end."""
-    position = AVCC_HEADER
-    for mask in (0x1F, 0xFF):
-        count = data[position] & mask
-        position += 1
-        for _ in range(count):
-            position += 2 + (data[position] << 8 | data[position + 1])
-    return position
+    return units, position
 
 
 def _read_hvcc(data: bytes) -> tuple[int, list[bytes]]:

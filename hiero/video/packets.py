@@ -183,16 +183,26 @@ def _mark_leading(source: Source, index: PacketIndex) -> None:
         lowest = index.pts[i] if index.is_key[i] else min(lowest, index.pts[i])
 
 
-def import_av() -> Any:
+def import_av(purpose: str = "cutting video") -> Any:
+    """The package, or InputError where it is missing."""
     try:
         import av
     except ImportError:
-        raise InputError("cutting video needs PyAV; run: pip install 'hiero-video[video]'") from None
+        raise InputError(f"{purpose} needs PyAV; run: pip install 'hiero-video[video]'") from None
     return av
 
 
-def open_container(path: Path) -> Any:
-    av = import_av()
+def open_container(path: Path, purpose: str = "cutting video") -> Any:
+    """A file to read packets or frames from.
+
+    Args:
+        path: The file.
+        purpose: What needs PyAV, for the message where it is missing.
+
+    Raises:
+        InputError: There is no such file, or FFmpeg cannot read it.
+    """
+    av = import_av(purpose)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
