@@ -2,7 +2,8 @@
 
     python -m benchmarks.words pack WORK --clones CLONES --pairs PAIRS  pictures out of clones of their repositories (CPU, minutes)
     python -m benchmarks.words encode WORK --pairs PAIRS                features of all views, and texts (3 minutes on an H200)
-    python -m benchmarks.words train WORK -o HEAD.safetensors           the head, and its recall on held-out pictures (1 minute)
+    python -m benchmarks.words train WORK -o HEAD.safetensors           the head, and its recall on held-out pictures (1 minute;
+                     [--teachers N]                                     with N others first, whose mean it learns as well)
     python -m benchmarks.words labels                                   vectors of the bundled labels, into the package
     python -m benchmarks.words score CLIPS                              `ask`, `search`, `steps` on real first-person videos
 
@@ -16,6 +17,7 @@ import argparse
 import json
 import math
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,7 @@ DOING_SHARE, THING_SHARE = 0.2, 0.15  # of texts that are phrases, with and with
 SAME_TEXT = 0.85  # cosine above which two sentences of a batch are no negatives of each other
 LABEL_WEIGHT, LABEL_BATCH = 1.0, 512
 MAX_SCALE = 100.0
+DISTILLATION_WEIGHT = 1.0  # of what teachers say, beside the loss of the pairs
 
 
 # Features
@@ -123,6 +126,15 @@ class JointHead(nn.Module):
         cosines = torch.einsum("qd,nmd->qnm", texts[1], pictures[1])
         return texts[0] @ pictures[0].T, ((cosines * self.scales[2].exp()).softmax(-1) * cosines).sum(-1)
 
+    def combine(self, whole: Tensor, patches: Tensor) -> list[Tensor]:
+        """Logits of whole pictures, of patches, and of both together, from their similarity with texts, (Q, N) each."""
+        scales = self.scales.exp().clamp(max=MAX_SCALE)
+        return [scales[0] * whole, scales[1] * patches, scales[3] * whole + scales[4] * patches]
+
+    def logits(self, vectors: Tensor, tokens: Tensor) -> list[Tensor]:
+        """The same from the vectors of texts and the tokens of pictures."""
+        return self.combine(*self.similarity(self.embed_texts(vectors), self.embed_pictures(tokens)))
+
     def export(self) -> dict[str, np.ndarray]:
         """The arrays of assets/dinov2-text, in half precision: the tokens' normalisation goes into the first layers."""
         out = {}
@@ -144,21 +156,74 @@ class JointHead(nn.Module):
         return out
 
 
-def train(work: Path, out: Path, device: torch.device, epochs: int = EPOCHS, batch_size: int = BATCH_SIZE, seed: int = 0) -> dict:
-    """Train the head by a contrastive loss between pictures and their sentences, and write it; returns its recall."""
+class Pairs:
+    """All that heads learn from, on the device."""
+
+    def __init__(self, work: Path, device: torch.device) -> None:
+        self.texts = json.loads((work / "texts.json").read_text())
+        self.vectors = F.normalize(torch.from_numpy(np.load(work / "texts.npy")).to(device).float(), dim=1)
+        self.tokens, self.first_row, self.num_views = _load_views(work, list(self.texts["pictures"]), device)
+        self.labelled = _load_views(work, [words_data.LABELLED], device)[0] if self.texts["labels"] else None
+        self.held_out = {"coco": min(HELD_OUT, len(self.texts["pictures"]["coco"]) // 4), "flickr8k": HELD_OUT}
+
+    def recall(self, heads: Sequence[JointHead]) -> dict[str, dict[str, float]]:
+        """Of the mean of heads, on the held-out pictures of each source."""
+        out = {}
+        for name, num in self.held_out.items():
+            pictures = self.texts["pictures"].get(name, ())
+            if len(pictures) > num:
+                first_texts = self.vectors[[kinds[0][0] for kinds in pictures[:num]]]
+                out[name] = recall_of(heads, first_texts, self.tokens[self.first_row[name] :][:num])
+        return out
+
+
+def train(
+    work: Path,
+    out: Path,
+    device: torch.device,
+    epochs: int = EPOCHS,
+    batch_size: int = BATCH_SIZE,
+    seed: int = 0,
+    num_teachers: int = 0,
+) -> dict:
+    """Train the head by a contrastive loss between pictures and their sentences, and write it; returns its recall.
+
+    Args:
+        work: Folder of features and texts.
+        out: File of the head.
+        device: Where to train.
+        epochs: Passes over all pictures.
+        batch_size: Pairs of a step.
+        seed: Of weights, order and noise.
+        num_teachers: Heads of other seeds that are trained before. Their mean is better than each; the head learns it as well, and
+            costs what one costs.
+    """
     from hiero.storage.files import save_arrays
 
+    pairs, recall = Pairs(work, device), {}
+    teachers = []
+    for i in range(num_teachers):
+        teachers.append(train_head(pairs, device, epochs, batch_size, seed + 1 + i).eval().requires_grad_(False))
+        print(json.dumps({f"teacher {i}": pairs.recall(teachers[-1:])}), flush=True)
+    if teachers:
+        recall["mean of teachers"] = pairs.recall(teachers)
+    head = train_head(pairs, device, epochs, batch_size, seed, teachers).eval()
+    save_arrays(out, head.export())
+    return recall | pairs.recall([head])
+
+
+def train_head(
+    pairs: Pairs, device: torch.device, epochs: int, batch_size: int, seed: int, teachers: Sequence[JointHead] = ()
+) -> JointHead:
+    """One head, which also learns the mean of what teachers say, if there are any."""
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
-    texts = json.loads((work / "texts.json").read_text())
-    vectors = F.normalize(torch.from_numpy(np.load(work / "texts.npy")).to(device).float(), dim=1)
-    tokens_of, first_row, num_views = _load_views(work, list(texts["pictures"]), device)
-    held_out = {"coco": min(HELD_OUT, len(texts["pictures"]["coco"]) // 4), "flickr8k": HELD_OUT}
-    items = [(name, i) for name, rows in texts["pictures"].items() for i in range(held_out.get(name, 0), len(rows))]
+    texts, vectors, tokens_of, labelled = pairs.texts, pairs.vectors, pairs.tokens, pairs.labelled
+    first_row, num_views = pairs.first_row, pairs.num_views
+    items = [(name, i) for name, rows in texts["pictures"].items() for i in range(pairs.held_out.get(name, 0), len(rows))]
     head = JointHead(vectors.shape[1]).to(device)
     sample = tokens_of[first_row["coco"] :][:4000].float()
     head.mean, head.deviation = sample.mean((0, 1)), sample.std((0, 1))
-    labelled = _load_views(work, [words_data.LABELLED], device)[0] if texts["labels"] else None
     label_bias = nn.Parameter(torch.full((len(texts["prompts"]),), -4.0, device=device))
     matrices = [p for p in head.parameters() if p.ndim > 1]
     others = [label_bias, *(p for p in head.parameters() if p.ndim <= 1)]
@@ -178,20 +243,14 @@ def train(work: Path, out: Path, device: torch.device, epochs: int = EPOCHS, bat
                 first_row[name] + random.integers(num_views[name]) * len(texts["pictures"][name]) + i for name, i in chosen
             ]  # of any view
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                loss = _contrastive_loss(head, vectors[numbers], tokens_of[rows])
+                loss = _contrastive_loss(head, vectors[numbers], tokens_of[rows], teachers)
                 if labelled is not None:
                     loss = loss + LABEL_WEIGHT * _label_loss(head, labelled, texts, vectors, label_bias, random)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
             step += 1
-    save_arrays(out, head.eval().export())
-    recall = {}
-    for name, num in held_out.items():
-        if len(texts["pictures"].get(name, ())) > num:
-            first_texts = vectors[[kinds[0][0] for kinds in texts["pictures"][name][:num]]]
-            recall[name] = recall_of(head, first_texts, tokens_of[first_row[name] :][:num])
-    return recall
+    return head
 
 
 def _load_views(work: Path, names: list[str], device: torch.device) -> tuple[Tensor, dict[str, int], dict[str, int]]:
@@ -216,19 +275,30 @@ def _draw_text(kinds: list[list[int]], random: np.random.Generator) -> int:
     return sentences[random.integers(len(sentences))]
 
 
-def _contrastive_loss(head: JointHead, vectors: Tensor, tokens: Tensor) -> Tensor:
-    """Symmetric InfoNCE of whole pictures, of patches, and of both together; equal sentences are no negatives."""
+def _contrastive_loss(head: JointHead, vectors: Tensor, tokens: Tensor, teachers: Sequence[JointHead] = ()) -> Tensor:
+    """Symmetric InfoNCE of whole pictures, of patches, and of both together; equal sentences are no negatives.
+
+    With teachers also the cross-entropy with the mean of their logits, of each of the three.
+    """
     same = (vectors @ vectors.T > SAME_TEXT).fill_diagonal_(False)
     noisy = vectors + TEXT_NOISE * torch.randn_like(vectors)
     whole, patches = head.similarity(head.embed_texts(noisy), head.embed_pictures(tokens))
     target = torch.arange(len(vectors), device=vectors.device)
-    scales = head.scales.exp().clamp(max=MAX_SCALE)
+    taught: list[Tensor] = [
+        sum(parts) / len(teachers) for parts in zip(*(t.logits(vectors, tokens) for t in teachers), strict=True)
+    ]
 
-    def loss(logits: Tensor) -> Tensor:
+    def loss(logits: Tensor, targets: Tensor | None) -> Tensor:
         logits = logits.float().masked_fill(same, -1e4)
-        return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
+        out = (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
+        if targets is not None:
+            targets = targets.float().masked_fill(same, -1e4)
+            soft = F.cross_entropy(logits, targets.softmax(1)) + F.cross_entropy(logits.T, targets.T.softmax(1))
+            out = out + DISTILLATION_WEIGHT * soft / 2
+        return out
 
-    return loss(scales[0] * whole) + loss(scales[1] * patches) + loss(scales[3] * whole + scales[4] * patches)
+    logits = head.combine(whole, patches)
+    return sum(map(loss, logits, taught or [None] * len(logits)), torch.zeros((), device=vectors.device))
 
 
 def _label_loss(
@@ -246,10 +316,9 @@ def _label_loss(
 
 
 @torch.inference_mode()
-def recall_of(head: JointHead, vectors: Tensor, tokens: Tensor) -> dict[str, float]:
-    """A sentence's own picture among all, in percent: first, and among five."""
-    whole, patches = head.similarity(head.embed_texts(vectors), head.embed_pictures(tokens))
-    both = head.scales[3].exp() * whole + head.scales[4].exp() * patches
+def recall_of(heads: Sequence[JointHead], vectors: Tensor, tokens: Tensor) -> dict[str, float]:
+    """A sentence's own picture among all, in percent: first, and among five. By the mean of heads."""
+    both = sum((head.logits(vectors, tokens)[2] for head in heads), torch.zeros(len(vectors), len(tokens), device=vectors.device))
     rank = (both > both.diagonal()[:, None]).sum(1).float()
     return {f"R@{k}": round(100 * float((rank < k).float().mean()), 1) for k in (1, 5)}
 
@@ -317,6 +386,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="pictures of each source, for a try")
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--teachers", type=int, default=0)
     import sys
 
     command = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else ""
@@ -327,7 +397,7 @@ def main() -> None:
     elif command == "encode":
         encode(args.work, args.pairs, device)
     elif command == "train":
-        print(json.dumps(train(args.work, args.out, device, seed=args.seed)))
+        print(json.dumps(train(args.work, args.out, device, seed=args.seed, num_teachers=args.teachers)))
     elif command == "labels":
         write_label_vectors()
     elif command == "template":

@@ -49,6 +49,22 @@ def test_a_head_learns_and_is_the_same_again(work):
     assert arrays["pooling"].shape == (1,)
 
 
+def test_a_head_learns_what_teachers_say(work, capsys):
+    """What it says of held-out pictures is more like what its teacher says than what it says alone."""
+    device = torch.device("cpu")
+    pairs = words.Pairs(work, device)
+    teacher = words.train_head(pairs, device, 6, 30, seed=1).eval().requires_grad_(False)
+
+    def likeness(head):
+        logits = [each.logits(pairs.vectors[:30], pairs.tokens[:30])[2].flatten() for each in (head.eval(), teacher)]
+        return float(torch.corrcoef(torch.stack(logits).detach())[0, 1])
+
+    assert likeness(words.train_head(pairs, device, 4, 30, 0, [teacher])) > likeness(words.train_head(pairs, device, 4, 30, 0)) + 0.02
+    recall = words.train(work, work / "taught.safetensors", device, epochs=1, batch_size=30, num_teachers=2)
+    assert set(recall) == {"mean of teachers", "coco"}
+    assert capsys.readouterr().out.count("teacher") == 2
+
+
 def test_phrases_out_of_sentences():
     doings, things = phrases("A man is cutting a loaf of bread while standing near the kitchen sink.")
     assert doings == ["cutting a loaf of bread", "standing near the kitchen sink"]
