@@ -158,7 +158,7 @@ def main() -> None:
             assert match is not None
             connection = http.client.HTTPConnection(match[1], timeout=60)
             connection.request("GET", "/api/videos")
-            videos = [video["id"] for video in json.loads(connection.getresponse().read())]
+            videos = [video["id"] for video in json.loads(connection.getresponse().read())["videos"]]
             for video in videos:  # read once, as a visit of the page does
                 connection.request("GET", f"/api/videos/{video}/steps")
                 connection.getresponse().read()

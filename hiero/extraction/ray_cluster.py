@@ -20,6 +20,7 @@ from typing import Any
 from hiero.errors import InputError
 from hiero.extraction.collection import ExtractionProgress, ExtractionResult, extract_video, probe_duration
 from hiero.extraction.plan import ExtractionPlan, LazyBackbones
+from hiero.storage.remote import as_path, find_remote
 from hiero.video.registry import fetch_weights
 
 MAX_ATTEMPTS = 3  # workers that may be lost over a video before it has failed
@@ -50,7 +51,7 @@ class Worker:
         def advance(done_s: float) -> None:
             self.positions_s[name] = done_s
 
-        result = extract_video(self.plan, self.backbones, name, Path(path), advance)
+        result = extract_video(self.plan, self.backbones, name, as_path(path), advance)
         self.positions_s.pop(name, None)
         return result.to_dict()
 
@@ -117,7 +118,9 @@ class _WorkerPool:
         return min(candidates, key=lambda worker: len(names[id(worker)]), default=None)
 
     def submit(self, worker: Any, name: str, path: Path) -> None:
-        self.in_flight[worker.extract.remote(name, str(path))] = (name, worker)
+        remote = find_remote(path)  # each machine of the cluster brings its own copy
+        source = str(path) if remote is None else remote.address
+        self.in_flight[worker.extract.remote(name, source)] = (name, worker)
 
     def names_of(self, worker: Any) -> list[str]:
         """The videos that a worker has in flight."""
@@ -163,23 +166,46 @@ def extract_on_cluster(
     Raises:
         InputError: Ray is not installed, there is no cluster at the address, or something is wrong with the plan.
     """
-    try:
-        import ray
-    except ImportError:
-        raise InputError("--ray needs Ray; run: pip install 'hiero-video[ray]'") from None
     progress = progress or ExtractionProgress()
+    import_ray()  # a mistake is reported before weights are fetched
     plan.prepare()
-    _check_address(address)
-    try:
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}") from error
+    ray = connect(address)
     try:
         videos = {name: path.resolve() for name, path in videos.items()}
         pool, resources = _start_workers(ray, plan, workers, jobs, len(videos))
         return _ClusterRun(ray, videos, plan, pool, resources, progress).run()
     finally:
         ray.shutdown()
+
+
+def import_ray() -> Any:
+    """The module. Raises InputError where it is not installed."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--ray needs Ray; run: pip install 'hiero-video[ray]'") from None
+    return ray
+
+
+def connect(address: str | None) -> Any:
+    """Connect this process with a cluster.
+
+    Args:
+        address: Of the cluster; None starts one on this machine.
+
+    Returns:
+        The module `ray`.
+
+    Raises:
+        InputError: Ray is not installed, or there is no cluster at the address.
+    """
+    ray = import_ray()
+    _check_address(address)
+    try:
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}") from error
+    return ray
 
 
 def _check_address(address: str | None) -> None:

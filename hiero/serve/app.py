@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,53 +18,113 @@ from starlette.requests import ClientDisconnect
 
 import hiero
 from hiero.errors import InputError
+from hiero.serve.audit import AuditLog, Presence
+from hiero.serve.edit_stores import StateEdits
 from hiero.serve.guard import LOOPBACK_HOSTS, Guard
+from hiero.serve.health import Health, health_router
 from hiero.serve.job_routes import job_router
 from hiero.serve.jobs import JobQueue, strip_folders
 from hiero.serve.learning import LEARNING, Learning, learning_router
-from hiero.serve.library import ConflictError, Library, NotFoundError, NotReadError, clear_stale_edits
+from hiero.serve.library import ConflictError, Entry, Library, NotFoundError, NotReadError, clear_stale_edits
+from hiero.serve.proxies import Proxies
 from hiero.serve.search_routes import search_router
+from hiero.serve.state import State
+from hiero.serve.telemetry import REQUEST_ID, LogFormat, Metrics, RequestLog
 from hiero.serve.uploads import Uploads, add_uploads, upload_router
+from hiero.serve.user_routes import user_router
+from hiero.serve.users import Access, ForbiddenError, Role
 from hiero.serve.video_routes import edit_router, to_etag, video_router
+from hiero.text.vector_cache import TextCache
 from hiero.types import ProgressCallback
 
 STATIC = Path(__file__).parent / "static"
 
 
-def create_app(
-    library: Library, *, hosts: set[str] | None = None, token: str | None = None, uploads: Uploads | None = None
-) -> Guard:
+@dataclass(frozen=True)
+class AppOptions:
+    """Settings of the application.
+
+    Attributes:
+        hosts: Names that it answers to; by default those of loopback.
+        token: One for all, with all rights; None where there is none.
+        user_header: A header in which a trusted proxy says who has signed in there.
+        header_role: Of those who have no token of their own then.
+        proxies: Whose headers are believed, and the path under which they serve the page.
+        uploads: By default they are off.
+        num_jobs: Videos that are read at a time.
+        write_edits: Edits in the state are also written beside the videos.
+        log_format: Of the lines about requests and changes.
+        reader: Reads a video elsewhere before the server opens it from the cache, such as on a cluster.
+    """
+
+    hosts: frozenset[str] = frozenset(LOOPBACK_HOSTS)
+    token: str | None = None
+    user_header: str | None = None
+    header_role: Role | None = "view"
+    proxies: Proxies = field(default_factory=Proxies)
+    uploads: Uploads = field(default_factory=Uploads)
+    num_jobs: int = 1
+    write_edits: bool = False
+    log_format: LogFormat = "none"
+    reader: Callable[[Entry, ProgressCallback], None] | None = None
+
+
+def create_app(library: Library, options: AppOptions | None = None, state: State | None = None) -> RequestLog:
     """The guarded application.
 
     Args:
         library: What it shows.
-        hosts: Names that it answers to; by default those of loopback.
-        token: What clients must send; None asks for nothing.
-        uploads: Settings of uploads; by default they are off.
+        options: Settings.
+        state: What it remembers: jobs, edits, tokens. By default nothing after the process; edits are then beside the videos.
     """
-    uploads = uploads or Uploads()
-    add_uploads(library, uploads)
+    options = options or AppOptions()
+    memory, state = state, state or State()
+    if memory is not None and memory.is_persistent:
+        library.edit_store = StateEdits(memory, options.write_edits)
+    add_uploads(library, options.uploads)
     clear_stale_edits(library)
     learning = Learning(library)
 
     def work(id: str, progress: ProgressCallback) -> None:
         if id == LEARNING:
             learning.run(progress)
-        else:
-            library.index(library.find(id), progress)
+            return
+        entry = library.find(id)
+        if options.reader is not None and not library.is_read(entry):
+            options.reader(entry, progress)
+        library.index(entry, progress)
 
-    jobs = JobQueue(work)
+    jobs = JobQueue(work, state, options.num_jobs)
+    audit, presence = AuditLog(state, options.log_format), Presence()
+    access = Access(state, options.token, options.user_header, options.header_role)
+    health = Health(state)
 
+    def gauges() -> dict[str, float]:
+        return {
+            **{f'hiero_jobs{{state="{name}"}}': float(num) for name, num in jobs.count_by_state().items()},
+            "hiero_videos": float(len(library.entries)), "hiero_open_videos_bytes": float(library.num_open_bytes),
+            **{f'hiero_text_cache{{result="{name}"}}': float(TextCache.counts[name]) for name in ("hits", "misses")},
+        }  # fmt: skip
+
+    metrics = Metrics(gauges)
     app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
     _add_error_handlers(app)
-    app.include_router(video_router(library, has_uploads=uploads.folder is not None))
-    app.include_router(edit_router(library))
+    app.include_router(video_router(library, presence, has_uploads=options.uploads.folder is not None))
+    app.include_router(edit_router(library, audit, presence))
     app.include_router(search_router(library))
-    app.include_router(job_router(library, jobs))
-    app.include_router(learning_router(learning, jobs))
-    app.include_router(upload_router(library, uploads))
+    app.include_router(job_router(library, jobs, audit))
+    app.include_router(learning_router(learning, jobs, audit))
+    app.include_router(upload_router(library, options.uploads, audit))
+    app.include_router(user_router(access, state, options.proxies.root_path))
+    app.include_router(health_router(health, metrics))
     app.mount("/", StaticFiles(directory=STATIC, html=True))  # last: it matches every path
-    return Guard(app, hosts or set(LOOPBACK_HOSTS), token, uploads.max_bytes, jobs.close)
+
+    def close() -> None:
+        health.is_stopping = True
+        jobs.close()
+
+    guard = Guard(app, set(options.hosts), access, options.proxies, options.uploads.max_bytes)
+    return RequestLog(guard, metrics, options.log_format, close)
 
 
 def _add_error_handlers(app: FastAPI) -> None:
@@ -78,6 +141,10 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def not_found(_: Request, error: NotFoundError) -> Response:
         return _json_response({"error": str(error)}, 404)
 
+    @app.exception_handler(ForbiddenError)
+    async def forbidden(_: Request, error: ForbiddenError) -> Response:
+        return _json_response({"error": str(error)}, 403)
+
     @app.exception_handler(NotReadError)
     async def not_read(_: Request, error: NotReadError) -> Response:
         return _json_response({"error": str(error)}, 409)
@@ -93,7 +160,8 @@ def _add_error_handlers(app: FastAPI) -> None:
         return Response(status_code=499)  # nobody reads it
 
     @app.exception_handler(Exception)
-    async def internal_error(_: Request, error: Exception) -> Response:
+    async def internal_error(request: Request, error: Exception) -> Response:
+        print(f"hiero: request {request.scope.get(REQUEST_ID, '')}:", file=sys.stderr)
         traceback.print_exception(error)  # for the person at the server, not for the client
         return _json_response({"error": "an internal error; the server's log has it"}, 500)
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hiero.serve.guard import client_key
+from hiero.serve.proxies import Proxies
 
 MAX_CONNECTIONS = 512  # of all clients
 MAX_CONNECTIONS_PER_CLIENT = 128  # a browser opens six
@@ -30,6 +31,7 @@ class LimitedProtocol(H11Protocol):
     """
 
     lingering: ClassVar[set[LimitedProtocol]] = set()  # refused ones that may still read why
+    proxies: ClassVar[Proxies] = Proxies()  # whose connections are those of many clients
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -45,7 +47,8 @@ class LimitedProtocol(H11Protocol):
         self.client_key = client_key(self.client[0] if self.client else "")
         self._idle_since_s = self.loop.time()
         same_client = [other for other in self._others() if other.client_key == self.client_key]
-        if len(same_client) >= MAX_CONNECTIONS_PER_CLIENT and not self._make_room(same_client):
+        is_proxy = self.proxies.is_trusted(self.client[0] if self.client else "")
+        if len(same_client) >= MAX_CONNECTIONS_PER_CLIENT and not is_proxy and not self._make_room(same_client):
             self._refuse("429 Too Many Requests", "too many connections from your address")
         elif len(self.connections) > MAX_CONNECTIONS and not self._make_room(self._others()):
             self._refuse("503 Service Unavailable", "too many connections")

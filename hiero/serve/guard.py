@@ -1,22 +1,26 @@
-"""ASGI middleware before the application: allowed hosts only, no other site's requests, a token on a network, small bodies."""
+"""ASGI middleware before the application: allowed hosts only, no other site's requests, people who may come in, small bodies."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ipaddress
-import secrets
+import json
 import time
-from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
+
+from hiero.errors import InputError
+from hiero.serve.proxies import Proxies
+from hiero.serve.users import USER, Access, cookie_header, token_in_address
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 MAX_BODY_BYTES = 4 * 2**20  # of everything but uploads
 BODY_TIMEOUT_S = 30.0  # for the next piece of a body
 MIN_BODY_BYTES_S = 1000  # on average, beyond the first BODY_TIMEOUT_S
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # change nothing
+# What is answered without signing in: the page itself, which holds nothing, and what tells a supervisor that the server lives.
+OPEN_PATHS = ("/healthz", "/readyz", "/api/sign-in")
+PRIVATE_PATHS = ("/api/", "/metrics", "/openapi.json")
 SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; style-src 'self' 'unsafe-inline'; "
@@ -45,30 +49,22 @@ def client_key(address: str) -> str:
     return str(ip.ipv4_mapped) if ip.ipv4_mapped else ip.packed[:8].hex()
 
 
-def new_token() -> str:
-    return secrets.token_urlsafe(24)
-
-
 class Guard:
     """Refuses requests before they reach an application, and adds security headers to its answers.
 
     Args:
         app: The ASGI application.
         hosts: Names that this server answers to. DNS rebinding uses another: a name of a foreign site that points to this machine.
-        token: What a client must send; None asks for nothing, which is for loopback.
+        access: Finds out who sends a request.
+        proxies: Whose headers are believed.
         max_upload_bytes: Of the body of an upload.
-        close: Called by the server before it shuts down.
     """
 
     def __init__(
-        self,
-        app: Any,
-        hosts: set[str],
-        token: str | None = None,
-        max_upload_bytes: int = 0,
-        close: Callable[[], None] = lambda: None,
+        self, app: Any, hosts: set[str], access: Access, proxies: Proxies | None = None, max_upload_bytes: int = 0
     ) -> None:
-        self.app, self.hosts, self.token, self.max_upload_bytes, self.close = app, hosts, token, max_upload_bytes, close
+        self.app, self.hosts, self.access, self.max_upload_bytes = app, hosts, access, max_upload_bytes
+        self.proxies = proxies or Proxies()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -77,18 +73,33 @@ class Guard:
         if scope["type"] != "http":  # there are no websockets
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        seen = scope.get("hiero.seen", {})
+        scope, headers, from_proxy = self.proxies.resolve(scope, headers)
+        seen["scope"] = scope  # for the log
         if not self._is_allowed_host(_hostname(headers.get("host", ""))):
             await _refuse(send, 421, "this server does not answer to that name; start it with --allow-host NAME")
             return
-        is_foreign_read = headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/")
+        if scope["path"] == "":  # /hiero without the slash: the page's own addresses would go wrong
+            await _redirect(send, f"{self.proxies.root_path}/")
+            return
+        is_private = scope["path"].startswith(PRIVATE_PATHS)
+        is_foreign_read = headers.get("sec-fetch-site") == "cross-site" and is_private
         if is_foreign_read or (scope["method"] not in SAFE_METHODS and not _is_same_origin(headers)):
             await _refuse(send, 403, "this request comes from another site")
             return
-        if self.token is not None and not self._has_token(scope, headers):
-            await _refuse(send, 401, "this server wants its token: open the address that it printed")
+        try:
+            user = None if scope["path"] in OPEN_PATHS else self.access.authenticate(scope, headers, from_proxy)
+        except InputError as error:  # its disk is gone
+            await _refuse(send, 503, str(error))
             return
-        if self.token is not None and "token=" in scope["query_string"].decode("latin-1") and scope["path"] == "/":
-            await self._move_token_to_cookie(scope, send)
+        if user is None and is_private and scope["path"] not in OPEN_PATHS:
+            await _refuse(send, 401, "sign in first: open the page, or send your token as Authorization: Bearer TOKEN")
+            return
+        scope[USER] = user
+        if user is not None and (token := token_in_address(scope)):
+            # From /?token=… to /: the page's own requests have the cookie, and the address can be shown to others.
+            cookie = cookie_header(scope, token, self.proxies.root_path) if self.access.find(token) else ""
+            await _redirect(send, f"{self.proxies.root_path}/", cookie)
             return
         max_bytes = self.max_upload_bytes if scope["path"] == "/api/upload" else MAX_BODY_BYTES
         content_length = headers.get("content-length", "0")
@@ -98,32 +109,15 @@ class Guard:
         await self.app(scope, _limit_body(receive, max_bytes), _add_security_headers(scope, send))
 
     def _is_allowed_host(self, host: str) -> bool:
-        # Another site can make a name point here, but not an address: with the token any address will do.
-        return host in self.hosts or (self.token is not None and _is_ip_address(host))
+        # Another site can make a name point here, but not an address: where people must sign in any address will do.
+        return host in self.hosts or (_is_ip_address(host) and not self.access.is_open)
 
-    def _has_token(self, scope: Any, headers: dict[str, str]) -> bool:
-        """In the header, the address or the cookie."""
-        candidates = [headers.get("authorization", "").removeprefix("Bearer ").strip()]
-        candidates += parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(_cookie_name(scope))
-            candidates += [cookie.value] if cookie is not None else []
-        except CookieError:
-            pass
-        # In constant time, so that the time of an answer does not tell how much of a guess is right.
-        return any(hmac.compare_digest(candidate.encode(), (self.token or "").encode()) for candidate in candidates)
 
-    async def _move_token_to_cookie(self, scope: Any, send: Any) -> None:
-        """Redirect from /?token=… to /: the page's own requests have the cookie, and the address can be shown to others."""
-        cookie = f"{_cookie_name(scope)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-        headers = [
-            (b"location", b"/"),
-            (b"set-cookie", cookie.encode()),
-            (b"content-length", b"0"),
-            (b"cache-control", b"no-store"),
-        ]
-        await send({"type": "http.response.start", "status": 303, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
+async def _redirect(send: Any, location: str, cookie: str = "") -> None:
+    headers = [(b"location", location.encode()), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+    headers += [(b"set-cookie", cookie.encode())] if cookie else []
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _is_same_origin(headers: dict[str, str]) -> bool:
@@ -174,15 +168,10 @@ def _limit_body(receive: Any, max_bytes: int) -> Any:
 
 
 async def _refuse(send: Any, status: int, reason: str) -> None:
-    body = f'{{"error": "{reason}"}}'.encode()
+    body = json.dumps({"error": reason}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _cookie_name(scope: Any) -> str:
-    """Browsers share cookies between the ports of a host, so the port is part of the name."""
-    return f"hiero-{(scope.get('server') or ('', 0))[1]}"
 
 
 def _is_ip_address(host: str) -> bool:

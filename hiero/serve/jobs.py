@@ -1,11 +1,14 @@
-"""Long work with progress: one job at a time, in order, in a thread; watched by any number of clients."""
+"""Long work with progress: a few jobs at a time, in order, in threads.
+
+Any number of clients can watch. Jobs of a persistent state are taken up again after a restart or a kill.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import queue
 import re
+import sys
 import threading
 import time
 import traceback
@@ -15,10 +18,14 @@ from typing import Any, Literal
 
 from hiero.errors import InputError
 from hiero.serve.library import NotFoundError
+from hiero.serve.state import State, StoredJob
 from hiero.types import ProgressCallback, ProgressEvent
 
-MAX_WAITING = 64  # jobs that have not ended
+MAX_WAITING = 10_000  # jobs that have not ended
+MAX_ATTEMPTS = 3  # a job that the server did not survive so often is not begun again
+STOP_S = 10.0  # for jobs to stop when the server does; they look at each report of progress
 MAX_ENDED = 200  # jobs that ended and are still listed
+ENDED = ("done", "failed", "cancelled")
 UPDATE_INTERVAL_S = 0.2  # of progress, at least
 HEARTBEAT_S = 10.0  # a proxy may close a connection on which nothing happens
 
@@ -34,27 +41,33 @@ class Job:
     Attributes:
         id: Unique in its queue.
         video: Id of the video.
+        user: Who started it.
         state: Where it stands.
         done_s: Seconds of the video that were read.
         duration_s: Length of the video, once it is known.
         message: Why it failed or was cancelled.
+        created_at: In seconds since 1970.
+        num_attempts: How often it was begun.
         version: Counts changes, so that a watcher sees each.
         cancel_requested: The work stops at its next report of progress.
     """
 
     id: str
     video: str
+    user: str = ""
     state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
     done_s: float = 0.0
     duration_s: float | None = None
     message: str = ""
+    created_at: float = 0.0
+    num_attempts: int = 0
     version: int = 0
     cancel_requested: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def ended(self) -> bool:
-        return self.state in ("done", "failed", "cancelled")
+        return self.state in ENDED
 
     def update(self, **changes: Any) -> None:
         """Set attributes; those who watch see it soon."""
@@ -65,34 +78,64 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "id": self.id, "video": self.video, "state": self.state, "done_s": round(self.done_s, 1),
-            "duration_s": self.duration_s, "message": self.message,
+            "id": self.id, "video": self.video, "user": self.user, "state": self.state, "done_s": round(self.done_s, 1),
+            "duration_s": self.duration_s, "message": self.message, "created_at": round(self.created_at, 1),
+            "num_attempts": self.num_attempts,
         }  # fmt: skip
+
+    @classmethod
+    def from_stored(cls, job: StoredJob) -> Job:
+        return cls(
+            str(job.id), job.video, job.user, job.state, message=job.message, created_at=job.created_at,  # type: ignore[arg-type]
+            num_attempts=job.num_attempts,
+        )  # fmt: skip
 
 
 class JobQueue:
-    """Runs jobs in a thread of its own, one after the other.
+    """Runs jobs in threads of its own, a few at a time, oldest first. Jobs of a persistent state survive the server.
 
     Args:
         work: Called for each job with the id of its video and a progress callback, which raises `Cancelled` to stop it.
+        state: Remembers them; by default nothing does after the process.
+        num_workers: Jobs at a time.
 
     Attributes:
         jobs: By id, oldest first: those that wait or run, and the last that ended.
     """
 
-    def __init__(self, work: Callable[[str, ProgressCallback], None]) -> None:
-        self.work = work
+    def __init__(self, work: Callable[[str, ProgressCallback], None], state: State | None = None, num_workers: int = 1) -> None:
+        self.work, self.state = work, state or State()
         self.jobs: dict[str, Job] = {}
-        self._waiting: queue.Queue[Job | None] = queue.Queue()  # None ends the thread
-        self._ids = itertools.count(1)
+        self._waiting: queue.Queue[Job | None] = queue.Queue()  # None ends a thread
         self._lock = threading.Lock()
-        threading.Thread(target=self._run, daemon=True).start()
+        self._change_lock = threading.RLock()
+        self._is_closing = False
+        for stored in self.state.jobs(ENDED, MAX_ENDED):
+            self.jobs[str(stored.id)] = Job.from_stored(stored)
+        for stored in self.state.jobs(("waiting", "running"), MAX_WAITING):
+            self._take_up(Job.from_stored(stored))
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(num_workers)]
+        for thread in self._threads:
+            thread.start()
 
-    def start(self, video: str) -> Job:
+    def _take_up(self, job: Job) -> None:
+        """Go on with a job of a server that ended before the job did."""
+        self.jobs[job.id] = job
+        if job.state == "running" and job.num_attempts >= MAX_ATTEMPTS:
+            self._change(job, state="failed", message=f"the server ended {job.num_attempts} times while it worked on this")
+            return
+        self._change(job, state="waiting")
+        self._waiting.put(job)
+
+    def start(self, video: str, user: str = "") -> Job:
         """A new job for a video, or the one that is under way for it already.
 
+        Args:
+            video: Its id.
+            user: Who starts it.
+
         Raises:
-            InputError: Too many are waiting.
+            InputError: Too many are waiting, or it cannot be remembered.
         """
         with self._lock:
             for job in self.jobs.values():
@@ -103,7 +146,7 @@ class JobQueue:
             ended = [job.id for job in self.jobs.values() if job.ended]
             for id in ended[:-MAX_ENDED]:
                 del self.jobs[id]
-            job = Job(str(next(self._ids)), video)
+            job = Job.from_stored(self.state.add_job(video, user))
             self.jobs[job.id] = job
         self._waiting.put(job)
         return job
@@ -118,34 +161,83 @@ class JobQueue:
     def cancel(self, id: str) -> Job:
         """Stop a job: at once where it waits, else at its next report of progress."""
         job = self.find(id)
-        job.cancel_requested = True
-        if job.state == "waiting":
-            job.update(state="cancelled")
+        with self._change_lock:
+            job.cancel_requested = True
+            if job.state == "waiting":
+                self._change(job, state="cancelled")
         return job
 
+    def retry(self, id: str, user: str = "") -> Job:
+        """A new job in place of one that failed or was cancelled.
+
+        Args:
+            id: Of the old one.
+            user: Who wants it.
+
+        Raises:
+            NotFoundError: There is no such job.
+            InputError: It has not ended, or was done.
+        """
+        job = self.find(id)
+        if job.state not in ("failed", "cancelled"):
+            raise InputError(f"job {id} is {job.state}; only one that failed or was cancelled is tried again")
+        return self.start(job.video, user)
+
+    def count_by_state(self) -> dict[str, int]:
+        """How many jobs are in each state, of those that are listed."""
+        states: list[str] = [job.state for job in list(self.jobs.values())]
+        return {state: states.count(state) for state in ("waiting", "running", *ENDED)}
+
     def close(self) -> None:
-        """Cancel all jobs, tell those who watch them, and end the thread."""
-        for job in list(self.jobs.values()):
-            job.cancel_requested = True
-            if not job.ended:
-                job.update(state="cancelled", message="the server stops")
-        self._waiting.put(None)
+        """Stop all jobs, tell those who watch them, and end the threads. A persistent state has them wait for the next server."""
+        with self._change_lock:
+            self._is_closing = True
+            for job in list(self.jobs.values()):
+                if not job.ended:
+                    self._put_back(job)
+        for _ in self._threads:
+            self._waiting.put(None)
+        deadline_s = time.monotonic() + STOP_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+
+    def _put_back(self, job: Job) -> None:
+        job.cancel_requested = True
+        if self.state.is_persistent:
+            if job.state == "running":
+                self._change(job, state="waiting", num_attempts=job.num_attempts - 1)  # it did not fail
+        else:
+            job.update(state="cancelled", message="the server stops")
+
+    def _change(self, job: Job, **changes: Any) -> None:
+        """Set attributes, here and in the state, both before the next change."""
+        with self._change_lock:
+            job.update(**changes)
+            try:
+                self.state.update_job(int(job.id), job.state, job.message, job.num_attempts)
+            except InputError as error:  # a full disk: the job itself may go on
+                print(f"hiero: job {job.id}: {error}", file=sys.stderr)
 
     def _run(self) -> None:
         while (job := self._waiting.get()) is not None:
-            if job.cancel_requested:
-                continue
-            job.update(state="running")
+            with self._change_lock:
+                if job.cancel_requested or self._is_closing:
+                    continue
+                self._change(job, state="running", num_attempts=job.num_attempts + 1)
+            changes: dict[str, Any]
             try:
                 self.work(job.video, _progress_callback(job))
-                job.update(state="done", done_s=job.duration_s or job.done_s)
+                changes = {"state": "done", "done_s": job.duration_s or job.done_s}
             except Cancelled:
-                job.update(state="cancelled")
-            except InputError as error:
-                job.update(state="failed", message=strip_folders(str(error)))
+                changes = {"state": "cancelled"}
+            except (InputError, NotFoundError) as error:
+                changes = {"state": "failed", "message": strip_folders(str(error))}
             except Exception:  # the client gets no trace, the server's terminal does
                 traceback.print_exc()
-                job.update(state="failed", message="an internal error; the server's log has it")
+                changes = {"state": "failed", "message": "an internal error; the server's log has it"}
+            with self._change_lock:
+                if not (self._is_closing and changes["state"] != "done"):  # then it was put back
+                    self._change(job, **changes)
 
 
 def _progress_callback(job: Job) -> ProgressCallback:
@@ -158,8 +250,8 @@ def _progress_callback(job: Job) -> ProgressCallback:
             raise Cancelled
         if event.stage != "read":
             return
-        if not event.done:  # the first event of a video
-            job.update(duration_s=event.total)
+        if not event.done or (event.total is not None and event.total != job.duration_s):
+            job.update(duration_s=event.total, done_s=event.done)
         elif time.monotonic() - last_update_s > UPDATE_INTERVAL_S:
             last_update_s = time.monotonic()
             job.update(done_s=event.done)
@@ -190,6 +282,6 @@ async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterato
         elif now_s - last_event_s >= heartbeat_s:
             last_event_s = now_s
             yield None
-        if job.ended and job.version == version:
+        if (job.ended or (job.cancel_requested and job.state == "waiting")) and job.version == version:
             return
         await asyncio.sleep(UPDATE_INTERVAL_S)

@@ -9,9 +9,11 @@ from fastapi import APIRouter
 from hiero.corpus.adaptation import learn_from_videos, named_steps
 from hiero.engine import NO_TEXT
 from hiero.errors import InputError
+from hiero.serve.audit import AuditLog
 from hiero.serve.jobs import JobQueue
 from hiero.serve.library import Entry, Library
 from hiero.serve.routing import ERRORS
+from hiero.serve.users import Editor, require
 from hiero.types import Hierarchy, ProgressCallback, ProgressEvent
 
 LEARNING = "learning"  # what the job is of, where others are of a video
@@ -44,7 +46,7 @@ class Learning:
         library = self.library
         if not library.main_engine.has_text:
             raise InputError(NO_TEXT)
-        entries = [entry for entry in library.entries.values() if library.is_read(entry)]
+        entries = [entry for entry in list(library.entries.values()) if library.is_read(entry)]
         corrected, others = [], []
         for i, entry in enumerate(entries):
             progress(ProgressEvent("read", entry.name, float(i), 2.0 * len(entries)))
@@ -79,19 +81,22 @@ def _changes(entry: Entry, before: Hierarchy, after: Hierarchy) -> dict[str, Any
     return {"id": entry.id, "video": entry.name, "num_steps": len(steps), "steps": steps[:MAX_CHANGES]}
 
 
-def learning_router(learning: Learning, jobs: JobQueue) -> APIRouter:
+def learning_router(learning: Learning, jobs: JobQueue, audit: AuditLog) -> APIRouter:
     """Start learning, and what came of it.
 
     Args:
         learning: Of the library.
         jobs: Runs it.
+        audit: Writes down who changed what.
     """
-    router = APIRouter()
+    router = APIRouter(dependencies=[require("view")])
 
     @router.post("/api/learn", status_code=202, responses=ERRORS)
-    async def learn() -> dict[str, Any]:
+    async def learn(user: Editor) -> dict[str, Any]:
         """Learn from all corrections in the background; a job like those that read."""
-        return jobs.start(LEARNING).to_dict()
+        job = jobs.start(LEARNING, user.name)
+        audit.record(user, "learn", job.id)
+        return job.to_dict()
 
     @router.get("/api/learn")
     async def learned() -> dict[str, Any]:

@@ -11,29 +11,41 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hiero.corpus.corpus import Corpus, add_video
-from hiero.data.edits import EDITS_SUFFIX, edits_file, encode_edits, parse_hierarchy
+from hiero.corpus.rows import IndexedVideo
+from hiero.data.edits import EDITS_SUFFIX, encode_edits, parse_hierarchy
 from hiero.data.features import FEATURE_SUFFIXES
 from hiero.engine import Engine, Video
 from hiero.engine.speech_files import load_transcript
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
 from hiero.extraction.collection import VIDEO_SUFFIXES, find_recordings, is_collection
+from hiero.serve.edit_stores import EditStore, FileEdits, version_of
+from hiero.serve.state import SavedEdit
 from hiero.steps.prototypes import StepPrototypes
-from hiero.storage.files import parse_json, write_bytes
+from hiero.storage.files import parse_json
 from hiero.types import Hierarchy, ProgressCallback, no_progress
 from hiero.video.chapters import VideoSource, source_paths
 
 MAX_OPEN_BYTES = 512 * 2**20  # of videos in memory; one stays, however large
 MAX_CACHED_HIERARCHIES = 500  # the page asks for the same ones again and again
+MAX_CACHED_LISTS = 32  # of entries, by what was typed and how they are sorted
 ID_LENGTH = 12  # hexadecimal digits
-VERSION_LENGTH = 32
 EDITS_PART = re.compile(r"\..+" + re.escape(EDITS_SUFFIX) + r"\.[a-z0-9_]{8}\.part")  # as `atomic_path` names them
 STALE_S = 2 * 3600.0  # a file that is being written changes within seconds
+
+
+SortKey = Literal["added", "name", "length", "steps", "state"]
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Sorts names as people do: day 9 before day 10."""
+    parts = re.findall(r"\d+|\D+", name.casefold())
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 
 
 class NotFoundError(Exception):
@@ -68,6 +80,8 @@ class Entry:
         path: A video or a feature file; the first of several that are one video.
         indexed: It is in the corpus: what was computed is cached, so it opens at once.
         files: All files, where several are one video.
+        duration_s: Its length, where the corpus knows it.
+        num_steps: Of the finest level, likewise.
     """
 
     id: str
@@ -75,6 +89,8 @@ class Entry:
     path: Path
     indexed: bool = False
     files: tuple[Path, ...] = ()
+    duration_s: float | None = None
+    num_steps: int | None = None
 
     @property
     def source(self) -> VideoSource:
@@ -114,6 +130,7 @@ class Library:
         cache: Use what was computed before, and store what is computed now.
         transcripts: Use transcripts that lie beside videos.
         speech: Recognise what is said in videos that have no transcript.
+        edit_store: Where edits are; by default beside the videos.
     """
 
     engines: dict[str, Engine]
@@ -124,10 +141,15 @@ class Library:
     cache: bool = True
     transcripts: bool = True
     speech: bool = False
+    edit_store: EditStore = field(default_factory=FileEdits)
     _videos: OrderedDict[tuple[str, str], Video] = field(default_factory=OrderedDict)  # by entry and model, last used last
     _hierarchies: OrderedDict[tuple[int, tuple[int, ...]], tuple[weakref.ref[Video], Hierarchy]] = field(
         default_factory=OrderedDict
     )
+    _ids_by_name: dict[str, str] = field(default_factory=dict)
+    _revision: int = 0  # counts changes of entries
+    _lists: dict[tuple[str, str, bool], list[Entry]] = field(default_factory=dict)  # of that revision:
+    _listed_at: int = 0
     _read_ids: set[str] = field(default_factory=set)  # entries that were read, also those that left _videos
     _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of all the above
@@ -141,23 +163,31 @@ class Library:
     def main_engine(self) -> Engine:
         return self.engines[self.main_model]
 
-    def add(self, source: VideoSource, name: str | None = None, indexed: bool = False) -> Entry:
+    def add(self, source: VideoSource, name: str | None = None, record: IndexedVideo | None = None) -> Entry:
         """Show a file, or several that are one video.
 
         Args:
             source: A video or a feature file, or several.
             name: By default that of the file; a name that another entry has gets a number.
-            indexed: It is in the corpus.
+            record: Of the corpus, where it is in one.
         """
         paths = tuple(path.resolve() for path in source_paths(source))
         path, files = paths[0], paths if len(paths) > 1 else ()
         id = hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:ID_LENGTH]
         with self._lock:
-            used_names = {entry.name for entry in self.entries.values() if entry.id != id}
+            if id in self.entries:
+                return self.entries[id]
             preferred = name or path.stem
             candidates = itertools.chain([preferred], (f"{preferred} ({i})" for i in itertools.count(2)))
-            free_name = next(candidate for candidate in candidates if candidate not in used_names)
-            return self.entries.setdefault(id, Entry(id, free_name, path, indexed, files))
+            free_name = next(candidate for candidate in candidates if candidate not in self._ids_by_name)
+            length_s, num_steps = (
+                (None, None) if record is None else (record.duration_s, record.levels[-1] if record.levels else None)
+            )
+            entry = Entry(id, free_name, path, record is not None, files, length_s, num_steps)
+            self.entries[id] = entry
+            self._ids_by_name[free_name] = id
+            self._revision += 1
+            return entry
 
     def find(self, id: str) -> Entry:
         """Raises NotFoundError where there is no such entry."""
@@ -166,8 +196,48 @@ class Library:
         except KeyError:
             raise NotFoundError(f"no video {id}") from None
 
+    def list_entries(self, text: str = "", sort: SortKey = "added", descending: bool = False) -> list[Entry]:
+        """Entries whose names hold a text, in some order.
+
+        Args:
+            text: In any case; empty for all.
+            sort: By what; entries of which it is not known come last.
+            descending: The other way round.
+        """
+        key = (text.casefold(), sort, descending)
+        with self._lock:
+            if self._listed_at != self._revision:
+                self._listed_at = self._revision
+                self._lists.clear()
+            if key not in self._lists:
+                entries = [entry for entry in self.entries.values() if key[0] in entry.name.casefold()]
+                if sort == "added":
+                    entries = entries[::-1] if descending else entries
+                else:
+                    known = [(value, entry) for entry in entries if (value := self._sort_value(entry, sort)) is not None]
+                    known.sort(key=lambda pair: pair[0], reverse=descending)
+                    known_ids = {entry.id for _, entry in known}
+                    entries = [entry for _, entry in known] + [entry for entry in entries if entry.id not in known_ids]
+                while len(self._lists) >= MAX_CACHED_LISTS:
+                    self._lists.pop(next(iter(self._lists)))
+                self._lists[key] = entries
+            return self._lists[key]
+
+    def _sort_value(self, entry: Entry, sort: SortKey) -> Any:
+        if sort == "name":
+            return natural_key(entry.name)
+        if sort == "state":
+            return not self.is_read(entry)
+        return entry.duration_s if sort == "length" else entry.num_steps
+
+    def _replace_entry(self, id: str, **changes: Any) -> None:
+        with self._lock:
+            self.entries[id] = replace(self.entries[id], **changes)
+            self._revision += 1
+
     def find_by_name(self, name: str) -> Entry | None:
-        return next((entry for entry in self.entries.values() if entry.name == name), None)
+        id = self._ids_by_name.get(name)
+        return None if id is None else self.entries[id]
 
     # Reading
 
@@ -240,6 +310,7 @@ class Library:
                 self._read_ids.add(entry.id)
                 while len(self._videos) > 1 and sum(map(_num_bytes, self._videos.values())) > MAX_OPEN_BYTES:
                     self._videos.popitem(last=False)
+            self._replace_entry(entry.id, duration_s=video.duration_s)
             return video
 
     def steps(self, video: Video, num_steps: list[int] | None) -> Hierarchy:
@@ -264,6 +335,12 @@ class Library:
                 self._hierarchies.popitem(last=False)
         return hierarchy
 
+    @property
+    def num_open_bytes(self) -> int:
+        """What the videos in memory take, about."""
+        with self._lock:
+            return sum(map(_num_bytes, self._videos.values()))
+
     def set_prototypes(self, prototypes: StepPrototypes) -> None:
         """Find and name steps by what corrections taught, from now on, with the main model.
 
@@ -287,34 +364,31 @@ class Library:
         video = self.read(entry, progress=progress)
         if self.corpus is not None:
             add_video(self.corpus, self.main_engine, entry.source, lambda _: video, labels=self.labels, name=entry.name)
+        num_steps = len(self.steps(video, None).levels[-1])  # which the page will ask for next
+        self._replace_entry(entry.id, num_steps=num_steps)
 
     # Edits and annotations
 
-    def edits_file(self, entry: Entry) -> Path:
-        return edits_file(entry.path)
+    def is_edited(self, entry: Entry) -> bool:
+        return self.edit_store.exists(entry.id, entry.path)
 
     def read_edits(self, entry: Entry) -> Edits | None:
         """The hierarchy that a person has changed, if there is one.
 
         Raises:
-            InputError: The file was damaged.
+            InputError: It was damaged.
         """
         content = self._edits_content(entry)
-        if content is None:
-            return None
-        try:
-            document = parse_json(content)
-        except ValueError as error:
-            raise InputError(f"{self.edits_file(entry)}: not JSON ({error})") from error
-        return Edits(parse_hierarchy(document, None), _version(content))
+        return None if content is None else _parse_edits(entry, content)
 
-    def save_edits(self, entry: Entry, document: Any, expected: Collection[str] | None) -> Edits:
-        """Save a hierarchy that a person has changed, beside the video.
+    def save_edits(self, entry: Entry, document: Any, expected: Collection[str] | None, user: str = "") -> Edits:
+        """Save a hierarchy that a person has changed.
 
         Args:
             entry: The video.
             document: As `Hierarchy.to_dict` makes it.
             expected: Versions of the edits that it may replace: none of them where there should be no edits yet; None for any.
+            user: Who.
 
         Raises:
             InputError: It does not cover the video, or is not nested.
@@ -325,38 +399,59 @@ class Library:
         with self._edits_lock:
             if content != self._edits_content(entry):  # else it was saved already, and only the answer was lost
                 self._check_version(entry, expected)
-                try:
-                    write_bytes(self.edits_file(entry), content)
-                except OSError as error:  # such as a folder that may only be read
-                    raise InputError(f"the edits cannot be saved beside the video ({error.strerror})") from error
-        return Edits(hierarchy, _version(content))
+                self.edit_store.write(entry.id, entry.path, content, user)
+        return Edits(hierarchy, version_of(content))
 
-    def delete_edits(self, entry: Entry, expected: Collection[str] | None = None) -> None:
+    def delete_edits(self, entry: Entry, expected: Collection[str] | None = None, user: str = "") -> None:
         """Forget what a person has changed.
 
         Args:
             entry: The video.
             expected: Versions of the edits that may be forgotten; None for any.
+            user: Who.
 
         Raises:
             ConflictError: There are others than the expected ones.
         """
         with self._edits_lock:
-            if self.edits_file(entry).is_file():
+            if self.is_edited(entry):
                 self._check_version(entry, expected)
-            self.edits_file(entry).unlink(missing_ok=True)
+                self.edit_store.write(entry.id, entry.path, None, user)
+
+    def edit_history(self, entry: Entry) -> list[SavedEdit]:
+        """All saves of a video, newest first. Raises InputError where they are not remembered."""
+        return self.edit_store.history(entry.id)
+
+    def restore_edits(self, entry: Entry, number: int, expected: Collection[str] | None, user: str = "") -> Edits | None:
+        """Go back to the steps as they were after one save; a save of its own, so that this too can be undone.
+
+        Args:
+            entry: The video.
+            number: Of the save.
+            expected: As `save_edits` takes it.
+            user: Who.
+
+        Returns:
+            The edits; None where there were none then.
+
+        Raises:
+            InputError: There is no such save.
+            ConflictError: There are others than the expected edits.
+        """
+        content = self.edit_store.content_of(entry.id, number)
+        edits = None if content is None else _parse_edits(entry, content)
+        with self._edits_lock:
+            if content != self._edits_content(entry):
+                self._check_version(entry, expected)
+                self.edit_store.write(entry.id, entry.path, content, user)
+        return edits
 
     def _edits_content(self, entry: Entry) -> bytes | None:
-        try:
-            return self.edits_file(entry).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise InputError(f"{self.edits_file(entry)}: cannot be read ({error.strerror})") from error
+        return self.edit_store.read(entry.id, entry.path)
 
     def _check_version(self, entry: Entry, expected: Collection[str] | None) -> None:
         content = self._edits_content(entry)
-        if expected is None or (not expected if content is None else _version(content) in expected):
+        if expected is None or (not expected if content is None else version_of(content) in expected):
             return
         if content is None:
             raise ConflictError("someone has forgotten the edits of this video meanwhile", None, None)
@@ -365,7 +460,7 @@ class Library:
         except InputError:  # a damaged file can be replaced too, by who knows its version
             current = None
         reason = "someone else has saved steps of this video meanwhile; read them, and send their ETag as If-Match to replace them"
-        raise ConflictError(reason, _version(content), None if current is None else current.hierarchy)
+        raise ConflictError(reason, version_of(content), None if current is None else current.hierarchy)
 
     def annotations_of(self, entry: Entry) -> list[dict[str, Any]]:
         """Annotated steps of a video: [{start_s, end_s, text}]."""
@@ -443,8 +538,12 @@ def _read_annotated_steps(path: Path) -> dict[str, list[dict[str, Any]]]:
     return videos
 
 
-def _version(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:VERSION_LENGTH]
+def _parse_edits(entry: Entry, content: bytes) -> Edits:
+    try:
+        document = parse_json(content)
+    except ValueError as error:
+        raise InputError(f"{entry.path.name}{EDITS_SUFFIX}: not JSON ({error})") from error
+    return Edits(parse_hierarchy(document, None), version_of(content))
 
 
 def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
@@ -456,7 +555,7 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
         if record.missing_files:
             log(f"{record.video}: {record.missing_files[0]} is gone; it can be searched but not opened")
         else:
-            library.add(record.source, record.video, indexed=True)
+            library.add(record.source, record.video, record)
 
 
 def _find_playable(path: Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket as socketlib
 from collections.abc import Callable
@@ -12,15 +13,20 @@ from typing import Any
 import uvicorn
 
 from hiero.errors import InputError
-from hiero.serve.app import create_app
+from hiero.serve.app import AppOptions, create_app
 from hiero.serve.connections import KEEP_ALIVE_S, LimitedProtocol
-from hiero.serve.guard import LOOPBACK_HOSTS, is_loopback, new_token
-from hiero.serve.library import Library
+from hiero.serve.guard import LOOPBACK_HOSTS, is_loopback
+from hiero.serve.library import Entry, Library
+from hiero.serve.proxies import Proxies, check_root_path, parse_networks
+from hiero.serve.state import State
+from hiero.serve.telemetry import LogFormat
 from hiero.serve.uploads import Uploads
+from hiero.serve.users import Role, new_token
+from hiero.types import ProgressCallback
 
 MAX_HEADER_BYTES = 65536
 NUM_OPEN_FILES = 4096  # a connection may also have a video open
-SHUTDOWN_S = 5  # for requests that are under way
+SHUTDOWN_S = 20  # for requests that are under way
 
 
 @dataclass(frozen=True)
@@ -30,10 +36,19 @@ class ServerOptions:
     Attributes:
         host: Where to listen; 0.0.0.0 for all networks.
         port: 0 takes a free one.
-        token: What others must know; made up where the server is not for this machine alone.
+        token: One for all, with all rights; made up where the server is not for this machine alone and nobody could sign in.
         allowed_hosts: More names that it may be reached by.
         upload_folder: For uploads; None switches them off.
         upload_limit_mb: Of one upload.
+        state: Folder of what it remembers; None remembers nothing after the process.
+        write_edits: Write edits beside the videos too.
+        num_jobs: Videos that are read at a time.
+        root_path: Under which a proxy serves the page.
+        trusted_proxies: Addresses or networks of proxies whose headers are believed.
+        user_header: In which such a proxy says who has signed in there.
+        header_role: Of people in that header who have no token; None lets only those in who have one.
+        log_format: Of the lines about requests and changes.
+        reader: As in `AppOptions`.
     """
 
     host: str = "127.0.0.1"
@@ -42,6 +57,15 @@ class ServerOptions:
     allowed_hosts: tuple[str, ...] = ()
     upload_folder: Path | None = None
     upload_limit_mb: int = 2000
+    state: Path | None = None
+    write_edits: bool = False
+    num_jobs: int = 1
+    root_path: str = ""
+    trusted_proxies: tuple[str, ...] = ()
+    user_header: str | None = None
+    header_role: Role | None = "view"
+    log_format: LogFormat = "none"
+    reader: Callable[[Entry, ProgressCallback], None] | None = None
 
 
 def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str], None]) -> None:
@@ -55,24 +79,36 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
     Raises:
         InputError: The token has characters that an address cannot hold, or the folder or the port cannot be used.
     """
-    token = options.token
     if options.upload_folder is not None:
         try:
             options.upload_folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"--upload {options.upload_folder}: no folder can be made there ({error.strerror})") from error
-    if not is_loopback(options.host):
+    proxies = Proxies(parse_networks(options.trusted_proxies), check_root_path(options.root_path))
+    if options.user_header and not proxies.networks:
+        raise InputError("--user-header is believed from trusted proxies only; name them with --trusted-proxy")
+    state = State(options.state, lock=True)
+    has_users = any(token.revoked_at is None for token in state.tokens()) or bool(options.user_header)
+    token = options.token
+    if not is_loopback(options.host) and not has_users:
         token = token or new_token()
     if token is not None and not re.fullmatch(r"[\w.~-]+", token):
         raise InputError("--token takes letters, digits and . _ ~ -")
-    hosts = {*LOOPBACK_HOSTS, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
-    uploads = Uploads(options.upload_folder, options.upload_limit_mb * 2**20)
-    app = create_app(library, hosts=hosts, token=token, uploads=uploads)
+    app = create_app(
+        library,
+        AppOptions(
+            frozenset({*LOOPBACK_HOSTS, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}), token,
+            options.user_header, options.header_role, proxies, Uploads(options.upload_folder, options.upload_limit_mb * 2**20),
+            options.num_jobs, options.write_edits, options.log_format, options.reader,
+        ),
+        state,
+    )  # fmt: skip
     config = uvicorn.Config(
         app, options.host, options.port, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S,
         http=LimitedProtocol, ws="none", h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
     )  # fmt: skip
+    LimitedProtocol.proxies = proxies
     socket = _bind(options.host, options.port)  # here, since a free port is known only then
     address = f"http://{_url_host(options.host)}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
 
@@ -82,11 +118,15 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
             on_ready(address)
 
         async def shutdown(self, sockets: Any = None) -> None:
-            app.close()  # ends the streams of those who watch a job, for which a shutdown would wait
+            # Ends the streams of those who watch a job, for which a shutdown would wait; in a thread, since answers go on.
+            await asyncio.get_running_loop().run_in_executor(None, app.close)
             await super().shutdown(sockets)
 
     _allow_open_files()
-    Server(config).run(sockets=[socket])
+    try:
+        Server(config).run(sockets=[socket])
+    finally:
+        state.close()
 
 
 def _allow_open_files() -> None:

@@ -14,8 +14,10 @@ from fastapi import APIRouter, Query, Request
 from hiero.data.edits import check_text
 from hiero.errors import InputError
 from hiero.extraction.collection import VIDEO_SUFFIXES
+from hiero.serve.audit import AuditLog
 from hiero.serve.library import Library, NotFoundError, clear_stale
 from hiero.serve.routing import ERRORS
+from hiero.serve.users import Editor
 from hiero.serve.workers import READS, run_in_thread
 
 MAX_NAME_BYTES = 200  # a file system takes 255, and files of edits have longer names
@@ -35,17 +37,18 @@ class Uploads:
     max_bytes: int = 0
 
 
-def upload_router(library: Library, uploads: Uploads) -> APIRouter:
+def upload_router(library: Library, uploads: Uploads, audit: AuditLog) -> APIRouter:
     """Take a video from a client, and show it.
 
     Args:
         library: Where it is shown.
         uploads: Settings.
+        audit: Writes down who changed what.
     """
     router = APIRouter()
 
     @router.post("/api/upload", status_code=201, responses=ERRORS)
-    async def upload(request: Request, name: Annotated[str, Query(min_length=1, max_length=200)]) -> dict[str, Any]:
+    async def upload(request: Request, name: Annotated[str, Query(min_length=1, max_length=200)], user: Editor) -> dict[str, Any]:
         """A new video, as the body of the request. Off unless the server was started with --upload."""
         if uploads.folder is None:
             raise NotFoundError("uploads are off; start the server with --upload FOLDER")
@@ -73,6 +76,7 @@ def upload_router(library: Library, uploads: Uploads) -> APIRouter:
         finally:
             part.unlink(missing_ok=True)
         entry = library.add(target)
+        audit.record(user, "upload", entry.id, file_name)
         return {"id": entry.id, "name": entry.name}
 
     return router

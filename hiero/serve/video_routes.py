@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Query, Request
+from fastapi import APIRouter, Body, Header, Path, Query, Request
 from fastapi.responses import FileResponse, Response
 
 import hiero
@@ -16,8 +16,9 @@ from hiero.engine import Video
 from hiero.engine.joined import place_files
 from hiero.errors import InputError
 from hiero.extraction.collection import probe_duration
-from hiero.report.exports import exporter_names, find_exporter
-from hiero.serve.library import Entry, Library, NotFoundError
+from hiero.report.exports import exporter_names, find_exporter, pack_export
+from hiero.serve.audit import AuditLog, Presence
+from hiero.serve.library import Edits, Entry, Library, NotFoundError, SortKey
 from hiero.serve.routing import (
     ERRORS,
     NumResults,
@@ -30,22 +31,25 @@ from hiero.serve.routing import (
     parse_step_counts,
 )
 from hiero.serve.tiles import matrix_size, similarity_tile
+from hiero.serve.users import Editor, require
 from hiero.serve.workers import run_in_thread
 from hiero.types import Hierarchy, VideoFile
 from hiero.video.chapters import source_paths
 
 MAX_LABELS = 2000
+NUM_LISTED, MAX_LISTED = 100, 1000  # videos of a page
 MAX_PARTS = 10_000  # files of a video; no camera writes so many
 
 
-def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
+def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> APIRouter:
     """What a server is, its videos, and what was computed from them.
 
     Args:
         library: The videos.
+        presence: Who is editing which.
         has_uploads: Whether clients may add videos.
     """
-    router = APIRouter()
+    router = APIRouter(dependencies=[require("view")])
 
     @router.get("/api/server")
     async def server() -> dict[str, Any]:
@@ -53,12 +57,24 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
         return {
             "version": hiero.__version__, "models": list(library.engines), "corpus": library.corpus is not None,
             "words": library.main_engine.has_text, "exports": exporter_names(), "uploads": has_uploads,
+            "history": library.edit_store.has_history,
         }  # fmt: skip
 
     @router.get("/api/videos")
-    async def videos() -> list[dict[str, Any]]:
-        """All videos that can be opened."""
-        return [_entry_to_dict(library, entry) for entry in library.entries.values()]
+    async def videos(
+        request: Request,
+        q: Annotated[str, Query(max_length=200)] = "",
+        sort: SortKey = "added",
+        descending: bool = False,
+        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+        n: Annotated[int, Query(ge=1, le=MAX_LISTED)] = NUM_LISTED,
+    ) -> dict[str, Any]:
+        """Videos that can be opened, a page at a time; those whose names hold a text."""
+        entries = library.list_entries(q, sort, descending)
+        rows = entries[offset : offset + n]
+        # In a thread, since it looks at files, perhaps of a network.
+        listed = await run_in_thread(request, lambda: [_entry_to_dict(library, presence, entry) for entry in rows])
+        return {"total": len(entries), "offset": offset, "videos": listed}
 
     @router.get("/api/videos/{id}", responses=ERRORS)
     async def video(request: Request, id: str) -> dict[str, Any]:
@@ -70,7 +86,7 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
             files = await run_in_thread(request, lambda: _probe_files(entry))
         duration_s = sum(file.duration_s for file in files) if entry.is_video else 0.0
         rows = [{"name": file.path, "start_s": file.start_s, "duration_s": file.duration_s} for file in files]
-        return {**_entry_to_dict(library, entry), "duration_s": duration_s or None, "files": rows}
+        return {**_entry_to_dict(library, presence, entry), "duration_s": duration_s or None, "files": rows}
 
     @router.get("/api/videos/{id}/steps", responses=ERRORS)
     async def steps(request: Request, id: str, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
@@ -155,24 +171,30 @@ def video_router(library: Library, *, has_uploads: bool) -> APIRouter:
             said = (await open_video(request, library, entry)).transcript if library.is_read(entry) else None
             hierarchy = edits.hierarchy if said is None else replace(edits.hierarchy, speech=said.utterances)
         files = (await open_video(request, library, entry)).files if entry.files else ()
-        named = replace(hierarchy, video=entry.path.name, files=public_files(files))
-        content = await run_in_thread(request, lambda: exporter.convert(named))
-        headers = {"Content-Disposition": f'attachment; filename="{exporter.file_name}"'}
+        video_path = str(entry.path) if exporter.opens_video else entry.path.name
+        named = replace(hierarchy, video=video_path, files=tuple(files) if exporter.opens_video else public_files(files))
+        file_name, content = await run_in_thread(request, lambda: pack_export(exporter, named))
+        headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     return router
 
 
-def edit_router(library: Library) -> APIRouter:
+def edit_router(library: Library, audit: AuditLog, presence: Presence) -> APIRouter:
     """Steps as a person changed them.
 
     Each save has a version, the ETag. Whoever saves says which one theirs is made from, in If-Match; where another was saved
     meanwhile nothing is changed, and the answer is 412 with the current steps and their ETag.
+
+    Args:
+        library: The videos.
+        audit: Writes down who changed what.
+        presence: Who is editing which.
     """
     router = APIRouter()
     errors = {**ERRORS, 412: {**ERRORS[409], "description": "saved by someone else meanwhile"}}
 
-    @router.get("/api/videos/{id}/edits", responses=ERRORS)
+    @router.get("/api/videos/{id}/edits", responses=ERRORS, dependencies=[require("view")])
     async def edits(request: Request, response: Response, id: str) -> dict[str, Any]:
         """The steps as a person changed them; their version is the ETag."""
         entry = library.find(id)
@@ -188,23 +210,71 @@ def edit_router(library: Library) -> APIRouter:
         response: Response,
         id: str,
         document: Annotated[dict[str, Any], Body()],
+        user: Editor,
         if_match: Annotated[str | None, Header()] = None,
     ) -> dict[str, Any]:
-        """Keep changed steps beside the video: the first ones without If-Match, later ones with the ETag of those they replace."""
+        """Save changed steps: the first ones without If-Match, later ones with the ETag of those they replace."""
         entry = library.find(id)
         await open_video(request, library, entry)
         expected = () if if_match is None else parse_etags(if_match)
-        edits = await run_in_thread(request, lambda: library.save_edits(entry, document, expected))
+
+        def save() -> Edits:
+            edits = library.save_edits(entry, document, expected, user.name)
+            audit.record(user, "save edits", entry.id, f"{entry.name}, version {edits.version}")
+            return edits
+
+        edits = await run_in_thread(request, save)
         response.headers["ETag"] = to_etag(edits.version)
         return edits.hierarchy.to_dict()
 
     @router.delete("/api/videos/{id}/edits", responses=errors)
-    async def forget(request: Request, id: str, if_match: Annotated[str | None, Header()] = None) -> dict[str, bool]:
+    async def forget(request: Request, id: str, user: Editor, if_match: Annotated[str | None, Header()] = None) -> dict[str, bool]:
         """Back to the steps that were found; with If-Match only if the edits are of that version."""
         entry = library.find(id)
         expected = None if if_match is None else parse_etags(if_match)
-        await run_in_thread(request, lambda: library.delete_edits(entry, expected))
+
+        def forget() -> None:
+            library.delete_edits(entry, expected, user.name)
+            audit.record(user, "forget edits", entry.id, entry.name)
+
+        await run_in_thread(request, forget)
         return {"edited": False}
+
+    @router.get("/api/videos/{id}/history", responses=ERRORS, dependencies=[require("view")])
+    async def history(request: Request, id: str) -> list[dict[str, Any]]:
+        """All saves of a video, newest first: who, when, how many steps."""
+        entry = library.find(id)
+        return [asdict(save) for save in await run_in_thread(request, lambda: library.edit_history(entry))]
+
+    @router.post("/api/videos/{id}/history/{number}", responses=errors)
+    async def restore(
+        request: Request,
+        response: Response,
+        id: str,
+        number: Annotated[int, Path(ge=1, le=2**62)],
+        user: Editor,
+        if_match: Annotated[str | None, Header()] = None,
+    ) -> dict[str, Any]:
+        """Go back to the steps as they were after one save; If-Match as when saving."""
+        entry = library.find(id)
+        expected = () if if_match is None else parse_etags(if_match)
+
+        def restore() -> Edits | None:
+            edits = library.restore_edits(entry, number, expected, user.name)
+            audit.record(user, "restore edits", entry.id, f"{entry.name}, save {number}")
+            return edits
+
+        edits = await run_in_thread(request, restore)
+        if edits is not None:
+            response.headers["ETag"] = to_etag(edits.version)
+        return {"edited": edits is not None}
+
+    @router.post("/api/videos/{id}/presence", responses=ERRORS)
+    async def present(id: str, user: Editor) -> dict[str, list[str]]:
+        """Say that someone has the video open for editing; the answer names all who have."""
+        entry = library.find(id)
+        presence.touch(entry.id, user.name)
+        return {"editing": presence.editors(entry.id)}
 
     return router
 
@@ -218,18 +288,18 @@ def parse_etags(header: str) -> Collection[str] | None:
     return None if header.strip() == "*" else {etag.strip().removeprefix("W/").strip('"') for etag in header.split(",")}
 
 
-def _entry_to_dict(library: Library, entry: Entry) -> dict[str, Any]:
+def _entry_to_dict(library: Library, presence: Presence, entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.id, "name": entry.name, "pictures": entry.is_video, "playable": bool(entry.playable_files),
-        "num_files": len(source_paths(entry.source)),
-        "read": library.is_read(entry), "edited": library.edits_file(entry).is_file(),
+        "num_files": len(source_paths(entry.source)), "duration_s": entry.duration_s, "num_steps": entry.num_steps,
+        "read": library.is_read(entry), "edited": library.is_edited(entry), "editing": presence.editors(entry.id),
         "truth": bool(library.annotations_of(entry)),
     }  # fmt: skip
 
 
 def public_files(files: Sequence[VideoFile]) -> tuple[VideoFile, ...]:
     """Files by their names alone: their folders are not the client's business."""
-    return tuple(replace(file, path=Path(file.path).name) for file in files)
+    return tuple(replace(file, path=FilePath(file.path).name) for file in files)
 
 
 def _probe_files(entry: Entry) -> tuple[VideoFile, ...]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -38,11 +39,18 @@ class TextCache:
 
     Args:
         key: Names the encoder's weights.
-        folder: Of the caches of all encoders; None: in hiero's home.
+        folder: Of the caches of all encoders; None: the default one.
+
+    Attributes:
+        default_folder: For this process; None: in hiero's home.
+        counts: Vectors of this process that were in a cache (`hits`), and that were not (`misses`).
     """
 
+    default_folder: ClassVar[Path | None] = None
+    counts: ClassVar[Counter[str]] = Counter()
+
     def __init__(self, key: str, folder: Path | None = None) -> None:
-        self.folder = (folder or home() / "text") / key
+        self.folder = (folder or self.default_folder or home() / "text") / key
         self.file = self.folder / FILE_NAME
 
     def __len__(self) -> int:
@@ -65,6 +73,7 @@ class TextCache:
         self._import_files()
         vectors = self._load(list(by_digest))
         missing = [digest for digest in by_digest if digest not in vectors]
+        self.counts.update(hits=len(vectors), misses=len(missing))
         progress(len(texts) - len(missing))
         while missing:
             chunk, missing = missing[:CHUNK], missing[CHUNK:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -31,11 +32,18 @@ def browser():
 
 @pytest.fixture
 def server(library):  # noqa: F811
-    import uvicorn
-
     from hiero.serve.app import create_app
 
-    config = uvicorn.Config(create_app(library), "127.0.0.1", 0, log_level="error", access_log=False)
+    with run_server(library, create_app(library)) as server:
+        yield server
+
+
+@contextmanager
+def run_server(library, app):  # noqa: F811
+    """An application on a free port of this machine."""
+    import uvicorn
+
+    config = uvicorn.Config(app, "127.0.0.1", 0, log_level="error", access_log=False)
     server = uvicorn.Server(config)
     listener = config.bind_socket()
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)

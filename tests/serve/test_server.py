@@ -19,6 +19,7 @@ import pytest
 
 from hiero.cli import app
 from hiero.errors import InputError
+from tests.serve.conftest import write_scenes
 
 
 def start(*arguments):
@@ -49,14 +50,14 @@ def test_the_command_opens_a_page(served):
     status, page = get(served)
     assert status == 200
     assert b"<title>hiero</title>" in page
-    assert {video["name"] for video in json.loads(get(served + "api/videos")[1])} == {"tea", "bike"}
+    assert {video["name"] for video in json.loads(get(served + "api/videos")[1])["videos"]} == {"tea", "bike"}
     for name in ("app.js", "timeline.js", "matrix.js", "edit.js", "api.js", "style.css", "icon.svg"):
         assert get(served + name)[0] == 200
     assert "paths" in json.loads(get(served + "openapi.json")[1])
 
 
 def test_64_clients_at_once(served):
-    id = json.loads(get(served + "api/videos")[1])[0]["id"]
+    id = json.loads(get(served + "api/videos")[1])["videos"][0]["id"]
     get(f"{served}api/videos/{id}/steps")
     answers = []
 
@@ -75,7 +76,7 @@ def test_64_clients_at_once(served):
 def test_clients_that_go_away_or_dawdle(served):
     """Ten that disconnect in the middle of a video, ten that send half a request and wait: the others are served."""
     host, port = re.search(r"//([^:/]+):(\d+)", served).groups()
-    id = json.loads(get(served + "api/videos")[1])[0]["id"]
+    id = json.loads(get(served + "api/videos")[1])["videos"][0]["id"]
     for _ in range(10):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(f"GET /api/videos/{id}/file HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
@@ -194,3 +195,56 @@ def test_a_port_that_is_in_use(tmp_path):
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=rf"cannot listen at 127.0.0.1:{port} .* choose another --port"):
             app(["serve", "--upload", str(tmp_path), "--port", str(port), "--device", "cpu"], result_action="return_value")
+
+
+def send(url, method, body=None, **headers):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers}, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def end(process, kind):
+    process.send_signal(kind)
+    code = process.wait(30)
+    errors = process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()
+    return code, errors
+
+
+def wait_for_job(url, id, states, timeout_s=60):
+    deadline_s = time.monotonic() + timeout_s
+    while (job := json.loads(get(f"{url}api/jobs/{id}")[1]))["state"] not in states:
+        assert time.monotonic() < deadline_s, job
+        time.sleep(0.1)
+    return job
+
+
+def test_jobs_and_edits_survive_a_kill_and_a_stop(world, tmp_path):
+    """A video whose reading is killed, then stopped, is read by the next server; what was saved is there."""
+    video = write_scenes(tmp_path / "long.mp4", [0, 1, 2, 3, 4, 5], 20)
+    arguments = (video, world.videos[0], "--backbone", "egovlp", "--device", "cpu", "--state", tmp_path / "state")
+    process, url = start(*arguments)
+    ids = {row["name"]: row["id"] for row in json.loads(get(url + "api/videos")[1])["videos"]}
+    wait_for_job(url, send(f"{url}api/videos/{ids['tea']}/read", "POST")["id"], ["done"])
+    steps = json.loads(get(f"{url}api/videos/{ids['tea']}/steps")[1])
+    send(f"{url}api/videos/{ids['tea']}/edits", "PUT", steps)
+    job = send(f"{url}api/videos/{ids['long']}/read", "POST")["id"]
+    wait_for_job(url, job, ["running"])
+    end(process, signal.SIGKILL)
+
+    process, url = start(*arguments)
+    wait_for_job(url, job, ["running", "done"])
+    with pytest.raises(InputError, match="another server uses it"):
+        app(["serve", str(video), "--model", "raw", "--state", str(tmp_path / "state"), "-p", "0"], result_action="return_value")
+    assert len(json.loads(get(f"{url}api/videos/{ids['tea']}/history")[1])) == 1
+    assert get(f"{url}api/videos/{ids['tea']}/edits")[0] == 200
+    code, errors = end(process, signal.SIGTERM)
+    assert code in (0, 143, -15)
+    assert "Traceback" not in errors
+
+    process, url = start(*arguments)
+    assert wait_for_job(url, job, ["done"])["num_attempts"] <= 2
+    assert json.loads(get(f"{url}api/videos/{ids['long']}")[1])["num_steps"] > 1
+    end(process, signal.SIGTERM)

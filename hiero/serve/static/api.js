@@ -46,6 +46,13 @@ export function formatTime(seconds) {
 // Hues a golden angle apart: neighbouring numbers differ, however many threads there are.
 export const threadColour = thread => `hsl(${(thread * 137.508 + 205) % 360} 52% ${77 - (thread % 3) * 6}%)`;
 
+export function createCard(href, picture, title, details) {
+  const link = createElement("a", { href });
+  if (picture) { const image = createElement("img", { src: picture, alt: "", loading: "lazy" }); image.onerror = () => image.remove(); link.append(image); }
+  link.append(createElement("div", {}, createElement("strong", { textContent: title }), createElement("br"), createElement("small", { textContent: details })));
+  return createElement("li", {}, link);
+}
+
 export const $ = id => document.getElementById(id);
 
 export function createElement(tag, properties = {}, ...children) {

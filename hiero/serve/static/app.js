@@ -1,8 +1,10 @@
 // The page: what is shown follows from the address (#v=…&t=…&q=…), and every action changes the address.
-import { $, changeOptions, createElement, fetchJson, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
+import { $, changeOptions, createCard, createElement, fetchJson, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
 import { Matrix } from "./matrix.js";
+import { Presence, showHistory, showSignIn, showUser } from "./people.js";
 import { Player } from "./player.js";
 import { Timeline } from "./timeline.js";
+import { VideoList } from "./list.js";
 import * as edit from "./edit.js";
 
 const MIN_PRESENT = 0.3;  // probability that a query is in a video at all, below which the page says so
@@ -15,7 +17,7 @@ const NUM_SIMILAR = 8;  // of "the same step elsewhere"
 const player = new Player($("player"), onTimeChange);
 const state = {
   server: null,
-  videos: [],
+  me: null,  // who looks at the page, and what they may do
   video: null,
   hierarchy: null,
   undoStack: [],  // hierarchies before each edit
@@ -29,6 +31,7 @@ const state = {
   endConflict: null,  // while a person chooses between their own steps and those of someone else: gives up the choice
 };
 const timeline = new Timeline($("timeline"), { onSeek: seek, onSelect: onStepSelected });
+const list = new VideoList(showError), presence = new Presence();
 const matrix = new Matrix($("matrix"), seek);
 
 const readAddress = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -42,49 +45,49 @@ function changeAddress(changes, replace = false) {
 // Runs something, and shows its error on the page.
 async function withErrors(work) {
   $("error").hidden = true;
-  try { return await work(); } catch (error) { $("error").textContent = error.message; $("error").hidden = false; return undefined; }
+  try { return await work(); } catch (error) { showError(error); return undefined; }
+}
+
+function showError(error) {
+  if (error.status === 401) { state.me = state.server = null; showSignIn(showView); return; }
+  $("error").textContent = error.message; $("error").hidden = false;
 }
 
 // Views
 
+async function signedIn() {
+  const [me, server] = await Promise.all([getJson("me"), getJson("server")]);
+  Object.assign(state, { me, server });
+  showUser(me);
+  const canEdit = me.role !== "view";
+  $("edit-tools").hidden = !canEdit;
+}
+
 async function showView() {
   const { v, q, t, all } = readAddress(), view = ++state.view;
   await withErrors(async () => {
-    state.server ??= await getJson("server");
-    state.videos = await getJson("videos");
+    if (!state.me) await signedIn();
     if (view !== state.view) return;
     $("where-label").hidden = !state.server.corpus;
     $("query").value = q ?? "";
     $("everywhere").checked = Boolean(all) || !v;
     for (const id of ["list", "results", "one"]) $(id).hidden = true;
+    list.hide();
+    if (!v || all) presence.stop();
     if (v !== state.video?.id) { state.events?.close(); state.events = null; }
     if (!v || all) player.pause();
     if (q && (all || !v) && state.server.corpus) await showResults(q, view);
     else if (v) await showVideo(v, { q, t: Number(t) || 0 }, view);
-    else if (state.videos.length === 1 && !state.server.corpus) changeAddress({ v: state.videos[0].id }, true), await showView();
     else {
-      showList();
+      document.title = "hiero";
+      state.video = null;
+      await list.show(state.server, state.me);
+      if (view !== state.view) return;
+      // A single video is opened at once; the way back to the list is one that was asked for.
+      if (list.total === 1 && !state.server.corpus && !$("filter").value) { changeAddress({ v: list.videos[0].id }, true); await showView(); return; }
       if (q) throw new Error("Open a video to search in it. To search in all of them, put them into a corpus: hiero index VIDEO… --to CORPUS");
     }
   });
-}
-
-function createCard(href, picture, title, details) {
-  const link = createElement("a", { href });
-  if (picture) { const image = createElement("img", { src: picture, alt: "", loading: "lazy" }); image.onerror = () => image.remove(); link.append(image); }
-  link.append(createElement("div", {}, createElement("strong", { textContent: title }), createElement("br"), createElement("small", { textContent: details })));
-  return createElement("li", {}, link);
-}
-
-function showList() {
-  document.title = "hiero";
-  $("learning").hidden = !state.videos.some(video => video.edited);
-  $("list").hidden = false;
-  $("upload").hidden = !state.server.uploads;
-  state.video = null;
-  $("videos").replaceChildren(...state.videos.map(video => createCard(
-    `#v=${video.id}`, video.read && video.pictures ? thumbnailUrl(video.id, 1) : null, video.name,
-    [video.read ? "read" : "not read yet", video.num_files > 1 ? `${video.num_files} files` : "", video.edited ? "edited" : "", video.playable ? "" : "features only"].filter(Boolean).join(" · "))));
 }
 
 // Learns from all corrections, and shows which names of which videos changed.
@@ -130,7 +133,7 @@ async function showResults(q, view) {
 const createHitCard = (hit, q) => createCard(
   hit.id ? `#${new URLSearchParams({ v: hit.id, t: hit.start_s.toFixed(1), ...(q ? { q } : {}) })}` : "#",
   hit.pictures ? thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2) : null, hit.label || `step ${hit.step}`,
-  `${hit.video} · ${formatTime(hit.start_s)} – ${formatTime(hit.end_s)} · ${hit.score.toFixed(2)}`);
+  `${hit.video} · ${formatTime(hit.start_s)} – ${formatTime(hit.end_s)} · ${hit.score.toFixed(2)}${hit.rests_on ? ` · ${hit.rests_on}` : ""}${hit.quote ? ` · “${hit.quote}”` : ""}`);
 
 async function showVideo(id, { q, t }, view) {
   const video = await getJson(`videos/${id}`);
@@ -140,7 +143,7 @@ async function showVideo(id, { q, t }, view) {
   const isNew = state.video?.id !== id;
   state.video = video;
   $("name").textContent = video.name;
-  if (isNew) resetVideo(video);
+  if (isNew) { resetVideo(video); presence.watch(id, state.me); }
   if (!video.read) { if (isNew) showUnread(); return; }
   if (isNew || !state.hierarchy) await loadSteps(view);
   if (view !== state.view) return;
@@ -167,7 +170,7 @@ function resetVideo(video) {
 function showUnread(text = "This video was not read yet.") {
   $("reading").hidden = false;
   $("reading-text").textContent = text;
-  $("progress").hidden = true; $("read").hidden = false; $("stop").hidden = true;
+  $("progress").hidden = true; $("read").hidden = state.me.role === "view"; $("stop").hidden = true;
 }
 
 async function readVideo() {
@@ -215,7 +218,19 @@ async function loadSteps(view) {
   state.k = null;
   enableSlider(!edited);
   if (state.server.exports && $("export").length === 1) $("export").append(...state.server.exports.map(name => createElement("option", { value: name, textContent: name })));
+  loadHistory();
   matrix.show(id, hierarchy.duration_s, () => state.video?.id === id);
+}
+
+// The list of earlier saves, where it is open.
+function loadHistory() {
+  $("history").hidden = !state.server.history;
+  if (!state.server.history || !$("history").open) return;
+  const { id } = state.video;
+  showHistory(id, {
+    canEdit: state.me.role !== "view", version: () => state.version, onError: showError,
+    onRestored: () => { state.video = null; showView(); },
+  });
 }
 
 // Utterances as a row of the timeline: neighbours that would be too narrow to point at are shown together.
@@ -368,7 +383,8 @@ async function save(hierarchy, onSaved) {
   $("revert").hidden = false; $("undo").disabled = !state.undoStack.length;
   enableSlider(false);
   showHierarchy(hierarchy);
-  $("saved").textContent = "Saved beside the video.";
+  $("saved").textContent = state.server.history ? "Saved." : "Saved beside the video.";
+  loadHistory();
 }
 
 // Sends a change of the edits. Where someone else has changed them meanwhile the person chooses: theirs are replaced, or shown
@@ -431,6 +447,13 @@ $("revert").onclick = () => queueSave(async () => {
   $("saved").textContent = "Edits forgotten.";
 });
 $("export").onchange = event => { if (event.target.value) location.assign(`api/videos/${state.video.id}/export/${event.target.value}${state.k ? `?k=${state.k}` : ""}`); event.target.value = ""; };
+
+$("history").ontoggle = () => { if (state.video) loadHistory(); };
+$("link").onclick = async () => {
+  changeAddress({ t: currentTime().toFixed(1) }, true);
+  // Where a page may not use the clipboard the address bar has it.
+  try { await navigator.clipboard.writeText(location.href); $("saved").textContent = "The link is copied."; } catch { $("saved").textContent = `The link: ${location.href}`; }
+};
 
 // Uploads
 

@@ -1,0 +1,314 @@
+"""What a server remembers, in one SQLite file: jobs, edits with their history, tokens, and a line for every change.
+
+    FOLDER/state.sqlite      with its write-ahead log beside it
+    FOLDER/.lock             taken by the server that uses the folder
+
+Every method is one transaction that is on the disk when it returns, so what a client was told is there after a kill. Without a
+folder the same tables live in memory, for one person who wants nothing but the page.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from hiero.errors import InputError
+
+FILE_NAME, LOCK_NAME = "state.sqlite", ".lock"
+WAIT_S = 10.0  # for another process that writes, such as `hiero serve token`
+SCHEMA_VERSION = 1
+SCHEMA = """
+CREATE TABLE tokens (
+    name TEXT PRIMARY KEY, digest BLOB UNIQUE NOT NULL, role TEXT NOT NULL, created_at REAL NOT NULL, revoked_at REAL
+) WITHOUT ROWID;
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, video TEXT NOT NULL, user TEXT NOT NULL, state TEXT NOT NULL, message TEXT NOT NULL,
+    num_attempts INTEGER NOT NULL, created_at REAL NOT NULL, changed_at REAL NOT NULL
+);
+CREATE INDEX jobs_by_state ON jobs (state);
+CREATE TABLE edits (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, video TEXT NOT NULL, version TEXT, content BLOB, num_steps INTEGER NOT NULL,
+    user TEXT NOT NULL, saved_at REAL NOT NULL
+);
+CREATE INDEX edits_by_video ON edits (video, id);
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
+    detail TEXT NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True)
+class StoredToken:
+    """A token without the token: only its digest is stored.
+
+    Attributes:
+        name: Whose it is.
+        role: What they may do.
+        created_at: In seconds since 1970.
+        revoked_at: Likewise; None while it is valid.
+    """
+
+    name: str
+    role: str
+    created_at: float
+    revoked_at: float | None
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """A job as it was when something of it changed last; progress is not stored.
+
+    Attributes:
+        id: Counts up.
+        video: Id of the video, or another name of what is worked on.
+        user: Who started it.
+        state: As in `hiero.serve.jobs.Job`.
+        message: Why it failed.
+        num_attempts: How often it was begun.
+        created_at: In seconds since 1970.
+    """
+
+    id: int
+    video: str
+    user: str
+    state: str
+    message: str
+    num_attempts: int
+    created_at: float
+
+
+@dataclass(frozen=True)
+class SavedEdit:
+    """One save of a person, or the moment when the edits of a video were forgotten.
+
+    Attributes:
+        id: Counts up over all videos.
+        version: Of the content; None where the edits were forgotten.
+        num_steps: Of the finest level.
+        user: Who saved it.
+        saved_at: In seconds since 1970.
+    """
+
+    id: int
+    version: str | None
+    num_steps: int
+    user: str
+    saved_at: float
+
+
+class State:
+    """The file, for all threads of a server.
+
+    Args:
+        folder: Where it is; made where there is none. None: in memory.
+        lock: Take the folder for this process alone, as a server does.
+
+    Raises:
+        InputError: The folder cannot be used, another server uses it, or the file is of a later version or damaged.
+    """
+
+    def __init__(self, folder: Path | None = None, *, lock: bool = False) -> None:
+        self.folder = folder
+        self._threads = threading.RLock()
+        self._lock_file: IO[str] | None = None
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                if lock:
+                    self._lock_file = _take_lock(folder / LOCK_NAME)
+            path = ":memory:" if folder is None else str(folder / FILE_NAME)
+            self._database = sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False, isolation_level=None)
+            self._prepare()
+        except OSError as error:
+            raise InputError(f"--state {folder}: cannot be used ({error.strerror})") from error
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                f"{folder}/{FILE_NAME}: cannot be used ({error}); check it with `hiero doctor --state`, or put back a copy of it"
+            ) from error
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether it outlives the process."""
+        return self.folder is not None
+
+    def close(self) -> None:
+        """Write all to the file, and let others use the folder."""
+        with self._threads:
+            self._database.close()
+            if self._lock_file is not None:
+                self._lock_file.close()
+
+    def check_writable(self) -> None:
+        """Raises InputError where nothing can be saved, such as on a full disk."""
+        self._write("UPDATE audit SET at = at WHERE id = -1")
+
+    def _prepare(self) -> None:
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise InputError(f"{self.folder}: the state is of a later version of hiero; upgrade hiero")
+        if version == 0:
+            # Two processes may begin at a time: the second finds the version of the first.
+            self._database.execute("BEGIN IMMEDIATE")
+            if self._database.execute("PRAGMA user_version").fetchone()[0] == 0:
+                for statement in SCHEMA.split(";"):
+                    self._database.execute(statement)
+                self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._database.execute("COMMIT")
+
+    def _read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._threads:
+            try:
+                return self._database.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise InputError(f"the server's state cannot be read ({error})") from error
+
+    def _write(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        with self._threads:
+            try:
+                return self._database.execute(statement, values)  # a transaction of its own
+            except sqlite3.Error as error:
+                raise InputError(f"nothing was saved: the server's state cannot be written ({error})") from error
+
+    # Tokens
+
+    def add_token(self, name: str, role: str, digest: bytes) -> None:
+        """Give someone a token; one that they had before is replaced.
+
+        Args:
+            name: Whose it is.
+            role: What they may do.
+            digest: Of the token.
+        """
+        self._write(
+            "INSERT OR REPLACE INTO tokens (name, digest, role, created_at) VALUES (?, ?, ?, ?)", name, digest, role, time.time()
+        )
+
+    def revoke_token(self, name: str) -> bool:
+        """Make a token worthless from now on; whether there was a valid one."""
+        return self._write("UPDATE tokens SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL", time.time(), name).rowcount > 0
+
+    def find_token(self, digest: bytes) -> StoredToken | None:
+        """The valid token of a digest."""
+        rows = self._read("SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL", digest)
+        return StoredToken(*rows[0]) if rows else None
+
+    def tokens(self) -> list[StoredToken]:
+        """All tokens, also revoked ones, by name."""
+        return [StoredToken(*row) for row in self._read("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")]
+
+    # Jobs
+
+    def add_job(self, video: str, user: str) -> StoredJob:
+        """A new job that waits."""
+        now = time.time()
+        cursor = self._write(
+            "INSERT INTO jobs (video, user, state, message, num_attempts, created_at, changed_at) "
+            "VALUES (?, ?, 'waiting', '', 0, ?, ?)",
+            video, user, now, now,
+        )  # fmt: skip
+        return StoredJob(int(cursor.lastrowid or 0), video, user, "waiting", "", 0, now)
+
+    def update_job(self, id: int, state: str, message: str, num_attempts: int) -> None:
+        """How a job stands now."""
+        self._write(
+            "UPDATE jobs SET state = ?, message = ?, num_attempts = ?, changed_at = ? WHERE id = ?",
+            state, message, num_attempts, time.time(), id,
+        )  # fmt: skip
+
+    def jobs(self, states: Sequence[str], limit: int) -> list[StoredJob]:
+        """The last jobs in some states, oldest first."""
+        places = ", ".join("?" * len(states))
+        rows = self._read(
+            "SELECT id, video, user, state, message, num_attempts, created_at FROM jobs "
+            f"WHERE state IN ({places}) ORDER BY id DESC LIMIT ?", *states, limit,
+        )  # fmt: skip
+        return [StoredJob(*row) for row in reversed(rows)]
+
+    # Edits
+
+    def add_edit(self, video: str, version: str | None, content: bytes | None, num_steps: int, user: str) -> None:
+        """Save edits of a video, after those that were saved before.
+
+        Args:
+            video: Its id.
+            version: Of the content; None where the edits are forgotten.
+            content: The steps as JSON; None likewise.
+            num_steps: Of the finest level.
+            user: Who did it.
+        """
+        data = None if content is None else zlib.compress(content)
+        self._write(
+            "INSERT INTO edits (video, version, content, num_steps, user, saved_at) VALUES (?, ?, ?, ?, ?, ?)",
+            video, version, data, num_steps, user, time.time(),
+        )  # fmt: skip
+
+    def last_edit(self, video: str) -> SavedEdit | None:
+        """The last save of a video; None where there was none."""
+        rows = self._read(
+            "SELECT id, version, num_steps, user, saved_at FROM edits WHERE video = ? ORDER BY id DESC LIMIT 1", video
+        )
+        return SavedEdit(*rows[0]) if rows else None
+
+    def edit_history(self, video: str, limit: int) -> list[SavedEdit]:
+        """The last saves of a video, newest first."""
+        query = "SELECT id, version, num_steps, user, saved_at FROM edits WHERE video = ? ORDER BY id DESC LIMIT ?"
+        return [SavedEdit(*row) for row in self._read(query, video, limit)]
+
+    def edit_content(self, video: str, id: int) -> bytes | None:
+        """The steps of one save; None where the edits were forgotten then, or there is no such save of that video."""
+        rows = self._read("SELECT content FROM edits WHERE video = ? AND id = ?", video, id)
+        return zlib.decompress(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def edited_videos(self) -> set[str]:
+        """Ids of all videos whose last save was not forgotten."""
+        query = "SELECT video FROM edits WHERE id IN (SELECT max(id) FROM edits GROUP BY video) AND content IS NOT NULL"
+        return {row[0] for row in self._read(query)}
+
+    # Audit
+
+    def add_audit(self, user: str, action: str, subject: str, detail: str = "") -> None:
+        """A line of who changed what.
+
+        Args:
+            user: Who.
+            action: What was done, such as `save edits`.
+            subject: To what: the id of a video, a job, the name of a token.
+            detail: What else there is to know.
+        """
+        self._write(
+            "INSERT INTO audit (at, user, action, subject, detail) VALUES (?, ?, ?, ?, ?)",
+            time.time(),
+            user,
+            action,
+            subject,
+            detail,
+        )
+
+    def audit(self, limit: int) -> list[dict[str, Any]]:
+        """The last lines, newest first."""
+        rows = self._read("SELECT id, at, user, action, subject, detail FROM audit ORDER BY id DESC LIMIT ?", limit)
+        return [dict(zip(("id", "at", "user", "action", "subject", "detail"), row, strict=True)) for row in rows]
+
+
+def _take_lock(path: Path) -> IO[str]:
+    """The lock of a folder; the system gives it back when the process ends, however that is."""
+    file = path.open("a")
+    try:
+        import fcntl
+    except ImportError:  # Windows: two servers there must not be given one folder
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise InputError(f"--state {path.parent}: another server uses it; stop that one, or choose another folder") from None
+    return file

@@ -1,0 +1,68 @@
+// People: signing in, who else edits a video, and its earlier saves.
+import { $, changeOptions, createElement, fetchJson, getJson, sendJson } from "./api.js";
+
+const PRESENCE_MS = 15000;
+
+// Shows the form, and calls back once someone has signed in.
+export function showSignIn(onSignedIn) {
+  for (const id of ["list", "results", "one"]) $(id).hidden = true;
+  $("sign-in").hidden = false;
+  $("token").focus();
+  $("sign-in-form").onsubmit = async event => {
+    event.preventDefault();
+    try {
+      await sendJson("POST", "sign-in", { token: $("token").value.trim() });
+      $("token").value = ""; $("sign-in").hidden = true; $("sign-in-status").textContent = "";
+      onSignedIn();
+    } catch (error) { $("sign-in-status").textContent = error.message; $("token").select(); }
+  };
+}
+
+// Who is signed in, in the head of the page.
+export function showUser(me) {
+  $("user").hidden = !me.sign_in;
+  $("user-name").textContent = `${me.name} (${me.role})`;
+  $("sign-out").onclick = async () => { await sendJson("POST", "sign-out"); location.reload(); };
+}
+
+// Tells the server again and again that we have a video open for editing, and shows who else has.
+export class Presence {
+  constructor() { this.timer = 0; this.video = null; }
+
+  watch(video, me) {
+    this.stop();
+    if (me.role === "view") return;
+    this.video = video;
+    const beat = async () => {
+      try {
+        const { editing } = await sendJson("POST", `videos/${video}/presence`), others = editing.filter(name => name !== me.name);
+        if (this.video !== video) return;
+        $("editing").textContent = others.length ? `${others.join(", ")} ${others.length > 1 ? "have" : "has"} this video open for editing too.` : "";
+      } catch { /* the next one may arrive */ }
+      if (this.video === video) this.timer = setTimeout(beat, PRESENCE_MS);
+    };
+    beat();
+  }
+
+  stop() { clearTimeout(this.timer); this.video = null; $("editing").textContent = ""; }
+}
+
+// The saves of a video, each with a button that goes back to it.
+export async function showHistory(id, { canEdit, version, onRestored, onError }) {
+  try {
+    const saves = await getJson(`videos/${id}/history`);
+    $("saves").replaceChildren(...saves.map((save, i) => {
+      const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? `${save.num_steps} steps` : "edits forgotten";
+      const row = createElement("li", {}, `${when} · ${save.user || "file beside the video"} · ${what} `);
+      if (canEdit && i) {
+        const button = createElement("button", { type: "button", textContent: "Go back to this", "aria-label": `Go back to the steps of ${when}` });
+        button.onclick = async () => {
+          try { await fetchJson(`videos/${id}/history/${save.id}`, changeOptions("POST", undefined, version())); onRestored(); } catch (error) { onError(error); }
+        };
+        row.append(button);
+      }
+      return row;
+    }));
+    if (!saves.length) $("saves").replaceChildren(createElement("li", { textContent: "Nothing was saved yet." }));
+  } catch (error) { onError(error); }
+}

@@ -1,0 +1,176 @@
+"""Who may do what: people with tokens or known by a proxy, and the three roles."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import parse_qs
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from hiero.errors import InputError
+from hiero.serve.state import State
+
+Role = Literal["view", "edit", "admin"]  # each may do what those before it may
+ROLES: tuple[Role, ...] = get_args(Role)
+NAME = re.compile(r"[\w.@+-]{1,64}")
+COOKIE_S = 30 * 86400  # how long a browser stays signed in
+USER = "hiero.user"  # in the scope of a request
+
+
+class ForbiddenError(Exception):
+    """Someone asked for what their role does not allow."""
+
+
+@dataclass(frozen=True)
+class User:
+    """Who sends a request.
+
+    Attributes:
+        name: As their token or the proxy says.
+        role: What they may do.
+    """
+
+    name: str
+    role: Role
+
+    def may(self, role: Role) -> bool:
+        """Whether they may do what a role may."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+LOCAL_USER = User("local", "admin")  # of a server that asks nobody who they are, which only this machine reaches
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return secrets.token_urlsafe(24)
+
+
+def token_digest(token: str) -> bytes:
+    """What is stored of a token. Tokens are long and random, so one round of SHA-256 is enough."""
+    return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
+def check_name(name: str) -> str:
+    """The name itself. Raises InputError where it is none for a person."""
+    if not NAME.fullmatch(name):
+        raise InputError(f"{name!a}: not a name; letters, digits and . _ @ + - , at most 64")
+    return name
+
+
+def check_role(role: str) -> Role:
+    """The role itself. Raises InputError where there is no such role."""
+    if role not in ROLES:
+        raise InputError(f"{role!a}: no role; there are {', '.join(ROLES)}")
+    return role
+
+
+class Access:
+    """Finds out who sends a request.
+
+    Args:
+        state: With the tokens of people.
+        token: One for all, with all rights; None where there is none.
+        user_header: A header in which a trusted proxy says who has signed in there.
+        header_role: Of those in that header who have no token of their name, whose role would count; None keeps them out.
+    """
+
+    def __init__(
+        self, state: State, token: str | None = None, user_header: str | None = None, header_role: Role | None = "view"
+    ) -> None:
+        self.state, self.token = state, token
+        self.user_header, self.header_role = (user_header or "").lower(), header_role
+
+    @property
+    def is_open(self) -> bool:
+        """Nobody has to sign in."""
+        return self.token is None and not self.user_header and not any(token.revoked_at is None for token in self.state.tokens())
+
+    def authenticate(self, scope: Any, headers: dict[str, str], from_proxy: bool) -> User | None:
+        """Who sends a request; None where they must sign in.
+
+        Args:
+            scope: Of ASGI.
+            headers: Of the request, by names in lower case.
+            from_proxy: It came through a trusted proxy.
+        """
+        for token in self._candidates(scope, headers):
+            if (user := self.find(token)) is not None:
+                return user
+        name = headers.get(self.user_header, "") if from_proxy and self.user_header else ""
+        if name and NAME.fullmatch(name):
+            role = next((t.role for t in self.state.tokens() if t.name == name and t.revoked_at is None), self.header_role)
+            return None if role is None else User(name, check_role(role))
+        return LOCAL_USER if self.is_open else None
+
+    def find(self, token: str) -> User | None:
+        """Whose a token is."""
+        # In constant time, so that the time of an answer does not tell how much of a guess is right.
+        if self.token is not None and hmac.compare_digest(token.encode(errors="replace"), self.token.encode()):
+            return User("token", "admin")
+        stored = self.state.find_token(token_digest(token)) if token else None
+        return None if stored is None else User(stored.name, check_role(stored.role))
+
+    def _candidates(self, scope: Any, headers: dict[str, str]) -> list[str]:
+        """Tokens in the header, the cookie, or the address of the page, from which they are moved to the cookie."""
+        candidates = [headers.get("authorization", "").removeprefix("Bearer ").strip()]
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(cookie_name(scope))
+            candidates += [cookie.value] if cookie is not None else []
+        except CookieError:
+            pass
+        return [token for token in [*candidates, token_in_address(scope)] if token]
+
+
+def token_in_address(scope: Any) -> str:
+    """The token of /?token=…; of no other address, since those stay in histories and logs."""
+    if scope["path"] != "/":
+        return ""
+    return parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+
+
+def cookie_name(scope: Any) -> str:
+    """Browsers share cookies between the ports of a host, so the port is part of the name."""
+    return f"hiero-{(scope.get('server') or ('', 0))[1]}"
+
+
+def cookie_header(scope: Any, token: str, root_path: str) -> str:
+    """A Set-Cookie that signs a browser in, or out where the token is empty."""
+    parts = [
+        f"{cookie_name(scope)}={token}", "HttpOnly", "SameSite=Strict", f"Path={root_path or ''}/",
+        f"Max-Age={COOKIE_S if token else 0}", *(["Secure"] if scope.get("scheme") == "https" else []),
+    ]  # fmt: skip
+    return "; ".join(parts)
+
+
+def current_user(request: Request) -> User:
+    """Who sends a request, as the guard found out."""
+    user: User = request.scope[USER]
+    return user
+
+
+def require(role: Role) -> Any:
+    """A dependency of a route: who sends the request, who must have a role.
+
+    Args:
+        role: What they need at least.
+    """
+
+    def check(request: Request) -> User:
+        user = current_user(request)
+        if not user.may(role):
+            raise ForbiddenError(f"this needs the role {role}; {user.name} has the role {user.role}")
+        return user
+
+    check.role = role  # type: ignore[attr-defined]  # for a test that looks at all routes
+    return Depends(check)
+
+
+Editor = Annotated[User, require("edit")]  # of the parameter of a route

@@ -1,0 +1,161 @@
+"""Several people and a server with a state, in real browsers: signing in, roles, the queue, the history of edits."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hiero.serve.app import AppOptions, create_app
+from hiero.serve.proxies import Proxies
+from hiero.serve.state import State
+from hiero.serve.users import ROLES, token_digest
+from tests.browser.conftest import run_server
+from tests.browser.test_page import open_video, rows, screenshot, wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def release():
+    """Videos are read only once this is set."""
+    return threading.Event()
+
+
+@pytest.fixture
+def server(library, tmp_path, release):
+    state = State(tmp_path / "state")
+    for role in ROLES:
+        state.add_token({"view": "vera", "edit": "anna", "admin": "ada"}[role], role, token_digest(f"token-{role}"))
+
+    def reader(entry, progress):
+        while not release.wait(0.05):
+            from hiero.types import ProgressEvent
+
+            progress(ProgressEvent("read", entry.name, 2.0, 6.0))
+
+    options = AppOptions(reader=reader, proxies=Proxies(root_path="/hiero"))
+    with run_server(library, create_app(library, options, state)) as server:
+        server.url += "hiero/"
+        server.state = state
+        yield server
+    release.set()
+
+
+def sign_in(page, server, role, address="", forget=True):
+    page.goto(server.url + address)
+    page.wait_for_selector("#sign-in:not([hidden])")
+    page.fill("#token", f"token-{role}")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#sign-in", state="hidden")
+    if forget:  # the browser's own line about 401
+        assert [text for text in page.problems if "401" not in text] == []
+        page.problems.clear()
+
+
+def test_sign_in_and_out(page, server):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    page.goto(server.url)
+    page.wait_for_selector("#sign-in:not([hidden])")
+    assert axe.run(page).response["violations"] == []
+    screenshot(page, "sign-in")
+    page.fill("#token", "wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#sign-in-status:has-text('no such token')")
+    page.fill("#token", "token-edit")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#videos li")
+    assert page.locator("#user-name").inner_text() == "anna (edit)"
+    assert "token-edit" not in page.url
+    assert page.evaluate("document.cookie") == ""  # scripts cannot read it
+    page.click("#sign-out")
+    page.wait_for_selector("#sign-in:not([hidden])")
+    assert [text for text in page.problems if "401" not in text] == []
+    page.problems.clear()
+
+
+def test_a_viewer_cannot_edit(page, server):
+    sign_in(page, server, "view")
+    page.wait_for_selector("#videos li")
+    assert page.locator("#learning").is_hidden()
+    open_video(page, server)
+    assert page.locator("#edit-tools").is_hidden()
+    page.goto(server.url)
+    page.click("#videos a:has-text('new')")
+    page.wait_for_selector("#reading:has-text('not read yet')")
+    assert page.locator("#read").is_hidden()
+
+
+def test_a_link_to_a_moment_that_a_colleague_opens(page, server, browser):
+    sign_in(page, server, "edit")
+    open_video(page, server)
+    page.evaluate("document.getElementById('player').currentTime = 12")
+    wait_until(page, "document.getElementById('player').currentTime >= 12")
+    page.click("#link")
+    wait_until(page, "document.getElementById('saved').textContent.length > 0")
+    address = page.url.removeprefix(server.url)
+    assert "t=12" in address
+    colleague = browser.new_context().new_page()
+    colleague.problems = []
+    sign_in(colleague, server, "view", address, forget=False)
+    colleague.wait_for_selector("#timeline .row button")
+    wait_until(colleague, "document.getElementById('player').currentTime >= 11.9")
+    colleague.context.close()
+
+
+def test_filter_sort_and_lengths(page, server):
+    sign_in(page, server, "view")
+    page.wait_for_selector("#videos li")
+    page.select_option("#sort", "name")
+    page.wait_for_selector("#videos li:first-child:has-text('bike')")
+    page.select_option("#sort", "length")
+    page.wait_for_selector("#videos li:first-child:has-text('tea')")
+    assert "0:30 · " in page.locator("#videos li").first.inner_text()
+    assert "steps" in page.locator("#videos li").first.inner_text()
+    page.fill("#filter", "bik")
+    page.wait_for_selector("#list-status:has-text('1 of 1 with “bik”')")
+    assert page.locator("#videos li").count() == 1
+    page.fill("#filter", "zzz")
+    page.wait_for_selector("#list-status:has-text('no name holds')")
+
+
+def test_the_queue(page, server, release):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    sign_in(page, server, "edit")
+    page.click("#videos a:has-text('new')")
+    page.click("#read")
+    page.wait_for_selector("#reading-text:has-text('Reading: 0:02 of 0:06')")
+    page.click("#home")
+    page.wait_for_selector("#jobs li:has-text('new')")
+    page.wait_for_selector("#videos li:has-text('reading 33 %')")
+    assert "anna" in page.locator("#jobs li").inner_text()
+    assert axe.run(page).response["violations"] == []
+    screenshot(page, "queue")
+    release.set()
+    page.wait_for_selector("#queue", state="hidden")
+    page.wait_for_selector("#videos li:has-text('new'):has-text('read'):has-text('steps')")
+    server.library.corpus.remove(["new"])
+
+
+def test_history_and_who_else_is_there(page, server, browser):
+    sign_in(page, server, "edit")
+    open_video(page, server)
+    page.on("dialog", lambda dialog: dialog.accept("first name"))
+    rows(page).last.locator("button").first.click()
+    page.click("#rename")
+    page.wait_for_selector("#saved:has-text('Saved.')")
+    page.click("#merge")
+    wait_until(page, "document.querySelectorAll('#timeline .row').length > 0")
+    page.click("#history summary")
+    page.wait_for_selector("#saves li:nth-child(2)")
+    assert "anna" in page.locator("#saves li").first.inner_text()
+    other = browser.new_context().new_page()
+    other.problems = []
+    sign_in(other, server, "admin", f"#v={server.library.find_by_name('tea').id}", forget=False)
+    other.wait_for_selector("#editing:has-text('anna has this video open')")
+    other.context.close()
+    screenshot(page, "history")
+    merged = rows(page).last.locator("button").count()
+    page.click("#saves li:nth-child(2) button")
+    wait_until(page, f"document.querySelectorAll('#timeline .row:not(.extra):last-of-type button').length != {merged}")
+    page.wait_for_selector("#saves li:nth-child(3)")

@@ -1,0 +1,117 @@
+"""Edits in the server's state: their history, files of earlier days, and two people at once."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hiero.data.edits import edits_file
+from hiero.serve.app import AppOptions, create_app
+from hiero.serve.state import State
+from hiero.serve.users import token_digest
+
+
+@pytest.fixture
+def state(tmp_path):
+    state = State(tmp_path / "state")
+    for name in ("anna", "ben"):
+        state.add_token(name, "edit", token_digest(f"token-{name}"))
+    return state
+
+
+def connect(library, state, **options):
+    return TestClient(create_app(library, AppOptions(**options), state), base_url="http://localhost")
+
+
+def by(name, version=None):
+    return {"Authorization": f"Bearer token-{name}"} | ({"If-Match": version} if version else {})
+
+
+def rename(steps, label):
+    levels = [{**level, "steps": [{**step, "label": label} for step in level["steps"]]} for level in steps["levels"]]
+    return {**steps, "levels": levels}
+
+
+def first_label(document):
+    return document["levels"][-1]["steps"][0]["label"]
+
+
+def test_undo_to_any_point(library, state):
+    entry = library.find_by_name("tea")
+    url = f"/api/videos/{entry.id}"
+    with connect(library, state) as client:
+        steps = client.get(f"{url}/steps", headers=by("anna")).json()
+        version = None
+        for name, label in (("anna", "one"), ("ben", "two"), ("anna", "three")):
+            answer = client.put(f"{url}/edits", json=rename(steps, label), headers=by(name, version))
+            version = answer.headers["etag"]
+        assert not edits_file(entry.path).exists()  # the folder of the videos may be read-only
+        saves = client.get(f"{url}/history", headers=by("anna")).json()
+        assert [save["user"] for save in saves] == ["anna", "ben", "anna"]
+        stale = client.post(f"{url}/history/{saves[1]['id']}", headers=by("ben", '"another"'))
+        assert stale.status_code == 412
+        answer = client.post(f"{url}/history/{saves[2]['id']}", headers=by("ben", version))
+        assert answer.json() == {"edited": True}
+        assert first_label(client.get(f"{url}/edits", headers=by("anna")).json()) == "one"
+        assert len(client.get(f"{url}/history", headers=by("anna")).json()) == 4  # going back can be undone too
+        client.delete(f"{url}/edits", headers=by("anna"))
+        assert client.get(f"{url}/edits", headers=by("anna")).status_code == 404
+        assert client.post(f"{url}/history/999", headers=by("anna")).status_code == 400
+    with connect(library, State(state.folder)) as client:  # after a restart
+        saves = client.get(f"{url}/history", headers=by("anna")).json()
+        assert saves[0]["version"] is None
+        client.post(f"{url}/history/{saves[2]['id']}", headers=by("anna"))
+        assert first_label(client.get(f"{url}/edits", headers=by("anna")).json()) == "three"
+
+
+def test_files_of_earlier_days_count_until_the_first_save(library, state):
+    entry = library.find_by_name("tea")
+    url = f"/api/videos/{entry.id}"
+    with TestClient(create_app(library), base_url="http://localhost") as client:  # a server without a state
+        steps = client.get(f"{url}/steps").json()
+        client.put(f"{url}/edits", json=rename(steps, "from the file"))
+        assert client.get(f"{url}/history").status_code == 400
+        assert "--state" in client.get(f"{url}/history").json()["error"]
+    with connect(library, state) as client:
+        answer = client.get(f"{url}/edits", headers=by("anna"))
+        assert first_label(answer.json()) == "from the file"
+        assert client.get(url, headers=by("anna")).json()["edited"]
+        client.put(f"{url}/edits", json=rename(steps, "new"), headers=by("anna", answer.headers["etag"]))
+        saves = client.get(f"{url}/history", headers=by("anna")).json()
+        assert [save["user"] for save in saves] == ["anna", ""]
+        client.post(f"{url}/history/{saves[1]['id']}", headers=by("anna", f'"{saves[0]["version"]}"'))
+        assert first_label(client.get(f"{url}/edits", headers=by("anna")).json()) == "from the file"
+    with connect(library, state, write_edits=True) as client:  # and they can be written
+        version = client.get(f"{url}/edits", headers=by("anna")).headers["etag"]
+        client.put(f"{url}/edits", json=rename(steps, "both"), headers=by("anna", version))
+        assert "both" in edits_file(entry.path).read_text()
+    edits_file(entry.path).unlink()
+
+
+def test_who_else_is_at_work(library, state):
+    id = library.find_by_name("tea").id
+    with connect(library, state) as client:
+        assert client.post(f"/api/videos/{id}/presence", headers=by("anna")).json() == {"editing": ["anna"]}
+        assert client.post(f"/api/videos/{id}/presence", headers=by("ben")).json() == {"editing": ["anna", "ben"]}
+        listed = {video["id"]: video for video in client.get("/api/videos", headers=by("ben")).json()["videos"]}
+        assert listed[id]["editing"] == ["anna", "ben"]
+
+
+def test_the_list_is_filtered_sorted_and_paged(library):
+    with TestClient(create_app(library), base_url="http://localhost") as client:
+
+        def names(**params):
+            return [video["name"] for video in client.get("/api/videos", params=params).json()["videos"]]
+
+        assert names(sort="name") == ["bike", "new", "tea"]
+        assert names(sort="name", descending=True, n=2) == ["tea", "new"]
+        assert names(sort="name", offset=1, n=1) == ["new"]
+        assert names(q="E", sort="name") == ["bike", "new", "tea"]
+        assert names(q="ea") == ["tea"]
+        assert names(sort="length", descending=True)[:2] == ["tea", "bike"]  # not read: its length is not known
+        assert names(sort="state")[-1] == "new"
+        tea = client.get("/api/videos", params={"q": "tea"}).json()
+        assert tea["total"] == 1
+        assert tea["videos"][0]["duration_s"] == pytest.approx(30, abs=0.2)
+        assert tea["videos"][0]["num_steps"] > 1
+        assert client.get("/api/videos", params={"sort": "nonsense"}).status_code == 422

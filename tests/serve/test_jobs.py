@@ -1,0 +1,121 @@
+"""Jobs: several at a time, after a restart, after a kill, tried again."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from hiero.errors import InputError
+from hiero.serve.jobs import MAX_ATTEMPTS, JobQueue
+from hiero.serve.state import State
+from hiero.types import ProgressEvent
+
+
+def wait_until(condition, timeout_s=5.0):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def block(release):
+    """Work that goes on until it is released, and reports progress all the time."""
+
+    def work(video, progress):
+        while not release.wait(0.01):
+            progress(ProgressEvent("read", video, 1.0, 10.0))
+
+    return work
+
+
+def test_several_at_a_time_and_no_more():
+    release, running, most = threading.Event(), set(), []
+    lock = threading.Lock()
+
+    def work(video, progress):
+        with lock:
+            running.add(video)
+            most.append(len(running))
+        release.wait(5)
+        with lock:
+            running.discard(video)
+
+    jobs = JobQueue(work, num_workers=3)
+    started = [jobs.start(str(i)) for i in range(7)]
+    wait_until(lambda: len(running) == 3)
+    assert jobs.count_by_state()["running"] == 3
+    release.set()
+    wait_until(lambda: all(job.state == "done" for job in started))
+    assert max(most) == 3
+    jobs.close()
+
+
+def test_a_stop_puts_jobs_back_and_the_next_server_does_them(tmp_path):
+    release = threading.Event()
+    state = State(tmp_path, lock=True)
+    jobs = JobQueue(block(release), state)
+    first, second = jobs.start("a", "anna"), jobs.start("b", "ben")
+    wait_until(lambda: first.state == "running")
+    jobs.close()
+    assert [first.state, second.state] == ["waiting", "waiting"]
+    state.close()
+
+    done = []
+    second_state = State(tmp_path, lock=True)
+    again = JobQueue(lambda video, _: done.append(video), second_state)
+    wait_until(lambda: done == ["a", "b"])
+    wait_until(lambda: all(job.ended for job in again.jobs.values()))
+    assert [(job.id, job.user, job.state, job.num_attempts) for job in again.jobs.values()] == [
+        (first.id, "anna", "done", 1), (second.id, "ben", "done", 1),
+    ]  # fmt: skip
+    again.close()
+    second_state.close()
+
+
+def test_a_job_that_the_server_does_not_survive_is_given_up(tmp_path):
+    state = State(tmp_path)
+    job = state.add_job("poison", "")
+    begun = []
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        state.update_job(job.id, "running", "", attempt)  # as a kill leaves it
+        release = threading.Event()
+        jobs = JobQueue(lambda video, _: (begun.append(video), release.wait(5)), State(tmp_path))  # noqa: B023
+        if attempt < MAX_ATTEMPTS:
+            wait_until(lambda: len(begun) == attempt)  # noqa: B023
+        release.set()
+        wait_until(lambda: jobs.jobs[str(job.id)].ended)  # noqa: B023
+        jobs.close()
+    assert jobs.jobs[str(job.id)].state == "failed"
+    assert "3 times" in jobs.jobs[str(job.id)].message
+    assert len(begun) == MAX_ATTEMPTS - 1
+
+
+def test_trying_again():
+    fails = [True]
+
+    def work(video, progress):
+        if fails[0]:
+            raise InputError(f"/somewhere/{video}.mp4: it is bad")
+
+    jobs = JobQueue(work)
+    first = jobs.start("a", "anna")
+    wait_until(lambda: first.ended)
+    assert (first.state, first.message) == ("failed", "a.mp4: it is bad")
+    fails[0] = False
+    second = jobs.retry(first.id, "ben")
+    assert second.id != first.id
+    wait_until(lambda: second.state == "done")
+    with pytest.raises(InputError, match="is done"):
+        jobs.retry(second.id)
+    jobs.close()
+
+
+def test_without_a_state_jobs_end_with_the_server():
+    release = threading.Event()
+    jobs = JobQueue(block(release))
+    job = jobs.start("a")
+    wait_until(lambda: job.state == "running")
+    jobs.close()
+    assert (job.state, job.message) == ("cancelled", "the server stops")

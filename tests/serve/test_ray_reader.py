@@ -1,0 +1,43 @@
+"""Jobs on a Ray cluster: a lost worker's video is taken up again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from hiero.errors import InputError
+from hiero.serve.library import open_library
+from hiero.serve.ray_reader import RayReader
+from tests.serve.conftest import write_scenes
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'hiero-video[ray]'")
+
+
+def test_a_lost_worker_is_replaced(world, tmp_path, monkeypatch):
+    for name in ("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+        monkeypatch.setenv(name, "0")
+    video = write_scenes(tmp_path / "long.mp4", [0, 1, 2, 3], 10)
+    (tmp_path / "bad.mp4").write_bytes(b"no video")
+    library = open_library([str(video), str(tmp_path / "bad.mp4")], {"raw": world.engine})
+    reader = RayReader({"model": "raw", "backbone": "egovlp", "device": "cpu"}, 1)
+    try:
+        killed = threading.Event()
+
+        def kill_worker_once(_):
+            if not killed.is_set():
+                killed.set()
+                os.kill(ray.get(reader.workers[0].pid.remote()), signal.SIGKILL)
+
+        reader(library.find_by_name("long"), kill_worker_once)
+        assert killed.is_set()
+        begin_s = time.monotonic()
+        assert library.read(library.find_by_name("long")).duration_s == pytest.approx(40, abs=0.5)
+        assert time.monotonic() - begin_s < 5  # from the cache
+        with pytest.raises(InputError, match=r"bad\.mp4"):
+            reader(library.find_by_name("bad"), lambda _: None)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,84 @@
+"""A server seen from outside: health, metrics and logs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hiero.serve.app import AppOptions, create_app
+from hiero.serve.edit_stores import FileEdits
+from hiero.serve.state import State
+
+
+def parse_metrics(text):
+    """{sample with labels: value}, by Prometheus' own parser."""
+    parser = pytest.importorskip("prometheus_client.parser", reason="needs prometheus-client")
+    samples = [sample for family in parser.text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
+
+
+def test_metrics(library):
+    with TestClient(create_app(library), base_url="http://localhost") as client:
+        entry = library.find_by_name("tea")
+        for question in ("a cup", "a bike"):
+            assert client.get(f"/api/videos/{entry.id}/ask", params={"q": question}).status_code == 200
+        client.get("/api/videos/nothing/steps")
+        client.get("/nothing-at-all")
+        client.request("BREW", "/")
+        metrics = parse_metrics(client.get("/metrics").text)
+    route = ("route", "/api/videos/{id}/ask")
+    assert metrics["hiero_requests_total", ("method", "GET"), route, ("status", "200")] == 2
+    assert metrics["hiero_requests_total", ("method", "GET"), ("route", "/api/videos/{id}/steps"), ("status", "404")] == 1
+    assert metrics["hiero_questions_total",] == 2
+    assert metrics["hiero_request_seconds_count", route] == 2
+    assert metrics["hiero_request_seconds_bucket", ("le", "+Inf"), route] == 2
+    assert metrics["hiero_videos",] == 3
+    assert metrics["hiero_jobs", ("state", "running")] == 0
+    assert not any("BREW" in str(key) for key in metrics)  # what clients make up is not a label
+    buckets = [value for (name, *labels), value in metrics.items() if name.endswith("_bucket") and route in labels]
+    assert buckets == sorted(buckets)
+
+
+def test_logs_name_requests_and_people_but_no_token(library, capsys):
+    options = AppOptions(token="secret", log_format="json")
+    with TestClient(create_app(library, options), base_url="http://localhost") as client:
+        client.get("/?token=secret", follow_redirects=False)
+        answer = client.get("/api/me", headers={"X-Request-ID": "from-the-proxy.1"})
+        forged = client.get("/api/videos", headers={"X-Request-ID": 'x"\n{}'})
+        client.post(f"/api/videos/{library.find_by_name('tea').id}/presence")
+    assert answer.headers["x-request-id"] == "from-the-proxy.1"
+    assert len(forged.headers["x-request-id"]) == 16
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    requests = [line for line in lines if line["kind"] == "request"]
+    assert [(line["path"], line["status"]) for line in requests][:2] == [("/", 303), ("/api/me", 200)]
+    assert (requests[1]["id"], requests[1]["user"]) == ("from-the-proxy.1", "token")
+    assert "secret" not in json.dumps(lines)
+
+
+def test_text_logs_stay_one_line(library, capsys):
+    with TestClient(create_app(library, AppOptions(log_format="text")), base_url="http://localhost") as client:
+        client.get("/api/videos/a%0Ab")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert 'path="/api/videos/a\\nb"' in lines[0]
+
+
+def test_health(library, tmp_path):
+    state = State(tmp_path / "state")
+    app = create_app(library, state=state)
+    with TestClient(app, base_url="http://localhost") as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.get("/readyz").json() == {"status": "ready"}
+        app.close()
+        stopping = client.get("/readyz")
+        assert (stopping.status_code, stopping.json()["error"]) == (503, "the server stops")
+        assert client.get("/healthz").status_code == 200
+    broken = create_app(library, state=State(tmp_path / "other"))
+    broken_state = broken.app.access.state
+    broken_state.close()  # as a disk that is gone
+    with TestClient(broken, base_url="http://localhost") as client:
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/api/videos").status_code == 503
+    library.edit_store = FileEdits()

@@ -1,0 +1,165 @@
+"""Who may do what: every route for every role, and the ways to sign in."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hiero.serve.app import AppOptions, create_app
+from hiero.serve.proxies import Proxies, parse_networks
+from hiero.serve.state import State
+from hiero.serve.uploads import Uploads
+from hiero.serve.users import ROLES, token_digest
+
+OPEN = "open"  # to people who have not signed in
+ROLE_OF_ROUTE = {
+    "GET /api/server": "view", "GET /api/videos": "view", "GET /api/videos/{id}": "view", "GET /api/videos/{id}/steps": "view",
+    "GET /api/videos/{id}/ask": "view", "POST /api/videos/{id}/label": "view", "GET /api/videos/{id}/transcript": "view",
+    "GET /api/videos/{id}/truth": "view", "GET /api/videos/{id}/similarity/{zoom}/{row}/{column}": "view",
+    "GET /api/videos/{id}/picture": "view", "GET /api/videos/{id}/file": "view", "GET /api/videos/{id}/export/{format}": "view",
+    "GET /api/videos/{id}/edits": "view", "PUT /api/videos/{id}/edits": "edit", "DELETE /api/videos/{id}/edits": "edit",
+    "GET /api/videos/{id}/history": "view", "POST /api/videos/{id}/history/{number}": "edit",
+    "POST /api/videos/{id}/presence": "edit", "GET /api/search": "view", "GET /api/search/like": "view",
+    "POST /api/videos/{id}/read": "edit", "GET /api/jobs": "view", "GET /api/jobs/{id}": "view", "DELETE /api/jobs/{id}": "edit",
+    "POST /api/jobs/{id}/retry": "edit", "GET /api/jobs/{id}/events": "view", "POST /api/learn": "edit", "GET /api/learn": "view",
+    "POST /api/upload": "edit", "POST /api/sign-in": OPEN, "POST /api/sign-out": "view", "GET /api/me": "view",
+    "GET /api/tokens": "admin", "GET /api/audit": "admin", "GET /healthz": OPEN, "GET /readyz": OPEN, "GET /metrics": "view",
+    "GET /openapi.json": "view",
+}  # fmt: skip
+
+
+@pytest.fixture
+def state(tmp_path):
+    state = State(tmp_path / "state")
+    for role in ROLES:
+        state.add_token(f"{role}er", role, token_digest(f"token-{role}"))
+    return state
+
+
+@pytest.fixture
+def client(library, state, tmp_path):
+    options = AppOptions(uploads=Uploads(tmp_path, 2**20))
+    with TestClient(create_app(library, options, state), base_url="http://localhost", raise_server_exceptions=False) as client:
+        yield client
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def all_routes(client):
+    """Method and path of every route that the API describes, and of the description."""
+    paths = client.get("/openapi.json", headers=bearer("token-view")).json()["paths"]
+    return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods} | {"GET /openapi.json"}
+
+
+def test_every_route_for_every_role(client, library):
+    entry = library.find_by_name("tea")
+    assert all_routes(client) == set(ROLE_OF_ROUTE)
+    for route, needed in ROLE_OF_ROUTE.items():
+        method, path = route.split()
+        # Ids that exist where reading is allowed to everyone, so that an answer is a real one; changes go nowhere.
+        id = entry.id if method == "GET" else "nothing"
+        path = re.sub(r"\{(zoom|row|column|number)\}", "1", path.replace("{id}", id).replace("{format}", "csv"))
+        path = path.replace(f"/jobs/{id}", "/jobs/nothing")
+        params = {"q": "a cup", "t": "1", "video": "tea", "name": "x.mp4"} if "/api/" in path else {}
+        body = {"labels": ["a"], "token": "wrong"} if method in ("POST", "PUT") else None
+        for role in (None, *ROLES):
+            headers = {} if role is None else bearer(f"token-{role}")
+            status = client.request(method, path, params=params, json=body, headers=headers).status_code
+            if needed == OPEN:
+                assert status not in (403, 500), (route, role, status)
+            elif role is None:
+                assert status == 401, (route, role, status)
+            elif ROLES.index(role) < ROLES.index(needed):
+                assert status == 403, (route, role, status)
+            else:
+                assert status not in (401, 403, 500), (route, role, status)
+
+
+def test_the_page_itself_needs_no_token_and_holds_nothing(client):
+    for path in ("/", "/app.js", "/style.css"):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert "tea" not in answer.text.split()
+
+
+def test_sign_in_by_a_cookie_that_scripts_cannot_read(client):
+    assert client.post("/api/sign-in", json={"token": "wrong"}).status_code == 401
+    answer = client.post("/api/sign-in", json={"token": "token-edit"})
+    assert answer.json() == {"name": "editer", "role": "edit"}
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert "Secure" not in cookie  # the test speaks http
+    assert client.get("/api/me").json() == {"name": "editer", "role": "edit", "sign_in": True}
+    client.post("/api/sign-out")
+    assert client.get("/api/me").status_code == 401
+
+
+def test_a_token_in_an_address_is_moved_away(client):
+    assert client.get("/api/videos?token=token-view").status_code == 401  # of the page alone
+    answer = client.get("/?token=token-view", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert client.get("/api/me").json()["name"] == "viewer"
+    assert client.get("/?token=wrong", follow_redirects=False).status_code == 303  # signed in already: nothing stays in the address
+
+
+def test_a_revoked_token_is_worthless_at_once(client, state):
+    assert client.get("/api/me", headers=bearer("token-edit")).status_code == 200
+    state.revoke_token("editer")
+    assert client.get("/api/me", headers=bearer("token-edit")).status_code == 401
+
+
+def test_tokens_by_the_command_line(tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "hiero", "serve", "token", *arguments, "--state", str(tmp_path / "state")]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "120"})
+
+    token = run("add", "anna", "--role", "edit").stdout.strip()
+    assert len(token) >= 32
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "state").iterdir())
+    assert token.encode() not in stored  # hashed at rest
+    assert run("list").stdout.split("\t")[:2] == ["anna", "edit"]
+    assert run("revoke", "anna").returncode == 0
+    assert "revoked" in run("list").stdout
+    assert "no valid token" in run("revoke", "anna").stderr
+    assert "not a name" in run("add", "an na").stderr
+    actions = [line["action"] for line in State(tmp_path / "state").audit(9)]
+    assert actions == ["revoke token", "add token"]
+
+
+def test_every_change_leaves_a_line(client, library, state):
+    entry = library.find_by_name("tea")
+    headers = bearer("token-edit")
+    steps = client.get(f"/api/videos/{entry.id}/steps", headers=headers).json()
+    assert client.put(f"/api/videos/{entry.id}/edits", json=steps, headers=headers).status_code == 200
+    assert client.delete(f"/api/videos/{entry.id}/edits", headers=headers).status_code == 200
+    job = client.post(f"/api/videos/{entry.id}/read", headers=headers).json()
+    client.delete(f"/api/jobs/{job['id']}", headers=headers)
+    lines = client.get("/api/audit", headers=bearer("token-admin")).json()
+    assert [line["action"] for line in lines][::-1] == ["save edits", "forget edits", "read video", "cancel job"]
+    assert {line["user"] for line in lines} == {"editer"}
+    assert "token-edit" not in json.dumps(lines)
+
+
+def test_people_whom_a_proxy_knows(library, state):
+    proxies = Proxies(parse_networks(["10.0.0.0/8"]))
+    options = AppOptions(user_header="Remote-User", header_role="view", proxies=proxies)
+    app = create_app(library, options, state)
+    with TestClient(app, base_url="http://localhost", client=("10.1.2.3", 1)) as client:
+        assert client.get("/api/me").status_code == 401
+        assert client.get("/api/me", headers={"Remote-User": "zoe"}).json()["role"] == "view"
+        assert client.get("/api/me", headers={"Remote-User": "editer"}).json()["role"] == "edit"  # as their token says
+        assert client.get("/api/me", headers={"Remote-User": "a\tb"}).status_code == 401
+    with TestClient(app, base_url="http://localhost", client=("192.168.1.1", 1)) as client:
+        assert client.get("/api/me", headers={"Remote-User": "editer"}).status_code == 401  # anyone can send a header
+    closed = create_app(library, AppOptions(user_header="Remote-User", header_role=None, proxies=proxies), state)
+    with TestClient(closed, base_url="http://localhost", client=("10.1.2.3", 1)) as client:
+        assert client.get("/api/me", headers={"Remote-User": "zoe"}).status_code == 401
