@@ -1,10 +1,10 @@
-# make setup | demo | test | check | bench | docs        The environment is .venv, made on first use.
+# make setup | demo | test | check | bench | docs | image-test        The environment is .venv, made on first use.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check bench docs clean
+.PHONY: setup demo test check bench docs image-test clean
 
 setup: $(READY)
 
@@ -12,7 +12,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[video,text,train,export,figures,ray,serve,speech,dev,docs]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[video,text,train,export,figures,ray,remote,serve,speech,dev,docs]"
 	touch $(READY)
 
 demo: setup
@@ -33,6 +33,10 @@ bench: setup
 
 docs: setup
 	$(BIN)/mkdocs build --strict
+
+# Needs root, buildah and podman. IMAGE_OPTIONS go to buildah, such as --build-arg=TORCH_INDEX=ADDRESS.
+image-test: setup
+	$(BIN)/python deploy/image_test.py -- $(IMAGE_OPTIONS)
 
 clean:
 	rm -rf $(VENV) site out

@@ -25,7 +25,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from itertools import product
@@ -304,14 +304,23 @@ def run_cells(args: argparse.Namespace) -> list[dict]:
         if num < len(data.recipes[recipe]) and (method, recipe, num, number) not in done
         and (number < args.slow_draws or method in ("none", "neighbour", "prototypes"))
     ]  # fmt: skip
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool, file.open("a") as out:
-        futures = [pool.submit(compute_cell, args.source, args.work, args.part, *cell, args.device) for cell in todo]
-        for future in as_completed(futures):
-            cells.append(future.result())
-            out.write(json.dumps(cells[-1]) + "\n")
+    with file.open("a") as out:
+        for cell in _compute_cells([(args.source, args.work, args.part, *cell, args.device) for cell in todo], args.jobs):
+            cells.append(cell)
+            out.write(json.dumps(cell) + "\n")
             out.flush()
-            print(cells[-1], flush=True)
+            print(cell, flush=True)
     return cells
+
+
+def _compute_cells(arguments: list[tuple], jobs: int) -> Iterator[dict]:
+    """Cells as they are done: in this process, or in several."""
+    if jobs < 1:
+        yield from (compute_cell(*values) for values in arguments)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(compute_cell, *values) for values in arguments]):
+            yield future.result()
 
 
 def select(args: argparse.Namespace) -> None:
@@ -369,7 +378,7 @@ def _score_tuning(source: Path, work: Path, recipe: str, num: int, values: tuple
 # Models, tables, the plot
 
 
-def train_model(source: Path, work: Path, part: str, device: str) -> None:
+def train_model(source: Path, work: Path, part: str, device: str, settings: Sequence[str] = ("seed=0",)) -> None:
     """The recipe of `hiero-k400` without the recordings that are not for training; WORK/models/PART-0."""
     from hiero.training.from_files import train_from_files
 
@@ -395,7 +404,9 @@ def train_model(source: Path, work: Path, part: str, device: str) -> None:
                 ]
         (folder / "narrations.csv").write_text("\n".join(lines) + "\n")
         print(f"training {out} on {len(names)} recordings", flush=True)
-        train_from_files(folder / "store", folder / "narrations.csv", out, settings=["seed=0"], validation_share=0.0, device=device)
+        train_from_files(
+            folder / "store", folder / "narrations.csv", out, settings=list(settings), validation_share=0.0, device=device
+        )
 
 
 def summarise(cells: list[dict]) -> dict[str, dict[int, np.ndarray]]:
@@ -462,7 +473,7 @@ def draw(cells: list[dict], file: Path) -> None:
     figure.savefig(file, dpi=130)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "source", type=Path, help="../shared/captaincook4d, or a folder with k400.safetensors as `prepare` leaves it"
@@ -475,9 +486,9 @@ def main() -> None:
     parser.add_argument("--select", action="store_true")
     parser.add_argument("--select-tuning", action="store_true")
     parser.add_argument("--draw", type=Path, help="write the plot to this file")
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="processes; 0 computes in this one")
     parser.add_argument("--device", default="cpu")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     args.work.mkdir(parents=True, exist_ok=True)
     train_model(args.source, args.work, "dev" if args.select or args.select_tuning else args.part, args.device)
     if args.select or args.select_tuning:

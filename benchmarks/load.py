@@ -76,13 +76,13 @@ class Client(threading.Thread):
         super().__init__()
         self.connection = http.client.HTTPConnection(address, timeout=60)
         self.videos, self.rng, self.new, self.stop = videos, random.Random(seed), new_questions, stop
-        self.spent_s: list[float] = []
+        self.spent_s: list[tuple[str, float]] = []  # by kind of request
         self.errors: list[str] = []
 
     def run(self) -> None:
         while not self.stop.is_set():
             begin = time.perf_counter()
-            path = self.choose()
+            kind, path = self.choose()
             try:
                 self.connection.request("GET", path)
                 answer = self.connection.getresponse()
@@ -92,21 +92,21 @@ class Client(threading.Thread):
             except (OSError, http.client.HTTPException) as error:
                 self.errors.append(f"{type(error).__name__} {path}")
                 self.connection.close()
-            self.spent_s.append(time.perf_counter() - begin)
+            self.spent_s.append((kind, time.perf_counter() - begin))
 
-    def choose(self) -> str:
-        """The next request, as the page mixes them."""
+    def choose(self) -> tuple[str, str]:
+        """Kind and path of the next request, as the page mixes them."""
         video, draw = self.rng.choice(self.videos), self.rng.random()
         question = f"{self.rng.choice(VERBS)} the {self.rng.choice(THINGS)}"
         if self.new:
             question += f" {self.rng.randrange(10**9)}"
         if draw < 0.4:
-            return f"/api/videos/{video}/ask?q={quote(question)}"
+            return "ask", f"/api/videos/{video}/ask?q={quote(question)}"
         if draw < 0.6:
-            return f"/api/search?q={quote(question)}"
+            return "search", f"/api/search?q={quote(question)}"
         if draw < 0.8:
-            return f"/api/videos/{video}/steps"
-        return "/api/videos" if draw < 0.9 else f"/api/videos/{video}/similarity/0/0/0"
+            return "steps", f"/api/videos/{video}/steps"
+        return ("list", "/api/videos") if draw < 0.9 else ("tile", f"/api/videos/{video}/similarity/0/0/0")
 
 
 def memory_mb(pid: int) -> float:
@@ -129,12 +129,15 @@ def measure(address: str, pid: int, videos: list[str], num_clients: int, seconds
     for client in clients:
         client.join()
     spent_s = time.perf_counter() - begin
-    times_ms = 1000 * np.array([t for client in clients for t in client.spent_s])
+    spent = [pair for client in clients for pair in client.spent_s]
+    times_ms = 1000 * np.array([t for _, t in spent])
     errors = [error for client in clients for error in client.errors]
     name = "all new" if new_questions else "repeated"
     p50, p99 = np.percentile(times_ms, (50, 99))
     memory = f"{before:.0f} → {middle:.0f} → {memory_mb(pid):.0f}"
     print(f"| {name} | {len(times_ms) / spent_s:.0f} | {p50:.0f} | {p99:.0f} | {len(errors)} | {memory} |", flush=True)
+    medians = {k: 1000 * np.median([t for kind, t in spent if kind == k]) for k in sorted({kind for kind, _ in spent})}
+    print("  medians, ms: " + ", ".join(f"{kind} {ms:.0f}" for kind, ms in medians.items()), flush=True)
     if errors:
         print(f"  such as {errors[0][:200]}")
 

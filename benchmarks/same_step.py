@@ -31,8 +31,8 @@ from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_f
 from hiero import Engine, load
 from hiero.corpus.corpus import Corpus
 from hiero.corpus.index_files import index_files
-from hiero.corpus.rows import sql_string
 from hiero.corpus.same_step import read_steps
+from hiero.corpus.sql import sql_string
 from hiero.evaluation.results import bootstrap_row, format_cell, weighted_means
 from hiero.steps.correspondence import centre_steps, correspondence, same_step_probability
 

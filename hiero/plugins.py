@@ -25,7 +25,8 @@ OUR_NAMES = {
     "hiero.text_encoders": ("minilm",),
     "hiero.clusterings": ("pieces", "spectral", "k-means", "k-means-cosine", "tw-finch", "equal-parts", "random"),
     "hiero.exporters": (
-        "vtt", "srt", "ffmetadata", "youtube", "otio", "edl", "elan", "csv", "parquet", "activitynet", "labelstudio", "coco",
+        "vtt", "srt", "ffmetadata", "youtube", "otio", "edl", "elan", "csv", "parquet", "activitynet", "labelstudio", "fiftyone",
+        "cvat", "via", "coco",
     ),
 }  # fmt: skip
 GROUPS = tuple(OUR_NAMES)

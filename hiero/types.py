@@ -416,9 +416,9 @@ class Hierarchy:
             for level in self.levels
         )  # fmt: skip
         speech = tuple(
-            Utterance(max(said.start_s - file.start_s, 0.0), min(said.end_s, end_s) - file.start_s, said.text)
-            for said in self.speech
-            if min(said.end_s, end_s) - max(said.start_s, file.start_s) > TIME_GRAIN_S
+            Utterance(max(utterance.start_s - file.start_s, 0.0), min(utterance.end_s, end_s) - file.start_s, utterance.text)
+            for utterance in self.speech
+            if min(utterance.end_s, end_s) - max(utterance.start_s, file.start_s) > TIME_GRAIN_S
         )
         return Hierarchy(file.path, self.model, file.duration_s, levels, speech=speech)
 

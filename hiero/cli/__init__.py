@@ -13,9 +13,11 @@ from cyclopts import App
 
 import hiero
 from hiero.cli import (
+    annotation,
     bench,
     corpus,
     corrections,
+    doctor,
     evaluation,
     extraction,
     figures,
@@ -40,11 +42,11 @@ app = App(
 )
 for command in (
     videos.steps, videos.ask, videos.label, watch.watch,
-    corpus.index, corpus.search, corpus.app, serve.serve, sharing.report,
-    corrections.import_steps, corrections.adapt,
+    corpus.index, corpus.search, corpus.app, serve.app, sharing.report,
+    corrections.import_steps, annotation.push_steps, corrections.adapt,
     evaluation.app, tables.table, tables.app, figures.app, heads.app,
     models.train, models.pack, models.embed, models.import_checkpoint,
-    bench.app, extraction.extract, extraction.backbones, weights.app,
+    bench.app, extraction.extract, extraction.backbones, weights.app, doctor.doctor,
 ):  # fmt: skip
     app.command(command)
 

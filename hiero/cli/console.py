@@ -20,7 +20,16 @@ MIN_MEASURED_S = 1.0  # a speed is shown after this time; before it would jump a
 
 def log(line: str) -> None:
     """A line for the person at the terminal, on standard error: standard output is for results."""
-    print(line, file=sys.stderr)
+    print(_show_addresses(line), file=sys.stderr)
+
+
+def _show_addresses(line: str) -> str:
+    """A line with the addresses of remote videos in place of the paths of their copies."""
+    if "/remote/" not in line:
+        return line
+    from hiero.storage.remote import show_addresses
+
+    return show_addresses(line)
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -147,6 +156,7 @@ class _ReadingTasks:
     def __init__(self, bars: Progress, show_download: ProgressCallback, on_update: Callable[[], None] = lambda: None) -> None:
         self._bars, self._show_download, self._on_update = bars, show_download, on_update
         self._tasks: dict[str, Any] = {}
+        self._downloads: dict[str, Any] = {}
         self._shares: dict[str, float] = {}
         self._starts: dict[str, tuple[float, float]] = {}  # seconds of an earlier run, and when this one began
 
@@ -156,6 +166,9 @@ class _ReadingTasks:
         return sum(self._shares.values())
 
     def __call__(self, event: ProgressEvent) -> None:
+        if event.stage == "download":
+            self._update_download(event)
+            return
         if event.stage != "read":
             self._show_download(event)
             return
@@ -171,9 +184,21 @@ class _ReadingTasks:
         self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
         self._on_update()
 
+    def _update_download(self, event: ProgressEvent) -> None:
+        """A bar with the bytes of what is fetched, which goes when all are there."""
+        from rich.filesize import decimal
+
+        if event.name not in self._downloads:
+            self._bars.start()
+            self._downloads[event.name] = self._bars.add_task(event.name, total=event.total, status="")
+        total = f" of {decimal(int(event.total))}" if event.total else ""
+        self._bars.update(self._downloads[event.name], completed=event.done, status=f"{decimal(int(event.done))}{total}")
+        if event.total and event.done >= event.total:
+            self._bars.remove_task(self._downloads.pop(event.name))
+
     def remove(self) -> None:
         """Take the bars of the files away."""
-        for task in self._tasks.values():
+        for task in (*self._tasks.values(), *self._downloads.values()):
             self._bars.remove_task(task)
 
 

@@ -6,8 +6,12 @@ import functools
 import json
 import re
 import shlex
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,11 +44,13 @@ app = App(name="corpus", help="What is in a corpus of videos: list, remove, chec
 
 
 def index(
-    *videos: Path,
+    *videos: str,
     to: str,
     k: StepCounts = None,
     labels: Path | None = None,
     again: Flag = False,
+    watch: Flag = False,
+    every: float = 10.0,
     join: Join = None,
     options: VideoOptions = DEFAULTS,
 ) -> None:
@@ -52,9 +58,10 @@ def index(
 
     Chapters of a camera are one video of the corpus, with the name of the first file; what is found says which file it is in.
 
-    What is in unchanged is skipped; a video that changed takes the place of the old one. A corpus of another version of the model
-    is made anew from its videos. After an interruption run it again. A file that cannot be read does not stop the others; the exit
-    code is then 1. Several may run at a time, also on the same files: each video is in once.
+    What is in unchanged is skipped; a video that changed, or has a new transcript beside it, takes the place of the old one. A
+    corpus of another version of the model is made anew from its videos. After an interruption run it again. A file that cannot be
+    read does not stop the others; the exit code is then 1. Several may run at a time, also on the same files: each video is in
+    once.
 
     **Examples**
 
@@ -64,10 +71,12 @@ def index(
 
     `hiero index card/DCIM --to corpus/`
 
+    `hiero index s3://bucket/videos/ --to corpus/ --watch`
+
     Parameters
     ----------
     videos
-        Video or feature files, folders of them, or patterns ('*.mp4').
+        Video or feature files, folders of them, or patterns ('*.mp4'); also addresses: https://, s3:// and what else fsspec opens.
     to
         The corpus: a folder, or an address that LanceDB knows (s3://…).
     k
@@ -76,6 +85,11 @@ def index(
         A file with one label a line, instead of the bundled everyday phrases.
     again
         Also those that are in unchanged.
+    watch
+        Go on looking for files that arrive, until Ctrl-C: a file is indexed when its size no longer changes. One that cannot be
+        read is named, and tried again later.
+    every
+        Seconds between two looks of `--watch`.
     """
     from hiero.corpus.corpus import Corpus
     from hiero.corpus.index_files import index_files
@@ -83,14 +97,19 @@ def index(
 
     num_steps = parse_step_counts(k)
     vocabulary = read_labels(labels) if labels is not None else None
+    if watch and (not videos or again or not every > 0):
+        raise InputError("--watch needs a folder or an address to look at, --every above 0, and no --again")
     engine = options.load_engine()
     corpus = Corpus(to, create=True)
+    if watch:
+        _index_arrivals(corpus, engine, videos, every, join, num_steps, vocabulary, options)
+        return
     files = find_recordings(videos, join, log=log) if videos or not corpus.is_stale(engine) else {}
     options.check_single_transcript(len(files))
     with progress_bar("index", len(files)) as advance:
         result = index_files(
             corpus, engine, files, lambda file: options.read_video(file, engine), num_steps=num_steps, labels=vocabulary,
-            again=again, progress=advance,
+            again=again, transcripts=not options.no_transcript, progress=advance,
         )  # fmt: skip
     for problem in result.problems:
         log(f"failed: {problem}")
@@ -103,12 +122,74 @@ def index(
         sys.exit(1)
 
 
+def _index_arrivals(
+    corpus: Corpus, engine: Engine, videos: Sequence[str], every_s: float, join: bool | None, num_steps: list[int] | None,
+    labels: list[str] | None, options: VideoOptions,
+) -> None:  # fmt: skip
+    """`--watch`: index what arrives, a line each, until Ctrl-C or a signal to end."""
+    from hiero.corpus.index_files import index_files
+    from hiero.corpus.watching import ArrivalWatcher
+    from hiero.extraction.collection import NoFilesError, find_files
+
+    with suppress(NoFilesError):  # a mistake in a name ends it now; later a folder may be gone for a while
+        find_files(videos, resolve_clashes=True)
+    watcher = ArrivalWatcher(videos, join, log)
+    num_added = 0
+    with suppress(KeyboardInterrupt), _ended_by_signal():
+        log(f"watching {', '.join(map(shown_source, videos))}, every {every_s:g} s; Ctrl-C ends it")
+        while True:
+            try:
+                arrived = watcher.look()
+            except InputError as error:
+                log(f"hiero: {error}; looking again in {every_s:g} s")
+                arrived = {}
+            for name, source in arrived.items():
+                result = index_files(
+                    corpus, engine, {name: source}, lambda file: options.read_video(file, engine), num_steps=num_steps,
+                    labels=labels,
+                )  # fmt: skip
+                num_added += result.num_added
+                if result.num_added:
+                    print(f"{name}: added; {corpus.num_videos} videos, {len(corpus)} steps", flush=True)
+                for problem in result.problems:
+                    log(f"failed: {problem}")
+                watcher.finish({name: source}, [name] if result.problems else [])
+            time.sleep(every_s)
+    print(f"{corpus.uri}: {num_added} added; {corpus.num_videos} videos, {len(corpus)} steps")
+
+
+def shown_source(source: str) -> str:
+    """A path, or an address without passwords."""
+    from hiero.storage.remote import shown_path
+
+    return shown_path(source)
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[None]:
+    """A signal to end, as a service manager sends it, is Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> None:
     """Name files that are a part of a video of the corpus, and are in it by themselves too, from an earlier run."""
+    from hiero.storage.remote import as_path
+
     parts = {path.resolve() for source in files.values() if isinstance(source, tuple) for path in source}
     if not parts:
         return
-    repeated = [record.video for record in corpus.videos() if not record.files and Path(record.path) in parts]
+    repeated = [record.video for record in corpus.videos() if not record.files and as_path(record.path).resolve() in parts]
     if repeated:
         names = " ".join(map(shlex.quote, repeated))
         log(f"these are parts of longer videos, and in by themselves too; to remove them: hiero corpus remove {corpus.uri} {names}")
@@ -128,6 +209,9 @@ def search(
     options: VideoOptions = DEFAULTS,
 ) -> None:
     """Find steps in all videos of a corpus: by words, or those that are like a moment of one of them.
+
+    Where videos were indexed with their transcripts, also what is said is searched; each hit tells whether it rests on speech, on
+    pictures or on both.
 
     **Examples**
 
@@ -268,7 +352,8 @@ def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> No
     from rich.console import Console
     from rich.text import Text
 
-    columns = ["video", "from", "to", "step", "score", *(["in file"] if files else [])]
+    has_speech = any(hit.rests_on is not None for hit in hits)
+    columns = ["video", "from", "to", "step", "score", *(["in file"] if files else []), *(["by", "said"] if has_speech else [])]
     table = plain_table(*columns, right=("from", "to", "score"))
     for hit in hits:
         times = format_time(hit.start_s), format_time(hit.end_s)
@@ -276,5 +361,9 @@ def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> No
         if hit.video in files:
             file, time_s = locate_time(files[hit.video], hit.start_s)
             cells.append(Text(f"{Path(file.path).name} {format_time(time_s)}"))
+        elif files:
+            cells.append("")
+        if hit.rests_on is not None:
+            cells += [Text(hit.rests_on, style="cyan"), Text("" if hit.quote is None else f"“{hit.quote}”", style="dim")]
         table.add_row(*cells)
     Console(highlight=False).print(table)

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def import_steps(
-    file: Path,
+    file: str,
     /,
     *,
     video: Path,
     out: OptionalOut = None,
     replace: Flag = False,
     tier: Repeated = None,
-    fps: float = 25.0,
+    fps: float | None = None,
     cut_overlaps: Flag = False,
     hz: float | None = None,
 ) -> None:
     """Take back steps that were corrected or made in another tool: they become the video's edits, which the page shows.
 
-    Files that hiero exported give back the same steps; unchanged ones of ELAN and Label Studio with their ids and threads. In files
-    of others, gaps become unnamed background steps, and a step inside another one goes to a finer level.
+    Files that hiero exported give back the same steps; unchanged ones of annotation tools with their ids and threads. In files of
+    others, gaps become unnamed background steps, and a step inside another one goes to a finer level.
 
     **Examples**
 
@@ -37,13 +37,16 @@ def import_steps(
 
     `hiero import-steps project.json --video kitchen.mp4 --replace`
 
+    `hiero import-steps http://localhost:8080/projects/3 --video kitchen.mp4`
+
     `hiero import-steps labels.csv --video kitchen.mp4 --cut-overlaps -o kitchen-steps.json`
 
     Parameters
     ----------
     file
-        ELAN (.eaf), Label Studio (JSON), ActivityNet (JSON), WebVTT or SubRip (.vtt, .srt), a table (.csv, .tsv), hiero's
-        steps.json, or the page's edits (.hiero.json).
+        ELAN (.eaf), Label Studio (JSON), FiftyOne (samples.json, labels.json), CVAT (XML for video or images 1.1), VIA 3 (project
+        JSON), ActivityNet (JSON), WebVTT or SubRip (.vtt, .srt), a table (.csv, .tsv), hiero's steps.json, or the page's edits
+        (.hiero.json). Or the address of a Label Studio project, with a token in LABEL_STUDIO_API_KEY.
     video
         The video, or feature file, that the steps are of. Where the file holds several videos, the one of this name is taken.
     out
@@ -53,21 +56,33 @@ def import_steps(
     tier
         Of an ELAN file: which tiers, coarse to fine; may be repeated. By default all with annotations.
     fps
-        Frames a second that Label Studio has counted with (frameRate of its Video tag).
+        Frames a second that the tool has counted with: 25 for Label Studio (frameRate of its Video tag); for CVAT and FiftyOne what
+        the file says, else the video.
     cut_overlaps
         Where two steps overlap, the earlier one ends where the later one begins. Otherwise that is an error.
     hz
         For feature files: rows a second, where it is not what was written beside them, else 1.
     """
+    from hiero.cli.annotation import open_project
     from hiero.data.edits import edits_file, write_edits
-    from hiero.data.step_files import read_step_file
+    from hiero.data.label_studio_api import is_project_address
+    from hiero.data.step_files import read_step_document, read_step_file
 
     if not video.is_file():
         raise InputError(f"{video}: no such file; --video is the video that the steps are of")
     target = out or edits_file(video)
     if target.exists() and not replace:
         raise InputError(f"{target}: there are corrected steps already; --replace to replace them, or -o FILE")
-    hierarchy = read_step_file(file, video, _duration(video, hz), tiers=tier or (), fps=fps, cut_overlaps=cut_overlaps)
+    duration_s = _duration(video, hz)
+    if is_project_address(file):
+        project = open_project(file)
+        try:
+            hierarchy = read_step_document(project.export(), video, duration_s, fps=fps, cut_overlaps=cut_overlaps)
+        except InputError as error:
+            message = str(error)
+            raise InputError(message if message.startswith(project.server) else f"{project.address}: {message}") from error
+    else:
+        hierarchy = read_step_file(Path(file), video, duration_s, tiers=tier or (), fps=fps, cut_overlaps=cut_overlaps)
     write_edits(target, hierarchy)
     num_named = sum(step.label is not None for step in hierarchy)
     counts = ", ".join(str(len(level)) for level in hierarchy.levels)
@@ -86,7 +101,7 @@ def adapt(
 
     At once, without training: what each named step looks like, in the model's space, and when it usually comes. Use the new folder
     as any model: --model models/mine. From eight videos and a hundred steps on the network also goes on training for a minute or
-    some.
+    two; after an interruption run the same command again to go on with it.
 
     **Examples**
 
@@ -106,7 +121,7 @@ def adapt(
     annotations
         Labelled steps of the videos in one file, as `hiero eval own` takes it, instead of corrected ones beside them.
     fine_tune
-        Whether the network goes on training; by default where there are enough steps.
+        Whether the network goes on training; by default where there are enough steps. With fewer, prototypes alone name better.
     """
     from hiero.corpus.adaptation import adapt as adapt_model
     from hiero.corpus.adaptation import annotated_corrections, find_corrections

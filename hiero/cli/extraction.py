@@ -19,6 +19,7 @@ from hiero.errors import InputError
 
 if TYPE_CHECKING:
     from hiero.extraction.collection import ExtractionProgress, ExtractionResult
+    from hiero.types import ProgressEvent
     from hiero.video.registry import Backbone
 
 RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")
@@ -26,7 +27,7 @@ FILE_WIDTH = 220  # characters of a table that goes to a file or a pipe
 
 
 def extract(
-    *videos: Path,
+    *videos: str,
     out: Out,
     backbone: str,
     weights: Path | None = None,
@@ -63,7 +64,7 @@ def extract(
     Parameters
     ----------
     videos
-        Video files, or folders of them.
+        Video files, or folders of them; also addresses: https://, s3:// and what else fsspec opens.
     out
         Folder for the feature files.
     backbone
@@ -153,6 +154,7 @@ def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) ->
 def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
     """A bar for all videos, and one for each that is being read; lines instead where there is no terminal."""
     from rich.console import Console
+    from rich.filesize import decimal
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from hiero.extraction.collection import ExtractionProgress
@@ -175,6 +177,19 @@ def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
             if name in tasks:
                 bars.update(tasks[name], completed=done_s, status=format_time(done_s))
 
+        def download(event: ProgressEvent) -> None:
+            """The bytes of a remote video, in a bar of its own."""
+            if event.stage == "message":
+                log(event.message)
+                return
+            key = f"bytes of {event.name}"
+            if key not in tasks:
+                tasks[key] = bars.add_task(f"fetch {event.name}", total=event.total, status="")
+            total = f" of {decimal(int(event.total))}" if event.total else ""
+            bars.update(tasks[key], completed=event.done, status=f"{decimal(int(event.done))}{total}")
+            if event.total and event.done >= event.total:
+                bars.remove_task(tasks.pop(key))
+
         def end(result: ExtractionResult) -> None:
             ended.append(result)
             if (task := tasks.pop(result.name, None)) is not None:
@@ -184,7 +199,7 @@ def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
             if not console.is_terminal:
                 log(f"{result.name}: {result.status} ({count})")
 
-        yield ExtractionProgress(begin, advance, end, log)
+        yield ExtractionProgress(begin, advance, end, log, download)
 
 
 def backbones(

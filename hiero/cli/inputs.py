@@ -60,26 +60,28 @@ class Results(Generic[Result]):
             sys.exit(1)
 
 
-def find_inputs(paths: Sequence[Path], join: bool | None = None) -> Inputs:
+def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs:
     """What a command is to read.
 
     Args:
-        paths: Files, folders and patterns.
+        paths: Files, folders and patterns, also addresses of remote ones.
         join: All as one video; by default only chapters of one recording; False for none.
 
     Raises:
         InputError: There is nothing to read.
     """
     from hiero.extraction.collection import find_recordings, is_collection
-    from hiero.video.chapters import find_siblings
+    from hiero.storage.remote import find_remote
+    from hiero.video.chapters import find_siblings, source_paths
 
     if not paths:
-        raise InputError("say which video: a file, a folder, or a pattern such as 'videos/*.mp4'")
+        raise InputError("say which video: a file, a folder, a pattern such as 'videos/*.mp4', or an address (https://…, s3://…)")
     sources = find_recordings(paths, join, resolve_clashes=True, log=log)
     is_single = len(sources) == 1 and (bool(join) or not any(map(is_collection, paths)))
-    if len(paths) == 1 and is_single and join is None and (siblings := find_siblings(paths[0])):
+    first = source_paths(next(iter(sources.values())))[0]
+    if len(paths) == 1 and is_single and join is None and find_remote(first) is None and (siblings := find_siblings(first)):
         names = ", ".join(path.name for path in siblings[:3])
-        log(f"{paths[0].name} is a part of a longer recording; to read it whole give the other files too: {names}")
+        log(f"{first.name} is a part of a longer recording; to read it whole give the other files too: {names}")
     return Inputs(sources, is_single)
 
 
@@ -131,6 +133,7 @@ def print_documents(inputs: Inputs, results: Results[dict[str, Any]], **more: An
         results: The document of each video.
         more: Other fields of the document over several videos.
     """
+    from hiero.storage.remote import shown_path
     from hiero.video.chapters import source_paths
 
     if inputs.is_single:
@@ -138,7 +141,7 @@ def print_documents(inputs: Inputs, results: Results[dict[str, Any]], **more: An
         return
     videos = [
         {"name": name, **results.done[name]} if name in results.done
-        else {"name": name, "video": str(source_paths(source)[0]), "error": results.failed[name]}
+        else {"name": name, "video": shown_path(source_paths(source)[0]), "error": results.failed[name]}
         for name, source in inputs.sources.items()
     ]  # fmt: skip
     print_json({"version": 1, "videos": videos, **more})

@@ -39,6 +39,7 @@ def serve(
     state: Path | None = None,
     write_edits: Annotated[bool, Parameter(negative="")] = False,
     jobs: int = 1,
+    watch: Annotated[bool, Parameter(negative="")] = False,
     ray: Annotated[bool, Parameter(negative="")] = False,
     address: str | None = None,
     root_path: str = "",
@@ -69,7 +70,8 @@ def serve(
     Parameters
     ----------
     what
-        Videos, feature files, folders of them, patterns ('*.mp4'), or a corpus made by `hiero index`.
+        Videos, feature files, folders of them, patterns ('*.mp4'), addresses (https://…, s3://…), or a corpus made by
+        `hiero index`.
     host
         Where to listen; 0.0.0.0 for all networks.
     port
@@ -95,6 +97,8 @@ def serve(
         With --state, write the edits beside the videos too (KITCHEN.mp4.hiero.json).
     jobs
         Videos that are read at a time.
+    watch
+        Look at folders and addresses again every ten seconds: videos that arrive there are shown, and read.
     ray
         Read videos on a Ray cluster, one that is started on this machine or that at --address; all its machines need the same
         paths and the same cache.
@@ -132,7 +136,7 @@ def serve(
         engine = replace(options, model=model).load_engine()
         # Two folders may have the same name: the second goes by its whole path.
         engines.setdefault(engine.name if engine.name not in engines else model, engine)
-    library = open_library(list(what), engines, truth, log, join)
+    library = open_library(list(what), engines, truth, log, join, may_be_empty=watch)
     library.cache = options.cache
     library.transcripts, library.speech = not options.no_transcript, options.speech
     library.labels = None if labels is None else read_labels(labels)
@@ -148,6 +152,17 @@ def serve(
         settings = {"model": _main_model(what, options), "backbone": options.backbone, "device": options.device}
         reader = RayReader(settings, jobs, address)
 
+    watcher = None
+    if watch:
+        from hiero.corpus.watching import ArrivalWatcher
+        from hiero.serve.library import is_corpus
+        from hiero.storage.remote_origins import is_address
+
+        folders = [source if is_address(source) else Path(source) for source in what if not is_corpus(source)]
+        if not folders:
+            raise InputError("--watch looks at folders or addresses of videos; name one beside the corpus")
+        watcher = ArrivalWatcher(folders, join, log)
+
     def announce(page: str) -> None:
         print(f"{len(library.entries)} videos: {page}", flush=True)
         if open_:
@@ -156,7 +171,7 @@ def serve(
     role = None if header_role == "none" else header_role
     server_options = ServerOptions(
         host, port, token, tuple(allow_host or ()), upload, upload_limit, state, write_edits, jobs, root_path,
-        tuple(trusted_proxy or ()), user_header, role, log_format, reader,
+        tuple(trusted_proxy or ()), user_header, role, log_format, watcher, reader,
     )  # fmt: skip
     run_server(library, server_options, announce)
 

@@ -158,9 +158,9 @@ def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tu
 
     out: list[tuple[str, str, Match]] = []
     order = {name: i for i, name in enumerate(answers)}
-    for query in dict.fromkeys(answer.query for found in answers.values() for answer in found):
+    for query in dict.fromkeys(answer.query for video_answers in answers.values() for answer in video_answers):
         matches = [
-            (name, match) for name, found in answers.items() for answer in found if answer.query == query
+            (name, match) for name, video_answers in answers.items() for answer in video_answers if answer.query == query
             for match in answer.matches if answer.present >= PRESENCE_THRESHOLD
         ]  # fmt: skip
         matches.sort(key=lambda pair: -pair[1].score)
@@ -206,7 +206,8 @@ def report(
     Parameters
     ----------
     videos
-        Videos, feature files, folders of them, or patterns; or one corpus, made by `hiero index`.
+        Videos, feature files, folders of them, or patterns; or one corpus, made by `hiero index`. Steps that were corrected on
+        the page of `hiero serve`, or brought by `hiero import-steps`, are used where they lie beside a video.
     out
         The page, such as page.html.
     level
@@ -281,7 +282,8 @@ def _read_videos(
     paths: Sequence[Path], level: int | None, labels: Path | None, join: bool | None, options: VideoOptions
 ) -> tuple[list[VideoSteps], str, dict[str, str]]:
     from hiero.cli.inputs import find_inputs, read_all
-    from hiero.report.folder_report import VideoSteps
+    from hiero.data.edits import read_edits
+    from hiero.report.folder_report import describe_steps, select_corrected
 
     vocabulary = read_labels(labels) if labels is not None else None
     inputs = find_inputs(paths, join)
@@ -289,14 +291,21 @@ def _read_videos(
         raise InputError("a report compares videos with each other: give at least two, or a folder of them")
     engine = options.load_engine()
 
+    corrected: list[str] = []
+
     def describe(name: str, video: Video) -> VideoSteps:
-        """The steps of one video with what they are compared by."""
+        """The steps of one video with what they are compared by: the corrected ones, where there are some beside it."""
+        edits = read_edits(Path(video.files[0].path))
+        if edits is not None:
+            steps = select_corrected(edits, level, video.duration_s)
+            corrected.append(name)
+            return describe_steps(name, video, steps)
         hierarchy = video.steps(labels=vocabulary)
         if level is not None and level >= len(hierarchy.levels):
             raise InputError(f"{name} has {len(hierarchy.levels)} levels; --level is 0 to {len(hierarchy.levels) - 1}")
-        steps = hierarchy.levels[-1 if level is None else level]
-        pictures = tuple(video.source.thumbnail_at((step.start_s + step.end_s) / 2) for step in steps)
-        return VideoSteps(name, video.duration_s, steps, video.embed_spans(video.level_spans(steps)), pictures)
+        return describe_steps(name, video, hierarchy.levels[-1 if level is None else level])
 
     results = read_all(inputs, options, engine, "report", describe)
+    if corrected:
+        log(f"{len(corrected)} of {len(inputs.sources)} videos have corrected steps beside them, which are used")
     return list(results.done.values()), engine.name, results.failed

@@ -37,7 +37,7 @@ PRESENCE_THRESHOLD = 0.3  # a text whose probability is below this was in the vi
 
 
 def steps(
-    *videos: Path,
+    *videos: str,
     k: StepCounts = None,
     method: str = "pieces",
     labels: Path | None = None,
@@ -68,10 +68,13 @@ def steps(
 
     `hiero steps kitchen.mp4 --split clips/`
 
+    `hiero steps s3://bucket/videos/ -o archive/`
+
     Parameters
     ----------
     videos
-        Video files that FFmpeg reads, feature files (.pt, .npy, .npz, .safetensors), folders of them, or patterns ('*.mp4').
+        Video files that FFmpeg reads, feature files (.pt, .npy, .npz, .safetensors), folders of them, or patterns ('*.mp4'); also
+        addresses: https://, s3:// and what else fsspec opens.
     k
         Numbers of steps of each level, separated by commas; by default three levels that follow from the length.
     method
@@ -83,7 +86,7 @@ def steps(
         Folder for steps.json, report.html, the exports and a small picture of each step; of several videos each has a folder in it.
     export
         Also write a file for other tools; may be repeated: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
-        activitynet, labelstudio, coco, those of other packages, or all.
+        activitynet, labelstudio, fiftyone, cvat, via, coco, those of other packages, or all.
     """
     from hiero.steps.clustering import clustering_names
 
@@ -107,6 +110,7 @@ def steps(
         if not json_:
             print_steps(hierarchy, None if inputs.is_single else name)
         if split is not None:
+            _fetch_files(video.files)
             write_split(video, hierarchy, level, split if inputs.is_single else split / name, options.stream)
         return hierarchy.to_dict()
 
@@ -115,6 +119,15 @@ def steps(
         print_documents(inputs, results)
     if not inputs.is_single:
         results.finish()
+
+
+def _fetch_files(files: Sequence[VideoFile]) -> None:
+    """Bring remote videos that are cut now, and were not needed before: what was computed from them was here."""
+    from hiero.storage.remote import fetch_copy
+
+    with reading_bars() as progress:
+        for file in files:
+            fetch_copy(Path(file.path), progress)
 
 
 def _write_steps(video: Video, hierarchy: Hierarchy, labels: list[str] | None, folder: Path, formats: list[str]) -> None:
@@ -129,7 +142,7 @@ def ask(
     source: str | None = None,
     /,
     *queries: str,
-    video: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    video: Annotated[list[str] | None, Parameter(negative="")] = None,
     num: NumResults = 5,
     in_order: bool = False,
     reel: ReelFile = None,
@@ -162,7 +175,7 @@ def ask(
     Parameters
     ----------
     source
-        A video file, a feature file, a folder of them, or a pattern ('*.mp4').
+        A video file, a feature file, a folder of them, a pattern ('*.mp4'), or an address (https://, s3:// …).
     queries
         What to look for.
     video
@@ -180,6 +193,7 @@ def ask(
     inputs = find_inputs(paths, join)
     check_reel(reel, inputs.paths)
     answered: dict[str, tuple[list[Answer], tuple[VideoFile, ...]]] = {}
+    shown_files: dict[str, tuple[VideoFile, ...]] = {}
 
     def answer(name: str, video: Video) -> dict[str, Any]:
         """The answers of one video: printed, and as a document."""
@@ -188,29 +202,32 @@ def ask(
                 video.encode_speech(progress)
         answers = video.ask(texts, num=num, in_order=in_order)
         answered[name] = answers, video.files
+        shown_files[name] = video.shown_files
         if not json_:
-            _print_answers(answers, video.files, None if inputs.is_single else name)
-        return {"version": 1, "video": str(video.path), **_answers_to_dict(answers, video.files)}
+            _print_answers(answers, video.shown_files, None if inputs.is_single else name)
+        return {"version": 1, "video": video.address, **_answers_to_dict(answers, video.shown_files)}
 
     results = read_all(inputs, options, options.load_engine(), "ask", answer)
-    best = {} if inputs.is_single or in_order else rank_across_videos({name: found for name, (found, _) in answered.items()}, num)
+    by_video = {name: answers for name, (answers, _) in answered.items()}
+    best = {} if inputs.is_single or in_order else rank_across_videos(by_video, num)
     if json_:
         rows = [
             {"query": query, "matches": [
-                {"name": name, **match.to_dict(), **file_fields(answered[name][1], match.start_s)} for name, match in matches
+                {"name": name, **match.to_dict(), **file_fields(shown_files[name], match.start_s)} for name, match in matches
             ]}
             for query, matches in best.items()
         ]  # fmt: skip
         print_documents(inputs, results, best=rows)
     elif best:
-        _print_best(best, {name: files for name, (_, files) in answered.items()})
+        _print_best(best, shown_files)
     if reel is not None:
+        _fetch_files([file for _, files in answered.values() for file in files])
         write_reel(reel, answered, num, options.stream)
     if not inputs.is_single:
         results.finish()
 
 
-def split_queries(arguments: Sequence[str], videos: Sequence[Path]) -> tuple[list[Path], list[str]]:
+def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tuple[list[Path | str], list[str]]:
     """The arguments of `hiero ask`: which are videos, and which are queries.
 
     The first argument is a video, unless videos were given by `--video` and no such file is there. Those that follow are videos as
@@ -225,19 +242,31 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path]) -> tuple[lis
     """
     from hiero.data.features import FEATURE_SUFFIXES
     from hiero.extraction.collection import VIDEO_SUFFIXES
+    from hiero.storage.remote_origins import is_address
 
     suffixes = (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)
     rest, paths = list(arguments), list(videos)
     if rest and (not paths or _is_there(rest[0])):
-        paths = [Path(rest.pop(0)), *paths]
-    listed = []
-    while rest and rest[0].lower().endswith(suffixes) and _is_there(rest[0]):
-        listed.append(Path(rest.pop(0)))
+        paths = [_source(rest.pop(0)), *paths]
+    listed: list[Path | str] = []
+    while rest and (rest[0].lower().endswith(suffixes) or is_address(rest[0])) and _is_there(rest[0]):
+        listed.append(_source(rest.pop(0)))
     return [*paths[:1], *listed, *paths[1:]], rest
 
 
+def _source(argument: str) -> Path | str:
+    """A path, or an address as it is: a path would lose one of its slashes."""
+    from hiero.storage.remote_origins import is_address
+
+    return argument if is_address(argument) else Path(argument)
+
+
 def _is_there(argument: str) -> bool:
-    """Whether an argument is the name of a file or folder. A text may be too long for a name."""
+    """Whether an argument is the name of a file or folder, or an address. A text may be too long for a name."""
+    from hiero.storage.remote_origins import is_address
+
+    if is_address(argument) and not any(map(str.isspace, argument)):
+        return True
     try:
         return Path(argument).exists()
     except OSError:
@@ -255,8 +284,8 @@ def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dic
         For each query names of videos and matches, best first.
     """
     best: dict[str, list[tuple[str, Match]]] = {}
-    for name, found in answers.items():
-        for answer in found:
+    for name, video_answers in answers.items():
+        for answer in video_answers:
             best.setdefault(answer.query, []).extend((name, match) for match in answer.matches)
     return {query: sorted(matches, key=lambda pair: -pair[1].score)[:num] for query, matches in best.items()}
 
@@ -278,7 +307,7 @@ def _files_to_dict(files: tuple[VideoFile, ...]) -> dict[str, Any]:
 
 
 def label(
-    *videos: Path,
+    *videos: str,
     labels: Path,
     k: StepCounts = None,
     join: Join = None,
@@ -296,7 +325,7 @@ def label(
     Parameters
     ----------
     videos
-        Video files, feature files, folders of them, or patterns ('*.mp4').
+        Video files, feature files, folders of them, patterns ('*.mp4'), or addresses (https://, s3:// …).
     labels
         A file with one label a line.
     k
@@ -309,15 +338,15 @@ def label(
         """The named parts of one video: printed, and as a document."""
         labelled = video.label(vocabulary, num_steps=num_steps)
         if not json_:
-            _print_labels(labelled, video.files, None if inputs.is_single else name)
+            _print_labels(labelled, video.shown_files, None if inputs.is_single else name)
         rows = [
             {
                 **{key: step.to_dict()[key] for key in ("start_s", "end_s", "label", "score")},
-                **file_fields(video.files, step.start_s),
+                **file_fields(video.shown_files, step.start_s),
             }
             for step in labelled
         ]
-        return {"version": 1, "video": str(video.path), **_files_to_dict(video.files), "steps": rows}
+        return {"version": 1, "video": video.address, **_files_to_dict(video.shown_files), "steps": rows}
 
     results = read_all(inputs, options, options.load_engine(), "label", name_parts)
     if json_:

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -129,6 +130,7 @@ def watch(
 def _follow(reader: LiveReader, display: _Display, out: Path | None) -> None:
     """Show steps until the recording ends, and keep steps.json up to date."""
     written_s = 0.0
+    display.wait()
     for update in reader.updates():
         if update is None:
             display.tick()
@@ -140,7 +142,7 @@ def _follow(reader: LiveReader, display: _Display, out: Path | None) -> None:
             except OSError as error:
                 display.message(f"{out / 'steps.json'}: {error.strerror or error}; tried again later")
             written_s = time.monotonic()
-    display.clear()
+    display.end()
 
 
 def _write_steps(folder: Path, document: dict[str, Any]) -> None:
@@ -186,22 +188,35 @@ class _Display:
     def __init__(self, name: str, as_json: bool) -> None:
         self.name, self.as_json = name, as_json
         self._has_line = sys.stderr.isatty() and not as_json
+        self._has_header = not sys.stdout.isatty()  # a file or a pipe has steps alone
         self._status = ""
+        self._lock = threading.RLock()  # messages come from several threads, and must not tear the line
+
+    def wait(self) -> None:
+        """Show that nothing has come yet: the first steps take some seconds."""
+        self._status = f"{_printable(self.name)}: waiting for its first seconds"
+        self.tick()
+
+    def end(self) -> None:
+        """Take the line of the open step away for good."""
+        with self._lock:
+            self._status = ""
+            self.clear()
 
     def message(self, text: str) -> None:
         """A line for the person at the terminal. Called from several threads."""
-        self.clear()
-        if self.as_json:
-            self._print({"event": "message", "text": text})
-        else:
-            log(f"hiero: {text}")
-        self.tick()
+        with self._lock:
+            self.clear()
+            if self.as_json:
+                self._print({"event": "message", "text": text})
+            else:
+                log(f"hiero: {text}")
+            self.tick()
 
     def update(self, update: LiveUpdate) -> None:
         """Steps that were closed, and those that are open."""
         from hiero.types import format_time
 
-        self.clear()
         if self.as_json:
             for step in update.closed:
                 self._print({"event": "step", "step": step.to_dict()})
@@ -210,20 +225,32 @@ class _Display:
                 "open": [step.to_dict() for step in update.open_steps],
             })  # fmt: skip
             return
-        for step in update.closed:
-            print(_format_step(step), flush=True)
         current = update.open_steps[-1]
-        self._status = (
-            f"{format_time(update.end_s):>7}  {_printable(current.label or 'a step')} since {format_time(current.start_s)}, "
-            f"{update.delay_s:.0f} s behind"
-        )
-        self.tick()
+        with self._lock:
+            if update.closed:
+                self.clear()
+                if not self._has_header:
+                    print(f"{'from':>7}  {'to':>7}  {'thread':>6}  step")
+                    self._has_header = True
+                for step in update.closed:
+                    print(_format_step(step), flush=True)
+            self._status = (
+                f"{format_time(update.end_s):>7}  {_printable(current.label or 'a step')} since {format_time(current.start_s)}, "
+                f"{update.delay_s:.0f} s behind"
+            )
+            self.tick()
 
     def tick(self) -> None:
         """Draw the line of the open step, on a terminal."""
-        if self._has_line and self._status:
-            width = shutil.get_terminal_size().columns
-            sys.stderr.write(f"\r\x1b[2K{self._status[: width - 1]}")
+        from rich.cells import cell_len, chop_cells
+
+        if not (self._has_line and self._status):
+            return
+        width = max(1, shutil.get_terminal_size().columns - 1)  # the last column would wrap
+        with self._lock:
+            # In cells: a Chinese character takes two, and a line that wraps cannot be taken away again.
+            line = self._status if cell_len(self._status) <= width else chop_cells(self._status, width)[0]
+            sys.stderr.write(f"\r\x1b[2K{line}")
             sys.stderr.flush()
 
     def clear(self) -> None:

@@ -7,6 +7,7 @@ by a short training that goes on from the model's weights, with the texts of the
 from __future__ import annotations
 
 import csv
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +31,11 @@ NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often, as the
 MIN_TUNING_STEPS = 100  # fewer teach a network less than prototypes do: see docs/results.md
 MIN_TUNING_VIDEOS = 8
 TUNING_SETTINGS = ("lr=3e-4", "warmup_epochs=0")
-MAX_NAMES = 3  # of videos that an error lists
 TUNING_STEPS = 60  # updates of the weights, about
+TUNING_WINDOW_S = 1200.0  # longest piece of a video in a batch
+TUNING_BATCH_SIZE = 2  # of such pieces: half the time of four, and as good on recipes for development
+SAVE_EVERY_S = 10.0  # of the training, so that an interruption costs no more
+MAX_NAMES = 3  # of videos that an error lists
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,9 @@ def fine_tune(
     *,
     settings: Sequence[str] = TUNING_SETTINGS,
     num_updates: int = TUNING_STEPS,
+    window_s: float = TUNING_WINDOW_S,
+    batch_size: int = TUNING_BATCH_SIZE,
+    save_every_s: float = SAVE_EVERY_S,
     device: str = "auto",
     display: Any = None,
 ) -> None:
@@ -160,6 +167,9 @@ def fine_tune(
         out: The model folder.
         settings: Changes to the preset.
         num_updates: Of the weights, about.
+        window_s: Longest piece of a video in a batch.
+        batch_size: Of such pieces.
+        save_every_s: Seconds between two saves, which an interrupted training goes on from.
         device: `auto`, `cpu`, `cuda` …
         display: Shows progress, as `train_from_files` takes it.
 
@@ -183,13 +193,15 @@ def fine_tune(
     numbered = [CorrectedSteps(str(i), steps.source, steps.steps) for i, (_, steps) in enumerate(videos)]
     with (work / "narrations.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("video", "time_s", "text"), *spread_narrations(numbered)])
-    batch_size = max(1, min(4, len(videos)))
-    epochs = max(1, round(num_updates / max(1, len(videos) // batch_size)))
+    num_windows = sum(math.ceil(video.duration_s / window_s) for video, _ in videos)
+    batch_size = max(1, min(batch_size, num_windows))
+    epochs = max(1, round(num_updates / (num_windows // batch_size)))
+    sizes = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={window_s}"]
 
     def train(resume: bool) -> None:
         train_from_files(
             work / "store", work / "narrations.csv", work / "model", initial=model, validation_share=0.0, resume=resume,
-            settings=[f"batch_size={batch_size}", f"epochs={epochs}", *settings], capture=False, device=device, display=display,
+            settings=[*sizes, *settings], capture=False, save_every_s=save_every_s, device=device, display=display,
         )  # fmt: skip
 
     model = engine.folder.path

@@ -21,18 +21,20 @@ from hiero.corpus.rows import (
     VideoRows,
     describe_video,
     group_by_video,
-    sql_string,
-    sql_strings,
     vector_width,
 )
 from hiero.corpus.rows import Hit as Hit
 from hiero.corpus.rows import IndexedVideo as IndexedVideo
 from hiero.corpus.same_step import find_same_steps
 from hiero.corpus.searching import search_steps
-from hiero.engine import Embedder, Engine, SpanSummaries, Video, source_key
+from hiero.corpus.speech_table import SPEECH_TABLE, SpokenMoment, find_spoken, replace_speech, transcripts_key
+from hiero.corpus.sql import ALL_ROWS, sql_string, sql_strings
+from hiero.engine import Embedder, Engine, SpanSummaries, Video, known_source_key, source_key
 from hiero.errors import InputError
 from hiero.model.model_folder import SHIPPED
 from hiero.steps.similarity import match_probability
+from hiero.storage.remote import find_remote, shown_path
+from hiero.text.minilm import encode_minilm
 from hiero.types import Hierarchy
 from hiero.video.chapters import VideoSource, source_paths
 
@@ -42,7 +44,6 @@ MIN_INDEXED_ROWS = 100_000  # fewer are compared one by one, which is exact
 # hold such a share of the rows: so a row is written a few times, however many follow. Or when there are far too many.
 MIN_FILES, MIN_NEW_SHARE, MAX_FILES = 32, 0.25, 256
 OLD_VERSION = timedelta(minutes=1)  # older ones are pruned; who reads one meanwhile reads the latest instead
-ALL_ROWS = 100_000_000  # LanceDB returns 10 rows where no limit is given
 
 Result = TypeVar("Result")
 ReadVideo = Callable[[VideoSource], Video]  # reads a file, or several as one video
@@ -67,6 +68,7 @@ class Corpus:
     uri: str
     create: bool = False
     _table: Any = field(default=None, init=False, repr=False)
+    _speech: Any = field(default=None, init=False, repr=False)  # the table of what is said
     _width: int | None = field(default=None, init=False, repr=False)  # of the vectors, once it was looked up
 
     def __post_init__(self) -> None:
@@ -111,6 +113,15 @@ class Corpus:
             raise InputError(f"{self.uri}: is empty; add videos: hiero index VIDEO… --to {self.uri}")
         return table
 
+    @property
+    def speech_table(self) -> Any:
+        """The LanceDB table of what is said, as the last writer left it; None where no video has a transcript."""
+        if self._speech is not None:
+            self._speech.checkout_latest()
+        elif SPEECH_TABLE in self._db.list_tables().tables:
+            self._speech = self._db.open_table(SPEECH_TABLE)
+        return self._speech
+
     def __len__(self) -> int:
         """Number of steps of all videos."""
         return self._count(f"level > {VIDEO_LEVEL}")
@@ -125,7 +136,7 @@ class Corpus:
 
     # Writing
 
-    def add(self, video: Video, steps: Hierarchy, name: str, sha256: str) -> IndexedVideo:
+    def add(self, video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> IndexedVideo:
         """Put a video in, in place of what the corpus has under its name: in one commit.
 
         Args:
@@ -133,6 +144,7 @@ class Corpus:
             steps: Its hierarchy.
             name: What the corpus calls it.
             sha256: Of the content of its file.
+            transcripts: Identifies the transcripts beside it.
 
         Returns:
             What the corpus has of it now.
@@ -141,7 +153,7 @@ class Corpus:
             InputError: The corpus was made with another model, or too many processes write at a time.
             OSError: The disk is full.
         """
-        described = describe_video(video, steps, name, sha256)
+        described = describe_video(video, steps, name, sha256, transcripts)
         self.check_width(described)
         self.add_all([described], video.engine, again=True)
         return described.record
@@ -166,13 +178,26 @@ class Corpus:
 
         def put(table: Any, is_locked: bool) -> int:
             self.check_model(engine)
-            num_added = _put(table, videos, again)
+            changed = _select_changed(table, videos, again)
+            self._put_speech(changed)
+            num_added = _put(table, changed)
             if num_added and not is_locked:
                 names = [video.record.video for video in videos]
                 commit(self.uri, lambda: _drop_repeated(self.table, f"video IN {sql_strings(names)}"))
             return num_added
 
         return self._commit(put, videos[0].rows.schema)
+
+    def _put_speech(self, videos: Sequence[VideoRows]) -> None:
+        """What is said in videos, in place of what the corpus has of them: before their steps, see `hiero.corpus.speech_table`."""
+        import pyarrow as pa
+
+        parts = [video.speech for video in videos if video.speech is not None]
+        table = self.speech_table
+        if table is None and parts:
+            table = self._db.create_table(SPEECH_TABLE, schema=parts[0].schema, exist_ok=True)
+        if table is not None and videos:
+            replace_speech(table, [video.record.video for video in videos], pa.concat_tables(parts) if parts else None)
 
     def renew(self, engine: Engine, read: ReadVideo, labels: Sequence[str] | None = None) -> None:
         """Read all videos again with the present version of their model: in one commit, when all are read.
@@ -188,7 +213,7 @@ class Corpus:
         """
         import pyarrow as pa
 
-        renewed: dict[IndexedVideo, Any] = {}
+        renewed: dict[IndexedVideo, VideoRows] = {}
         while True:
             records = self.videos()
             if missing := [str(path) for record in records for path in record.missing_files]:
@@ -198,10 +223,13 @@ class Corpus:
                 )
             for record in records:
                 if record not in renewed:
-                    renewed[record] = _read_video(record.source, read, record.levels, labels, record.video).rows
+                    renewed[record] = _read_video(
+                        record.source, read, record.levels, labels, record.video, transcripts_key(record.source)
+                    )
             with write_lock(self.uri):
                 if self.videos() == records:  # else another process has written meanwhile: that too
-                    rows = pa.concat_tables([renewed[record] for record in records])
+                    self._put_speech([renewed[record] for record in records])
+                    rows = pa.concat_tables([renewed[record].rows for record in records])
                     self._table = commit(self.uri, functools.partial(self._db.create_table, TABLE, rows, mode="overwrite"))
                     self._width = None
                     return
@@ -221,7 +249,14 @@ class Corpus:
         existing = self._stored_videos(names)
         if missing := [name for name in names if name not in existing]:
             raise InputError(f"{self.uri}: holds no {', '.join(missing)}")
-        self._commit(lambda table, _: table.delete(f"video IN {sql_strings(list(names))}"))
+        where = f"video IN {sql_strings(list(names))}"
+
+        def delete(table: Any, _: bool) -> None:
+            table.delete(where)
+            if (speech := self.speech_table) is not None:
+                speech.delete(where)
+
+        self._commit(delete)
 
     def optimize(self) -> None:
         """Put small files together, prune old versions, and index the vectors where there are many."""
@@ -230,13 +265,13 @@ class Corpus:
                 commit(self.uri, lambda: self._optimize(is_locked))
 
     def _optimize(self, is_locked: bool) -> None:
-        table = self.table
-        # Files that no version refers to are of writers that were killed, if no other can be at work now.
-        table.optimize(cleanup_older_than=OLD_VERSION, delete_unverified=is_locked)
-        if table.count_rows() >= MIN_INDEXED_ROWS and not table.list_indices():
-            from lancedb.index import IvfRq
+        for table in filter(None, (self.table, self.speech_table)):
+            # Files that no version refers to are of writers that were killed, if no other can be at work now.
+            table.optimize(cleanup_older_than=OLD_VERSION, delete_unverified=is_locked)
+            if table.count_rows() >= MIN_INDEXED_ROWS and not table.list_indices():
+                from lancedb.index import IvfRq
 
-            table.create_index("vector", config=IvfRq(distance_type="cosine"))
+                table.create_index("vector", config=IvfRq(distance_type="cosine"))
 
     def _commit(self, change: Callable[[Any, bool], Result], schema: Any = None) -> Result:
         """Change the latest version of the table, and tidy it up where that is due.
@@ -392,7 +427,10 @@ class Corpus:
         return [(Hit.from_row(row, 1.0), np.array(row["vector"], dtype=np.float32), row["picture"]) for row in rows]
 
     def search_text(self, engine: Embedder, text: str, num: int = 20, **options: Any) -> list[Hit]:
-        """The steps that fit a text best: found by their vectors, then compared with all that is stored of them.
+        """The steps that fit a text best: near by their vectors, then compared with all that is stored of them.
+
+        Where videos have transcripts, also what is said is searched: see `Hit.rests_on`. By speech alone where the model has no
+        text encoder.
 
         Args:
             engine: The model that the corpus was made with.
@@ -400,15 +438,36 @@ class Corpus:
             num: How many hits at most.
             options: More arguments of `search`.
         """
-        vector = engine.embed_queries([text])[0]
-        if not engine.has_pictures:
-            return self.search(vector, num, **options)
 
         def score(summaries: list[bytes]) -> np.ndarray:
             similarity = SpanSummaries.from_bytes(summaries).similarity([text])
             return match_probability(similarity[0])
 
-        return self.search(vector, num, score=score, **options)
+        filters = {name: options[name] for name in ("videos", "exclude", "exact") if name in options}
+        spoken = self.search_speech(text, num, **filters)
+        vector = None if spoken is not None and not engine.has_text else engine.embed_queries([text])[0]
+        return search_steps(
+            lambda: self.table, self.uri, vector, num, score=score if engine.has_pictures else None, spoken=spoken, **options
+        )
+
+    def search_speech(
+        self, text: str, num: int = 20, *, videos: Sequence[str] = (), exclude: str | None = None, exact: bool = False
+    ) -> list[SpokenMoment] | None:
+        """When a text, or something near to it, is said in videos of the corpus; None where none has a transcript.
+
+        Args:
+            text: What to look for.
+            num: How many steps are wanted; there are some times as many moments.
+            videos: Only in these; by default in all.
+            exclude: Not in this video.
+            exact: Compare with all that is said; without it a large corpus is searched by its index.
+        """
+        if num < 1 or self.speech_table is None or not read_latest(lambda: self.speech_table.count_rows()):
+            return None
+        conditions = [f"video IN {sql_strings(list(videos))}"] if videos else []
+        conditions += [f"video != {sql_string(exclude)}"] if exclude is not None else []
+        vector, where = encode_minilm([text])[0], " AND ".join(conditions) or None
+        return read_latest(lambda: find_spoken(self.speech_table, vector, num, where, exact))
 
     def search(
         self,
@@ -490,8 +549,8 @@ class Corpus:
             record = stored.records[0]
             if record.missing_files:
                 problems += [f"{name}: {path} is gone" for path in record.missing_files]
-            elif source_key(record.source) != record.sha256:
-                problems.append(f"{name}: {record.path} has changed; index it again")
+            else:
+                problems += _check_content(record)
         return problems
 
     def repair(self, read: ReadVideo) -> None:
@@ -514,15 +573,25 @@ class Corpus:
         broken = {name: stored for name, stored in self._stored_videos().items() if not stored.is_whole or name in mixed}
         if orphans := [name for name, stored in broken.items() if not stored.records]:
             self.remove(orphans)
+        self._drop_speech_without_video()
         for name, stored in broken.items():
             if stored.records and not (record := stored.records[0]).missing_files:
                 video = read(record.source)
-                self.add(video, video.steps(record.levels), name, source_key(record.source))
+                self.add(video, video.steps(record.levels), name, source_key(record.source), record.transcripts)
+
+    def _drop_speech_without_video(self) -> None:
+        """Remove what is said in videos that are not in: a process was killed before it had written their steps."""
+        if self.speech_table is None:
+            return
+        rows = read_latest(lambda: _query(self.speech_table, None, ["video"]).to_arrow().to_pylist())
+        names = {record.video for record in self.videos()}
+        if orphans := sorted({row["video"] for row in rows} - names):
+            self._commit(lambda *_: self.speech_table.delete(f"video IN {sql_strings(orphans)}"))
 
 
 def add_video(
     corpus: Corpus, engine: Engine, source: VideoSource, read: ReadVideo, *, num_steps: Sequence[int] | None = None,
-    labels: Sequence[str] | None = None, name: str | None = None, again: bool = False,
+    labels: Sequence[str] | None = None, name: str | None = None, again: bool = False, transcripts: bool = True,
 ) -> tuple[IndexedVideo, bool]:  # fmt: skip
     """Index a video or feature file, unless the corpus has it unchanged.
 
@@ -535,6 +604,7 @@ def add_video(
         labels: For the steps, likewise.
         name: What the corpus calls it; by default the name of the file without its ending.
         again: Also where it is unchanged.
+        transcripts: Whether `read` uses transcripts that lie beside it; then a new or changed one is a change.
 
     Returns:
         What the corpus has of it, and whether it was indexed now.
@@ -545,7 +615,7 @@ def add_video(
     """
     name = name or source_paths(source)[0].stem
     known = {} if again else corpus.lookup([name])
-    described = read_changed(source, engine, read, num_steps, labels, name, known.get(name))
+    described = read_changed(source, engine, read, num_steps, labels, name, known.get(name), transcripts)
     if described is None:
         return known[name], False
     corpus.check_width(described)
@@ -554,7 +624,7 @@ def add_video(
 
 def read_changed(
     source: VideoSource, engine: Embedder, read: ReadVideo, num_steps: Sequence[int] | None, labels: Sequence[str] | None,
-    name: str, known: IndexedVideo | None,
+    name: str, known: IndexedVideo | None, transcripts: bool = True,
 ) -> VideoRows | None:  # fmt: skip
     """Read a video or feature file, unless it is known unchanged.
 
@@ -566,27 +636,50 @@ def read_changed(
         labels: For the steps, likewise.
         name: What the corpus calls it.
         known: What the corpus has of it.
+        transcripts: Whether `read` uses transcripts that lie beside it; then a new or changed one is a change.
 
     Raises:
         InputError: There is no such file, it cannot be read, or it changed meanwhile.
     """
     for path in source_paths(source):
-        if not path.is_file():
+        if not path.is_file() and find_remote(path) is None:
             raise InputError(f"{path}: no such file")
-    if known is not None and (known.sha256, known.model_key) == (source_key(source), engine.key):
+    beside = transcripts_key(source) if transcripts else ""
+    is_spoken_anew = known is not None and beside not in ("", known.transcripts)
+    if known is not None and (known.sha256, known.model_key) == (known_source_key(source), engine.key) and not is_spoken_anew:
         return None
-    return _read_video(source, read, num_steps, labels, name)
+    return _read_video(source, read, num_steps, labels, name, beside)
 
 
 def _read_video(
-    source: VideoSource, read: ReadVideo, num_steps: Sequence[int] | None, labels: Sequence[str] | None, name: str
-) -> VideoRows:
-    sha256 = source_key(source)
+    source: VideoSource, read: ReadVideo, num_steps: Sequence[int] | None, labels: Sequence[str] | None, name: str,
+    transcripts: str,
+) -> VideoRows:  # fmt: skip
+    known_sha256 = known_source_key(source)  # None where a remote file must be brought, which the reader shows
     video = read(source)
-    described = describe_video(video, video.steps(num_steps, labels=labels), name, sha256)
+    sha256 = known_sha256 or source_key(source)
+    described = describe_video(video, video.steps(num_steps, labels=labels), name, sha256, transcripts)
     if source_key(source) != sha256:
-        raise InputError(f"{source_paths(source)[0]}: changed while it was read; index it again when it is whole")
+        raise InputError(f"{shown_path(source_paths(source)[0])}: changed while it was read; index it again when it is whole")
     return described
+
+
+def _check_content(record: IndexedVideo) -> list[str]:
+    """What is wrong with the files of a video; what is remote is asked about, not brought."""
+    try:
+        key = known_source_key(record.source)
+    except InputError as error:
+        return [f"{record.video}: {error}"]
+    is_remote = any(find_remote(path) is not None for path in source_paths(record.source))
+    # Of a remote file that was never here, or has changed since, the key is not known.
+    if key == record.sha256 or (key is None and is_remote and not any(map(_was_here, source_paths(record.source)))):
+        return []
+    return [f"{record.video}: {record.path} has changed; index it again"]
+
+
+def _was_here(path: Path) -> bool:
+    remote = find_remote(path)
+    return remote is not None and remote.copy_key is not None
 
 
 def corpus_model(corpus: Corpus) -> str | None:
@@ -608,28 +701,36 @@ def _find_stored(table: Any, names: Sequence[str] | None) -> dict[str, StoredVid
     return group_by_video(_query(table, where, ["video", "level", "about"]).to_arrow().to_pylist())
 
 
-def _put(table: Any, videos: Sequence[VideoRows], again: bool) -> int:
+def _select_changed(table: Any, videos: Sequence[VideoRows], again: bool) -> list[VideoRows]:
+    """Those of some videos that are not in as they are."""
+
+    def is_unchanged(video: VideoRows) -> bool:
+        present = stored.get(video.record.video)
+        if again or present is None or not present.is_whole:
+            return False
+        old, new = present.records[0], video.record
+        return (old.sha256, old.model_key, old.transcripts) == (new.sha256, new.model_key, new.transcripts)
+
+    stored = _find_stored(table, [video.record.video for video in videos])
+    return [video for video in videos if not is_unchanged(video)]
+
+
+def _put(table: Any, videos: Sequence[VideoRows]) -> int:
     """Insert, update and delete rows of videos, in one commit; returns how many videos that were."""
     import pyarrow as pa
 
-    def is_unchanged(video: VideoRows) -> bool:
-        found = stored.get(video.record.video)
-        if again or found is None or not found.is_whole:
-            return False
-        return (found.records[0].sha256, found.records[0].model_key) == (video.record.sha256, video.record.model_key)
-
-    stored = _find_stored(table, [video.record.video for video in videos])
-    if not (changed := [video for video in videos if not is_unchanged(video)]):
+    if not videos:
         return 0
-    rows = pa.concat_tables([video.rows for video in changed])
-    if replaced := [video.record.video for video in changed if video.record.video in stored]:
+    stored = _find_stored(table, [video.record.video for video in videos])
+    rows = pa.concat_tables([video.rows for video in videos])
+    if replaced := [video.record.video for video in videos if video.record.video in stored]:
         where = f"video IN {sql_strings(replaced)}"
         _drop_repeated(table, where)  # the merge would update both
         merge = table.merge_insert("uid").when_matched_update_all().when_not_matched_insert_all()
         merge.when_not_matched_by_source_delete(where).execute(rows)
     else:
         table.add(rows)  # takes no longer where many are in
-    return len(changed)
+    return len(videos)
 
 
 def _drop_repeated(table: Any, where: str | None = None) -> None:

@@ -36,6 +36,7 @@ def index_files(
     num_steps: Sequence[int] | None = None,
     labels: Sequence[str] | None = None,
     again: bool = False,
+    transcripts: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> IndexResult:
     """Add videos or feature files to a corpus; one that cannot be read does not stop the others.
@@ -48,6 +49,7 @@ def index_files(
         num_steps: Number of steps of each level; by default three levels that follow from the length.
         labels: Names for steps; by default the bundled everyday phrases.
         again: Also those that are in unchanged.
+        transcripts: Whether `read` uses transcripts that lie beside videos; then a new or changed one is a change.
         progress: Called with the name of each file when it was read.
 
     Raises:
@@ -69,7 +71,7 @@ def index_files(
         for names in _batched(list(files), LOOKUP_SIZE):
             known = {} if again else corpus.lookup(names)
             for name in names:
-                batch.add_file(name, files[name], read, num_steps, labels, known.get(name))
+                batch.add_file(name, files[name], read, num_steps, labels, known.get(name), transcripts)
                 progress(name)
     finally:
         batch.commit()  # also after an interruption: what was read is kept
@@ -88,11 +90,11 @@ class _Batch:
 
     def add_file(
         self, name: str, source: VideoSource, read: ReadVideo, num_steps: Sequence[int] | None,
-        labels: Sequence[str] | None, known: IndexedVideo | None,
+        labels: Sequence[str] | None, known: IndexedVideo | None, transcripts: bool,
     ) -> None:  # fmt: skip
         """Read a file, and commit what was read so far where it is time."""
         try:
-            video = read_changed(source, self.engine, read, num_steps, labels, name, known)
+            video = read_changed(source, self.engine, read, num_steps, labels, name, known, transcripts)
             if video is None:
                 self.result.num_unchanged += 1
                 return
@@ -108,7 +110,7 @@ class _Batch:
                 self.result.problems.append(str(error))
                 return
         self.videos.append(video)
-        self.num_bytes += video.rows.nbytes
+        self.num_bytes += video.rows.nbytes + (0 if video.speech is None else video.speech.nbytes)
         is_large = len(self.videos) >= MAX_VIDEOS or self.num_bytes >= MAX_BYTES
         if is_large or time.monotonic() - self.begin_s >= MAX_WAIT_S:
             self.commit()

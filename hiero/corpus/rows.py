@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hiero.corpus.speech_table import build_speech_rows
 from hiero.engine import Embedder, Video
 from hiero.model.model_folder import SHIPPED
 from hiero.storage.files import parse_json
-from hiero.types import Hierarchy, Step, VideoFile
+from hiero.storage.remote import as_path, find_remote, shown_path
+from hiero.types import Hierarchy, RestsOn, Step, VideoFile
 from hiero.video.chapters import VideoSource, source_paths
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class IndexedVideo:
 
     Attributes:
         video: Its name, unique in the corpus.
-        path: The file, absolute.
+        path: The file, absolute; the address of a remote one.
         sha256: Of the file's content, when it was indexed; of several files, of their contents in this order.
         model: Name of the model that found the steps.
         model_key: Identifies the weights; only steps with the same key can be compared.
@@ -44,6 +46,7 @@ class IndexedVideo:
         indexed_at: When it was indexed, in seconds since 1970.
         model_at: Folder of the model; empty for a shipped one, which is found by its name.
         files: Where several files were read as one video, these in time order, absolute; `path` is the first.
+        transcripts: Identifies the transcripts that lay beside the files; empty where there were none.
     """
 
     video: str
@@ -56,21 +59,21 @@ class IndexedVideo:
     indexed_at: float = 0.0
     model_at: str = ""
     files: tuple[VideoFile, ...] = ()
+    transcripts: str = ""
 
     @property
     def source(self) -> VideoSource:
         """What it is read from: the file, or several that are one video."""
-        return tuple(Path(file.path) for file in self.files) if self.files else Path(self.path)
+        return tuple(as_path(file.path) for file in self.files) if self.files else as_path(self.path)
 
     @property
     def missing_files(self) -> list[Path]:
-        """Those of its files that are gone."""
-        return [path for path in source_paths(self.source) if not path.is_file()]
+        """Those of its files that are gone; what is remote counts as there."""
+        return [path for path in source_paths(self.source) if not path.is_file() and find_remote(path) is None]
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields; `files` only where there are several."""
-        fields = asdict(self)
-        return fields if self.files else {name: value for name, value in fields.items() if name != "files"}
+        """All fields; `files` only where there are several, `transcripts` only where there are some."""
+        return {name: value for name, value in asdict(self).items() if value or name not in ("files", "transcripts")}
 
     def to_json(self) -> str:
         """As in the column `about`."""
@@ -97,7 +100,9 @@ class Hit:
         thread: Steps of a level of one video with the same thread are alike.
         label: Its name, if it has one.
         score: Cosine similarity with the query; where texts are compared with pictures, how likely the step shows it; of
-            `Corpus.like`, how likely it is the same step.
+            `Corpus.like`, how likely it is the same step. Where something is said there, joined with how likely the query is said.
+        rests_on: What speaks for it: what is said, what is seen, or both. None where no video of the corpus has a transcript.
+        quote: What is said there, where the hit rests on speech.
     """
 
     video: str
@@ -108,10 +113,20 @@ class Hit:
     thread: int
     label: str | None
     score: float
+    rests_on: RestsOn | None = None
+    quote: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """Identifies the step in its corpus."""
+        return self.video, self.level, self.step
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the JSON of `hiero search`; times are rounded to milliseconds."""
-        return {**asdict(self), "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+        """As in the JSON of `hiero search`; times are rounded to milliseconds. `rests_on`, `quote` where there is speech."""
+        document = {**asdict(self), "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+        if self.rests_on is None:
+            del document["rests_on"], document["quote"]
+        return document
 
     @classmethod
     def from_row(cls, row: dict[str, Any], score: float) -> Hit:
@@ -132,10 +147,12 @@ class VideoRows:
     Attributes:
         record: What the corpus has of it.
         rows: Of the table.
+        speech: Of the table of speech; None where it has no transcript.
     """
 
     record: IndexedVideo
     rows: pa.Table
+    speech: pa.Table | None = None
 
     @property
     def width(self) -> int:
@@ -177,7 +194,7 @@ def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
     return out
 
 
-def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str) -> VideoRows:
+def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> VideoRows:
     """A video as a corpus will have it.
 
     Args:
@@ -185,13 +202,19 @@ def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str) -> Vi
         steps: Its hierarchy.
         name: What the corpus calls it.
         sha256: Of the content of its file, or of its files in their order.
+        transcripts: Identifies the transcripts beside them.
     """
-    files = tuple(replace(file, path=str(Path(file.path).resolve())) for file in video.files) if video.is_joined else ()
+    files = tuple(replace(file, path=_stored_path(Path(file.path))) for file in video.files) if video.is_joined else ()
     record = IndexedVideo(
-        name, str(video.path.resolve()), sha256, video.engine.name, video.engine.key, video.duration_s,
-        tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine), files,
+        name, _stored_path(video.path), sha256, video.engine.name, video.engine.key, video.duration_s,
+        tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine), files, transcripts,
     )  # fmt: skip
-    return VideoRows(record, build_rows(video, steps, record))
+    return VideoRows(record, build_rows(video, steps, record), build_speech_rows(video, name))
+
+
+def _stored_path(path: Path) -> str:
+    """A file as a corpus names it: absolute, or by its address."""
+    return str(path.resolve()) if find_remote(path) is None else shown_path(path)
 
 
 def _model_folder(engine: Embedder) -> str:
@@ -233,13 +256,3 @@ def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
         "about": [record.to_json(), *("" for _ in steps[1:])],
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), vectors.shape[1]),
     })  # fmt: skip
-
-
-def sql_string(text: str) -> str:
-    """A string literal of LanceDB's SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def sql_strings(texts: list[str]) -> str:
-    """A list of string literals, for IN."""
-    return f"({', '.join(map(sql_string, texts))})"

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, Hit, sql_string, sql_strings, vector_width
-from hiero.corpus.searching import nearest_rows
+from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, Hit, vector_width
+from hiero.corpus.sql import sql_string, sql_strings
+from hiero.corpus.vector_search import nearest_rows
 from hiero.errors import InputError
 from hiero.steps.correspondence import correspondence, same_step_probability
 
@@ -98,11 +99,11 @@ def _candidate_videos(
     """Videos with the steps nearest to a step, and those nearest to its video, in turn; as many as are read together."""
     where = f"video != {sql_string(name)}" + (f" AND video IN {sql_strings(list(videos))}" if videos else "")
     queries = [(vector, level, NUM_NEAREST_STEPS), (whole, VIDEO_LEVEL, MAX_ALIGNED_VIDEOS)]
-    found = [
+    matches = [
         nearest_rows(table, query, f"level = {of} AND {where}", ["video", "_distance"], limit, exact)
         for query, of, limit in queries
     ]
-    by_step, by_video = (list(dict.fromkeys(row["video"] for row in rows)) for rows in found)
+    by_step, by_video = (list(dict.fromkeys(row["video"] for row in rows)) for rows in matches)
     names = [video for pair in zip_longest(by_step, by_video) for video in pair if video is not None]
     names = list(dict.fromkeys(names))[:MAX_ALIGNED_VIDEOS]
     while len(names) > 1 and _count_steps(table, names, level) > MAX_READ_STEPS:

@@ -1,4 +1,4 @@
-"""The steps nearest to a vector, each moment once; of texts, in the order of all that is stored of the steps."""
+"""The steps nearest to a vector, each moment once; of texts, in the order of all that is stored of them and of what is said."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from hiero.corpus.commits import read_latest
-from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, Hit, sql_string, sql_strings, vector_width
+from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, Hit, vector_width
+from hiero.corpus.speech_table import SpokenMoment
+from hiero.corpus.sql import ALL_ROWS, sql_string, sql_strings
+from hiero.corpus.vector_search import nearest_rows
+from hiero.engine.speech_evidence import join_evidence, name_witness
 from hiero.errors import InputError
 
-NUM_PROBES = 40  # parts of the index that a search visits
-REFINE_FACTOR = 10  # candidates of the index that are compared exactly, for each result
 MAX_OVERLAP = 0.5  # IoU of two hits in one video, above which they are the same moment on two levels
 OVERSAMPLING = 4  # rows that are fetched for each hit, since some repeat a moment
 MIN_SCORED_ROWS = 500  # of the nearest by their vectors, that are compared with all that is stored of them
@@ -23,7 +25,7 @@ MIN_SCORED_ROWS = 500  # of the nearest by their vectors, that are compared with
 def search_steps(
     open_table: Callable[[], Any],
     uri: str,
-    vector: np.ndarray,
+    vector: np.ndarray | None,
     num: int,
     *,
     videos: Sequence[str] = (),
@@ -31,19 +33,22 @@ def search_steps(
     exclude: str | None = None,
     exact: bool = False,
     score: Callable[[list[bytes]], np.ndarray] | None = None,
+    spoken: Sequence[SpokenMoment] | None = None,
 ) -> list[Hit]:
     """The steps nearest to a vector, each moment once: of hits that overlap on two levels the nearer stays.
 
     Args:
         open_table: Gives the table as the last writer left it.
         uri: Of the corpus, for messages.
-        vector: (D,).
+        vector: (D,); None where only what is said is searched.
         num: How many hits at most.
         videos: Only in these; by default in all.
         level: Only steps of this level; by default of all.
         exclude: Not in this video.
         exact: Compare with every step; without it a large corpus is searched by its index.
         score: How well steps fit by their summaries: the nearest ones are then ordered by it.
+        spoken: When the query is said, best first: the steps at these moments are candidates too. None where no video of the
+            corpus has a transcript.
 
     Returns:
         Hits, nearest first.
@@ -54,7 +59,7 @@ def search_steps(
     if num < 1:
         raise InputError(f"-n is at least 1, got {num}")
     width = vector_width(open_table().schema)
-    if len(vector) != width:
+    if vector is not None and len(vector) != width:
         raise InputError(f"{uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model")
     conditions = [f"level > {VIDEO_LEVEL}" if level is None else f"level = {level}"]
     if videos:
@@ -62,40 +67,91 @@ def search_steps(
     if exclude is not None:
         conditions.append(f"video != {sql_string(exclude)}")
     num_rows = OVERSAMPLING * num if score is None else max(OVERSAMPLING * num, MIN_SCORED_ROWS)
-    columns = [*HIT_COLUMNS, "_distance", *(["summary"] if score is not None else [])]
+    columns = [*HIT_COLUMNS, *(["summary"] if score is not None else [])]
+    by_step = read_latest(lambda: _spoken_steps(open_table(), spoken, level)) if spoken else {}
+    spoken_rows = read_latest(lambda: _step_rows(open_table(), list(by_step), columns, vector)) if by_step else []
 
     def read(num_rows: int) -> list[dict[str, Any]]:
-        return nearest_rows(open_table(), vector, " AND ".join(conditions), columns, num_rows, exact)
+        if vector is None:
+            return []
+        return nearest_rows(open_table(), vector, " AND ".join(conditions), [*columns, "_distance"], num_rows, exact)
 
     while True:
         rows = read_latest(partial(read, num_rows))
-        found = [Hit.from_row(row, 1 - row["_distance"]) for row in rows]
-        summaries = [row["summary"] for row in rows if score is not None and row["summary"]]
-        if score is not None and summaries:
-            scores = iter(score(summaries))
-            found = [replace(h, score=float(next(scores))) if row["summary"] else h for h, row in zip(found, rows, strict=True)]
-            found = sorted(average_with_coarser(found), key=lambda hit: -hit.score)
-        hits = suppress_overlaps(found, num)
+        near = {row_key(row) for row in rows}
+        candidates = _score_rows([*rows, *(row for row in spoken_rows if row_key(row) not in near)], score)
+        if spoken is not None:
+            candidates = [join_speech(hit, by_step.get(hit.key)) for hit in candidates]
+        hits = suppress_overlaps(sorted(candidates, key=lambda hit: -hit.score), num)
         if len(hits) >= num or len(rows) < num_rows:  # enough, or there are no more
             return hits
         num_rows *= 4
 
 
-def nearest_rows(table: Any, vector: np.ndarray, where: str, columns: list[str], num: int, exact: bool) -> list[dict[str, Any]]:
-    """The rows whose vectors have the largest cosine with one, nearest first.
+def _score_rows(rows: list[dict[str, Any]], score: Callable[[list[bytes]], np.ndarray] | None) -> list[Hit]:
+    """Hits of rows with a `_distance`: scored by their summaries where they have them, else by their vectors."""
+    hits = [Hit.from_row(row, 1 - row["_distance"]) for row in rows]
+    summaries = [row["summary"] for row in rows if score is not None and row["summary"]]
+    if score is None or not summaries:
+        return hits
+    scores = iter(score(summaries))
+    hits = [replace(hit, score=float(next(scores))) if row["summary"] else hit for hit, row in zip(hits, rows, strict=True)]
+    return average_with_coarser(hits)
+
+
+def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
+    """A hit by what is seen, with what is said there: two independent witnesses, and which of them speaks for it.
+
+    A cosine is no probability; where no pictures were read it stands for one all the same. Related texts and steps have cosines
+    of some tenths, so that words that are said come first, as they should.
 
     Args:
-        table: Of a corpus.
-        vector: (D,).
-        where: Which rows, in LanceDB's SQL.
-        columns: Of the rows; `_distance` is 1 − cosine.
-        num: How many at most.
-        exact: Compare with every row; without it a large corpus is searched by its index.
+        hit: By what is seen.
+        moment: When the query is said in the step; None where it is not.
     """
-    query = table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
-    query = query.where(where, prefilter=True).select(columns).limit(num)
-    query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(REFINE_FACTOR)
-    return list(query.to_list())
+    if moment is None:
+        return replace(hit, rests_on="pictures")
+    seen = float(np.clip(hit.score, 0.0, 1.0))
+    rests_on = name_witness(seen, moment.probability)
+    quote = None if rests_on == "pictures" else moment.quote
+    score = float(join_evidence(np.array(seen), np.array(moment.probability)))
+    return replace(hit, score=score, rests_on=rests_on, quote=quote)
+
+
+def row_key(row: dict[str, Any]) -> tuple[str, int, str]:
+    """Identifies the step of a row, as `Hit.key`."""
+    return row["video"], row["level"], row["step"]
+
+
+def _spoken_steps(table: Any, spoken: Sequence[SpokenMoment], level: int | None) -> dict[tuple[str, int, str], SpokenMoment]:
+    """The steps in which something is said, of a level or of the finest of each video, with the best moment of each."""
+    names = list(dict.fromkeys(moment.video for moment in spoken))
+    where = f"video IN {sql_strings(names)} AND level " + (f"> {VIDEO_LEVEL}" if level is None else f"= {level}")
+    by_video: dict[str, list[Hit]] = {}
+    for row in table.search().where(where).select(HIT_COLUMNS).limit(ALL_ROWS).to_arrow().to_pylist():
+        by_video.setdefault(row["video"], []).append(Hit.from_row(row, 0.0))
+    best: dict[tuple[str, int, str], SpokenMoment] = {}
+    for moment in spoken:  # the most likely first
+        steps = by_video.get(moment.video, [])  # none where the video was removed meanwhile
+        finest = max((step.level for step in steps), default=0)
+        inside = [step for step in steps if step.level == finest and step.start_s <= moment.middle_s < step.end_s]
+        if inside:
+            best.setdefault(inside[0].key, moment)
+    return best
+
+
+def _step_rows(
+    table: Any, keys: Sequence[tuple[str, int, str]], columns: list[str], vector: np.ndarray | None
+) -> list[dict[str, Any]]:
+    """Columns of steps, and the `_distance` of their vectors from a query; 1 without one."""
+    uids = [f"{video}\n{level}\n{step}" for video, level, step in keys]
+    query = table.search().where(f"uid IN {sql_strings(uids)}").select([*columns, "vector"]).limit(len(uids))
+    rows = list(query.to_arrow().to_pylist())
+    for row in rows:
+        stored = np.array(row.pop("vector"), dtype=np.float32)
+        norm = 0.0 if vector is None else float(np.linalg.norm(stored) * np.linalg.norm(vector))
+        row["_distance"] = 1.0 if vector is None or norm == 0 else 1 - float(stored @ vector) / norm
+    return rows
 
 
 def average_with_coarser(hits: list[Hit]) -> list[Hit]:

@@ -131,12 +131,12 @@ def _read_spoken(path: Path) -> Narrations:
                 raise
             narrations.leave_out("a file that is no transcript", str(error))
             continue
-        for said in transcript:
-            if len(said.text.split()) < MIN_SPOKEN_WORDS:
-                narrations.leave_out(f"fewer than {MIN_SPOKEN_WORDS} words", f"{file.name}: {said.text}")
+        for utterance in transcript:
+            if len(utterance.text.split()) < MIN_SPOKEN_WORDS:
+                narrations.leave_out(f"fewer than {MIN_SPOKEN_WORDS} words", f"{file.name}: {utterance.text}")
                 continue
-            time_s = (said.start_s + said.end_s) / 2
-            narrations.by_video.setdefault(video, []).append(Narration(video, time_s, said.text))
+            time_s = (utterance.start_s + utterance.end_s) / 2
+            narrations.by_video.setdefault(video, []).append(Narration(video, time_s, utterance.text))
     if not narrations.by_video:
         raise InputError(f"{path}: no usable narration\n{narrations.summary()}")
     return narrations

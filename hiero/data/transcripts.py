@@ -57,7 +57,7 @@ class Transcript:
 
     def between(self, start_s: float, end_s: float) -> tuple[Utterance, ...]:
         """The utterances whose middle is inside [start_s, end_s)."""
-        return tuple(said for said in self.utterances if start_s <= (said.start_s + said.end_s) / 2 < end_s)
+        return tuple(utterance for utterance in self.utterances if start_s <= (utterance.start_s + utterance.end_s) / 2 < end_s)
 
     def until(self, end_s: float) -> Transcript:
         """What begins before the end of a video; the last utterance ends with it. Transcripts of a longer cut go on."""
@@ -66,9 +66,9 @@ class Transcript:
     def to_srt(self) -> str:
         """SubRip subtitles."""
         cues = []
-        for number, said in enumerate(self.utterances, start=1):
-            text = said.text.replace("-->", "→")  # which would be taken for times
-            cues.append(f"{number}\n{_format_time(said.start_s)} --> {_format_time(said.end_s)}\n{text}\n")
+        for number, utterance in enumerate(self.utterances, start=1):
+            text = utterance.text.replace("-->", "→")  # which would be taken for times
+            cues.append(f"{number}\n{_format_time(utterance.start_s)} --> {_format_time(utterance.end_s)}\n{text}\n")
         return "\n".join(cues)
 
 
@@ -85,10 +85,10 @@ def join_transcripts(parts: Sequence[tuple[Transcript | None, float]]) -> Transc
         return None
     return Transcript(
         tuple(
-            Utterance(said.start_s + begin_s, said.end_s + begin_s, said.text)
+            Utterance(utterance.start_s + begin_s, utterance.end_s + begin_s, utterance.text)
             for transcript, begin_s in parts
             if transcript is not None
-            for said in transcript
+            for utterance in transcript
         )
     )
 

@@ -5,12 +5,12 @@
 
 from hiero.engine.embedder import NO_TEXT, Embedder
 from hiero.engine.engine import Engine, load
-from hiero.engine.joined import source_key
+from hiero.engine.joined import known_source_key, source_key
 from hiero.engine.span_summaries import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries
 from hiero.engine.video import Video
 from hiero.engine.vocabulary import class_names, default_labels
 
 __all__ = [
     "CLASS_TEMPERATURE", "CLASS_WEIGHT", "NO_TEXT", "Embedder", "Engine", "SpanSummaries", "Video", "class_names", "default_labels",
-    "load", "source_key",
+    "known_source_key", "load", "source_key",
 ]  # fmt: skip

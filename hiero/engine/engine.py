@@ -25,6 +25,7 @@ from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
+from hiero.storage.remote import as_path, fetch_copy, file_key, find_remote, known_key, shown_addresses
 from hiero.text.joint_text import joint_key
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.video.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
@@ -100,8 +101,9 @@ class FileContent:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._state = file_state(path)
-        self.key = content_key(path)
+        self._remote = find_remote(path)
+        self._state = file_state(path) if self._remote is None else ()
+        self.key = file_key(path)
         self._is_changed = False
 
     @property
@@ -109,7 +111,10 @@ class FileContent:
         """Whether nobody wrote to the file since; says so once where somebody did."""
         if not self._is_changed:
             try:
-                self._is_changed = file_state(self.path) != self._state
+                if self._remote is None:
+                    self._is_changed = file_state(self.path) != self._state
+                else:  # a copy may make room for others meanwhile; it is another one only where it was brought again
+                    self._is_changed = self._remote.copy_key != self.key
             except OSError:
                 self._is_changed = True
             if self._is_changed:
@@ -162,8 +167,9 @@ class Engine(Embedder):
         """Read a video, or a file with features of one; several files as one video.
 
         Args:
-            path: A video that FFmpeg reads, or .npy, .npz, .pt, .pth or .safetensors with one (T, D) array. A list of files is
-                read as one timeline, such as the chapters of a camera; `Video.locate` says which file a moment is in.
+            path: A video that FFmpeg reads, or .npy, .npz, .pt, .pth or .safetensors with one (T, D) array; or the address of one
+                (https://…, s3://…), which is brought here first. A list of files is read as one timeline, such as the chapters of
+                a camera; `Video.locate` says which file a moment is in.
             clock: When the rows of a feature file are, if not as the model was trained.
             cache: Use what was computed before from the same content, and keep what is computed now.
             stream: Which video stream of the file.
@@ -177,13 +183,21 @@ class Engine(Embedder):
             >>> [len(level) for level in video.steps([3, 6]).levels]
             [3, 6]
         """
-        progress = progress or no_progress
-        paths = [Path(path)] if isinstance(path, str | Path) else [Path(part) for part in path]
+        paths = [as_path(path)] if isinstance(path, str | Path) else [as_path(part) for part in path]
         if not paths:
             raise InputError("there is no file to read")
+        with shown_addresses():
+            return self._read_paths(paths, clock, cache, stream, progress or no_progress)
+
+    def _read_paths(self, paths: list[Path], clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback) -> Video:
         for file in paths:
-            if not file.is_file():
-                raise InputError(f"{file}: no such file")
+            if (remote := find_remote(file)) is None:
+                if not file.is_file():
+                    raise InputError(f"{file}: no such file")
+            elif cache and self._is_cached(file, stream):
+                remote.fetch_companions()
+            else:
+                remote.fetch(progress)
         if (engine := self._engine_for(paths[0])) is not self:
             return engine.read(paths, clock=clock, cache=cache, progress=progress)
         contents = [FileContent(file) if cache else None for file in paths]
@@ -296,6 +310,7 @@ class Engine(Embedder):
         def run(partial: Path | None) -> VideoFeatures:
             from hiero.video.decode import probe
 
+            fetch_copy(path, progress)
             duration_s = probe(path, stream).duration_s  # what cannot be read is said before anything is fetched
             for name in self.backbones:
                 fetch_weights(find_backbone(name), progress)  # before the video's bar begins
@@ -328,6 +343,12 @@ class Engine(Embedder):
     def _features_file(self, content: FileContent, stream: int) -> Path:
         """Where the cache has the features of a video."""
         return cache_folder("features") / f"{content.key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
+
+    def _is_cached(self, path: Path, stream: int) -> bool:
+        """Whether the features of a remote video are here, so that the video itself need not be."""
+        if path.suffix.lower() in FEATURE_SUFFIXES or path.suffix == RECORDING_SUFFIX or known_key(path) is None:
+            return False
+        return self._features_file(FileContent(path), stream).is_file()
 
     def store_features(self, path: Path, source: VideoFeatures, *, stream: int = 0) -> None:
         """Keep features of a video that were computed while it was recorded: `read` then finds them.

@@ -17,7 +17,8 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
-from hiero.storage.cache import KEY_LENGTH, content_key
+from hiero.storage.cache import KEY_LENGTH
+from hiero.storage.remote import file_key, known_key
 from hiero.types import TIME_GRAIN_S, Clock, VideoFile
 from hiero.video.chapters import VideoSource
 
@@ -61,8 +62,15 @@ class JoinedRows:
 def source_key(source: VideoSource) -> str:
     """Names the content of a file, or of several in their order: 32 hexadecimal digits."""
     if not isinstance(source, tuple):
-        return content_key(source)
-    return join_keys([content_key(path) for path in source])
+        return file_key(source)
+    return join_keys([file_key(path) for path in source])
+
+
+def known_source_key(source: VideoSource) -> str | None:
+    """`source_key` where it can be told without bringing a remote file here; else None."""
+    keys = [known_key(path) for path in (source if isinstance(source, tuple) else (source,))]
+    known = [key for key in keys if key is not None]
+    return join_keys(known) if len(known) == len(keys) else None
 
 
 def join_keys(keys: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ from hiero.engine.speech_evidence import (
     distinct_spans,
     join_evidence,
     name_witness,
-    said_probability,
     speech_probability,
+    spoken_probability,
     step_phrases,
 )
 from hiero.steps.grounding import TEMPERATURE, score_spans, span_means
@@ -40,13 +40,13 @@ def ask_with_speech(video: Video, queries: Sequence[str], num: int, in_order: bo
         in_order: The queries are steps that follow each other; each gets one span.
     """
     num_nodes, clock, speech = len(video.nodes), video.clock, video.speech
-    said = speech.similarity(queries, clock, num_nodes)
+    speech_similarity = speech.similarity(queries, clock, num_nodes)
     seen = video.similarity(queries) if video.engine.has_text else None
     spans = np.unique(np.concatenate([video.spans, speech.spans(clock, num_nodes)]), axis=0)
     if in_order:
-        gain = log_lift(said, SPEECH_TEMPERATURE) + (0.0 if seen is None else log_lift(seen, TEMPERATURE))
+        gain = log_lift(speech_similarity, SPEECH_TEMPERATURE) + (0.0 if seen is None else log_lift(seen, TEMPERATURE))
         spans = np.concatenate([spans, np.array(best_ordered_spans(gain))])
-    by_speech = speech_probability(said, spans, clock.spacing_s)
+    by_speech = speech_probability(speech_similarity, spans, clock.spacing_s)
     by_sight = np.zeros_like(by_speech) if seen is None else _seen_probability(video, seen, spans)
     probability = join_evidence(by_sight, by_speech)
     vectors = encode_minilm(list(queries))
@@ -57,8 +57,8 @@ def ask_with_speech(video: Video, queries: Sequence[str], num: int, in_order: bo
         matches = []
         for j in chosen:
             # Not `by_speech`, in which a long span pays for its length: what is said in a part of it speaks for all of it.
-            is_said = said_probability(said[i, spans[j, 0] : spans[j, 1]].max())
-            rests_on = name_witness(float(by_sight[i, j]), float(is_said))
+            spoken = spoken_probability(speech_similarity[i, spans[j, 0] : spans[j, 1]].max())
+            rests_on = name_witness(float(by_sight[i, j]), float(spoken))
             quote = None if rests_on == "pictures" else speech.quote(vectors[i], spans[j], clock, num_nodes)
             match = video.make_match(spans[j], present if in_order else float(probability[i, j]))
             matches.append(replace(match, rests_on=rests_on, quote=quote))

@@ -70,14 +70,16 @@ class SpeechEvidence:
             transcript: What is said.
             progress: Called with the time in the video, in seconds, that encoding has reached.
         """
-        said = transcript.utterances
+        utterances = transcript.utterances
         parts = [np.zeros((0, MINILM_SIZE), np.float32)]
-        for start in range(0, len(said), CHUNK):
-            chunk = said[start : start + CHUNK]
+        for start in range(0, len(utterances), CHUNK):
+            chunk = utterances[start : start + CHUNK]
             parts.append(encode_minilm([utterance.text for utterance in chunk]))
             progress(chunk[-1].end_s)
         runs = window_runs(transcript)
-        return cls(tuple(_join(said[first:end]) for first, end in runs), window_vectors(said, np.concatenate(parts), runs))
+        return cls(
+            tuple(_join(utterances[first:end]) for first, end in runs), window_vectors(utterances, np.concatenate(parts), runs)
+        )
 
     def spans(self, clock: Clock, num_nodes: int) -> np.ndarray:
         """The nodes [start, end) of each window, (W, 2); at least one node each."""
@@ -111,34 +113,38 @@ class SpeechEvidence:
             return None
         # Of windows that are as near the shortest: what they add is not what was asked for.
         cosines = self.vectors[inside] @ vector
-        text = self.windows[inside[int(np.argmax(cosines))]].text
-        return text if len(text) <= MAX_QUOTE_LENGTH else text[: MAX_QUOTE_LENGTH - 1].rstrip() + "…"
+        return shorten_quote(self.windows[inside[int(np.argmax(cosines))]].text)
+
+
+def shorten_quote(text: str) -> str:
+    """What is shown of words that were said: all, or their beginning."""
+    return text if len(text) <= MAX_QUOTE_LENGTH else text[: MAX_QUOTE_LENGTH - 1].rstrip() + "…"
 
 
 def window_runs(transcript: Transcript) -> list[tuple[int, int]]:
     """Runs [first, end) of one to three neighbouring utterances without long pauses between them, in the order of beginnings."""
-    said = transcript.utterances
+    utterances = transcript.utterances
     runs = []
-    for first in range(len(said)):
-        for last in range(first, min(first + MAX_WINDOW, len(said))):
-            if last > first and said[last].start_s - said[last - 1].end_s > MAX_PAUSE_S:
+    for first in range(len(utterances)):
+        for last in range(first, min(first + MAX_WINDOW, len(utterances))):
+            if last > first and utterances[last].start_s - utterances[last - 1].end_s > MAX_PAUSE_S:
                 break
             runs.append((first, last + 1))
     return runs
 
 
-def window_vectors(said: Sequence[Utterance], vectors: np.ndarray, runs: Sequence[tuple[int, int]]) -> np.ndarray:
+def window_vectors(utterances: Sequence[Utterance], vectors: np.ndarray, runs: Sequence[tuple[int, int]]) -> np.ndarray:
     """Unit vectors of runs of utterances, (W, S): the means of their vectors (U, S), each as often as it has words."""
-    weighted = vectors * np.array([[len(utterance.text.split())] for utterance in said])
+    weighted = vectors * np.array([[len(utterance.text.split())] for utterance in utterances])
     total = np.concatenate([np.zeros((1, vectors.shape[1])), np.cumsum(weighted, axis=0, dtype=np.float64)])
     first, end = np.array(runs, dtype=int).reshape(-1, 2).T
     sums = total[end] - total[first]
     return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), dtype=np.float32)
 
 
-def _join(said: Sequence[Utterance]) -> Utterance:
+def _join(utterances: Sequence[Utterance]) -> Utterance:
     """Neighbouring utterances as one."""
-    return Utterance(said[0].start_s, max(part.end_s for part in said), " ".join(part.text for part in said))
+    return Utterance(utterances[0].start_s, max(part.end_s for part in utterances), " ".join(part.text for part in utterances))
 
 
 def spread_windows(cosines: np.ndarray, spans: np.ndarray, num_nodes: int) -> np.ndarray:
@@ -158,23 +164,23 @@ def speech_probability(similarity: np.ndarray, spans: np.ndarray, spacing_s: flo
         spacing_s: Seconds from node to node.
     """
     scores = score_spans(similarity, spans, spacing_s, SPEECH_TEMPERATURE)
-    return np.asarray(said_probability(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
+    return np.asarray(spoken_probability(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
 
 
-def said_probability(similarity: np.ndarray) -> np.ndarray:
+def spoken_probability(similarity: np.ndarray) -> np.ndarray:
     """How likely a text is said, by its similarity with the best window."""
     slope, offset = SPEECH_PRESENCE
     return np.asarray(1 / (1 + np.exp(-slope * similarity - offset)))
 
 
-def join_evidence(seen: np.ndarray, said: np.ndarray) -> np.ndarray:
+def join_evidence(seen: np.ndarray, spoken: np.ndarray) -> np.ndarray:
     """Two independent witnesses: the probability that at least one is right.
 
     Args:
         seen: Probabilities by what is seen, any shape.
-        said: By what is said, the same shape.
+        spoken: By what is said, the same shape.
     """
-    return np.asarray(1 - (1 - seen) * (1 - said))
+    return np.asarray(1 - (1 - seen) * (1 - spoken))
 
 
 def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]:
@@ -201,15 +207,15 @@ def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]
     return chosen
 
 
-def name_witness(seen: float, said: float) -> RestsOn:
+def name_witness(seen: float, spoken: float) -> RestsOn:
     """What an answer rests on.
 
     Args:
         seen: Probability by what is seen.
-        said: That it is said there.
+        spoken: That it is said there.
     """
-    seen_weight, said_weight = (-np.log1p(-min(p, 1 - 1e-9)) for p in (seen, said))
-    speech_share = said_weight / max(seen_weight + said_weight, 1e-12)
+    seen_weight, speech_weight = (-np.log1p(-min(p, 1 - 1e-9)) for p in (seen, spoken))
+    speech_share = speech_weight / max(seen_weight + speech_weight, 1e-12)
     if speech_share > 1 - BOTH_SHARE:
         return "speech"
     return "pictures" if speech_share < BOTH_SHARE else "both"
@@ -231,13 +237,13 @@ class SpokenPhrase:
     log_odds: float
 
 
-def step_phrases(said: Sequence[Utterance]) -> list[SpokenPhrase]:
+def step_phrases(utterances: Sequence[Utterance]) -> list[SpokenPhrase]:
     """Short phrases out of what is said in a step, those first that most of it is about.
 
     Args:
-        said: The utterances of the step.
+        utterances: Of the step.
     """
-    phrases = list(dict.fromkeys(phrase for utterance in said for phrase in split_phrases(utterance.text)))
+    phrases = list(dict.fromkeys(phrase for utterance in utterances for phrase in split_phrases(utterance.text)))
     if not phrases:
         return []
     centrality = np.zeros(1)

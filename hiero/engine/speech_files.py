@@ -11,6 +11,7 @@ from hiero.engine.speech_recognition import recognise_speech
 from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.storage import weights
+from hiero.storage.remote import fetch_copy, shown_path
 from hiero.types import ProgressCallback, no_progress
 
 
@@ -43,20 +44,20 @@ def load_transcript(
     Raises:
         InputError: The given file cannot be used, or nothing can recognise speech.
     """
+    transcript: Transcript | None
     if file is not None:
         transcript = read_transcript(file).until(video.duration_s)
         if not transcript:
             raise InputError(f"{file}: begins after {video.path.name} ends ({video.duration_s:.0f} s); is it another video's?")
-        found: Transcript | None = transcript
     else:
-        found = join_transcripts([
+        transcript = join_transcripts([
             (None if (part := _of_file(Path(f.path), find, recognise, cache, progress, log)) is None else part.until(f.duration_s),
              f.start_s)
             for f in video.files
         ])  # fmt: skip
-    if found:
+    if transcript:
         weights.get("minilm", progress)  # which texts are searched by; later it would be fetched without a word
-    return found or None
+    return transcript or None
 
 
 def _of_file(
@@ -71,14 +72,14 @@ def _of_file(
             log(f"{error}; it is not used as a transcript")
         else:
             again = "; to recognise speech all the same add --no-transcript" if recognise else "; --no-transcript leaves it out"
-            log(f"transcript: {beside} ({len(transcript)} utterances){again}")
+            log(f"transcript: {shown_path(beside)} ({len(transcript)} utterances){again}")
             return transcript
     if not recognise:
         return None
     if path.suffix.lower() in FEATURE_SUFFIXES:
         log(f"{path.name}: a feature file has no sound; give a transcript: --transcript FILE.srt")
         return None
-    recognised = recognise_speech(path, cache=cache, progress=progress)
+    recognised = recognise_speech(fetch_copy(path, progress), cache=cache, progress=progress)
     if recognised is None:
         log(f"{path.name}: has no sound track, so there is nothing to recognise")
     else:

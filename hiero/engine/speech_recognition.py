@@ -54,8 +54,8 @@ def recognise_speech(
     for chunk in cut_at_pauses(_skip(read_audio(path), num_done)):
         begin_s = num_done / SAMPLE_RATE
         utterances += [
-            Utterance(round(begin_s + said.start_s, 3), round(begin_s + said.end_s, 3), said.text)
-            for said in recogniser.recognise(chunk)
+            Utterance(round(begin_s + utterance.start_s, 3), round(begin_s + utterance.end_s, 3), utterance.text)
+            for utterance in recogniser.recognise(chunk)
         ]
         num_done += len(chunk)
         progress(ProgressEvent("read", name, num_done / SAMPLE_RATE, total_s))

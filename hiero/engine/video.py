@@ -42,6 +42,7 @@ from hiero.steps.similarity import (
     softmax,
     text_similarity,
 )
+from hiero.storage.remote import shown_path
 from hiero.text.joint_text import JOINT_SIZE, pooling_temperature
 from hiero.text.minilm import MINILM_SIZE
 from hiero.types import (
@@ -108,6 +109,16 @@ class Video:
         """Whether several files were read as one video."""
         return len(self.files) > 1
 
+    @property
+    def address(self) -> str:
+        """What results call it: the path of the file, or the address of a remote one."""
+        return shown_path(self.path)
+
+    @property
+    def shown_files(self) -> tuple[VideoFile, ...]:
+        """`files` as results name them: remote ones by their addresses."""
+        return tuple(replace(file, path=shown_path(file.path)) for file in self.files)
+
     def locate(self, time_s: float) -> tuple[Path, float]:
         """The file that a moment is in, and when it is in that file.
 
@@ -165,9 +176,9 @@ class Video:
             ]
             if labels is None and self.transcript:
                 levels = [name_by_speech(self, level) for level in levels]
-        files = self.files if self.is_joined else ()
+        files = self.shown_files if self.is_joined else ()
         nested = tuple(tuple(level) for level in levels)
-        return Hierarchy(str(self.path), self.engine.name, self.duration_s, nested, files, self._said)
+        return Hierarchy(self.address, self.engine.name, self.duration_s, nested, files, self._utterances)
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
         """When does each query happen? Where the video has a transcript, also what is said is searched: see `Match.rests_on`.
@@ -230,7 +241,7 @@ class Video:
         return self._speech_cache[1]
 
     @property
-    def _said(self) -> tuple[Utterance, ...]:
+    def _utterances(self) -> tuple[Utterance, ...]:
         return () if self.transcript is None else self.transcript.utterances
 
     @cached_property

@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,9 +31,10 @@ from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.extraction.plan import ExtractionPlan as ExtractionPlan  # callers find it here, beside what takes it
 from hiero.extraction.plan import LazyBackbones
-from hiero.storage.cache import content_key
 from hiero.storage.files import atomic_path, write_text
-from hiero.types import Clock
+from hiero.storage.remote import copy_path, file_key, find_remote, list_remote, remote_exists, show_addresses, shown_path
+from hiero.storage.remote_origins import is_address, public_address
+from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.video.chapters import VideoSource, group_chapters, have_one_format
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 VIDEO_SUFFIXES = (
     ".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".gif",
 )  # fmt: skip
+CORPUS_TABLE = "steps.lance"  # the folder that LanceDB makes in a corpus
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -79,20 +81,28 @@ class ExtractionProgress:
         advance: Its name, and the seconds that are done.
         end: What became of it.
         log: A line worth showing.
+        download: A remote video is brought: events with its bytes.
     """
 
     begin: Callable[[str, float | None], None] = lambda *_: None
     advance: Callable[[str, float], None] = lambda *_: None
     end: Callable[[ExtractionResult], None] = lambda _: None
     log: Callable[[str], None] = lambda _: None
+    download: ProgressCallback = no_progress
 
 
-def find_videos(paths: Iterable[Path]) -> dict[str, Path]:
+class NoFilesError(InputError):
+    """A folder, pattern or remote folder holds nothing that could be read."""
+
+
+def find_videos(paths: Iterable[Path | str]) -> dict[str, Path]:
     """Videos by name.
 
     Args:
         paths: Files, whose names are theirs without suffix; folders, in which the name of a file is its path without suffix; and
-            patterns (videos/*.mp4, videos/**/GX*), which name files from their first folder without a * on.
+            patterns (videos/*.mp4, videos/**/GX*), which name files from their first folder without a * on. Also addresses of files
+            (https://…), and of folders and patterns where these can be listed (s3://bucket/videos/): each then is the path of the
+            copy that it will have.
 
     Raises:
         InputError: There is no video, or two have the same name.
@@ -100,7 +110,7 @@ def find_videos(paths: Iterable[Path]) -> dict[str, Path]:
     return _files_by_name(paths, VIDEO_SUFFIXES, "videos")
 
 
-def find_files(paths: Iterable[Path], *, resolve_clashes: bool = False) -> dict[str, Path]:
+def find_files(paths: Iterable[Path | str], *, resolve_clashes: bool = False) -> dict[str, Path]:
     """Videos and feature files by name, as `find_videos`.
 
     Args:
@@ -112,7 +122,7 @@ def find_files(paths: Iterable[Path], *, resolve_clashes: bool = False) -> dict[
 
 
 def find_recordings(
-    paths: Iterable[Path],
+    paths: Iterable[Path | str],
     join: bool | None = None,
     *,
     resolve_clashes: bool = False,
@@ -162,29 +172,53 @@ def join_chapters(
     return out
 
 
-def is_collection(path: Path) -> bool:
-    """Whether a path stands for any number of files: a folder or a pattern."""
+def is_collection(path: Path | str) -> bool:
+    """Whether a path or address stands for any number of files: a folder or a pattern."""
+    if isinstance(path, str) and is_address(path):
+        name = public_address(path).lower()
+        return not name.startswith(("http://", "https://")) and (
+            glob.has_magic(name) or not name.endswith((*VIDEO_SUFFIXES, *FEATURE_SUFFIXES))
+        )
+    path = Path(path)
     return path.is_dir() or (not path.exists() and glob.has_magic(str(path)))
 
 
+def is_video_address(address: str) -> bool:
+    """Whether an address is of videos or feature files, not of a corpus. A folder is asked whether it is one.
+
+    Args:
+        address: Such as s3://bucket/videos/.
+    """
+    name = public_address(address).lower()
+    if name.startswith(("http://", "https://")) or name.endswith((*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)) or glob.has_magic(name):
+        return True
+    return remote_exists(address) and not remote_exists(f"{address.rstrip('/')}/{CORPUS_TABLE}")
+
+
 def _files_by_name(
-    paths: Iterable[Path], suffixes: tuple[str, ...], description: str, resolve_clashes: bool = False
+    paths: Iterable[Path | str], suffixes: tuple[str, ...], description: str, resolve_clashes: bool = False
 ) -> dict[str, Path]:
     by_name: dict[str, Path] = {}
     resolved: set[Path] = set()
-    for path in paths:
-        named = _named_files(path, suffixes, description)
+    for given in paths:
+        if isinstance(given, str) and is_address(given):
+            path, named = Path(given), _named_remote_files(given, suffixes, description)
+        else:
+            path = Path(given)
+            named = _named_files(path, suffixes, description)
         videos = {file.with_suffix("") for _, file in named if file.suffix.lower() in VIDEO_SUFFIXES}
         for name, file in named:
             if resolve_clashes and file.suffix.lower() in FEATURE_SUFFIXES and file.with_suffix("") in videos:
                 continue
-            if file.resolve() in resolved:
+            same = file if find_remote(file) is not None else file.resolve()
+            if same in resolved:
                 continue
-            resolved.add(file.resolve())
+            resolved.add(same)
             if name in by_name and not resolve_clashes:
                 if path.is_dir() and by_name[name].with_suffix("") == file.with_suffix(""):
                     raise InputError(f"{path}: two files differ only in their suffix; keep one, or give them one by one")
-                raise InputError(f"{by_name[name]} and {file} would both be named {name}; rename one, or run them apart")
+                clash = f"{shown_path(by_name[name])} and {shown_path(file)}"
+                raise InputError(f"{clash} would both be named {name}; rename one, or run them apart")
             by_name[_free_name(name, by_name)] = file
     if not by_name:
         raise InputError(f"give at least one file or folder of {description}")
@@ -197,12 +231,20 @@ def _free_name(name: str, used: Container[str]) -> str:
     return next(candidate for candidate in itertools.chain([name], numbered) if candidate not in used)
 
 
+def _named_remote_files(address: str, suffixes: tuple[str, ...], description: str) -> list[tuple[str, Path]]:
+    """The files that an address stands for, each with its name. Only a listing is read."""
+    entries = list_remote(address, suffixes)
+    if not entries:
+        raise NoFilesError(f"{public_address(address)}: no {description} there (looked for {', '.join(suffixes)})")
+    return [(str(PurePosixPath(entry.name).with_suffix("")), copy_path(entry.address)) for entry in entries]
+
+
 def _named_files(path: Path, suffixes: tuple[str, ...], description: str) -> list[tuple[str, Path]]:
     """The files that a path stands for, each with its name."""
     if path.is_dir():
         files = list_files(path, suffixes)
         if not files:
-            raise InputError(f"{path}: no {description} in this folder (looked for {', '.join(suffixes)})")
+            raise NoFilesError(f"{path}: no {description} in this folder (looked for {', '.join(suffixes)})")
         return [(file.relative_to(path).with_suffix("").as_posix(), file) for file in files]
     if not is_collection(path):
         return [(path.stem, path)]
@@ -215,7 +257,7 @@ def _named_files(path: Path, suffixes: tuple[str, ...], description: str) -> lis
     files = [file for match in matches for file in (list_files(match, suffixes) if match.is_dir() else [match])]
     files = [file for file in files if file.suffix.lower() in suffixes and file.is_file()]
     if not files:
-        raise InputError(f"{path}: no {description} match (looked for {', '.join(suffixes)})")
+        raise NoFilesError(f"{path}: no {description} match (looked for {', '.join(suffixes)})")
     relative = [file.relative_to(root).with_suffix("") for file in files]
     # A pattern may go up again (a/*/../b): then the file's own name.
     return [
@@ -267,8 +309,16 @@ def extract_all(
                 raise KeyboardInterrupt
             progress.advance(name, done_s)
 
-        progress.begin(name, probe_duration(path, plan.stream))
-        result = extract_video(plan, backbones, name, path, advance)
+        def download(event: ProgressEvent) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            progress.download(event)
+
+        remote = find_remote(path)
+        # A copy that was here and made room is most likely done: then nothing of it is read.
+        was_here = remote is not None and not path.is_file() and remote.copy_key is not None
+        progress.begin(name, None if was_here else probe_duration(path, plan.stream))
+        result = extract_video(plan, backbones, name, path, advance, download)
         progress.end(result)
         return result
 
@@ -308,6 +358,7 @@ def extract_video(
     name: str,
     path: Path,
     advance: Callable[[float], None] = lambda _: None,
+    download: ProgressCallback = no_progress,
 ) -> ExtractionResult:
     """Extract the features of one video to its file, unless that is done already.
 
@@ -317,6 +368,7 @@ def extract_video(
         name: Of the video, and of its feature file.
         path: The video.
         advance: Called with the seconds that are done.
+        download: Called with the bytes of a remote video, which is brought where it must be read.
 
     Returns:
         What became of it. Anything that is wrong with the video is in the result, not raised.
@@ -326,14 +378,19 @@ def extract_video(
     """
     begin = time.monotonic()
     try:
-        if not path.is_file():
+        remote = find_remote(path)
+        if remote is None and not path.is_file():
             raise InputError(f"{path}: no such file")
-        sha256 = content_key(path)
+        if remote is not None and remote.known_key() is None:
+            remote.fetch(download)
+        sha256 = file_key(path)
         if (sidecar := finished_sidecar(plan, name, sha256)) is not None:
             return ExtractionResult(name, "kept", "", sidecar.num_segments, sidecar.duration_s)
         file = plan.feature_file(name)
         if file.exists() and not sidecar_path(file).exists():
             raise InputError(f"{file}: is there, and hiero extract did not write it; remove it, or choose another -o")
+        if remote is not None:
+            remote.fetch(download)
         clock = plan.row_clock(path)
     except (InputError, OSError) as error:
         return ExtractionResult(name, "failed", failure_message(path, error), spent_s=time.monotonic() - begin)
@@ -367,11 +424,12 @@ def failure_message(path: Path, error: Exception) -> str:
         path: The file.
         error: What was raised.
     """
+    name, text = shown_path(path), show_addresses(str(error))
     if isinstance(error, InputError):
-        return str(error) if str(path) in str(error) else f"{path}: {error}"
+        return text if name in text else f"{name}: {text}"
     if isinstance(error, OSError):
-        return f"{error.filename or path}: {error.strerror or error}"
-    return f"{path}: {type(error).__name__}: {error}"
+        return f"{show_addresses(str(error.filename or name))}: {error.strerror or text}"
+    return f"{name}: {type(error).__name__}: {text}"
 
 
 def _extract_rows(

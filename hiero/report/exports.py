@@ -7,18 +7,20 @@ where a format has no way to escape, what it would misread is replaced.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from hiero.data.step_files import FORMULA_STARTS, HIERO_PROPERTY, SPEECH_TIER, one_line
+from hiero.data.step_files import FORMULA_STARTS, HIERO_PROPERTY, SPEECH_TIER, frame_span, one_line
 from hiero.data.transcripts import HIERO_VTT_HEADER
 from hiero.errors import InputError
 from hiero.plugins import load_plugin, registered
@@ -37,12 +39,16 @@ class Exporter:
     """A format, registered as an entry point of `hiero.exporters`.
 
     Attributes:
-        file_name: That the content is written to.
-        convert: From a hierarchy to the content of the file.
+        file_name: That the content is written to; of a format with several files, the one that has the steps.
+        convert: From a hierarchy to the content of the file, or to the contents of all files by their names.
+        media_folder: Where the tool looks for the video: links to it are made there. Empty where it does not.
+        opens_video: It reads the video's frame rate, so the hierarchy should have the path of the video and not only its name.
     """
 
     file_name: str
-    convert: Callable[[Hierarchy], str | bytes]
+    convert: Callable[[Hierarchy], str | bytes | Mapping[str, str | bytes]]
+    media_folder: str = ""
+    opens_video: bool = False
 
 
 def exporter_names() -> list[str]:
@@ -61,11 +67,45 @@ def find_exporter(name: str) -> Exporter:
 def write_export(name: str, hierarchy: Hierarchy, folder: Path) -> Path:
     """Write a hierarchy in the format `name` into a folder, under the format's file name; returns the file."""
     exporter = find_exporter(name)
+    for file_name, content in convert_files(exporter, hierarchy).items():
+        write_bytes(folder / file_name, content)
+    for video in hierarchy.media if exporter.media_folder else ():
+        _link_video(Path(video.path), folder / exporter.media_folder)
+    return folder / exporter.file_name
+
+
+def convert_files(exporter: Exporter, hierarchy: Hierarchy) -> dict[str, bytes]:
+    """The content of each file of a format, by its name."""
     content = exporter.convert(hierarchy)
-    file = folder / exporter.file_name
+    files = content if isinstance(content, Mapping) else {exporter.file_name: content}
     # Names of files need not be text: what UTF-8 cannot write becomes a question mark.
-    write_bytes(file, content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
-    return file
+    return {name: data if isinstance(data, bytes) else data.encode("utf-8", "replace") for name, data in files.items()}
+
+
+def pack_export(exporter: Exporter, hierarchy: Hierarchy) -> tuple[str, bytes]:
+    """A format as one file to download, with its name: a ZIP archive where it has several."""
+    files = convert_files(exporter, hierarchy)
+    if list(files) == [exporter.file_name]:
+        return exporter.file_name, files[exporter.file_name]
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return Path(exporter.file_name).parts[0] + ".zip", out.getvalue()
+
+
+def _link_video(video: Path, folder: Path) -> None:
+    """A link to a video; none where there are only its features, it is not on this disk, or the disk knows no links."""
+    from hiero.data.features import FEATURE_SUFFIXES
+
+    if not video.is_file() or video.suffix.lower() in FEATURE_SUFFIXES:
+        return
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        link = folder / video.name
+        if link.is_symlink() or not link.exists():
+            link.unlink(missing_ok=True)
+            link.symlink_to(video.resolve())
 
 
 def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
@@ -160,7 +200,7 @@ def to_otio(hierarchy: Hierarchy) -> str:
         "OTIO_SCHEMA": "Timeline.1", "name": Path(hierarchy.video).stem, "global_start_time": None, "tracks": stack,
         "metadata": {"hiero": {"model": hierarchy.model}},
     }  # fmt: skip
-    return _to_json(timeline)
+    return to_json(timeline)
 
 
 def to_edl(hierarchy: Hierarchy) -> str:
@@ -182,10 +222,10 @@ def to_edl(hierarchy: Hierarchy) -> str:
 
 
 def to_elan(hierarchy: Hierarchy) -> str:
-    """ELAN .eaf: a tier for each level, whose annotations lie inside those of the coarser one; and one for what is said."""
-    spoken = _separate(hierarchy.speech)
+    """ELAN .eaf: a tier for each level, whose annotations lie inside those of the coarser one; and one for speech."""
+    utterances = _separate(hierarchy.speech)
     spans_s = [(step.start_s, step.end_s) for level in hierarchy.levels for step in level]
-    spans_s += [(said.start_s, said.end_s) for said in spoken]
+    spans_s += [(utterance.start_s, utterance.end_s) for utterance in utterances]
     times_ms = sorted({_to_ms(time_s) for span_s in spans_s for time_s in span_s})
     file_name = one_line(Path(hierarchy.video).name)
     numbers = count(1)
@@ -219,14 +259,14 @@ def to_elan(hierarchy: Hierarchy) -> str:
                 "    </ANNOTATION>",
             ]
         lines.append("  </TIER>")
-    if spoken:
+    if utterances:
         lines.append(f'  <TIER LINGUISTIC_TYPE_REF="steps" TIER_ID="{SPEECH_TIER}">')
-        for said in spoken:
+        for utterance in utterances:
             lines += [
                 "    <ANNOTATION>",
                 f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="a{next(numbers)}" '
-                f'TIME_SLOT_REF1="{slot_ids[_to_ms(said.start_s)]}" TIME_SLOT_REF2="{slot_ids[_to_ms(said.end_s)]}">',
-                f"        <ANNOTATION_VALUE>{escape(one_line(said.text))}</ANNOTATION_VALUE>",
+                f'TIME_SLOT_REF1="{slot_ids[_to_ms(utterance.start_s)]}" TIME_SLOT_REF2="{slot_ids[_to_ms(utterance.end_s)]}">',
+                f"        <ANNOTATION_VALUE>{escape(one_line(utterance.text))}</ANNOTATION_VALUE>",
                 "      </ALIGNABLE_ANNOTATION>",
                 "    </ANNOTATION>",
             ]
@@ -245,10 +285,10 @@ def to_elan(hierarchy: Hierarchy) -> str:
 def _separate(speech: Sequence[Utterance]) -> list[Utterance]:
     """Utterances that follow each other, each at least a millisecond long: annotations of a tier may not overlap."""
     out: list[Utterance] = []
-    for said in speech:
-        start_s = max(said.start_s, out[-1].end_s if out else 0.0)
-        if _to_ms(said.end_s) > _to_ms(start_s):
-            out.append(Utterance(start_s, said.end_s, said.text))
+    for utterance in speech:
+        start_s = max(utterance.start_s, out[-1].end_s if out else 0.0)
+        if _to_ms(utterance.end_s) > _to_ms(start_s):
+            out.append(Utterance(start_s, utterance.end_s, utterance.text))
     return out
 
 
@@ -309,7 +349,7 @@ def to_activitynet(hierarchy: Hierarchy) -> str:
         ]},
         "external_data": {"used": False, "details": ""},
     }  # fmt: skip
-    return _to_json(document)
+    return to_json(document)
 
 
 def to_labelstudio(hierarchy: Hierarchy) -> str:
@@ -321,8 +361,7 @@ def to_labelstudio(hierarchy: Hierarchy) -> str:
     steps: dict[str, dict[str, object]] = {}
     for level_index, level in enumerate(hierarchy.levels):
         for step in level:
-            # Frames are counted from 1.
-            first, last = int(step.start_s * FRAME_RATE) + 1, max(1, int(step.end_s * FRAME_RATE))
+            first, last = frame_span(step.start_s, step.end_s, FRAME_RATE)
             region_id = _plain_id(step).replace(".", "_")
             region_id = f"{region_id}-{len(steps)}" if region_id in steps else region_id
             steps[region_id] = {**step.to_dict(), "frames": [first, last]}
@@ -332,7 +371,7 @@ def to_labelstudio(hierarchy: Hierarchy) -> str:
             })  # fmt: skip
     prediction = {"model_version": hierarchy.model, "result": results}
     data = {"video": Path(hierarchy.video).name, HIERO_PROPERTY: {"duration_s": round(hierarchy.duration_s, 3), "steps": steps}}
-    return _to_json([{"data": data, "predictions": [prediction]}])
+    return to_json([{"data": data, "predictions": [prediction]}])
 
 
 def to_coco(hierarchy: Hierarchy) -> str:
@@ -353,7 +392,7 @@ def to_coco(hierarchy: Hierarchy) -> str:
         "categories": [{"id": i, "name": label, "supercategory": "step"} for label, i in category_ids.items()],
         "annotations": annotations,
     }
-    return _to_json(document)
+    return to_json(document)
 
 
 VTT = Exporter("chapters.vtt", to_vtt)
@@ -370,7 +409,7 @@ LABELSTUDIO = Exporter("labelstudio.json", to_labelstudio)
 COCO = Exporter("coco.json", to_coco)
 
 
-def _to_json(document: object) -> str:
+def to_json(document: object) -> str:
     """JSON that other tools read: without halves of character pairs, which names of files may hold and Python would write."""
     return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace").decode() + "\n"
 

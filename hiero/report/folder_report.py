@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from hiero.errors import InputError
 from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities
 from hiero.steps.usual_order import Displacement, Omission, find_displacements, find_omissions, usual_order
 from hiero.storage.files import write_text
-from hiero.types import Step
+from hiero.types import Hierarchy, Step
+
+if TYPE_CHECKING:
+    from hiero.engine import Video
 
 TEMPLATE = Path(__file__).parent / "folder_report.html"
 MIN_LABEL_SHARE = 0.3  # of an activity's steps that must have a label for it to be the activity's
@@ -93,7 +96,7 @@ class VideoSummary:
     Attributes:
         name: Of the video.
         duration_s: Its length.
-        runs: In time order; they cover the video.
+        runs: In time order; they cover the video, but for gaps between corrected steps.
         seconds: Spent on each activity, (A,).
         omissions: Activities that most others have.
         displacements: Activities at an unusual place.
@@ -137,7 +140,7 @@ class FolderReport:
         return self.activities[activity].label or f"activity {activity + 1}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The document of `hiero report --json`; activities are numbered from 1, as on the page."""
+        """The document of `hiero report --json` (schema: hiero/assets/schemas/report.json); activities count from 1."""
         return {
             "version": 1, "title": self.title, "model": self.model, "agreement": round(self.agreement, 3),
             "activities": [
@@ -165,6 +168,45 @@ class FolderReport:
                     activity.num_videos, round(activity.usual_s, 2), int(i in omitted), int(i in displaced), int(i in slow),
                 ])  # fmt: skip
         return text.getvalue()
+
+
+def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float) -> tuple[Step, ...]:
+    """The corrected steps of a video that a report compares: of a level, without gaps that nobody named.
+
+    Args:
+        hierarchy: As a person left it.
+        level: 0 the coarsest; by default the finest, as where it has fewer levels.
+        duration_s: Of the video; what begins after its end is left out.
+
+    Raises:
+        InputError: Nothing is left.
+    """
+    chosen = hierarchy.levels[-1 if level is None else min(level, len(hierarchy.levels) - 1)]
+    steps = tuple(
+        replace(step, end_s=min(step.end_s, duration_s))
+        for step in chosen
+        if step.start_s < duration_s and not (step.background and step.label is None)
+    )
+    if not steps:
+        raise InputError(f"{hierarchy.video}: its corrected steps have no names; name some, or remove the .hiero.json beside it")
+    return steps
+
+
+def describe_steps(name: str, video: Video, steps: Sequence[Step]) -> VideoSteps:
+    """Steps of a video with what they are compared by.
+
+    Args:
+        name: Of the video.
+        video: As an engine read it.
+        steps: In time order; they need not cover the video.
+    """
+    clock, num_nodes = video.clock, len(video.nodes)
+    seconds = np.array([(step.start_s, step.end_s) for step in steps])
+    start, end = np.round((seconds - clock.start_s) / clock.spacing_s).astype(int).T
+    start = start.clip(0, num_nodes - 1)
+    spans = np.stack([start, np.maximum(end, start + 1).clip(1, num_nodes)], axis=1)
+    pictures = tuple(video.source.thumbnail_at((step.start_s + step.end_s) / 2) for step in steps)
+    return VideoSteps(name, video.duration_s, tuple(steps), video.embed_spans(spans), pictures)
 
 
 def _video_to_dict(video: VideoSummary) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
     return {
         "name": name, "model": hierarchy.model, "duration_s": hierarchy.duration_s, "levels": levels,
         "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
-        "speech": [said.to_dict() for said in hierarchy.speech],
+        "speech": [utterance.to_dict() for utterance in hierarchy.speech],
     }  # fmt: skip
 
 

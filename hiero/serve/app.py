@@ -17,7 +17,9 @@ from fastapi.staticfiles import StaticFiles
 from starlette.requests import ClientDisconnect
 
 import hiero
+from hiero.corpus.watching import ArrivalWatcher
 from hiero.errors import InputError
+from hiero.serve.arrivals import Arrivals
 from hiero.serve.audit import AuditLog, Presence
 from hiero.serve.edit_stores import StateEdits
 from hiero.serve.guard import LOOPBACK_HOSTS, Guard
@@ -34,6 +36,7 @@ from hiero.serve.uploads import Uploads, add_uploads, upload_router
 from hiero.serve.user_routes import user_router
 from hiero.serve.users import Access, ForbiddenError, Role
 from hiero.serve.video_routes import edit_router, to_etag, video_router
+from hiero.storage.remote import show_addresses
 from hiero.text.vector_cache import TextCache
 from hiero.types import ProgressCallback
 
@@ -54,6 +57,7 @@ class AppOptions:
         num_jobs: Videos that are read at a time.
         write_edits: Edits in the state are also written beside the videos.
         log_format: Of the lines about requests and changes.
+        watcher: Tells which videos have arrived: they are shown and read by themselves.
         reader: Reads a video elsewhere before the server opens it from the cache, such as on a cluster.
     """
 
@@ -66,6 +70,7 @@ class AppOptions:
     num_jobs: int = 1
     write_edits: bool = False
     log_format: LogFormat = "none"
+    watcher: ArrivalWatcher | None = None
     reader: Callable[[Entry, ProgressCallback], None] | None = None
 
 
@@ -119,8 +124,12 @@ def create_app(library: Library, options: AppOptions | None = None, state: State
     app.include_router(health_router(health, metrics))
     app.mount("/", StaticFiles(directory=STATIC, html=True))  # last: it matches every path
 
+    arrivals = None if options.watcher is None else Arrivals(library, jobs, options.watcher, audit)
+
     def close() -> None:
         health.is_stopping = True
+        if arrivals is not None:
+            arrivals.close()
         jobs.close()
 
     guard = Guard(app, set(options.hosts), access, options.proxies, options.uploads.max_bytes)
@@ -130,7 +139,7 @@ def create_app(library: Library, options: AppOptions | None = None, state: State
 def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def bad_request(_: Request, error: InputError) -> Response:
-        return _json_response({"error": strip_folders(str(error))}, 400)
+        return _json_response({"error": strip_folders(show_addresses(str(error)))}, 400)
 
     @app.exception_handler(RequestValidationError)
     async def bad_parameters(_: Request, error: RequestValidationError) -> Response:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from hiero.errors import InputError
 from hiero.serve.library import NotFoundError
 from hiero.serve.state import State, StoredJob
+from hiero.storage.remote import show_addresses
 from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # jobs that have not ended
@@ -227,11 +228,11 @@ class JobQueue:
             changes: dict[str, Any]
             try:
                 self.work(job.video, _progress_callback(job))
-                changes = {"state": "done", "done_s": job.duration_s or job.done_s}
+                changes = {"state": "done", "done_s": job.duration_s or job.done_s, "message": ""}
             except Cancelled:
                 changes = {"state": "cancelled"}
             except (InputError, NotFoundError) as error:
-                changes = {"state": "failed", "message": strip_folders(str(error))}
+                changes = {"state": "failed", "message": strip_folders(show_addresses(str(error)))}
             except Exception:  # the client gets no trace, the server's terminal does
                 traceback.print_exc()
                 changes = {"state": "failed", "message": "an internal error; the server's log has it"}
@@ -248,8 +249,14 @@ def _progress_callback(job: Job) -> ProgressCallback:
         nonlocal last_update_s
         if job.cancel_requested:
             raise Cancelled
+        if event.stage == "download" and time.monotonic() - last_update_s > UPDATE_INTERVAL_S:
+            last_update_s = time.monotonic()
+            total = "" if event.total is None else f" of {event.total / 1e6:.0f}"
+            job.update(message=f"fetching {event.done / 1e6:.0f}{total} MB")
         if event.stage != "read":
             return
+        if job.message:
+            job.update(message="")
         if not event.done or (event.total is not None and event.total != job.duration_s):
             job.update(duration_s=event.total, done_s=event.done)
         elif time.monotonic() - last_update_s > UPDATE_INTERVAL_S:

@@ -23,11 +23,13 @@ from hiero.engine import Engine, Video
 from hiero.engine.speech_files import load_transcript
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
-from hiero.extraction.collection import VIDEO_SUFFIXES, find_recordings, is_collection
+from hiero.extraction.collection import VIDEO_SUFFIXES, NoFilesError, find_recordings, is_collection, is_video_address
 from hiero.serve.edit_stores import EditStore, FileEdits, version_of
 from hiero.serve.state import SavedEdit
 from hiero.steps.prototypes import StepPrototypes
 from hiero.storage.files import parse_json
+from hiero.storage.remote import find_remote, shown_path
+from hiero.storage.remote_origins import is_address
 from hiero.types import Hierarchy, ProgressCallback, no_progress
 from hiero.video.chapters import VideoSource, source_paths
 
@@ -359,7 +361,7 @@ class Library:
         """
         if self.corpus is not None:
             record = self.corpus.lookup([entry.name]).get(entry.name)
-            if record is not None and record.path != str(entry.path):
+            if record is not None and record.path != shown_path(entry.path):
                 raise InputError(f"{entry.name}: the corpus has another video of that name; rename the file")
         video = self.read(entry, progress=progress)
         if self.corpus is not None:
@@ -473,15 +475,17 @@ def open_library(
     annotations: Path | None = None,
     log: Callable[[str], None] = lambda _: None,
     join: bool | None = None,
+    may_be_empty: bool = False,
 ) -> Library:
-    """A library of what a server was given.
+    """A library of what a server was given. Remote files are listed, not brought.
 
     Args:
-        sources: Videos, feature files, folders of them, patterns, or one corpus.
+        sources: Videos, feature files, folders of them, patterns, addresses, or one corpus.
         engines: By name; the first is the main one.
         annotations: A file as `hiero eval own` takes it.
         log: Called with a line for each video of the corpus whose file is gone, and for chapters that are shown as one video.
         join: Show all files as one video; by default only chapters of one recording; False for none.
+        may_be_empty: Folders need not have videos yet.
 
     Raises:
         InputError: There is no such file, a folder has no videos, the corpus was made with another model, or the annotations
@@ -491,13 +495,19 @@ def open_library(
     # A corpus first: its videos keep the names that they are searched by, other files of that name get a number.
     for source in filter(is_corpus, sources):
         _add_corpus(library, source, log)
-    paths = [Path(source) for source in sources if not is_corpus(source)]
+    paths = [source if is_address(source) else Path(source) for source in sources if not is_corpus(source)]
     for path in paths:
-        if not path.is_file() and not is_collection(path):
+        if isinstance(path, Path) and not path.is_file() and not is_collection(path):
             raise InputError(f"{path}: no such file, folder or corpus")
     if paths:
-        for name, found in find_recordings(paths, join, resolve_clashes=True, log=log).items():
-            library.add(found, name)
+        try:
+            recordings = find_recordings(paths, join, resolve_clashes=True, log=log)
+        except NoFilesError:
+            if not may_be_empty:
+                raise
+            recordings = {}
+        for name, recording in recordings.items():
+            library.add(recording, name)
     if annotations is not None:
         library.annotations = _read_annotated_steps(annotations)
     return library
@@ -505,7 +515,7 @@ def open_library(
 
 def is_corpus(source: str) -> bool:
     """Whether a source is an address or a folder with LanceDB's table."""
-    return "://" in source or (Path(source) / "steps.lance").is_dir()
+    return not is_video_address(source) if is_address(source) else (Path(source) / "steps.lance").is_dir()
 
 
 def clear_stale_edits(library: Library) -> None:
@@ -561,7 +571,7 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
 def _find_playable(path: Path) -> Path | None:
     """A video itself, or one of the same name beside a feature file."""
     if path.suffix.lower() not in FEATURE_SUFFIXES:
-        return path if path.is_file() else None
+        return path if path.is_file() or find_remote(path) is not None else None
     return next((file for suffix in VIDEO_SUFFIXES if (file := path.with_suffix(suffix)).is_file()), None)
 
 

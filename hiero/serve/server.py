@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from hiero.corpus.watching import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.serve.app import AppOptions, create_app
 from hiero.serve.connections import KEEP_ALIVE_S, LimitedProtocol
@@ -36,7 +37,7 @@ class ServerOptions:
     Attributes:
         host: Where to listen; 0.0.0.0 for all networks.
         port: 0 takes a free one.
-        token: One for all, with all rights; made up where the server is not for this machine alone and nobody could sign in.
+        token: One for all, with all rights; made up where others than this machine reach the server and nobody could sign in.
         allowed_hosts: More names that it may be reached by.
         upload_folder: For uploads; None switches them off.
         upload_limit_mb: Of one upload.
@@ -48,7 +49,8 @@ class ServerOptions:
         user_header: In which such a proxy says who has signed in there.
         header_role: Of people in that header who have no token; None lets only those in who have one.
         log_format: Of the lines about requests and changes.
-        reader: As in `AppOptions`.
+        watcher: As in `AppOptions`.
+        reader: Likewise.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +67,7 @@ class ServerOptions:
     user_header: str | None = None
     header_role: Role | None = "view"
     log_format: LogFormat = "none"
+    watcher: ArrivalWatcher | None = None
     reader: Callable[[Entry, ProgressCallback], None] | None = None
 
 
@@ -89,8 +92,10 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         raise InputError("--user-header is believed from trusted proxies only; name them with --trusted-proxy")
     state = State(options.state, lock=True)
     has_users = any(token.revoked_at is None for token in state.tokens()) or bool(options.user_header)
+    # Behind a proxy, or under another name, others than this machine reach it too.
+    is_private = is_loopback(options.host) and not (options.trusted_proxies or options.root_path or options.allowed_hosts)
     token = options.token
-    if not is_loopback(options.host) and not has_users:
+    if not is_private and not has_users:
         token = token or new_token()
     if token is not None and not re.fullmatch(r"[\w.~-]+", token):
         raise InputError("--token takes letters, digits and . _ ~ -")
@@ -99,7 +104,7 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         AppOptions(
             frozenset({*LOOPBACK_HOSTS, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}), token,
             options.user_header, options.header_role, proxies, Uploads(options.upload_folder, options.upload_limit_mb * 2**20),
-            options.num_jobs, options.write_edits, options.log_format, options.reader,
+            options.num_jobs, options.write_edits, options.log_format, options.watcher, options.reader,
         ),
         state,
     )  # fmt: skip

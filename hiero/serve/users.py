@@ -90,8 +90,8 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Nobody has to sign in."""
-        return self.token is None and not self.user_header and not any(token.revoked_at is None for token in self.state.tokens())
+        """Nobody has to sign in: nobody ever got a token. A server does not open again when the last one is revoked."""
+        return self.token is None and not self.user_header and not self.state.tokens()
 
     def authenticate(self, scope: Any, headers: dict[str, str], from_proxy: bool) -> User | None:
         """Who sends a request; None where they must sign in.

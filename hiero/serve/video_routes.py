@@ -32,7 +32,8 @@ from hiero.serve.routing import (
 )
 from hiero.serve.tiles import matrix_size, similarity_tile
 from hiero.serve.users import Editor, require
-from hiero.serve.workers import run_in_thread
+from hiero.serve.workers import READS, check_client, run_in_thread
+from hiero.storage.remote import fetch_copy
 from hiero.types import Hierarchy, VideoFile
 from hiero.video.chapters import source_paths
 
@@ -146,14 +147,15 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
         return Response(thumbnail, media_type="image/jpeg")
 
     @router.get("/api/videos/{id}/file", responses=ERRORS, response_class=FileResponse)
-    async def file(id: str, part: Annotated[int, Query(ge=0, le=MAX_PARTS)] = 0) -> FileResponse:
+    async def file(request: Request, id: str, part: Annotated[int, Query(ge=0, le=MAX_PARTS)] = 0) -> FileResponse:
         """The video itself, or one of the files that it is made of; stretches of it by range requests."""
         paths = library.find(id).playable_files
         if not paths:
             raise NotFoundError("there is no video beside these features")
         if part >= len(paths):
             raise NotFoundError(f"no file {part}; this video has {len(paths)}")
-        return FileResponse(paths[part])
+        # A copy of a remote file may have made room for others since it was read.
+        return FileResponse(await run_in_thread(request, lambda: fetch_copy(paths[part], lambda _: check_client(request)), READS))
 
     @router.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
     async def export(request: Request, id: str, format: str, k: StepCounts = None) -> Response:

@@ -146,18 +146,18 @@ class StepPrototypes:
                 out[row] += weights.position * trust[number] * (np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL))
         return out
 
-    def save(self, folder: Path, about: Mapping[str, Any] | None = None) -> None:
+    def save(self, folder: Path, metadata: Mapping[str, Any] | None = None) -> None:
         """Write them into a model folder.
 
         Args:
             folder: Of the model in whose space they are.
-            about: What else the JSON says, such as where they come from.
+            metadata: What else the JSON says, such as where they come from.
         """
         arrays = {f"means.{name}": value for name, value in self.means.items()}
         arrays |= {f"readouts.{name}": value for name, value in self.readouts.items()}
         arrays |= {"positions": self.positions.astype(np.float32), "num_steps": self.num_steps.astype(np.int32)}
         save_arrays(folder / ARRAYS_FILE, arrays)
-        document = {"version": 1, "labels": list(self.labels), **(about or {})}
+        document = {"version": 1, "labels": list(self.labels), **(metadata or {})}
         write_text(folder / SETTINGS_FILE, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
 
     @classmethod

@@ -84,17 +84,35 @@ def home() -> Path:
     return Path(hiero_home) if hiero_home else (Path(user_cache) if user_cache else Path.home() / ".cache") / "hiero"
 
 
+def weights_folders() -> list[Path]:
+    """The folders that weights are looked for in: HIERO_WEIGHTS, which may be read-only, and one in hiero's home for new ones."""
+    shared = os.environ.get("HIERO_WEIGHTS")
+    return [*([Path(shared)] if shared else []), home() / "weights"]
+
+
 def find(name: str) -> Path | None:
     """The folder of fetched weights, or None where a file is missing."""
     weights = _look_up(name)
-    folder = home() / "weights" / name
-    return folder if all((folder / file).is_file() for file in weights.files) else None
+    folders = [folder / name for folder in weights_folders()]
+    return next((folder for folder in folders if all((folder / file).is_file() for file in weights.files)), None)
+
+
+def is_genuine(path: Path, checksum: str) -> bool:
+    """Whether a file has the hash that is expected; any has an empty one.
+
+    Args:
+        path: The file.
+        checksum: As in `Weights.files`.
+    """
+    kind, _, expected = checksum.rpartition(":")
+    with path.open("rb") as data:
+        return hashlib.file_digest(data, kind or "sha256").hexdigest().startswith(expected)
 
 
 def fetch_hint(path: Path) -> str:
     """What to do about a damaged file, to be added to its error, where it is one of fetched weights; otherwise nothing."""
     folder = path.absolute().parent
-    if folder.parent != (home() / "weights").absolute() or folder.name not in REGISTRY:
+    if folder.parent not in [parent.absolute() for parent in weights_folders()] or folder.name not in REGISTRY:
         return ""
     return f"; it may be incomplete: remove it and run: hiero weights get {folder.name}"
 
@@ -249,12 +267,10 @@ def _verify(path: Path, checksum: str, description: str) -> None:
     """Remove a file whose hash is not the expected one, and raise."""
     if not checksum:  # a hub's file that is not pinned: the user chose it by name
         return
-    kind, _, expected = checksum.rpartition(":")
-    with path.open("rb") as data:
-        if hashlib.file_digest(data, kind or "sha256").hexdigest().startswith(expected):
-            return
+    if is_genuine(path, checksum):
+        return
     path.unlink(missing_ok=True)
-    raise InputError(f"{description} is not the file expected (its {kind or 'sha256'} differs); not used")
+    raise InputError(f"{description} is not the file expected (its {checksum.rpartition(':')[0] or 'sha256'} differs); not used")
 
 
 def _copy_member(archive: Path, member: str, target: Path) -> None:

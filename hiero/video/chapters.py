@@ -160,14 +160,14 @@ def find_siblings(path: Path) -> list[Path]:
     if chapter is None or not path.parent.is_dir():
         return []
     key = (chapter.camera, chapter.recording)
-    found = []
+    siblings = []
     for other in path.parent.iterdir():
         parsed = parse_chapter(other)
         if parsed is None or other.name == path.name or other.suffix.lower() != path.suffix.lower():
             continue
         if (parsed.camera, parsed.recording) == key:
-            found.append((parsed.number, other))
-    return [other for _, other in sorted(found)]
+            siblings.append((parsed.number, other))
+    return [other for _, other in sorted(siblings)]
 
 
 def _to_recordings(members: list[tuple[int, Path]]) -> list[Recording]:

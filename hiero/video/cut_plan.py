@@ -86,26 +86,26 @@ def plan_cut(source: Source, index: PacketIndex, start: int, end: int) -> CutPla
     before = [pts for pts in shown if pts < start]
     after = [pts for pts in shown if pts >= end]
     max_gap = MAX_GAP_S / source.time_base
-    held = []
+    repeated = []
     if before and (not inside or inside[0] - start > max_gap):
-        held = [(before[-1], start)]  # the frame that is on the screen when the piece begins
+        repeated = [(before[-1], start)]  # the frame that is on the screen when the piece begins
     is_after_end = not inside and not after and bool(before) and start - before[-1] > max_gap
-    if is_after_end or not (inside or held):
+    if is_after_end or not (inside or repeated):
         raise InputError(f"{source.path}: no frame from {float(source.seconds(start - source.zero)):.2f} s on; it is shorter")
-    first_shown = held[0][0] if held else inside[0]
+    first_shown = repeated[0][0] if repeated else inside[0]
     keys = (pts for pts, is_key in zip(index.pts, index.is_key, strict=True) if is_key and pts <= first_shown)
     seek = max(keys, default=shown[0])
-    origin = held[0][1] if held else inside[0]
+    origin = repeated[0][1] if repeated else inside[0]
     last = inside[-1] if inside else start
     duration = dict(zip(index.pts, index.durations, strict=True)).get(last) or round(source.frame_s / source.time_base)
     piece_end = last + duration if not after else min(after[0], max(end, last + 1)) if after[0] - end > max_gap else after[0]
     first, stop = _copied_range(index, start, end)
-    kept = [pts for pts in index.pts[first:stop] if pts >= index.pts[first]] if stop > first else []
-    if not kept:
-        return CutPlan(source, held + [(p, p) for p in inside], [], [], seek, False, origin, piece_end)
-    head = held + [(p, p) for p in inside if p < kept[0]]
-    tail = [(p, p) for p in inside if p > max(kept)]
-    return CutPlan(source, head, kept, tail, seek, index.has_leading[first], origin, piece_end)
+    copied = [pts for pts in index.pts[first:stop] if pts >= index.pts[first]] if stop > first else []
+    if not copied:
+        return CutPlan(source, repeated + [(p, p) for p in inside], [], [], seek, False, origin, piece_end)
+    head = repeated + [(p, p) for p in inside if p < copied[0]]
+    tail = [(p, p) for p in inside if p > max(copied)]
+    return CutPlan(source, head, copied, tail, seek, index.has_leading[first], origin, piece_end)
 
 
 def _copied_range(index: PacketIndex, start: int, end: int) -> tuple[int, int]:

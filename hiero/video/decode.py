@@ -18,6 +18,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.memory import check_fits
+from hiero.storage.remote import open_copy
 from hiero.types import format_time
 
 RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate is the base rate, blurred by rounding
@@ -281,10 +282,11 @@ class _VideoReader:
         if not isinstance(self.path, Path):
             self.container = self.path.open()
         else:
-            if not self.path.is_file():
-                raise InputError(f"{self.path}: no such file")
+            file = open_copy(self.path)
             try:
-                self.container = av.open(str(self.path))
+                self.container = av.open(file)
+            except InputError:  # of a remote file: no fault of its content
+                raise
             except (av.FFmpegError, ValueError, OSError) as error:
                 raise InputError(f"{self.path}: not a video that FFmpeg can read ({error})") from error
         streams = self.container.streams.video

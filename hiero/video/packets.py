@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
+from hiero.storage.remote import open_copy
 from hiero.video.bitstream import NalFormat
 
 SEEK_MARGINS_S = (0.0, 5.0, 60.0, math.inf)  # how far before a moment to begin reading, one after another
@@ -203,10 +204,11 @@ def open_container(path: Path, purpose: str = "cutting video") -> Any:
         InputError: There is no such file, or FFmpeg cannot read it.
     """
     av = import_av(purpose)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    file = open_copy(path)
     try:
-        return av.open(str(path))
+        return av.open(file)
+    except InputError:  # of a remote file: no fault of its content
+        raise
     except (av.FFmpegError, ValueError, OSError) as error:
         raise InputError(f"{path}: not a video that FFmpeg can read ({error})") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from hiero.cli import app
+from hiero.cli import app, watch
+from hiero.engine.live import LiveUpdate
 from hiero.errors import InputError
+from hiero.types import Step
 from tests.films import import_av
 from tests.live import SlowWriter, install_backbone, write_film
 
@@ -111,6 +114,32 @@ def test_kill_9_loses_seconds_only(site, film, tmp_path):
     _, err = again.communicate(timeout=60)
     assert again.returncode == 2
     assert "is there from an earlier recording" in err
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_line_of_the_open_step(monkeypatch):
+    """What a terminal shows: one line that is drawn over, never into what comes after it."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((32, 24)))
+    display = watch._Display("cam", as_json=False)
+    display.wait()
+    closed = Step("0.0", 0.0, 8.0, 0, label="wash\x1b[31m")
+    display.update(LiveUpdate(20.0, (closed,), (Step("0.1", 8.0, 20.0, 1, label="切" * 20),), 3.0))
+    display.message("slow")
+    display.end()
+    display.message("done")
+    erase = "\r\x1b[2K"
+    line = "   0:20  " + "切" * 11  # 9 and 22 cells: the 32nd stays free
+    assert terminal.getvalue().split(erase) == [
+        "", "cam: waiting for its first seco", "   from       to  thread  step\n   0:00     0:08       0  wash?[31m\n", line,
+        "hiero: slow\n", line, "", "hiero: done\n",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

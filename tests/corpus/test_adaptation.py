@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
+import torch
 
 import hiero
+from hiero.config import ModelConfig
 from hiero.corpus.adaptation import (
     CorrectedSteps,
     adapt,
     annotated_corrections,
     find_corrections,
+    fine_tune,
     learn_from_videos,
     named_steps,
     spread_narrations,
 )
 from hiero.data.edits import edits_file, write_edits
 from hiero.errors import InputError
+from hiero.model.pretrained import write_model_folder
+from hiero.storage import weights
+from hiero.storage.files import load_tensors
+from hiero.training.from_files import SilentDisplay
+from hiero.training.loop import STATE_FILE
+from hiero.training.resume_state import read_metadata
 from hiero.types import AnnotatedStep, Hierarchy, Step
 
 NAMES = ("zib the quorn", "flox a wemble")  # no text encoder knows them
@@ -77,6 +90,64 @@ def test_a_short_training_goes_on_from_the_weights(files, tmp_path, monkeypatch)
     changes = [float((before[name] - after[name]).abs().max()) for name in before if before[name].is_floating_point()]
     assert 0 < max(changes) < 0.01  # one small update, not a new network
     assert not list(tmp_path.glob(".tuned*"))  # what an interrupted training would go on with
+
+
+NUM_UPDATES = 16
+TUNE = f"""
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import hiero
+from hiero.corpus.adaptation import find_corrections, fine_tune
+folder, model = Path(sys.argv[1]), sys.argv[2]
+engine = hiero.load(model, backbone="default", device="cpu")
+corrections = find_corrections({{path.stem: path for path in sorted(folder.glob("v*.npy"))}})
+videos = [(engine.read(steps.source, cache=False), steps) for steps in corrections]
+fine_tune(engine, videos, folder / "killed", num_updates={NUM_UPDATES}, save_every_s=0.0, device="cpu")
+"""
+
+
+@pytest.mark.skipif(weights.find("minilm") is None, reason="MiniLM's weights are not here")
+def test_a_killed_training_goes_on_and_ends_as_an_undisturbed_one(files, tmp_path):
+    config = ModelConfig(400, 8, 8, 384, gate_size=4, radius_s=2.5, dropout=0.2, backbone="k400", clock=hiero.Clock(1.0, 1.0))
+    encoder = {"text_encoder": {"name": "minilm", "file": None}}
+    write_model_folder(tmp_path / "model", config, hiero.HiERO(config).state_dict(), encoder)
+    process = subprocess.Popen([sys.executable, "-c", TUNE, str(tmp_path), str(tmp_path / "model")])
+    state = tmp_path / ".killed.training" / "model" / STATE_FILE
+    deadline_s = time.monotonic() + 60
+    while not state.is_file() or read_metadata(state)["step"] < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert 3 <= read_metadata(state)["step"] < NUM_UPDATES
+    assert not (tmp_path / "killed").exists()
+
+    engine = hiero.load(tmp_path / "model", backbone="default", device="cpu")
+    videos = [(engine.read(steps.source, cache=False), steps) for steps in find_corrections(files)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the process: sums have the same order then
+    try:
+        for name in ("whole", "killed"):
+            fine_tune(engine, videos, tmp_path / name, num_updates=NUM_UPDATES, device="cpu", display=(display := _Lines()))
+    finally:
+        torch.set_num_threads(threads)
+    assert any("resuming at step" in line for line in display.lines)
+    whole, resumed = (load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert not torch.equal(whole["project.weight"], load_tensors(tmp_path / "model" / "model.safetensors")["project.weight"])
+    assert not list(tmp_path.glob(".*.training"))
+
+
+class _Lines(SilentDisplay):
+    def __init__(self):
+        self.lines = []
+
+    def log(self, line):
+        self.lines.append(line)
 
 
 def test_annotations_instead_of_edits(files, tmp_path):

@@ -259,11 +259,11 @@ def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
     monkeypatch.setattr(commits.time, "sleep", lambda _: None)
     original, failed = corpus_module._put, []
 
-    def conflict_three_times(table, videos, again):
+    def conflict_three_times(table, videos):
         if len(failed) < 3:
             failed.append(videos)
             raise RuntimeError("lance error: Retryable commit conflict for version 7")
-        return original(table, videos, again)
+        return original(table, videos)
 
     monkeypatch.setattr(corpus_module, "_put", conflict_three_times)
     add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.data.edits import edits_file, parse_hierarchy, read_edits, write_edits
-from hiero.data.step_files import StepRow, nest_rows, one_line, read_step_file
+from hiero.data.step_files import StepRow, frame_span, nest_rows, one_line, read_step_file
+from hiero.data.step_files.rows import frame_row
 from hiero.errors import InputError
-from hiero.report.exports import chapters, find_exporter, write_export
+from hiero.report.exports import chapters, convert_files, find_exporter, write_export
 from hiero.types import Hierarchy, Step, link_levels
 
 VIDEO = Path("kitchen.mp4")
@@ -51,10 +52,15 @@ def hierarchies(draw) -> Hierarchy:
 
 
 def read_back(name: str, hierarchy: Hierarchy, folder: Path, duration_s: float | None = None) -> Hierarchy:
-    return read_step_file(write_export(name, hierarchy, folder), VIDEO, duration_s)
+    exporter = find_exporter(name)
+    file = folder / exporter.file_name
+    file.parent.mkdir(exist_ok=True)
+    # Without waiting for the disk, as write_export does: there are hundreds.
+    file.write_bytes(convert_files(exporter, hierarchy)[exporter.file_name])
+    return read_step_file(file, VIDEO, duration_s)
 
 
-@pytest.mark.parametrize("name", ["elan", "labelstudio", "csv"])
+@pytest.mark.parametrize("name", ["elan", "labelstudio", "csv", "fiftyone", "cvat", "via"])
 @given(hierarchy=hierarchies(), knows_duration=st.booleans())
 def test_all_that_these_formats_hold_comes_back(name, hierarchy, knows_duration, tmp_path_factory):
     back = read_back(name, hierarchy, tmp_path_factory.getbasetemp(), hierarchy.duration_s if knows_duration else None)
@@ -120,6 +126,97 @@ ELAN = """<?xml version="1.0" encoding="UTF-8"?>
 <ANNOTATION_VALUE>salad</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
 <TIER TIER_ID="notes"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="a4" ANNOTATION_REF="a1"><ANNOTATION_VALUE>good</ANNOTATION_VALUE>
 </REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
+
+
+@given(
+    bounds_ms=st.lists(st.integers(0, 10**8), min_size=2, max_size=2, unique=True).map(sorted),
+    fps=st.sampled_from([25.0, 30.0, 24000 / 1001, 30000 / 1001, 59.94, 12.5]),
+    shift=st.sampled_from([(0, 0), (3, 3), (0, 3)]),
+)
+def test_frames_that_nobody_moved_have_their_exact_times(bounds_ms, fps, shift):
+    step = Step("a", bounds_ms[0] / 1000, bounds_ms[1] / 1000, 0, label="x")
+    first, last = frame_span(step.start_s, step.end_s, fps)
+    assert abs((first - 1) / fps - step.start_s) < 1.01 / fps
+    row = frame_row(first + shift[0], last + shift[1], fps, "x", step.to_dict())
+    assert (row.start_s == step.start_s) == (shift[0] == 0)
+    assert (row.end_s == step.end_s) == (shift[1] == 0)
+
+
+BOX = '<box frame="{}" keyframe="{}" outside="{}" occluded="0" xtl="0" ytl="0" xbr="9" ybr="9"/>'
+TRACK = "".join(BOX.format(*box) for box in [(25, 1, 0), (26, 0, 0), (75, 1, 1), (100, 1, 0), (125, 1, 1)])
+CVAT = f"""<annotations><version>1.1</version><meta><task><stop_frame>249</stop_frame></task></meta>
+<track id="0" label="peel &amp; cut">{TRACK}</track><track id="1" label="serve">{BOX.format(225, 1, 0)}</track></annotations>"""
+IMAGES = "".join(
+    f'<image id="{i}" name="f{i}">{"" if i % 5 == 4 else TAG}</image>' for TAG in ['<tag label="wash"/>'] for i in range(10)
+)
+CVAT_IMAGES = f"<annotations><version>1.1</version>{IMAGES}</annotations>"
+VIA = {
+    "project": {"pname": "x", "vid_list": ["1", "2"]}, "config": {}, "view": {"1": {"fid_list": ["1"]}, "2": {"fid_list": ["2"]}},
+    "file": {"1": {"fname": "kitchen.mp4"}, "2": {"fname": "hall.mp4"}},
+    "attribute": {"7": {"aname": "action", "anchor_id": "FILE1_Z2_XY0", "type": 4, "options": {"0": "wash", "1": "cut"}}},
+    "metadata": {
+        "1_a": {"vid": "1", "z": [1.5, 3], "xy": [], "av": {"7": "1"}},
+        "1_b": {"vid": "1", "z": [0, 1.5], "xy": [], "av": {"7": "0"}},
+        "2_a": {"vid": "2", "z": [0, 9], "xy": [], "av": {"7": "0"}},
+        "1_c": {"vid": "1", "z": [2], "xy": [2, 1, 1, 5, 5], "av": {}},
+    },
+}  # fmt: skip
+FIFTYONE = {
+    "classes": ["wash", "cut"],
+    "labels": {
+        "kitchen": [
+            {"label": 0, "timestamps": [0, 1.5]},
+            {"label": "cut", "support": [51, 75], "attributes": {"hiero": "{broken"}},
+        ],
+        "hall": [],
+    },
+}
+
+
+def test_cvat_of_others(tmp_path):
+    file = tmp_path / "annotations.xml"
+    file.write_text(CVAT)
+    (level,) = read_step_file(file, VIDEO, 10.0, fps=25.0).levels
+    spans = [(1.0, 3.0, "peel & cut"), (4.0, 5.0, "peel & cut"), (9.0, 10.0, "serve")]
+    assert [span for span in labels_of(level) if span[2]] == spans
+    file.write_text(CVAT_IMAGES)
+    (level,) = read_step_file(file, VIDEO, 2.0, fps=5.0).levels
+    assert labels_of(level) == [(0.0, 0.8, "wash"), (0.8, 1.0, None), (1.0, 1.8, "wash"), (1.8, 2.0, None)]
+
+
+@pytest.mark.parametrize(("document", "spans"), [
+    (VIA, [(0.0, 1.5, "wash"), (1.5, 3.0, "cut")]),
+    (FIFTYONE, [(0.0, 1.5, "wash"), (1.5, 2.0, None), (2.0, 3.0, "cut")]),
+])  # fmt: skip
+def test_projects_of_others(tmp_path, document, spans):
+    file = tmp_path / "project.json"
+    file.write_text(json.dumps(document))
+    (level,) = read_step_file(file, VIDEO, 3.0).levels
+    assert labels_of(level) == spans
+    with pytest.raises(InputError, match="holds 2 videos but none called garden; there are"):
+        read_step_file(file, Path("garden.mp4"), 3.0)
+
+
+@pytest.mark.parametrize("name", ["fiftyone", "cvat", "via"])
+def test_what_a_person_renamed_or_moved_in_a_project(name, tmp_path):
+    steps = (Step("0.0", 0.0, 4.013, 3, label="boil", score=0.5), Step("0.1", 4.013, 9.0, 1, label="pour", score=0.25))
+    file = write_export(name, Hierarchy("kitchen.mp4", "m", 9.0, (steps,)), tmp_path)
+    text = file.read_text()
+    # What the tool shows, not the copy of the step beside it.
+    shown = {"fiftyone": '"label": "pour"', "cvat": '"name">pour<', "via": '"2": "pour"'}[name]
+    assert shown in text
+    text = text.replace(shown, shown.replace("pour", "brew"))
+    if name == "fiftyone":
+        text = text.replace('"support": [\n       101,\n       225', '"support": [\n       101,\n       200')
+    elif name == "via":
+        text = text.replace("9.0\n   ],", "8.0\n   ],", 1)
+    else:
+        box = '<box frame="200" keyframe="1" outside="1" occluded="0"/></track></annotations>'
+        text = text.replace("</track>\n</annotations>", box)
+    file.write_text(text)
+    first, second, *_ = read_step_file(file, VIDEO, 9.0).levels[0]
+    assert first == replace(steps[0], children=first.children)
+    assert (second.id, second.start_s, second.end_s, second.label, second.score) == ("0.1", 4.013, 8.0, "brew", None)
 
 
 def labels_of(level):
@@ -213,6 +310,12 @@ def test_json_of_others(tmp_path, document):
         ("a.json", '{"levels": 3}', "not a hierarchy"),
         ("a.json", '{"database": {"a": {"annotations": [{"segment": 3}]}}}', "a.json"),
         ("a.json", '[{"data": {}}]', "neither annotations"),
+        ("a.xml", "<annotations/>", "neither tracks nor tags"),
+        ("a.xml", "<html></html>", "not a file of CVAT"),
+        ("a.xml", "<annotations><track/></annotations>", "label"),
+        ("a.xml", '<!DOCTYPE x [<!ENTITY e "a">]><annotations>&e;</annotations>', "document type"),
+        ("a.json", '{"samples": [{"filepath": "x.mp4"}]}', "no temporal detections"),
+        ("a.json", '{"project": {}, "file": {}, "view": {}, "metadata": {}}', "has no video"),
         ("a.vtt", "WEBVTT\n\n1\n00:x --> 00:02\nhi\n", "cannot be read as times"),
         ("a.vtt", "WEBVTT\n", "no steps"),
         ("a.txt", "", "unknown kind"),

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
@@ -327,6 +328,45 @@ def test_udp(engine, tmp_path):
     timer.join()
     assert 8.0 <= reader.finish().video.duration_s <= 13.0
     assert any("connection lost" in line for line in lines)
+
+
+def test_an_http_answer_that_grows(engine, tmp_path, monkeypatch):
+    """A server that sends what it records, without saying how long that will be: the whole of it is read, once."""
+    film = write_film(tmp_path / "film.ts", seconds=16, scene_s=4, bf=0)
+    stream, requests, lines = film.read_bytes(), [], []
+
+    class Recorder(BaseHTTPRequestHandler):
+        def do_GET(self):
+            requests.append(self.path)
+            if len(requests) > 1:
+                self.send_error(404)  # the recording is over
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "video/mp2t")
+            self.end_headers()
+            size = len(stream) // 30 // 188 * 188
+            for start in range(0, len(stream), size):
+                self.wfile.write(stream[start : start + size])
+                self.wfile.flush()
+                time.sleep(0.03)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/live.ts?token=secret"
+        reader = LiveReader(engine, Address(address, 1.0), step_s=4.0, window_s=60.0, message=lines.append)
+        updates = follow(reader)
+        server.shutdown()
+    assert requests[0] == "/live.ts?token=secret"
+    assert len(updates) >= 3
+    result = reader.finish()
+    assert not any("secret" in line for line in lines)
+    expected = whole_file(engine, film, tmp_path / "another", monkeypatch)
+    assert result.video.duration_s == pytest.approx(expected.duration_s, abs=0.3)
+    ends, true_ends = ([step.end_s for step in video.steps([4]).levels[0]] for video in (result.video, expected))
+    assert ends == pytest.approx(true_ends, abs=0.3)
 
 
 def test_rtsp(engine, tmp_path):

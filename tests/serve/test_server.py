@@ -181,6 +181,18 @@ def test_other_networks_need_the_token(world):
         process.stderr.close()
 
 
+@pytest.mark.parametrize("option", [("--root-path", "/hiero"), ("--trusted-proxy", "127.0.0.1"), ("--allow-host", "lab.example")])
+def test_behind_a_proxy_there_is_a_token(world, monkeypatch, option):
+    """Only this machine reaches 127.0.0.1, but a proxy on it brings others."""
+    addresses = []
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: sockets[0].close())
+    monkeypatch.setattr("hiero.serve.server.create_app", lambda library, options, state: addresses.append(options.token))
+    app(
+        ["serve", str(world.videos[0]), "--backbone", "egovlp", "--device", "cpu", "-p", "0", *option], result_action="return_value"
+    )
+    assert len(addresses[0]) >= 32
+
+
 def test_nothing_to_show():
     with pytest.raises(InputError, match="say what to show"):
         app(["serve"], result_action="return_value")

@@ -202,3 +202,17 @@ def test_home_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv("HIERO_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert weights.home() == tmp_path / "x" / "hiero"
+
+
+def test_shared_weights_are_taken_first_and_never_written(index, tmp_path, monkeypatch):
+    shared = tmp_path / "shared" / "toy"
+    monkeypatch.setenv("HIERO_WEIGHTS", str(tmp_path / "shared"))
+    own = weights.get("toy")
+    assert own == tmp_path / "home" / "weights" / "toy"  # nothing is shared yet
+    assert not shared.exists()
+    shared.mkdir(parents=True)
+    (shared / "toy.bin").write_bytes(CONTENT)
+    assert weights.get("toy") == weights.find("toy") == shared
+    assert "hiero weights get toy" in weights.fetch_hint(shared / "toy.bin")
+    (shared / "toy.bin").unlink()
+    assert weights.find("toy") == own

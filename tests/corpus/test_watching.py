@@ -1,0 +1,93 @@
+"""Which files of a watched folder or address are whole, and which of them are due."""
+
+from __future__ import annotations
+
+import pytest
+
+from hiero.corpus.watching import ArrivalWatcher
+from hiero.errors import InputError
+from hiero.storage import remote
+
+pytestmark = pytest.mark.usefixtures("_home")
+
+
+@pytest.fixture
+def _home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(remote, "_stats", {})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+def names(watcher):
+    """What a look takes, which is then done."""
+    taken = watcher.look()
+    watcher.finish(taken)
+    return list(taken)
+
+
+def test_a_file_is_whole_when_it_stays_the_same(folder):
+    watcher = ArrivalWatcher([folder])
+    assert names(watcher) == []
+    (folder / "a.npy").write_bytes(b"1")
+    assert names(watcher) == []
+    (folder / "a.npy").write_bytes(b"12")
+    assert names(watcher) == []
+    assert names(watcher) == ["a"]
+    assert names(watcher) == []
+    (folder / "a.npy").write_bytes(b"123")
+    assert (names(watcher), names(watcher), names(watcher)) == ([], ["a"], [])
+    (folder / "a.npy").unlink()
+    assert names(watcher) == []
+
+
+def test_a_recording_waits_for_its_growing_chapter(folder):
+    lines = []
+    watcher = ArrivalWatcher([folder], log=lines.append)
+    (folder / "GX010001.npy").write_bytes(b"1")
+    assert (names(watcher), names(watcher)) == ([], ["GX010001"])
+    (folder / "GX020001.npy").write_bytes(b"1")
+    assert names(watcher) == []
+    (folder / "GX020001.npy").write_bytes(b"12")
+    assert names(watcher) == []
+    taken = watcher.look()
+    assert [len(source) for source in taken.values()] == [2]
+    assert len(lines) == 1
+
+
+def test_what_failed_is_tried_again_ever_later(folder):
+    (folder / "a.npy").write_bytes(b"1")
+    watcher = ArrivalWatcher([folder])
+    looks = []
+    for number in range(40):
+        taken = watcher.look()
+        if taken:
+            looks.append(number)
+        watcher.finish(taken, list(taken))
+    assert looks == [1, 2, 4, 8, 16, 32]
+
+
+def test_a_folder_that_is_gone_is_an_error_for_the_caller(tmp_path, folder):
+    (folder / "a.npy").write_bytes(b"1")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.npy").write_bytes(b"1")
+    with pytest.raises(InputError, match="two folders have a file named a"):
+        ArrivalWatcher([folder, other]).look()
+
+
+def test_a_prefix(folder):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/arrivals/a.npy", b"1")
+    watcher = ArrivalWatcher(["memory://arrivals/"])
+    assert (names(watcher), names(watcher), names(watcher)) == ([], ["a"], [])
+    memory.pipe("/arrivals/day/b.npy", b"1")
+    assert (names(watcher), names(watcher)) == ([], ["day/b"])
+    assert not any(remote.copy_path("memory://arrivals/a.npy").parent.glob("*.npy"))  # nothing is brought by looking
+    memory.rm("/arrivals", recursive=True)

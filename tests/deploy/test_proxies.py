@@ -1,0 +1,208 @@
+"""The files for Caddy and nginx, run by the real programs before a server that says what reaches it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+VIDEO = bytes(range(256)) * 1000
+WAIT_S = 10.0
+
+
+class Upstream(BaseHTTPRequestHandler):
+    """Headers as JSON, a video by ranges, events one by one, and the size of what is uploaded."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        if self.path == "/events":
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for i in range(2):
+                self.wfile.write(b"9\r\ndata: %d\n\n\r\n" % i)
+                self.wfile.flush()
+                if i == 0:
+                    self.server.seen.wait(WAIT_S)  # the second only when the first has arrived
+            self.wfile.write(b"0\r\n\r\n")
+        elif self.path == "/video.mp4":
+            first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+            headers = {"Content-Type": "video/mp4", "Content-Range": f"bytes {first}-{last}/{len(VIDEO)}"}
+            self.answer(206, VIDEO[first : last + 1], headers)
+        else:
+            self.answer(200, json.dumps([self.path, dict(self.headers)]).encode(), {"Content-Type": "application/json"})
+
+    def do_POST(self):
+        first = self.rfile.read(1)
+        self.server.seen.set()  # before the rest has come
+        rest = self.rfile.read(int(self.headers["Content-Length"]) - 1)
+        self.answer(200, str(len(first + rest)).encode(), {})
+
+    def answer(self, status, body, headers):
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def free_ports(num):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(num)]
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
+    return ports
+
+
+def start_nginx(folder, upstream_port, port, plain_port):
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl for a certificate")
+    request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    files = ["-keyout", str(folder / "privkey.pem"), "-out", str(folder / "fullchain.pem")]
+    subprocess.run([*request, *files], check=True, capture_output=True)
+    site = (DEPLOY / "nginx.conf").read_text().replace("127.0.0.1:8400", f"127.0.0.1:{upstream_port}")
+    site = re.sub(r"/etc/letsencrypt/live/hiero.example.org", str(folder), site)
+    site = re.sub(r".*listen \[::\].*\n", "", site)
+    site = site.replace("listen 443 ", f"listen 127.0.0.1:{port} ").replace("listen 80;", f"listen 127.0.0.1:{plain_port};")
+    (folder / "hiero.conf").write_text(site.replace("hiero.example.org", "localhost"))
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
+    main = f"pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off; {temporary} include {folder}/hiero.conf; }}"
+    (folder / "nginx.conf").write_text(main)
+    command = [shutil.which("nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    checked = subprocess.run([*command, "-t"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    return subprocess.Popen([*command, "-g", "daemon off;"], stderr=subprocess.DEVNULL)
+
+
+def start_caddy(folder, upstream_port, port, plain_port):
+    # Its own certificate, nothing in the machine's trust store, no port for administration.
+    options = f"{{\n\tadmin off\n\tskip_install_trust\n\thttp_port {plain_port}\n\thttps_port {port}\n}}\n"
+    (folder / "Caddyfile").write_text(options + (DEPLOY / "Caddyfile").read_text())
+    homes = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config")}
+    environment = {**os.environ, **homes, "HIERO_DOMAIN": "localhost", "HIERO_UPSTREAM": f"127.0.0.1:{upstream_port}"}
+    command = [shutil.which("caddy"), "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module", params=["nginx", "caddy"])
+def proxy(request, tmp_path_factory):
+    """(port, the server behind the proxy)"""
+    if shutil.which(request.param) is None:
+        pytest.skip(f"needs {request.param}")
+    upstream = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    upstream.seen = threading.Event()
+    threading.Thread(target=upstream.serve_forever, daemon=True).start()
+    port, plain_port = free_ports(2)
+    start = {"nginx": start_nginx, "caddy": start_caddy}[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    folder.chmod(0o755)
+    process = start(folder, upstream.server_port, port, plain_port)
+    deadline = time.monotonic() + WAIT_S
+    try:
+        while True:
+            try:
+                connect(port).close()
+                break
+            except OSError:
+                assert process.poll() is None, "it ended"
+                assert time.monotonic() < deadline, "it does not answer"
+                time.sleep(0.05)
+        yield port, upstream
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+        upstream.shutdown()
+        upstream.server_close()
+
+
+def connect(port):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    connection = http.client.HTTPSConnection("localhost", port, timeout=WAIT_S, context=context)
+    connection.connect()
+    return connection
+
+
+def ask(port, path, headers=None):
+    connection = connect(port)
+    connection.request("GET", path, headers=headers or {})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def test_only_the_proxy_says_where_a_request_comes_from(proxy):
+    port, _ = proxy
+    forged = {
+        "X-Forwarded-For": "203.0.113.9",
+        "X-Forwarded-Proto": "gopher",
+        "X-Forwarded-Host": "evil.example",
+        "Remote-User": "root",
+    }
+    response, body = ask(port, "/hiero/api/videos?q=a%2Fb", forged)
+    path, headers = json.loads(body)
+    headers = {name.lower(): value for name, value in headers.items()}
+    assert path == "/hiero/api/videos?q=a%2Fb"  # as it was: hiero serve --root-path takes /hiero off
+    assert headers["x-forwarded-for"] == "127.0.0.1"
+    assert headers["x-forwarded-proto"] == "https"
+    assert headers["x-forwarded-host"] == headers["host"] == f"localhost:{port}"
+    assert "remote-user" not in headers
+    assert response.headers["Strict-Transport-Security"]
+
+
+def test_events_arrive_one_by_one(proxy):
+    port, upstream = proxy
+    upstream.seen.clear()
+    connection = connect(port)
+    connection.request("GET", "/events", headers={"Accept-Encoding": "gzip"})
+    response = connection.getresponse()
+    begin = time.monotonic()
+    assert response.readline() == b"data: 0\n"
+    assert time.monotonic() - begin < WAIT_S / 2
+    upstream.seen.set()
+    assert response.read().endswith(b"data: 1\n\n")
+    connection.close()
+
+
+def test_ranges_of_a_video_pass(proxy):
+    response, body = ask(proxy[0], "/video.mp4", {"Range": "bytes=1000-1999", "Accept-Encoding": "gzip"})
+    assert (response.status, body) == (206, VIDEO[1000:2000])
+    assert response.headers["Content-Range"] == f"bytes 1000-1999/{len(VIDEO)}"
+
+
+def test_uploads_pass_through_at_once(proxy):
+    port, upstream = proxy
+    upstream.seen.clear()
+    connection = connect(port)
+    connection.putrequest("POST", "/api/upload")
+    connection.putheader("Content-Length", str(2 * 2**20))
+    connection.endheaders(bytes(2**20))
+    assert upstream.seen.wait(WAIT_S)  # the first half is there before the second is sent
+    connection.send(bytes(2**20))
+    assert connection.getresponse().read() == str(2 * 2**20).encode()
+    connection.close()
+
+
+def test_metrics_are_not_for_the_world(proxy):
+    assert ask(proxy[0], "/metrics")[0].status == 404
