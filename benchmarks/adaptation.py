@@ -4,6 +4,7 @@
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --part dev        the same on recipes for development
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --select          weights of prototypes, on the latter
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --draw docs/adaptation.png
+    python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --methods prototypes both --numbers 8 --draws 1 --batch-size 4
 
 The model is trained without these recipes: WORK/models/PART-0, by the recipe of `hiero-k400`, and trained now where it is missing
 (minutes on a GPU). `--part test` has the unseen recipes of `benchmarks.captaincook4d`; `dev` those that its training recordings are
@@ -15,7 +16,7 @@ given; the others are scored:
     F1          the recording is cut and named (`hiero label`): steps of the right name with an IoU above 0.3
 
 Means over draws, the same for all methods, then over recipes; ± is the deviation over recipes. Each cell is kept in
-WORK/cells-PART.jsonl, so a run goes on.
+WORK/cells-PART-BATCH.jsonl, so a run goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import numpy as np
 import torch
 
 from benchmarks.captaincook4d_data import CLOCK, NARRATION_SPACING_S, PARTS, expand, read_annotations, read_features, split
-from hiero.corpus.adaptation import TUNING_SETTINGS, TUNING_STEPS, CorrectedSteps, fine_tune, learn_from_videos
+from hiero.corpus.adaptation import TUNING_BATCH_SIZE, TUNING_SETTINGS, TUNING_STEPS, CorrectedSteps, fine_tune, learn_from_videos
 from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.evaluation.metrics import grounding_recall, interval_iou
@@ -202,14 +203,15 @@ def score_neighbour(data: Data, recipe: str, learn: Sequence[str], score: Sequen
 
 def score_tuned(
     data: Data, folder: Path, recipe: str, learn: Sequence[str], score: Sequence[str], teach: bool, device: str,
-    lr: str = "", num_updates: int = TUNING_STEPS,
+    lr: str = "", num_updates: int = TUNING_STEPS, batch_size: int = TUNING_BATCH_SIZE,
 ) -> list[float]:  # fmt: skip
     """The model after a short training on the corrected recordings."""
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "model"
         corrected = [(base_video(data, folder, r), CorrectedSteps(r, Path(r), data.steps(r))) for r in learn]
         settings = [*TUNING_SETTINGS, *([f"lr={lr}"] if lr else [])]
-        fine_tune(base_engine(folder), corrected, out, settings=settings, num_updates=num_updates, device=device)
+        sizes = {"num_updates": num_updates, "batch_size": batch_size}
+        fine_tune(base_engine(folder), corrected, out, settings=settings, device=device, **sizes)
         return score_engine(data, out, recipe, learn, score, teach)
 
 
@@ -275,7 +277,9 @@ def open_data(source: Path, work: Path, part: str) -> Data:
     return Data(source, work, part)
 
 
-def compute_cell(source: Path, work: Path, part: str, method: str, recipe: str, num: int, number: int, device: str) -> dict:
+def compute_cell(
+    source: Path, work: Path, part: str, method: str, recipe: str, num: int, number: int, device: str, batch_size: int
+) -> dict:
     """Scores of one method for one draw."""
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     data, folder = open_data(source, work, part), work / "models" / f"{part}-0"
@@ -284,8 +288,8 @@ def compute_cell(source: Path, work: Path, part: str, method: str, recipe: str, 
         "none": lambda: score_engine(data, folder, recipe, [], score, False),
         "neighbour": lambda: score_neighbour(data, recipe, learn, score),
         "prototypes": lambda: score_engine(data, folder, recipe, learn, score, True),
-        "tuned": lambda: score_tuned(data, folder, recipe, learn, score, False, device),
-        "both": lambda: score_tuned(data, folder, recipe, learn, score, True, device),
+        "tuned": lambda: score_tuned(data, folder, recipe, learn, score, False, device, batch_size=batch_size),
+        "both": lambda: score_tuned(data, folder, recipe, learn, score, True, device, batch_size=batch_size),
         "vslnet": lambda: score_head(data, folder, "vslnet", recipe, learn, score, device),
         "actionformer": lambda: score_head(data, folder, "actionformer", recipe, learn, score, device),
     }
@@ -295,17 +299,18 @@ def compute_cell(source: Path, work: Path, part: str, method: str, recipe: str, 
 def run_cells(args: argparse.Namespace) -> list[dict]:
     """Compute the cells that are not there yet, and return all."""
     data = open_data(args.source, args.work, args.part)
-    file = args.work / f"cells-{args.part}.jsonl"
+    file = args.work / f"cells-{args.part}-{args.batch_size}.jsonl"
     cells = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
     done = {(cell["method"], cell["recipe"], cell["num"], cell["draw"]) for cell in cells}
     todo = [
         (method, recipe, num, number)
-        for number, method, num, recipe in product(range(args.draws), args.methods, NUMBERS, data.recipes)
+        for number, method, num, recipe in product(range(args.draws), args.methods, args.numbers, data.recipes)
         if num < len(data.recipes[recipe]) and (method, recipe, num, number) not in done
         and (number < args.slow_draws or method in ("none", "neighbour", "prototypes"))
     ]  # fmt: skip
     with file.open("a") as out:
-        for cell in _compute_cells([(args.source, args.work, args.part, *cell, args.device) for cell in todo], args.jobs):
+        arguments = [(args.source, args.work, args.part, *cell, args.device, args.batch_size) for cell in todo]
+        for cell in _compute_cells(arguments, args.jobs):
             cells.append(cell)
             out.write(json.dumps(cell) + "\n")
             out.flush()
@@ -481,6 +486,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/adaptation"))
     parser.add_argument("--part", choices=["dev", "test"], default="test")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--numbers", nargs="+", type=int, default=list(NUMBERS), help="of corrected recordings")
+    parser.add_argument("--batch-size", type=int, default=TUNING_BATCH_SIZE, help="of the fine-tuning")
     parser.add_argument("--draws", type=int, default=2, help="of recordings, for each recipe and number")
     parser.add_argument("--slow-draws", type=int, default=2, help="of methods that train")
     parser.add_argument("--select", action="store_true")

@@ -6,7 +6,7 @@ A corpus of simulated sessions is indexed and served on 127.0.0.1. Clients ask i
 a search over all, the list of videos, a tile of the similarity. Once with questions that come back, once with questions that nobody
 asked before. Printed: answers a second, the median and the slowest hundredth in milliseconds, errors, and the memory of the server
 at the beginning, in the middle and at the end of each. With --steps the corpus also has copies of the sessions, with noise, until
-it has so many steps; these are searched and not opened.
+it has so many steps; these are searched and listed, and not opened.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def enlarge_corpus(uri: str, num_steps: int) -> None:
     while len(corpus) < num_steps:
         copy += 1
         records = [IndexedVideo.from_json(text) if text else None for text in rows["about"].to_pylist()]
-        abouts = [replace(r, video=f"{r.video} {copy}", path=f"/gone/{r.video}-{copy}").to_json() if r else "" for r in records]
+        paths = {r.video: Path(r.path).with_name(f"{r.video} {copy}.npy") for r in records if r}
+        for record in filter(None, records):
+            paths[record.video].hardlink_to(record.path)  # a file of its own that takes no space
+        abouts = [replace(r, video=f"{r.video} {copy}", path=str(paths[r.video])).to_json() if r else "" for r in records]
         names = [f"{name} {copy}" for name in rows["video"].to_pylist()]
         noisy = (vectors + 0.1 * vectors.std() * rng.standard_normal(vectors.shape)).astype(np.float32)
         columns = {
@@ -153,6 +156,7 @@ def main() -> None:
         make_corpus(Path(name), args.videos)
         if args.steps:
             enlarge_corpus(f"{name}/corpus", args.steps)
+        begin = time.perf_counter()
         command = [sys.executable, "-m", "hiero", "serve", f"{name}/corpus", "--port", "0"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert server.stdout is not None
@@ -161,7 +165,9 @@ def main() -> None:
             assert match is not None
             connection = http.client.HTTPConnection(match[1], timeout=60)
             connection.request("GET", "/api/videos")
-            videos = [video["id"] for video in json.loads(connection.getresponse().read())["videos"]]
+            listed = json.loads(connection.getresponse().read())
+            videos = [video["id"] for video in listed["videos"]][: args.videos]
+            print(f"{listed['total']} videos, ready after {time.perf_counter() - begin:.0f} s")
             for video in videos:  # read once, as a visit of the page does
                 connection.request("GET", f"/api/videos/{video}/steps")
                 connection.getresponse().read()

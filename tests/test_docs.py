@@ -30,7 +30,7 @@ def documented_commands() -> list[tuple[str, str]]:
 def test_documented_commands_parse(page, line):
     tokens = shlex.split(line, comments=True)[1:]
     function, bound, unused, *_ = app.parse_known_args(tokens)
-    assert function.__name__.replace("_", "-").startswith(tuple(tokens[:2]))
+    assert function.__name__.replace("_", "-").startswith(tuple(tokens[:3]))
     assert not unused
     assert bound.arguments or len(tokens) == 1
 

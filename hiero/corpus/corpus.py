@@ -20,7 +20,6 @@ from hiero.corpus.rows import (
     StoredVideo,
     VideoRows,
     describe_video,
-    group_by_video,
     vector_width,
 )
 from hiero.corpus.rows import Hit as Hit
@@ -29,6 +28,7 @@ from hiero.corpus.same_step import find_same_steps
 from hiero.corpus.searching import search_steps
 from hiero.corpus.speech_table import SPEECH_TABLE, SpokenMoment, find_spoken, replace_speech, transcripts_key
 from hiero.corpus.sql import ALL_ROWS, sql_string, sql_strings
+from hiero.corpus.stored_rows import check_content, drop_repeated, find_stored, put_rows, query_rows, select_changed
 from hiero.engine import Embedder, Engine, SpanSummaries, Video, known_source_key, source_key
 from hiero.errors import InputError
 from hiero.model.model_folder import SHIPPED
@@ -69,6 +69,7 @@ class Corpus:
     create: bool = False
     _table: Any = field(default=None, init=False, repr=False)
     _speech: Any = field(default=None, init=False, repr=False)  # the table of what is said
+    _silent_at: int | None = field(default=None, init=False, repr=False)  # version of the steps when nothing was said
     _width: int | None = field(default=None, init=False, repr=False)  # of the vectors, once it was looked up
 
     def __post_init__(self) -> None:
@@ -118,8 +119,12 @@ class Corpus:
         """The LanceDB table of what is said, as the last writer left it; None where no video has a transcript."""
         if self._speech is not None:
             self._speech.checkout_latest()
-        elif SPEECH_TABLE in self._db.list_tables().tables:
-            self._speech = self._db.open_table(SPEECH_TABLE)
+        elif self._silent_at != (version := getattr(self._latest(), "version", None)):
+            # Speech is written before steps: while these are of the same version, no such table has come.
+            if SPEECH_TABLE in self._db.list_tables().tables:
+                self._speech = self._db.open_table(SPEECH_TABLE)
+            else:
+                self._silent_at = version
         return self._speech
 
     def __len__(self) -> int:
@@ -178,12 +183,12 @@ class Corpus:
 
         def put(table: Any, is_locked: bool) -> int:
             self.check_model(engine)
-            changed = _select_changed(table, videos, again)
+            changed = select_changed(table, videos, again)
             self._put_speech(changed)
-            num_added = _put(table, changed)
+            num_added = put_rows(table, changed)
             if num_added and not is_locked:
                 names = [video.record.video for video in videos]
-                commit(self.uri, lambda: _drop_repeated(self.table, f"video IN {sql_strings(names)}"))
+                commit(self.uri, lambda: drop_repeated(self.table, f"video IN {sql_strings(names)}"))
             return num_added
 
         return self._commit(put, videos[0].rows.schema)
@@ -393,13 +398,13 @@ class Corpus:
         return [IndexedVideo.from_json(row["about"]) for row in rows]
 
     def _query(self, where: str | None, columns: list[str], num: int = ALL_ROWS) -> list[dict[str, Any]]:
-        return read_latest(lambda: list(_query(self.table, where, columns, num).to_arrow().to_pylist()))
+        return read_latest(lambda: list(query_rows(self.table, where, columns, num).to_arrow().to_pylist()))
 
     def _stored_videos(self, names: Sequence[str] | None = None) -> dict[str, StoredVideo]:
         """What the table has under names, or under all: whole videos, and what else there may be."""
         if self._latest() is None or (names is not None and not names):
             return {}
-        return read_latest(lambda: _find_stored(self.table, names))
+        return read_latest(lambda: find_stored(self.table, names))
 
     def steps(self, name: str, level: int | None = None) -> list[Hit]:
         """The steps of a video, level by level, in time order.
@@ -550,7 +555,7 @@ class Corpus:
             if record.missing_files:
                 problems += [f"{name}: {path} is gone" for path in record.missing_files]
             else:
-                problems += _check_content(record)
+                problems += check_content(record)
         return problems
 
     def repair(self, read: ReadVideo) -> None:
@@ -569,7 +574,7 @@ class Corpus:
         if self._latest() is None:
             return
         mixed = {name for name, stored in self._stored_videos().items() if stored.is_mixed}
-        self._commit(lambda table, _: _drop_repeated(table))
+        self._commit(lambda table, _: drop_repeated(table))
         broken = {name: stored for name, stored in self._stored_videos().items() if not stored.is_whole or name in mixed}
         if orphans := [name for name, stored in broken.items() if not stored.records]:
             self.remove(orphans)
@@ -583,7 +588,7 @@ class Corpus:
         """Remove what is said in videos that are not in: a process was killed before it had written their steps."""
         if self.speech_table is None:
             return
-        rows = read_latest(lambda: _query(self.speech_table, None, ["video"]).to_arrow().to_pylist())
+        rows = read_latest(lambda: query_rows(self.speech_table, None, ["video"]).to_arrow().to_pylist())
         names = {record.video for record in self.videos()}
         if orphans := sorted({row["video"] for row in rows} - names):
             self._commit(lambda *_: self.speech_table.delete(f"video IN {sql_strings(orphans)}"))
@@ -664,87 +669,12 @@ def _read_video(
     return described
 
 
-def _check_content(record: IndexedVideo) -> list[str]:
-    """What is wrong with the files of a video; what is remote is asked about, not brought."""
-    try:
-        key = known_source_key(record.source)
-    except InputError as error:
-        return [f"{record.video}: {error}"]
-    is_remote = any(find_remote(path) is not None for path in source_paths(record.source))
-    # Of a remote file that was never here, or has changed since, the key is not known.
-    if key == record.sha256 or (key is None and is_remote and not any(map(_was_here, source_paths(record.source)))):
-        return []
-    return [f"{record.video}: {record.path} has changed; index it again"]
-
-
-def _was_here(path: Path) -> bool:
-    remote = find_remote(path)
-    return remote is not None and remote.copy_key is not None
-
-
 def corpus_model(corpus: Corpus) -> str | None:
     """The model that a corpus was made with, as `hiero.load` takes it; None where it is not to be found."""
     record = corpus.first_video()
     if record is None or record.model in (*SHIPPED, "raw"):
         return None if record is None else record.model
     return record.model_at if record.model_at and Path(record.model_at).is_dir() else None
-
-
-def _query(table: Any, where: str | None, columns: list[str], num: int = ALL_ROWS) -> Any:
-    """A query for columns of rows, in the order of the table."""
-    query = table.search() if where is None else table.search().where(where)
-    return query.select(columns).limit(num)
-
-
-def _find_stored(table: Any, names: Sequence[str] | None) -> dict[str, StoredVideo]:
-    where = None if names is None else f"video IN {sql_strings(list(names))}"
-    return group_by_video(_query(table, where, ["video", "level", "about"]).to_arrow().to_pylist())
-
-
-def _select_changed(table: Any, videos: Sequence[VideoRows], again: bool) -> list[VideoRows]:
-    """Those of some videos that are not in as they are."""
-
-    def is_unchanged(video: VideoRows) -> bool:
-        present = stored.get(video.record.video)
-        if again or present is None or not present.is_whole:
-            return False
-        old, new = present.records[0], video.record
-        return (old.sha256, old.model_key, old.transcripts) == (new.sha256, new.model_key, new.transcripts)
-
-    stored = _find_stored(table, [video.record.video for video in videos])
-    return [video for video in videos if not is_unchanged(video)]
-
-
-def _put(table: Any, videos: Sequence[VideoRows]) -> int:
-    """Insert, update and delete rows of videos, in one commit; returns how many videos that were."""
-    import pyarrow as pa
-
-    if not videos:
-        return 0
-    stored = _find_stored(table, [video.record.video for video in videos])
-    rows = pa.concat_tables([video.rows for video in videos])
-    if replaced := [video.record.video for video in videos if video.record.video in stored]:
-        where = f"video IN {sql_strings(replaced)}"
-        _drop_repeated(table, where)  # the merge would update both
-        merge = table.merge_insert("uid").when_matched_update_all().when_not_matched_insert_all()
-        merge.when_not_matched_by_source_delete(where).execute(rows)
-    else:
-        table.add(rows)  # takes no longer where many are in
-    return len(videos)
-
-
-def _drop_repeated(table: Any, where: str | None = None) -> None:
-    """Of rows that are in twice keep the one that was written last."""
-    # Again until none is left: where another process puts files together just then, LanceDB tries the deletion again on the new
-    # version, in which the rows have other ids, and deletes nothing.
-    while True:
-        rows = _query(table, where, ["uid"]).with_row_id(True).to_arrow()
-        ids, uids = rows["_rowid"].to_pylist(), rows["uid"].to_pylist()
-        last = {uid: id for id, uid in sorted(zip(ids, uids, strict=True))}
-        if not (repeated := sorted(set(ids) - set(last.values()))):
-            return
-        table.delete(f"_rowid IN ({', '.join(map(str, repeated))})")
-        table.checkout_latest()
 
 
 def _reason(error: Exception) -> str:

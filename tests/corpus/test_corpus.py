@@ -14,7 +14,7 @@ import pytest
 
 from hiero.cli import app, main
 from hiero.cli.corpus import parse_moment
-from hiero.corpus import commits
+from hiero.corpus import commits, stored_rows
 from hiero.corpus import corpus as corpus_module
 from hiero.corpus import index_files as index_module
 from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, add_video
@@ -238,7 +238,7 @@ def test_files_are_put_together_while_repetitions_are_dropped(corpus):
                 Corpus(corpus.uri).table.optimize()
             corpus.table.delete(where)
 
-    corpus_module._drop_repeated(Table())
+    corpus_module.drop_repeated(Table())
     assert Table.num_deletions == 2
     assert corpus.num_videos == 3
     assert corpus.check() == []
@@ -257,7 +257,7 @@ def test_indexing_again_repairs_too(corpus, engine, tmp_path):
 
 def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
     monkeypatch.setattr(commits.time, "sleep", lambda _: None)
-    original, failed = corpus_module._put, []
+    original, failed = corpus_module.put_rows, []
 
     def conflict_three_times(table, videos):
         if len(failed) < 3:
@@ -265,11 +265,11 @@ def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
             raise RuntimeError("lance error: Retryable commit conflict for version 7")
         return original(table, videos)
 
-    monkeypatch.setattr(corpus_module, "_put", conflict_three_times)
+    monkeypatch.setattr(corpus_module, "put_rows", conflict_three_times)
     add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
     assert len(failed) == 3
     assert corpus.find("d").video == "d"
-    monkeypatch.setattr(corpus_module, "_put", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
+    monkeypatch.setattr(corpus_module, "put_rows", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
     with pytest.raises(RuntimeError, match="another error"):
         add_video(corpus, engine, session(tmp_path / "e.npy", [1]), engine.read)
 
@@ -297,7 +297,7 @@ def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, ca
     session(tmp_path / "d.npy", [1, 2])
     command = ["hiero", "index", str(tmp_path / "d.npy"), "--to", corpus.uri, "--model", "raw"]
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_module, "_put", lambda *_: (_ for _ in ()).throw(full))
+        patch.setattr(corpus_module, "put_rows", lambda *_: (_ for _ in ()).throw(full))
         patch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as exit_:
             main()
@@ -346,8 +346,9 @@ def test_many_videos_share_a_commit(tmp_path, engine, monkeypatch):
     corpus = Corpus(str(tmp_path / "c"), create=True)
     files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i % 8], seed=i) for i in range(30)}
     queries = []
-    original = corpus_module._query
-    monkeypatch.setattr(corpus_module, "_query", lambda *args, **kwargs: queries.append(args) or original(*args, **kwargs))
+    original = corpus_module.query_rows
+    for module in (corpus_module, stored_rows):
+        monkeypatch.setattr(module, "query_rows", lambda *args, **kwargs: queries.append(args) or original(*args, **kwargs))
     assert index_files(corpus, engine, files, engine.read, num_steps=[2]).num_added == 30
     assert corpus.table.version <= 3
     assert len(queries) < 10

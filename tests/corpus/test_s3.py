@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
+import urllib.request
 
 import numpy as np
 import pytest
@@ -64,6 +67,37 @@ def test_index_search_and_several_writers(server, files):
     video = engine.read(files["v2"])
     (best,) = again.search(video.embed_spans(np.array([[0, 60]]))[0], 1, videos=["v2"])
     assert best.video == "v2"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_serve(server, files):
+    """`hiero serve` on a corpus in the store: the list, the same step elsewhere, and a video that is added by a job."""
+    engine, uri = load("raw"), f"s3://{BUCKET}/corpus"
+    index_files(Corpus(uri, create=True), engine, dict(list(files.items())[:3]), engine.read)
+    command = [sys.executable, "-m", "hiero", "serve", uri, str(files["v3"]), "--model", "raw", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            assert "http://" in line, process.stderr.read()
+            address = line.split()[-1]
+
+            def get(path, method="GET"):
+                request = urllib.request.Request(f"{address}api/{path}", method=method)
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return json.loads(answer.read())
+
+            ids = {video["name"]: video["id"] for video in get("videos")["videos"]}
+            assert sorted(ids) == sorted(files)
+            assert get("search/like?video=v1&t=5&n=3")["hits"]
+            job = get(f"videos/{ids['v3']}/read", "POST")
+            while job["state"] not in ("done", "failed"):
+                time.sleep(0.1)
+                job = get(f"jobs/{job['id']}")
+            assert job["state"] == "done", job
+        finally:
+            process.terminate()
+            process.wait(20)
+    assert [record.video for record in Corpus(uri).videos()] == sorted(files)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -73,9 +73,9 @@ def data(tmp_path):
 
 
 SETTINGS = {
-    "vslnet": ["epochs=60", "batch_size=12", "lr=0.003", "vslnet.hidden_size=32", "vslnet.num_positions=48", "vslnet.dropout=0.0"],
+    "vslnet": ["epochs=35", "batch_size=12", "lr=0.003", "vslnet.hidden_size=32", "vslnet.num_positions=48", "vslnet.dropout=0.0"],
     "actionformer": [
-        "epochs=60", "warmup_epochs=2.0", "batch_size=3", "lr=0.002", "actionformer.hidden_size=32", "actionformer.num_levels=5",
+        "epochs=35", "warmup_epochs=2.0", "batch_size=3", "lr=0.002", "actionformer.hidden_size=32", "actionformer.num_levels=5",
         "actionformer.drop_path=0.0",
     ],
 }  # fmt: skip

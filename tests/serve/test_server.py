@@ -235,7 +235,7 @@ def wait_for_job(url, id, states, timeout_s=60):
 
 def test_jobs_and_edits_survive_a_kill_and_a_stop(world, tmp_path):
     """A video whose reading is killed, then stopped, is read by the next server; what was saved is there."""
-    video = write_scenes(tmp_path / "long.mp4", [0, 1, 2, 3, 4, 5], 20)
+    video = write_scenes(tmp_path / "long.mp4", [0, 1, 2, 3], 15)
     arguments = (video, world.videos[0], "--backbone", "egovlp", "--device", "cpu", "--state", tmp_path / "state")
     process, url = start(*arguments)
     ids = {row["name"]: row["id"] for row in json.loads(get(url + "api/videos")[1])["videos"]}

@@ -1,0 +1,89 @@
+"""Rows of a corpus' table: which videos are stored in them, and how rows of videos are put in, replaced and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hiero.corpus.rows import IndexedVideo, StoredVideo, VideoRows, group_by_video
+from hiero.corpus.sql import ALL_ROWS, sql_strings
+from hiero.engine import known_source_key
+from hiero.errors import InputError
+from hiero.storage.remote import find_remote
+from hiero.video.chapters import source_paths
+
+
+def query_rows(table: Any, where: str | None, columns: list[str], num: int = ALL_ROWS) -> Any:
+    """A query for columns of rows, in the order of the table."""
+    query = table.search() if where is None else table.search().where(where)
+    return query.select(columns).limit(num)
+
+
+def find_stored(table: Any, names: Sequence[str] | None) -> dict[str, StoredVideo]:
+    where = None if names is None else f"video IN {sql_strings(list(names))}"
+    return group_by_video(query_rows(table, where, ["video", "level", "about"]).to_arrow().to_pylist())
+
+
+def select_changed(table: Any, videos: Sequence[VideoRows], again: bool) -> list[VideoRows]:
+    """Those of some videos that are not in as they are."""
+
+    def is_unchanged(video: VideoRows) -> bool:
+        present = stored.get(video.record.video)
+        if again or present is None or not present.is_whole:
+            return False
+        old, new = present.records[0], video.record
+        return (old.sha256, old.model_key, old.transcripts) == (new.sha256, new.model_key, new.transcripts)
+
+    stored = find_stored(table, [video.record.video for video in videos])
+    return [video for video in videos if not is_unchanged(video)]
+
+
+def put_rows(table: Any, videos: Sequence[VideoRows]) -> int:
+    """Insert, update and delete rows of videos, in one commit; returns how many videos that were."""
+    import pyarrow as pa
+
+    if not videos:
+        return 0
+    stored = find_stored(table, [video.record.video for video in videos])
+    rows = pa.concat_tables([video.rows for video in videos])
+    if replaced := [video.record.video for video in videos if video.record.video in stored]:
+        where = f"video IN {sql_strings(replaced)}"
+        drop_repeated(table, where)  # the merge would update both
+        merge = table.merge_insert("uid").when_matched_update_all().when_not_matched_insert_all()
+        merge.when_not_matched_by_source_delete(where).execute(rows)
+    else:
+        table.add(rows)  # takes no longer where many are in
+    return len(videos)
+
+
+def drop_repeated(table: Any, where: str | None = None) -> None:
+    """Of rows that are in twice keep the one that was written last."""
+    # Again until none is left: where another process puts files together just then, LanceDB tries the deletion again on the new
+    # version, in which the rows have other ids, and deletes nothing.
+    while True:
+        rows = query_rows(table, where, ["uid"]).with_row_id(True).to_arrow()
+        ids, uids = rows["_rowid"].to_pylist(), rows["uid"].to_pylist()
+        last = {uid: id for id, uid in sorted(zip(ids, uids, strict=True))}
+        if not (repeated := sorted(set(ids) - set(last.values()))):
+            return
+        table.delete(f"_rowid IN ({', '.join(map(str, repeated))})")
+        table.checkout_latest()
+
+
+def check_content(record: IndexedVideo) -> list[str]:
+    """What is wrong with the files of a video; what is remote is asked about, not brought."""
+    try:
+        key = known_source_key(record.source)
+    except InputError as error:
+        return [f"{record.video}: {error}"]
+    is_remote = any(find_remote(path) is not None for path in source_paths(record.source))
+    # Of a remote file that was never here, or has changed since, the key is not known.
+    if key == record.sha256 or (key is None and is_remote and not any(map(_was_here, source_paths(record.source)))):
+        return []
+    return [f"{record.video}: {record.path} has changed; index it again"]
+
+
+def _was_here(path: Path) -> bool:
+    remote = find_remote(path)
+    return remote is not None and remote.copy_key is not None
