@@ -19,7 +19,7 @@ demo: setup
 	$(BIN)/python -m examples.demo out/demo $(VIDEO)
 
 test: setup
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: setup
 	$(BIN)/ruff check .

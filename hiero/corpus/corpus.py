@@ -274,9 +274,9 @@ class Corpus:
             # Files that no version refers to are of writers that were killed, if no other can be at work now.
             table.optimize(cleanup_older_than=OLD_VERSION, delete_unverified=is_locked)
             if table.count_rows() >= MIN_INDEXED_ROWS and not table.list_indices():
-                from lancedb.index import IvfRq
+                from lancedb.index import IvfSq
 
-                table.create_index("vector", config=IvfRq(distance_type="cosine"))
+                table.create_index("vector", config=IvfSq(distance_type="cosine"))
 
     def _commit(self, change: Callable[[Any, bool], Result], schema: Any = None) -> Result:
         """Change the latest version of the table, and tidy it up where that is due.

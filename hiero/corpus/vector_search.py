@@ -10,7 +10,7 @@ NUM_PROBES = 40  # parts of the index that a search visits
 REFINE_FACTOR = 10  # candidates of the index that are compared exactly, for each result
 # Each of them is read from another place of the table, which is most of a search's time. Who wants more results than a person looks
 # at orders them by something else.
-MAX_REFINED = 1000
+MAX_REFINED = 500
 
 
 def nearest_rows(

@@ -12,6 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ from hiero.video.chapters import VideoSource, source_paths
 
 MAX_OPEN_BYTES = 512 * 2**20  # of videos in memory; one stays, however large
 MAX_CACHED_HIERARCHIES = 500  # the page asks for the same ones again and again
+PLAYABLE_S, MAX_PLAYABLE = 5.0, 10_000  # how long it is believed which file a player opens, and of how many videos
 MAX_CACHED_LISTS = 32  # of entries, by what was typed and how they are sorted
 ID_LENGTH = 12  # hexadecimal digits
 EDITS_PART = re.compile(r"\..+" + re.escape(EDITS_SUFFIX) + r"\.[a-z0-9_]{8}\.part")  # as `atomic_path` names them
@@ -107,7 +109,8 @@ class Entry:
     def playable_files(self) -> list[Path]:
         """What a player opens, in time order: the files themselves, or videos of the same name beside feature files; none where
         one of them is missing."""
-        playable = [_find_playable(path) for path in source_paths(self.source)]
+        period = int(time.monotonic() / PLAYABLE_S)
+        playable = [_find_playable(path, period) for path in source_paths(self.source)]
         return [path for path in playable if path is not None] if None not in playable else []
 
 
@@ -568,8 +571,9 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
             library.add(record.source, record.video, record)
 
 
-def _find_playable(path: Path) -> Path | None:
-    """A video itself, or one of the same name beside a feature file."""
+@lru_cache(maxsize=MAX_PLAYABLE)
+def _find_playable(path: Path, period: int) -> Path | None:
+    """A video itself, or one of the same name beside a feature file. Looked for once in a period: a list asks for many."""
     if path.suffix.lower() not in FEATURE_SUFFIXES:
         return path if path.is_file() or find_remote(path) is not None else None
     return next((file for suffix in VIDEO_SUFFIXES if (file := path.with_suffix(suffix)).is_file()), None)

@@ -72,7 +72,7 @@ def test_index_search_and_several_writers(server, files):
 @pytest.mark.filterwarnings("ignore")
 def test_serve(server, files):
     """`hiero serve` on a corpus in the store: the list, the same step elsewhere, and a video that is added by a job."""
-    engine, uri = load("raw"), f"s3://{BUCKET}/corpus"
+    engine, uri = load("raw"), f"s3://{BUCKET}/served"
     index_files(Corpus(uri, create=True), engine, dict(list(files.items())[:3]), engine.read)
     command = [sys.executable, "-m", "hiero", "serve", uri, str(files["v3"]), "--model", "raw", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
