@@ -17,7 +17,7 @@ from tests.films import write_video
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
-settings.register_profile("hiero", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("hiero", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hiero")
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # workers share the cores
