@@ -249,14 +249,14 @@ def score_head(
             )
             return [None, float(np.mean([hits[owner == i].mean() for i in range(len(clips["score"]))])), None]
         rows = []
-        for truth_row, found, clip in zip(*predict_detections(head, clips["score"]), clips["score"].clips, strict=True):
-            rows.append(_score_detections(truth_row, found, len(clip.truth)))
+        for truth_row, detections, clip in zip(*predict_detections(head, clips["score"]), clips["score"].clips, strict=True):
+            rows.append(_score_detections(truth_row, detections, len(clip.truth)))
         return np.mean(rows, axis=0).tolist()
 
 
-def _score_detections(truth: object, found: object, num: int) -> list[float]:
+def _score_detections(truth: object, detections: object, num: int) -> list[float]:
     """Detections: the label of a true step is that of the best one around it; a text's answer is the best one of its label."""
-    spans, labels, scores = found.spans, found.labels, found.scores  # type: ignore[attr-defined]
+    spans, labels, scores = detections.spans, detections.labels, detections.scores  # type: ignore[attr-defined]
     right, hits = [], []
     for span, label in zip(truth.spans, truth.labels, strict=True):  # type: ignore[attr-defined]
         overlap = interval_iou(spans, span) * scores if len(spans) else np.zeros(0)

@@ -68,8 +68,8 @@ def score_labels(labels: Sequence[np.ndarray], recordings: Sequence[Recording]) 
     truth = np.concatenate([recording.truth for recording in recordings])
     is_step = truth >= 0
     true_labels = np.unique(truth[is_step], return_inverse=True)[1]
-    found = np.unique(predicted[is_step], return_inverse=True)[1]
-    return 100 * normalized_mutual_info_score(true_labels, found), 100 * procedure_scores(found, true_labels + 1).f1
+    activities = np.unique(predicted[is_step], return_inverse=True)[1]
+    return 100 * normalized_mutual_info_score(true_labels, activities), 100 * procedure_scores(activities, true_labels + 1).f1
 
 
 def true_times(recordings: Sequence[Recording]) -> tuple[list[int], np.ndarray]:
@@ -109,12 +109,12 @@ def match_activities(labels: Sequence[np.ndarray], recordings: Sequence[Recordin
     return {int(activity): int(step) for activity, step in pairs if shared_s[activity, step] > 0}
 
 
-def precision_recall(found: set, num_found: int, truth: set, num_all: int) -> str:
+def precision_recall(predicted: set, num_predicted: int, truth: set, num_all: int) -> str:
     """A line: precision, recall, and what share of all pairs is true."""
-    correct = len(found & truth)
+    correct = len(predicted & truth)
     return (
-        f"precision {100 * correct / max(1, num_found):.0f}, recall {100 * correct / max(1, len(truth)):.0f} "
-        f"({num_found} said, {len(truth)} true; by chance precision {100 * len(truth) / num_all:.0f})"
+        f"precision {100 * correct / max(1, num_predicted):.0f}, recall {100 * correct / max(1, len(truth)):.0f} "
+        f"({num_predicted} said, {len(truth)} true; by chance precision {100 * len(truth) / num_all:.0f})"
     )
 
 
@@ -130,9 +130,9 @@ def main() -> None:
     args = parser.parse_args()
     recipes = read_recipes(args.source, args.kind, args.model, args.part)
     scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    said: dict[str, set] = defaultdict(set)
+    predicted_pairs: dict[str, set] = defaultdict(set)
     true: dict[str, set] = defaultdict(set)
-    num_said: dict[str, int] = defaultdict(int)
+    num_predicted: dict[str, int] = defaultdict(int)
     num_pairs: dict[str, int] = defaultdict(int)
     marked, marked_displaced = [], []
     for recipe, recordings in recipes.items():
@@ -159,8 +159,8 @@ def main() -> None:
                 ("omissions", [o.activity for o in video.omissions]),
                 ("displacements", [d.activity for d in video.displacements]),
             ):
-                num_said[name] += len(activities)
-                said[name] |= {(recipe, i, match[a]) for a in activities if a in match}
+                num_predicted[name] += len(activities)
+                predicted_pairs[name] |= {(recipe, i, match[a]) for a in activities if a in match}
         displaced = {(d.video, d.activity) for d in find_displacements(times)}
         true["omissions"] |= {(recipe, o.video, o.activity) for o in find_omissions(times)}
         true["displacements"] |= {(recipe, *pair) for pair in displaced}
@@ -176,7 +176,7 @@ def main() -> None:
         nmi, f1 = np.mean(rows, axis=0)
         print(f"{name:32s} NMI {nmi:.1f}  F1 {f1:.1f}")
     for name in ("omissions", "displacements"):
-        print(f"{name}: {precision_recall(said[name], num_said[name], true[name], num_pairs[name])}")
+        print(f"{name}: {precision_recall(predicted_pairs[name], num_predicted[name], true[name], num_pairs[name])}")
     all_marked, displaced_marked = 100 * np.mean(marked), 100 * np.mean(marked_displaced)
     print(
         f"true steps that the annotation marks as wrong: {all_marked:.0f} % of all, {displaced_marked:.0f} % of the "

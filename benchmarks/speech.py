@@ -52,21 +52,21 @@ def read_cases(path: Path, seed: int = 0) -> tuple[list[Case], list[Case]]:
     names = sorted({_category(step) for video in videos for step in video["segments"]})
     halves: tuple[list[Case], list[Case]] = [], []
     for video in videos:
-        said: dict[str, list[Utterance]] = {}
+        by_category: dict[str, list[Utterance]] = {}
         for step in video["segments"]:
             text = step["step_description"].strip()
             if text:
                 start_s = max(0.0, step["start_time"] + rng.normal(0, SHIFT_S))
-                said.setdefault(_category(step), []).append(
+                by_category.setdefault(_category(step), []).append(
                     Utterance(start_s, start_s + max(1.0, len(text.split()) / WORDS_PER_S), text)
                 )
-        if len(said) < 3:
+        if len(by_category) < 3:
             continue
-        utterances = sorted((u for group in said.values() for u in group), key=lambda u: u.start_s)
-        absent = rng.permutation([name for name in names if name not in said])[:NUM_ABSENT].tolist()
-        answers = [[(u.start_s, u.end_s) for u in group] for group in said.values()]
+        utterances = sorted((u for group in by_category.values() for u in group), key=lambda u: u.start_s)
+        absent = rng.permutation([name for name in names if name not in by_category])[:NUM_ABSENT].tolist()
+        answers = [[(u.start_s, u.end_s) for u in group] for group in by_category.values()]
         num_nodes = int(max(video["end_time"], utterances[-1].end_s)) + 1
-        case = Case(Transcript(tuple(utterances)), [*said, *absent], [*answers, *([] for _ in absent)], num_nodes)
+        case = Case(Transcript(tuple(utterances)), [*by_category, *absent], [*answers, *([] for _ in absent)], num_nodes)
         digest = hashlib.sha256(video["video_uid"].encode()).digest()
         halves[digest[0] % 2].append(case)
     return halves
@@ -87,11 +87,11 @@ def answer(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 def answer_by_words(case: Case) -> np.ndarray:
     """The utterance that shares most words with each query, as a span, (Q, 2): what a search for words does."""
-    said = [set(u.text.lower().strip(".").split()) for u in case.transcript]
+    word_sets = [set(u.text.lower().strip(".").split()) for u in case.transcript]
     out = []
     for query in case.queries:
         words = set(query.lower().split())
-        best = max(range(len(said)), key=lambda i: len(words & said[i]) / len(words | said[i]))
+        best = max(range(len(word_sets)), key=lambda i: len(words & word_sets[i]) / len(words | word_sets[i]))
         out.append((case.transcript.utterances[best].start_s, case.transcript.utterances[best].end_s))
     return np.array(out)
 
@@ -107,15 +107,15 @@ def hits(case: Case, spans: np.ndarray) -> list[bool]:
 
 def collect(cases: list[Case]) -> dict[str, np.ndarray]:
     """Of all queries: hits of each method, similarity, and whether they are said."""
-    found, by_words, peak, present, chance = [], [], [], [], []
+    overlaps, by_words, peak, present, chance = [], [], [], [], []
     for case in cases:
         spans, similarity = answer(case)
-        found += hits(case, spans)
+        overlaps += hits(case, spans)
         by_words += hits(case, answer_by_words(case))
         peak += similarity.tolist()
         present += [bool(true) for true in case.answers]
         chance += [len(true) / len(case.transcript) for true in case.answers if true]
-    arrays = {"found": found, "words": by_words, "peak": peak, "present": present, CHANCE: chance}
+    arrays = {"found": overlaps, "words": by_words, "peak": peak, "present": present, CHANCE: chance}
     return {name: np.array(values, dtype=float) for name, values in arrays.items()}
 
 

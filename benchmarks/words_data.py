@@ -279,5 +279,5 @@ def texts_of_picture(source: str, sentences: list[str]) -> tuple[list[str], list
         return sentences, [sentence.removeprefix("a person ") for sentence in sentences[:1]], []
     if source == "grocery":
         return sentences, [], [s.removeprefix("a photo of ").removesuffix(" in a grocery store") for s in sentences[:1]]
-    found = [phrases(sentence) for sentence in sentences]
-    return sentences, [p for doings, _ in found for p in doings], [p for _, things in found for p in things]
+    by_sentence = [phrases(sentence) for sentence in sentences]
+    return sentences, [p for doings, _ in by_sentence for p in doings], [p for _, things in by_sentence for p in things]

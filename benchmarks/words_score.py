@@ -77,10 +77,10 @@ def score(clips: Path, folder: Path) -> None:
     print(f"kitchen clips as one video, ask: {_by_clip(ranks, owners)}")
     truth = json.loads((clips / "procedures" / "steps.json").read_text())
     grounding(videos, {clips / "procedures" / f"{name}.mp4": steps for name, steps in truth.items()})
-    asked = [(videos[path], name) for path, name in zip(chores, names, strict=True)]
-    asked += [(videos[path], caption) for path, group in zip(kitchen, CAPTIONS.values(), strict=True) for caption in group]
-    asked += [(videos[clips / "procedures" / f"{name}.mp4"], text) for name, steps in truth.items() for *_, text in steps]
-    presence(asked)
+    queries = [(videos[path], name) for path, name in zip(chores, names, strict=True)]
+    queries += [(videos[path], caption) for path, group in zip(kitchen, CAPTIONS.values(), strict=True) for caption in group]
+    queries += [(videos[clips / "procedures" / f"{name}.mp4"], text) for name, steps in truth.items() for *_, text in steps]
+    presence(queries)
 
 
 def search_ranks(engine: Engine, videos: list[Video], queries: list[str], owners: np.ndarray, uri: Path) -> np.ndarray:
@@ -91,8 +91,8 @@ def search_ranks(engine: Engine, videos: list[Video], queries: list[str], owners
     names = [video.path.stem for video in videos]
     out = []
     for query, owner in zip(queries, owners, strict=True):
-        found = list(dict.fromkeys(hit.video for hit in corpus.search_text(engine, query, 1000)))
-        out.append(found.index(names[owner]))
+        ranked = list(dict.fromkeys(hit.video for hit in corpus.search_text(engine, query, 1000)))
+        out.append(ranked.index(names[owner]))
     return np.array(out)
 
 
@@ -102,8 +102,8 @@ def ask_ranks(engine: Engine, clips: Sequence[Path], queries: list[str], owners:
     out = []
     for answer, owner in zip(engine.read(path).ask(queries, num=10), owners, strict=True):
         middles = [(match.start_s + match.end_s) / 2 for match in answer.matches]
-        found = [int(np.searchsorted(boundaries, middle, side="right")) - 1 for middle in middles]
-        out.append(found.index(owner) if owner in found else 99)
+        ranked = [int(np.searchsorted(boundaries, middle, side="right")) - 1 for middle in middles]
+        out.append(ranked.index(owner) if owner in ranked else 99)
     return np.array(out)
 
 
@@ -119,8 +119,8 @@ def grounding(videos: dict[Path, Video], truth: dict[Path, list]) -> None:
         key_steps = np.zeros(len(samples), dtype=int)
         for i, (start, end, _) in enumerate(steps):
             key_steps[(samples >= start) & (samples < end)] = i + 1
-        found = video.steps([len(steps)], labels=[]).levels[0]
-        cut = np.searchsorted([step.start_s for step in found], samples, side="right") - 1
+        level = video.steps([len(steps)], labels=[]).levels[0]
+        cut = np.searchsorted([step.start_s for step in level], samples, side="right") - 1
         equal = np.minimum(samples / video.duration_s * len(steps), len(steps) - 1).astype(int)
         inside = key_steps > 0
         f1, baseline = (100 * procedure_scores(x[inside], key_steps[inside] - 1).f1 for x in (cut, equal))
@@ -131,12 +131,12 @@ def grounding(videos: dict[Path, Video], truth: dict[Path, list]) -> None:
     print(f"mean gain {np.mean([a - b for a, b in gains.values()]):+.1f}")
 
 
-def presence(asked: list[tuple[Video, str]], seed: int = 0) -> None:
+def presence(queries: list[tuple[Video, str]], seed: int = 0) -> None:
     """How well `ask` knows that something is not there: each text of its own video, and of another one."""
     random = np.random.default_rng(seed)
     rows, truth, groups = [], [], []
-    for group, (video, text) in enumerate(asked):
-        others = [other for other, _ in asked if other is not video]
+    for group, (video, text) in enumerate(queries):
+        others = [other for other, _ in queries if other is not video]
         for is_there, shown in ((1, video), *((0, others[i]) for i in random.choice(len(others), 4, replace=False))):
             similarity = shown.similarity([text])
             best = int(shown.rank(similarity, 1)[0][0][0])
@@ -150,7 +150,7 @@ def presence(asked: list[tuple[Video, str]], seed: int = 0) -> None:
         test = np.array(groups) % 5 == fold
         held_out[test] = _sigmoid(x[test], fit_logistic(x[~test], y[~test], weights[~test]))
     print(f"presence, held out in five folds: AUC {_auc(held_out, y):.2f}, ECE {_ece(held_out, y, weights):.3f}")
-    print(f"fitted on all: {np.round(fit_logistic(x, y, weights), 2).tolist()} ({len(asked)} texts)")
+    print(f"fitted on all: {np.round(fit_logistic(x, y, weights), 2).tolist()} ({len(queries)} texts)")
 
 
 def fit_logistic(x: np.ndarray, y: np.ndarray, weights: np.ndarray, penalty: float = 0.1) -> np.ndarray:

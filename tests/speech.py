@@ -39,11 +39,11 @@ def add_speech(
     """
     av = import_av()
     track = np.random.default_rng(0).normal(0, 20, round(length_s * RATE))  # a microphone is never silent
-    said = []
+    utterances = []
     for time_s, text in lines:
         samples, first = speak(text), round(time_s * RATE)
         track[first : first + len(samples)] += samples[: len(track) - first]
-        said.append(Utterance(time_s, time_s + len(samples) / RATE, text))
+        utterances.append(Utterance(time_s, time_s + len(samples) / RATE, text))
     pcm = np.clip(track, -(2**15), 2**15 - 1).astype(np.int16)[round(start_s * RATE) :]
     with av.open(str(video)) as source, av.open(str(out), "w") as target:
         pictures = target.add_stream_from_template(source.streams.video[0])
@@ -57,4 +57,4 @@ def add_speech(
             frame.sample_rate, frame.pts = RATE, first + round(start_s * RATE)
             target.mux(sound.encode(frame))
         target.mux(sound.encode(None))
-    return said
+    return utterances

@@ -34,7 +34,7 @@ class ArrivalWatcher:
     _done: dict[str, tuple[FileState, ...]] = field(default_factory=dict)  # by name: as it was when it was taken
     _failed: dict[str, tuple[int, int]] = field(default_factory=dict)  # by name: attempts, and the look of the next one
     _lines: set[str] = field(default_factory=set)
-    _num_looks: int = 0
+    _num_scans: int = 0
 
     def look(self) -> dict[str, VideoSource]:
         """What is whole and new, or has changed since it was taken, by name.
@@ -43,7 +43,7 @@ class ArrivalWatcher:
             InputError: A folder is gone, or an address cannot be listed.
         """
         begin = time.monotonic()
-        self._num_looks += 1
+        self._num_scans += 1
         files: dict[str, Path] = {}
         for path in self.paths:
             try:
@@ -67,7 +67,7 @@ class ArrivalWatcher:
             return False
         if self._done.get(name) == self._states_of(source):
             return False
-        return self._failed.get(name, (0, 0))[1] <= self._num_looks
+        return self._failed.get(name, (0, 0))[1] <= self._num_scans
 
     def _states_of(self, source: VideoSource) -> tuple[FileState, ...]:
         return tuple((str(path), *self._states[path]) for path in source_paths(source))
@@ -82,7 +82,7 @@ class ArrivalWatcher:
         for name, source in taken.items():
             if name in failed:
                 num_attempts = self._failed.get(name, (0, 0))[0] + 1
-                self._failed[name] = num_attempts, self._num_looks + min(MAX_PAUSE, 2 ** (num_attempts - 1))
+                self._failed[name] = num_attempts, self._num_scans + min(MAX_PAUSE, 2 ** (num_attempts - 1))
             else:
                 self._failed.pop(name, None)
                 self._done[name] = self._states_of(source)

@@ -104,15 +104,15 @@ class PretrainedMixin(ModelHubMixin):
         return model.eval()
 
 
-def _describe_mismatch(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
+def _describe_mismatch(expected: dict[str, Tensor], actual: dict[str, Tensor]) -> str:
     """How weights differ from those of a network, in a line: a few names of each kind, and how many more there are."""
     differences = {
-        "missing": sorted(expected.keys() - found.keys()),
-        "unexpected": sorted(found.keys() - expected.keys()),
+        "missing": sorted(expected.keys() - actual.keys()),
+        "unexpected": sorted(actual.keys() - expected.keys()),
         "of another shape": [
-            f"{name} {tuple(found[name].shape)} for {tuple(value.shape)}"
+            f"{name} {tuple(actual[name].shape)} for {tuple(value.shape)}"
             for name, value in expected.items()
-            if name in found and found[name].shape != value.shape
+            if name in actual and actual[name].shape != value.shape
         ],
     }
     parts = []

@@ -122,7 +122,7 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
     async def transcript(request: Request, id: str) -> list[dict[str, Any]]:
         """What is said in a video, in time order; empty where it has no transcript."""
         video = await open_video(request, library, library.find(id))
-        return [said.to_dict() for said in video.transcript or ()]
+        return [utterance.to_dict() for utterance in video.transcript or ()]
 
     @router.get("/api/videos/{id}/truth", responses=ERRORS)
     async def truth(id: str) -> list[dict[str, Any]]:
@@ -170,8 +170,8 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
             video = await open_video(request, library, entry)
             hierarchy = await run_in_thread(request, lambda: _find_steps(library, video, k), pool)
         else:
-            said = (await open_video(request, library, entry)).transcript if library.is_read(entry) else None
-            hierarchy = edits.hierarchy if said is None else replace(edits.hierarchy, speech=said.utterances)
+            transcript = (await open_video(request, library, entry)).transcript if library.is_read(entry) else None
+            hierarchy = edits.hierarchy if transcript is None else replace(edits.hierarchy, speech=transcript.utterances)
         files = (await open_video(request, library, entry)).files if entry.files else ()
         video_path = str(entry.path) if exporter.opens_video else entry.path.name
         named = replace(hierarchy, video=video_path, files=tuple(files) if exporter.opens_video else public_files(files))

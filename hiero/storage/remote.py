@@ -247,11 +247,12 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> list[RemoteEntry]:
     if is_named and (path.lower().endswith(suffixes) or not _attempt(FsspecOrigin(address).is_folder, path)):
         return [RemoteEntry(address, _file_name(path), RemoteStat(None, ""))]
     entries = _attempt(FsspecOrigin(address).find, path)
-    kept = [e for e in entries if e.name.lower().endswith(suffixes) and not any(part.startswith(".") for part in e.name.split("/"))]
+    visible = [entry for entry in entries if not any(part.startswith(".") for part in entry.name.split("/"))]
+    selected = [entry for entry in visible if entry.name.lower().endswith(suffixes)]
     now = time.monotonic()
-    for entry in kept:
+    for entry in selected:
         _stats[copy_path(entry.address)] = now, entry.stat
-    return kept
+    return selected
 
 
 def _file_name(path: str) -> str:
@@ -483,15 +484,15 @@ class RemoteFile:
         folder, _, name = first.rpartition("/")
         stem = name.rpartition(".")[0] or name
         entries = FsspecOrigin(f"{folder}/{stem}.*{chain}{rest}").find() if not has_magic(stem) else []
-        found: dict[Path, str | None] = {
+        companions: dict[Path, str | None] = {
             copy_path(entry.address): entry.address
             for entry in entries
             if entry.name.lower().endswith(COMPANION_SUFFIXES) and (entry.stat.size or 0) <= MAX_COMPANION_BYTES and entry.stat.size
         }
         for local in self.path.parent.glob(f"{glob.escape(Path(self.path.name).stem)}.*"):
             if local.suffix.lower() in COMPANION_SUFFIXES and _record_path(local).is_file():
-                found.setdefault(local, None)
-        return found
+                companions.setdefault(local, None)
+        return companions
 
     def _check_room(self, stat: RemoteStat) -> None:
         """Let copies that were used longest ago make room. Raises InputError where it cannot be enough."""

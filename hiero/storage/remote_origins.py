@@ -302,10 +302,10 @@ def _basic(user: str) -> str:
 def _from_netrc(host: str | None) -> str:
     """The header for a server that ~/.netrc knows."""
     try:
-        found = netrc.netrc().authenticators(host or "")
+        login = netrc.netrc().authenticators(host or "")
     except (OSError, netrc.NetrcParseError):
         return ""
-    return _basic(f"{found[0]}:{found[2]}") if found else ""
+    return _basic(f"{login[0]}:{login[2]}") if login else ""
 
 
 class FsspecOrigin:
@@ -404,13 +404,13 @@ class FsspecOrigin:
         try:
             fs.invalidate_cache()
             root = str(fs._strip_protocol(root_address)).rstrip("/")
-            found = fs.glob(path, detail=True) if is_pattern else fs.find(path, detail=True)
+            entries = fs.glob(path, detail=True) if is_pattern else fs.find(path, detail=True)
         except FileNotFoundError:
             return []
         except Exception as error:
             raise self._translate(error) from None
         out = []
-        for file, info in sorted(found.items()):
+        for file, info in sorted(entries.items()):
             if info.get("type") == "directory" or not file.startswith(f"{root}/") or file.endswith("/"):
                 continue
             name = file[len(root) + 1 :]

@@ -113,8 +113,8 @@ def test_patterns_and_several_files(run, card):
     # Files that make one recording are one video, whose result stands alone.
     files = [card / "100GOPRO" / f"GX0{i}0012.npy" for i in (3, 1, 2)]
     assert json.loads(run("steps", *files, "--model", "raw", "--json")[1])["duration_s"] == 80.0
-    apart = json.loads(run("steps", *files, "--model", "raw", "--json", "--no-join")[1])
-    assert [video["duration_s"] for video in apart["videos"]] == [25.0, 30.0, 25.0]  # in the order in which they were given
+    separate = json.loads(run("steps", *files, "--model", "raw", "--json", "--no-join")[1])
+    assert [video["duration_s"] for video in separate["videos"]] == [25.0, 30.0, 25.0]  # in the order in which they were given
     joined = json.loads(run("steps", card / "kitchen.npy", files[0], "--join", "--model", "raw", "--json")[1])
     assert [Path(file["path"]).name for file in joined["files"]] == ["kitchen.npy", "GX030012.npy"]
 

@@ -18,7 +18,7 @@ from hiero.storage import weights
 
 pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
 SCENES = np.random.default_rng(0).normal(size=(4, 400)).astype(np.float32)
-SAID = {
+TRANSCRIPTS = {
     "a": [(5, 8, "My grandmother gave me this recipe."), (40, 43, "Now I fold the laundry.")],
     "b": [(12, 15, "Remember to call the dentist on Monday.")],
 }
@@ -55,8 +55,8 @@ def corpus(tmp_path, engine, read):
         rng = np.random.default_rng(number + 1)
         rows = [3 * SCENES[(number + k) % 4] + rng.normal(size=(30, 400)) for k in range(2)]
         np.save(tmp_path / f"{name}.npy", np.concatenate(rows).astype(np.float32))
-        if name in SAID:
-            write_srt(tmp_path / f"{name}.srt", SAID[name])
+        if name in TRANSCRIPTS:
+            write_srt(tmp_path / f"{name}.srt", TRANSCRIPTS[name])
         add_video(corpus, engine, tmp_path / f"{name}.npy", read, num_steps=[1, 2])
     return corpus
 
@@ -120,7 +120,7 @@ def test_raw_features_are_searched_by_words_alone(tmp_path):
         pytest.skip("MiniLM's weights are not here")
     engine = load("raw")
     np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(60, 32)).astype(np.float32))
-    write_srt(tmp_path / "a.srt", SAID["a"])
+    write_srt(tmp_path / "a.srt", TRANSCRIPTS["a"])
 
     def read(path):
         video = engine.read(path, cache=False)
@@ -160,7 +160,7 @@ def test_key_of_transcripts(tmp_path):
         (tmp_path / f"{name}.npy").write_bytes(b"")
     joined = (tmp_path / "a.npy", tmp_path / "b.npy")
     assert transcripts_key(joined) == ""
-    write_srt(tmp_path / "a.srt", SAID["a"])
+    write_srt(tmp_path / "a.srt", TRANSCRIPTS["a"])
     first = transcripts_key(joined)
     (tmp_path / "a.srt").rename(tmp_path / "b.srt")
     assert "" != transcripts_key(joined) != first  # of another file

@@ -62,13 +62,13 @@ def test_a_recording_waits_for_its_growing_chapter(folder):
 def test_what_failed_is_tried_again_ever_later(folder):
     (folder / "a.npy").write_bytes(b"1")
     watcher = ArrivalWatcher([folder])
-    looks = []
+    scans = []
     for number in range(40):
         taken = watcher.look()
         if taken:
-            looks.append(number)
+            scans.append(number)
         watcher.finish(taken, list(taken))
-    assert looks == [1, 2, 4, 8, 16, 32]
+    assert scans == [1, 2, 4, 8, 16, 32]
 
 
 def test_a_folder_that_is_gone_is_an_error_for_the_caller(tmp_path, folder):

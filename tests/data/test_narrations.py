@@ -114,13 +114,13 @@ def test_transcripts_are_narrations(tmp_path):
     (tmp_path / "garage.de.txt").write_text("")
     (tmp_path / "broken.srt").write_text("1\nxx --> yy\nhello\n")
     (tmp_path / "notes.json").write_text("{}")
-    found = read_narrations(tmp_path)
-    assert {video: [(n.time_s, n.text) for n in rows] for video, rows in found.by_video.items()} == {
+    narrations = read_narrations(tmp_path)
+    assert {video: [(n.time_s, n.text) for n in rows] for video, rows in narrations.by_video.items()} == {
         "garage": [(2.0, "we repair the motorcycle")],
         "kitchen": [(12.0, "now I cut the onion")],
     }
-    assert found.left_out["fewer than 3 words"] == 1
-    assert found.left_out["a file that is no transcript"] == 1
+    assert narrations.left_out["fewer than 3 words"] == 1
+    assert narrations.left_out["a file that is no transcript"] == 1
     assert list(read_narrations(tmp_path / "kitchen.srt").by_video) == ["kitchen"]
     with pytest.raises(InputError, match="is no time"):
         read_narrations(tmp_path / "broken.srt")

@@ -357,8 +357,8 @@ def test_any_rows_become_levels_that_the_page_takes_or_an_error(rows, cut_overla
     hierarchy = Hierarchy("v", "", 100.0, tuple(map(tuple, levels)))
     assert parse_hierarchy(hierarchy.to_dict(), 100.0) == hierarchy
     if not cut_overlaps:
-        found = {(step.start_s, step.end_s, step.label) for step in hierarchy}
-        assert {(row.start_s, row.end_s, row.label) for row in steps} <= found
+        spans = {(step.start_s, step.end_s, step.label) for step in hierarchy}
+        assert {(row.start_s, row.end_s, row.label) for row in steps} <= spans
 
 
 def test_edits_beside_a_video(tmp_path):

@@ -42,7 +42,7 @@ def write(path, content):
 
 
 def rows(transcript):
-    return [(said.start_s, said.end_s, said.text) for said in transcript]
+    return [(utterance.start_s, utterance.end_s, utterance.text) for utterance in transcript]
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_srt_of_all_kinds(tmp_path, content):
 
 
 def test_old_code_pages(tmp_path):
-    (said,) = read_transcript(
+    (utterance,) = read_transcript(
         write(tmp_path / "a.srt", "1\n00:00:01,000 --> 00:00:02,000\ncr\xe8me br\xfbl\xe9e\n".encode("cp1252"))
     )
-    assert said.text == "crème brûlée"
+    assert utterance.text == "crème brûlée"
 
 
 def test_webvtt_with_settings_tags_entities_and_notes(tmp_path):
-    found = rows(read_transcript(write(tmp_path / "a.vtt", VTT)))
-    assert found == [(1.0, 3.5, "Crack the eggs."), (3602.25, 3604.0, "Salt & pepper, 2 < 3")]  # music is not said
+    utterances = rows(read_transcript(write(tmp_path / "a.vtt", VTT)))
+    assert utterances == [(1.0, 3.5, "Crack the eggs."), (3602.25, 3604.0, "Salt & pepper, 2 < 3")]  # music is not said
 
 
 def test_lines_that_scroll_come_once(tmp_path):
@@ -79,7 +79,7 @@ def test_lines_that_scroll_come_once(tmp_path):
         "WEBVTT\n\n00:00.000 --> 00:02.000\nnow we cut the\n\n00:02.000 --> 00:02.010\nnow we cut the\n\n"
         "00:02.010 --> 00:04.000\nnow we cut the\nred onion\n"
     )
-    assert [said.text for said in read_transcript(write(tmp_path / "a.vtt", content))] == ["now we cut the", "red onion"]
+    assert [utterance.text for utterance in read_transcript(write(tmp_path / "a.vtt", content))] == ["now we cut the", "red onion"]
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_any_text_is_read_or_refused(tmp_path_factory, text, suffix):
     )
 )
 def test_srt_comes_back(tmp_path_factory, cues):
-    path, begin_ms, said = tmp_path_factory.mktemp("back") / "a.srt", 0, []
+    path, begin_ms, utterances = tmp_path_factory.mktemp("back") / "a.srt", 0, []
     for gap_ms, length_ms, text in cues:
         begin_ms += gap_ms + 200
-        said.append(Utterance(begin_ms / 1000, (begin_ms + length_ms) / 1000, "x " + " ".join(text.split())))
+        utterances.append(Utterance(begin_ms / 1000, (begin_ms + length_ms) / 1000, "x " + " ".join(text.split())))
         begin_ms += length_ms
-    path.write_text(Transcript(tuple(said)).to_srt())
-    for was, now in zip(said, read_transcript(path), strict=True):
+    path.write_text(Transcript(tuple(utterances)).to_srt())
+    for was, now in zip(utterances, read_transcript(path), strict=True):
         assert (now.start_s, now.end_s) == pytest.approx((was.start_s, was.end_s), abs=1e-6)
         assert now.text == was.text.strip()
 

@@ -32,8 +32,8 @@ def film(tmp_path_factory):
 
 def test_steps_are_the_photographs(film):
     _, truth, video = film
-    found = [step.start_s for step in video.steps([len(truth)], labels=[]).levels[0]]
-    np.testing.assert_allclose(found, [start for start, _, _ in truth], atol=1.0)
+    starts_s = [step.start_s for step in video.steps([len(truth)], labels=[]).levels[0]]
+    np.testing.assert_allclose(starts_s, [start for start, _, _ in truth], atol=1.0)
 
 
 def test_words_find_their_photograph(film):

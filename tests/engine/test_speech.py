@@ -20,7 +20,7 @@ from hiero.types import Clock, Utterance, VideoFile
 from tests.films import import_av, write_video
 from tests.speech import add_speech
 
-SAID = (  # over coffee, a cat, a motorcycle, a rocket, a portrait and grass, six seconds each
+UTTERANCES = (  # over coffee, a cat, a motorcycle, a rocket, a portrait and grass, six seconds each
     Utterance(1.0, 3.0, "Here is my cup of coffee."),
     Utterance(8.0, 10.5, "My grandmother gave me this recipe."),
     Utterance(13.0, 15.5, "Next we repair the motorcycle in the garage."),
@@ -61,7 +61,7 @@ def film(tmp_path_factory):
 def spoken(film):
     """The film with its exact transcript."""
     _, video = film
-    return replace(video, transcript=Transcript(SAID))
+    return replace(video, transcript=Transcript(UTTERANCES))
 
 
 def middle(match):
@@ -71,9 +71,9 @@ def middle(match):
 @pytest.mark.parametrize(("query", "index"), [("cut the onion", 4), ("call the dentist", 3), ("grandmother's recipe", 1)])
 def test_what_is_only_said_is_found(film, spoken, query, index):
     (answer,) = spoken.ask(query)
-    said = SAID[index]
-    assert said.start_s - 1 <= middle(answer.matches[0]) <= said.end_s + 1
-    assert (answer.rests_on, answer.matches[0].quote) == ("speech", said.text)
+    utterance = UTTERANCES[index]
+    assert utterance.start_s - 1 <= middle(answer.matches[0]) <= utterance.end_s + 1
+    assert (answer.rests_on, answer.matches[0].quote) == ("speech", utterance.text)
     assert answer.present > 0.5
     (unheard,) = film[1].ask(query)
     assert unheard.present < answer.present
@@ -90,7 +90,7 @@ def test_what_is_seen_and_said_rests_on_both(spoken):
     (answer,) = spoken.ask("a cup of coffee")
     assert middle(answer.matches[0]) <= 6
     assert answer.rests_on == "both"
-    assert answer.matches[0].quote == SAID[0].text
+    assert answer.matches[0].quote == UTTERANCES[0].text
 
 
 def test_what_is_neither_seen_nor_said_is_refused(spoken):
@@ -100,8 +100,8 @@ def test_what_is_neither_seen_nor_said_is_refused(spoken):
 def test_questions_in_order(spoken):
     answers = spoken.ask(["a cup of coffee", "repair the motorcycle", "call the dentist", "cut the onion"], in_order=True)
     middles = [middle(answer.matches[0]) for answer in answers]
-    for time_s, said in zip(middles, (SAID[0], SAID[2], SAID[3], SAID[4]), strict=True):
-        assert abs(time_s - (said.start_s + said.end_s) / 2) < 3
+    for time_s, utterance in zip(middles, (UTTERANCES[0], UTTERANCES[2], UTTERANCES[3], UTTERANCES[4]), strict=True):
+        assert abs(time_s - (utterance.start_s + utterance.end_s) / 2) < 3
     with pytest.raises(InputError, match="do not fit"):
         spoken.ask(["x"] * 37, in_order=True)
 
@@ -129,7 +129,7 @@ def test_steps_are_named_by_what_is_said_and_seen(spoken):
 
 def test_raw_features_are_searched_by_speech_alone(film):
     video = load("raw", backbone="default").read_array(np.random.default_rng(0).normal(size=(36, 8)), Clock(1, 1))
-    video.transcript = Transcript(SAID)
+    video.transcript = Transcript(UTTERANCES)
     (answer,) = video.ask("cut the onion")
     assert answer.rests_on == "speech"
     assert 31 <= middle(answer.matches[0]) <= 36
@@ -151,11 +151,11 @@ def test_the_commands(film, tmp_path, capsys):
     assert "transcript" not in err
     assert "rests_on" not in out
     beside = tmp_path / "film.en.srt"
-    beside.write_text(Transcript(SAID).to_srt())
+    beside.write_text(Transcript(UTTERANCES).to_srt())
     out, err = run(capsys, "ask", path, "cut the onion", "--json")
     assert f"transcript: {beside} (5 utterances)" in err
     (row,) = json.loads(out)["queries"]
-    assert (row["rests_on"], row["matches"][0]["quote"]) == ("speech", SAID[4].text)
+    assert (row["rests_on"], row["matches"][0]["quote"]) == ("speech", UTTERANCES[4].text)
     out, _ = run(capsys, "ask", path, "cut the onion", "-n", "1")
     assert "speech" in out
     assert "onion" in out.splitlines()[1]
@@ -163,7 +163,7 @@ def test_the_commands(film, tmp_path, capsys):
     assert "rests_on" not in out
     run(capsys, "steps", path, "-k", "6", "-o", tmp_path / "out")
     document = json.loads((tmp_path / "out" / "steps.json").read_text())
-    assert [row["text"] for row in document["speech"]] == [said.text for said in SAID]
+    assert [row["text"] for row in document["speech"]] == [utterance.text for utterance in UTTERANCES]
     assert "onion" in (tmp_path / "out" / "speech.srt").read_text()
     assert "grandmother" in (tmp_path / "out" / "report.html").read_text()
     beside.write_text("1\n00:00:xx --> 00:00:02,000\nhello\n")
@@ -192,11 +192,11 @@ def test_bad_transcripts_are_said(tmp_path, capsys, arguments, message):
 
 def test_files_that_are_one_video(film, tmp_path):
     paths = [tmp_path / "one.mp4", tmp_path / "two.mp4"]
-    (tmp_path / "two.srt").write_text(Transcript(SAID).to_srt())
+    (tmp_path / "two.srt").write_text(Transcript(UTTERANCES).to_srt())
     files = (VideoFile(str(paths[0]), 0.0, 100.0), VideoFile(str(paths[1]), 100.0, 21.0))
     lines = []
     transcript = load_transcript(replace(film[1], files=files), log=lines.append)
-    assert [said.start_s for said in transcript] == [101.0, 108.0, 113.0, 120.0]  # the last begins after its file
+    assert [utterance.start_s for utterance in transcript] == [101.0, 108.0, 113.0, 120.0]  # the last begins after its file
     assert len(lines) == 1
 
 
@@ -216,11 +216,11 @@ def test_speech_is_recognised(talk):
     pytest.importorskip("pocketsphinx", reason="needs pocketsphinx: pip install 'hiero-video[speech]'")
     from hiero.text.speech import PocketSphinx
 
-    path, said = talk
-    found = recognise_speech(path, cache=False, recogniser=PocketSphinx())
-    for true, words in zip(said, ({"cup", "coffee"}, {"motorcycle", "garage"}), strict=True):
-        heard = [u for u in found if words & set(u.text.split())]
-        assert heard, [u.text for u in found]
+    path, utterance = talk
+    recognised = recognise_speech(path, cache=False, recogniser=PocketSphinx())
+    for true, words in zip(utterance, ({"cup", "coffee"}, {"motorcycle", "garage"}), strict=True):
+        heard = [u for u in recognised if words & set(u.text.split())]
+        assert heard, [u.text for u in recognised]
         assert abs(heard[0].start_s - true.start_s) < 1
         assert abs(heard[0].end_s - true.end_s) < 1.5
 

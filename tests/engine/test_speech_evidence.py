@@ -48,19 +48,20 @@ def test_distinct_spans_as_one_by_one(rows, num, seed):
 
 
 def test_windows_are_neighbours_without_long_pauses():
-    said = [Utterance(0, 2, "we take"), Utterance(2, 4, "the onion"), Utterance(4, 6, "and cut it"), Utterance(30, 32, "done")]
-    assert window_runs(Transcript(tuple(said))) == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (3, 4)]
+    texts_at = ((0, "we take"), (2, "the onion"), (4, "and cut it"), (30, "done"))
+    utterances = [Utterance(start_s, start_s + 2, text) for start_s, text in texts_at]
+    assert window_runs(Transcript(tuple(utterances))) == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (3, 4)]
     vectors = np.random.default_rng(0).normal(size=(4, 5))
-    joined = window_vectors(said, vectors, [(0, 1), (1, 3)])
+    joined = window_vectors(utterances, vectors, [(0, 1), (1, 3)])
     for row, expected in zip(joined, (2 * vectors[0], 2 * vectors[1] + 3 * vectors[2]), strict=True):
         np.testing.assert_allclose(row, expected / np.linalg.norm(expected), rtol=1e-5)
 
 
 def test_windows_of_a_transcript(monkeypatch):
     monkeypatch.setattr(speech_evidence, "encode_minilm", lambda texts: np.eye(384, dtype=np.float32)[: len(texts)])
-    said = [Utterance(0, 2, "we take"), Utterance(2, 4, "the onion"), Utterance(30, 32, "done")]
+    utterances = [Utterance(0, 2, "we take"), Utterance(2, 4, "the onion"), Utterance(30, 32, "done")]
     times_s = []
-    evidence = SpeechEvidence.from_transcript(Transcript(tuple(said)), times_s.append)
+    evidence = SpeechEvidence.from_transcript(Transcript(tuple(utterances)), times_s.append)
     assert [(window.start_s, window.end_s, window.text) for window in evidence.windows] == [
         (0, 2, "we take"), (0, 4, "we take the onion"), (2, 4, "the onion"), (30, 32, "done"),
     ]  # fmt: skip
@@ -78,10 +79,10 @@ def test_where_a_text_is_said():
     similarity = np.full((2, 100), SILENCE)
     similarity[:, 40:44] = [[0.9], [0.2]]
     spans = np.array([[0, 100], [40, 44], [40, 80], [60, 64]])
-    said, unsaid = speech_probability(similarity, spans, 1.0)
-    assert said.argmax() == unsaid.argmax() == 1
-    assert said[1] > 0.95
-    assert unsaid[1] < 0.05
+    spoken, silent = speech_probability(similarity, spans, 1.0)
+    assert spoken.argmax() == silent.argmax() == 1
+    assert spoken[1] > 0.95
+    assert silent[1] < 0.05
 
 
 def test_two_witnesses():
@@ -110,8 +111,8 @@ def test_phrases_of_an_utterance(text, phrases):
 def test_phrases_that_most_is_about_come_first(monkeypatch):
     vectors = {"cut the onion": [1.0, 0.0], "chop the onion": [0.8, 0.6], "nice weather today": [0.0, -1.0]}
     monkeypatch.setattr(speech_evidence, "encode_minilm", lambda texts: np.array([vectors[text] for text in texts]))
-    said = [Utterance(i, i + 1, text) for i, text in enumerate(["nice weather today", "cut the onion", "chop the onion"])]
-    phrases = step_phrases(said)
+    utterances = [Utterance(i, i + 1, text) for i, text in enumerate(["nice weather today", "cut the onion", "chop the onion"])]
+    phrases = step_phrases(utterances)
     assert phrases[0].text == "cut the onion"
     assert phrases[0].log_odds > phrases[-1].log_odds > 0
     assert step_phrases([]) == []

@@ -60,11 +60,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def videos():
     rates = egoprocel.read_rates(DATA / "egoprocel" / "rates.csv")
-    found, missing, _ = egoprocel.find_egoprocel_videos(
+    videos, missing, _ = egoprocel.find_egoprocel_videos(
         DATA / "egoprocel" / "annotations", DATA / "egoprocel" / "features" / "egovlp", rates
     )
     assert not missing
-    return found
+    return videos
 
 
 def runs_of(values):

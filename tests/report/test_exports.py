@@ -115,8 +115,8 @@ def test_elan(steps, write):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_speech(steps, tmp_path):
     """What is said has a column of tables and a tier of its own, which is no level of steps."""
-    said = [(1.0, 3.0, "Wash <it>"), (2.5, 2.9, "twice"), (2.8, 60.0, "=1+1"), (50.0, 61.0, "end")]
-    spoken = replace(steps, speech=tuple(Utterance(*row) for row in said))
+    utterances = [(1.0, 3.0, "Wash <it>"), (2.5, 2.9, "twice"), (2.8, 60.0, "=1+1"), (50.0, 61.0, "end")]
+    spoken = replace(steps, speech=tuple(Utterance(*row) for row in utterances))
     rows = list(csv.DictReader(io.StringIO(write_export("csv", spoken, tmp_path).read_bytes().decode(), newline="")))
     assert [row["speech"] for row in rows if row["level"] == "1"] == ["Wash <it> twice =1+1", "", "end"]
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -150,10 +150,10 @@ def test_edits_are_kept_beside_the_video_and_exported(client, tea, library, worl
 def test_two_people_edit(client, tea):
     """The second save does not overwrite the first: it is refused with what is there, unless it says that it knows it."""
     edits = f"/api/videos/{tea}/edits"
-    found = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
+    original = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
 
     def named(label):
-        steps = json.loads(json.dumps(found))
+        steps = json.loads(json.dumps(original))
         steps["levels"][1]["steps"][0]["label"] = label
         return steps
 
@@ -179,12 +179,12 @@ def test_two_people_edit(client, tea):
     assert (late.status_code, label(late.json()["current"])) == (412, "second")
     assert client.delete(edits, headers={"If-Match": first.headers["etag"]}).status_code == 412
     assert label(client.get(edits).json()) == "second"
-    mine = client.put(edits, json=named("late"), headers={"If-Match": f'W/{late.headers["etag"]}, "other"'})
-    assert (mine.status_code, label(client.get(edits).json())) == (200, "late")
+    replaced = client.put(edits, json=named("late"), headers={"If-Match": f'W/{late.headers["etag"]}, "other"'})
+    assert (replaced.status_code, label(client.get(edits).json())) == (200, "late")
     assert client.put(edits, json=named("any"), headers={"If-Match": "*"}).status_code == 200
 
     assert client.delete(edits).status_code == 200
-    gone = client.put(edits, json=named("late"), headers={"If-Match": mine.headers["etag"]})
+    gone = client.put(edits, json=named("late"), headers={"If-Match": replaced.headers["etag"]})
     assert (gone.status_code, gone.json()["current"]) == (412, None)
     assert "forgotten" in gone.json()["error"]
     assert "etag" not in gone.headers

@@ -24,11 +24,11 @@ def make_steps(num_videos=8, num_activities=7, noise=0.6, in_order=True, seed=0)
 @pytest.mark.parametrize("in_order", [True, False])
 def test_activities_are_found_with_their_number(in_order):
     vectors, places, videos, truth = make_steps(in_order=in_order)
-    found = shared_activities(vectors, places, videos)
-    assert normalized_mutual_info_score(truth, found) > 0.95
-    assert found.max() + 1 == 7
+    activities = shared_activities(vectors, places, videos)
+    assert normalized_mutual_info_score(truth, activities) > 0.95
+    assert activities.max() + 1 == 7
     if in_order:
-        assert found.tolist() == truth.tolist()  # numbered by their usual place
+        assert activities.tolist() == truth.tolist()  # numbered by their usual place
 
 
 def test_places_help_where_videos_agree_on_them():
@@ -46,9 +46,9 @@ def test_a_step_at_another_place_is_still_that_activity():
     vectors, places, videos, truth = make_steps(noise=0.4)
     moved = (videos == 3) & (truth == 1)
     places[moved] = 0.95  # the second thing of the others is the last here
-    found = shared_activities(vectors, places, videos)
-    assert set(found[moved]) == set(found[truth == 1])
-    assert normalized_mutual_info_score(truth, found) > 0.99
+    activities = shared_activities(vectors, places, videos)
+    assert set(activities[moved]) == set(activities[truth == 1])
+    assert normalized_mutual_info_score(truth, activities) > 0.99
 
 
 def test_silhouette_is_that_of_scikit_learn():

@@ -35,22 +35,22 @@ def test_counts_and_omissions_equal_those_of_the_slow_version(times):
 def test_the_usual_order_cannot_be_bettered_by_moving_one_activity(times):
     order, rows = usual_order(times), times.tolist()
     assert sorted(order) == list(range(times.shape[1]))
-    found = oracle.num_inversions(rows, order)
-    assert found >= oracle.best_inversions(rows)
+    num_inversions = oracle.num_inversions(rows, order)
+    assert num_inversions >= oracle.best_inversions(rows)
     for activity in order:
         rest = [other for other in order if other != activity]
-        assert all(oracle.num_inversions(rows, [*rest[:i], activity, *rest[i:]]) >= found for i in range(len(order)))
+        assert all(oracle.num_inversions(rows, [*rest[:i], activity, *rest[i:]]) >= num_inversions for i in range(len(order)))
 
 
 @settings(deadline=None, max_examples=60)
 @given(tables())
 def test_displacements_explain_every_conflict_and_nothing_else(times):
     rows = times.tolist()
-    found = find_displacements(times, 0.75, 2)
+    displacements = find_displacements(times, 0.75, 2)
     for video in range(len(rows)):
-        here = [d for d in found if d.video == video]
-        said = {(d.activity, b) for d in here for b in d.earlier_than} | {(a, d.activity) for d in here for a in d.later_than}
-        assert said == oracle.conflicts(rows, video, 0.75, 2)
+        here = [d for d in displacements if d.video == video]
+        conflicts = {(d.activity, b) for d in here for b in d.earlier_than} | {(a, d.activity) for d in here for a in d.later_than}
+        assert conflicts == oracle.conflicts(rows, video, 0.75, 2)
 
 
 def test_an_order_that_all_share_is_found():

@@ -65,8 +65,8 @@ def test_whisper(monkeypatch):
     stub_whisper(monkeypatch, WhisperModel)
     monkeypatch.setenv(speech.WHISPER_VARIABLE, "/models/my whisper")
     recogniser = Whisper()
-    said = recogniser.recognise(np.full(2 * SAMPLE_RATE, -(2**15), np.int16))
-    assert [(u.start_s, u.end_s, u.text) for u in said] == [(0.0, 1.2, "Cut the onion."), (1.2, 2.0, "Done.")]
+    utterances = recogniser.recognise(np.full(2 * SAMPLE_RATE, -(2**15), np.int16))
+    assert [(u.start_s, u.end_s, u.text) for u in utterances] == [(0.0, 1.2, "Cut the onion."), (1.2, 2.0, "Done.")]
     assert calls == ["/models/my whisper"]
     assert "/" not in recogniser.key
     assert " " not in recogniser.key

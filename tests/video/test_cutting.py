@@ -75,10 +75,10 @@ def check_clip(path, pieces, written):
         after = [frame for frame in source if frame[0] >= piece.end_s - 1e-4]
         expected += [(offset_s + time_s - inside[0][0], picture) for time_s, picture, _ in inside]
         offset_s += (after[0][0] if after else inside[-1][0] + 1 / FPS) - inside[0][0]
-    found = read_frames(path)
-    assert len(found) == len(expected) == written.num_copied + written.num_encoded
-    np.testing.assert_allclose([time_s for time_s, *_ in found], [time_s for time_s, _ in expected], atol=0.0021)
-    differences = [np.abs(a[1] - b[1]).mean() for a, b in zip(found, expected, strict=True)]
+    frames = read_frames(path)
+    assert len(frames) == len(expected) == written.num_copied + written.num_encoded
+    np.testing.assert_allclose([time_s for time_s, *_ in frames], [time_s for time_s, _ in expected], atol=0.0021)
+    differences = [np.abs(a[1] - b[1]).mean() for a, b in zip(frames, expected, strict=True)]
     assert max(differences) < 4  # grey values of encoded frames
     assert sum(difference == 0 for difference in differences) >= written.num_copied
     assert written.duration_s == pytest.approx(offset_s, abs=0.002)

@@ -22,7 +22,7 @@ def unit(rng, *shape):
 def test_groups_of_patches_one_picture_at_a_time(num_pictures, num_patches, num, seed):
     patches = unit(np.random.default_rng(seed), num_pictures, num_patches, 4)
     result = group_patches(torch.from_numpy(patches), num).numpy()
-    for own, found in zip(patches, result, strict=True):
+    for own, grouped in zip(patches, result, strict=True):
         centres = [own[0]]
         while len(centres) < num:
             centres.append(min(own, key=lambda p: max(float(p @ c) for c in centres)))
@@ -30,7 +30,7 @@ def test_groups_of_patches_one_picture_at_a_time(num_pictures, num_patches, num,
             group = [int(np.argmax([p @ c for c in centres])) for p in own]
             sums = [np.sum([p for p, g in zip(own, group, strict=True) if g == k], axis=0) + 1e-6 * centres[k] for k in range(num)]
             centres = [total / np.linalg.norm(total) for total in sums]
-        np.testing.assert_allclose(found, centres, atol=1e-6)
+        np.testing.assert_allclose(grouped, centres, atol=1e-6)
 
 
 def test_the_middle_of_a_frame_is_seen_whole():

@@ -236,9 +236,9 @@ function loadHistory() {
 // Utterances as a row of the timeline: neighbours that would be too narrow to point at are shown together.
 function mergeSpeech(utterances, duration) {
   const merged = [];
-  for (const said of utterances) {
+  for (const utterance of utterances) {
     const last = merged.at(-1);
-    if (last && said.end_s - last.start_s < duration / MAX_SPEECH_BUTTONS) { last.end_s = Math.max(last.end_s, said.end_s); last.text += ` ${said.text}`; } else merged.push({ ...said });
+    if (last && utterance.end_s - last.start_s < duration / MAX_SPEECH_BUTTONS) { last.end_s = Math.max(last.end_s, utterance.end_s); last.text += ` ${utterance.text}`; } else merged.push({ ...utterance });
   }
   return merged;
 }
