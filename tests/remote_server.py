@@ -8,7 +8,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
+
+import pytest
+
+from hiero.storage import remote
+
+
+def isolate_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home of its own, nothing known of any address, and no waiting between attempts."""
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(remote, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(remote, "STAT_AGE_S", -1.0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(remote, "_addresses", {})
+    monkeypatch.setattr(remote, "_stats", {})
 
 
 class FileServer(ThreadingHTTPServer):

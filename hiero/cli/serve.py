@@ -170,8 +170,10 @@ def serve(
 
     role = None if header_role == "none" else header_role
     server_options = ServerOptions(
-        host, port, token, tuple(allow_host or ()), upload, upload_limit, state, write_edits, jobs, root_path,
-        tuple(trusted_proxy or ()), user_header, role, log_format, watcher, reader,
+        host=host, port=port, token=token, allowed_hosts=tuple(allow_host or ()), upload_folder=upload,
+        upload_limit_mb=upload_limit, state=state, write_edits=write_edits, num_jobs=jobs, root_path=root_path,
+        trusted_proxies=tuple(trusted_proxy or ()), user_header=user_header, header_role=role, log_format=log_format,
+        watcher=watcher, reader=reader,
     )  # fmt: skip
     run_server(library, server_options, announce)
 

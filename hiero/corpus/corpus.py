@@ -183,11 +183,12 @@ class Corpus:
 
         def put(table: Any, is_locked: bool) -> int:
             self.check_model(engine)
-            changed = select_changed(table, videos, again)
+            names = [video.record.video for video in videos]
+            stored = find_stored(table, names)
+            changed = select_changed(videos, stored, again)
             self._put_speech(changed)
-            num_added = put_rows(table, changed)
+            num_added = put_rows(table, changed, stored)
             if num_added and not is_locked:
-                names = [video.record.video for video in videos]
                 commit(self.uri, lambda: drop_repeated(self.table, f"video IN {sql_strings(names)}"))
             return num_added
 

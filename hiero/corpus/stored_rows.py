@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,14 @@ def find_stored(table: Any, names: Sequence[str] | None) -> dict[str, StoredVide
     return group_by_video(query_rows(table, where, ["video", "level", "about"]).to_arrow().to_pylist())
 
 
-def select_changed(table: Any, videos: Sequence[VideoRows], again: bool) -> list[VideoRows]:
-    """Those of some videos that are not in as they are."""
+def select_changed(videos: Sequence[VideoRows], stored: Mapping[str, StoredVideo], again: bool) -> list[VideoRows]:
+    """Those of some videos that are not in as they are.
+
+    Args:
+        videos: Which may be put in.
+        stored: What the table has of them.
+        again: Take all of them.
+    """
 
     def is_unchanged(video: VideoRows) -> bool:
         present = stored.get(video.record.video)
@@ -35,17 +41,21 @@ def select_changed(table: Any, videos: Sequence[VideoRows], again: bool) -> list
         old, new = present.records[0], video.record
         return (old.sha256, old.model_key, old.transcripts) == (new.sha256, new.model_key, new.transcripts)
 
-    stored = find_stored(table, [video.record.video for video in videos])
     return [video for video in videos if not is_unchanged(video)]
 
 
-def put_rows(table: Any, videos: Sequence[VideoRows]) -> int:
-    """Insert, update and delete rows of videos, in one commit; returns how many videos that were."""
+def put_rows(table: Any, videos: Sequence[VideoRows], stored: Mapping[str, StoredVideo]) -> int:
+    """Insert, update and delete rows of videos, in one commit; returns how many videos that were.
+
+    Args:
+        table: Of a corpus.
+        videos: Which to put in.
+        stored: What the table has of them.
+    """
     import pyarrow as pa
 
     if not videos:
         return 0
-    stored = find_stored(table, [video.record.video for video in videos])
     rows = pa.concat_tables([video.rows for video in videos])
     if replaced := [video.record.video for video in videos if video.record.video in stored]:
         where = f"video IN {sql_strings(replaced)}"

@@ -83,9 +83,9 @@ def create_app(library: Library, options: AppOptions | None = None, state: State
         state: What it remembers: jobs, edits, tokens. By default nothing after the process; edits are then beside the videos.
     """
     options = options or AppOptions()
-    memory, state = state, state or State()
-    if memory is not None and memory.is_persistent:
-        library.edit_store = StateEdits(memory, options.write_edits)
+    state = state or State()
+    if state.is_persistent:
+        library.edit_store = StateEdits(state, options.write_edits)
     add_uploads(library, options.uploads)
     clear_stale_edits(library)
     learning = Learning(library)

@@ -73,9 +73,7 @@ class Guard:
         if scope["type"] != "http":  # there are no websockets
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        seen = scope.get("hiero.seen", {})
-        scope, headers, from_proxy = self.proxies.resolve(scope, headers)
-        seen["scope"] = scope  # for the log
+        from_proxy = self.proxies.resolve(scope, headers)
         if not self._is_allowed_host(_hostname(headers.get("host", ""))):
             await _refuse(send, 421, "this server does not answer to that name; start it with --allow-host NAME")
             return

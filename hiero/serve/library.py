@@ -402,9 +402,7 @@ class Library:
         hierarchy = parse_hierarchy(document, self.open_video(entry).duration_s)
         content = encode_edits(hierarchy)
         with self._edits_lock:
-            if content != self._edits_content(entry):  # else it was saved already, and only the answer was lost
-                self._check_version(entry, expected)
-                self.edit_store.write(entry.id, entry.path, content, user)
+            self._replace_edits(entry, content, expected, user)
         return Edits(hierarchy, version_of(content))
 
     def delete_edits(self, entry: Entry, expected: Collection[str] | None = None, user: str = "") -> None:
@@ -419,9 +417,7 @@ class Library:
             ConflictError: There are others than the expected ones.
         """
         with self._edits_lock:
-            if self.is_edited(entry):
-                self._check_version(entry, expected)
-                self.edit_store.write(entry.id, entry.path, None, user)
+            self._replace_edits(entry, None, expected, user)
 
     def edit_history(self, entry: Entry) -> list[SavedEdit]:
         """All saves of a video, newest first. Raises InputError where they are not remembered."""
@@ -446,26 +442,28 @@ class Library:
         content = self.edit_store.content_of(entry.id, number)
         edits = None if content is None else _parse_edits(entry, content)
         with self._edits_lock:
-            if content != self._edits_content(entry):
-                self._check_version(entry, expected)
-                self.edit_store.write(entry.id, entry.path, content, user)
+            self._replace_edits(entry, content, expected, user)
         return edits
 
     def _edits_content(self, entry: Entry) -> bytes | None:
         return self.edit_store.read(entry.id, entry.path)
 
-    def _check_version(self, entry: Entry, expected: Collection[str] | None) -> None:
-        content = self._edits_content(entry)
-        if expected is None or (not expected if content is None else version_of(content) in expected):
+    def _replace_edits(self, entry: Entry, content: bytes | None, expected: Collection[str] | None, user: str) -> None:
+        """Put edits, or none, in place of those that are there, if these are of an expected version."""
+        current = self._edits_content(entry)
+        if content == current:  # it was done already, and only the answer was lost
             return
-        if content is None:
+        if expected is None or (not expected if current is None else version_of(current) in expected):
+            self.edit_store.write(entry.id, entry.path, content, user)
+            return
+        if current is None:
             raise ConflictError("someone has forgotten the edits of this video meanwhile", None, None)
         try:
-            current = self.read_edits(entry)
+            hierarchy = _parse_edits(entry, current).hierarchy
         except InputError:  # a damaged file can be replaced too, by who knows its version
-            current = None
+            hierarchy = None
         reason = "someone else has saved steps of this video meanwhile; read them, and send their ETag as If-Match to replace them"
-        raise ConflictError(reason, version_of(content), None if current is None else current.hierarchy)
+        raise ConflictError(reason, version_of(current), hierarchy)
 
     def annotations_of(self, entry: Entry) -> list[dict[str, Any]]:
         """Annotated steps of a video: [{start_s, end_s, text}]."""

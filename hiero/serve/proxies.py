@@ -51,23 +51,22 @@ class Proxies:
             ip = ip.ipv4_mapped
         return any(ip in network for network in self.networks)
 
-    def resolve(self, scope: Any, headers: dict[str, str]) -> tuple[Any, dict[str, str], bool]:
-        """The request as it was before it came through proxies: its path, and from a trusted one its client, scheme and host.
+    def resolve(self, scope: Any, headers: dict[str, str]) -> bool:
+        """Make a request what it was before it came through proxies: its path, and from a trusted one its client, scheme and host.
 
         Args:
-            scope: Of ASGI.
-            headers: By names in lower case.
+            scope: Of ASGI; changed in place, so that everyone who has it sees the same.
+            headers: By names in lower case; likewise.
 
         Returns:
-            Scope, headers, and whether it came through a trusted proxy.
+            Whether it came through a trusted proxy.
         """
         path = scope["path"]
         if self.root_path and (path == self.root_path or path.startswith(self.root_path + "/")):
-            scope = {**scope, "path": path[len(self.root_path) :] or "", "raw_path": None}
+            scope.update(path=path[len(self.root_path) :], raw_path=None)
         peer = (scope.get("client") or ("", 0))[0]
         if not self.is_trusted(peer):
-            return scope, headers, False
-        scope, headers = dict(scope), dict(headers)
+            return False
         # Each proxy adds the address that it saw at the end: the last one that is not a proxy of ours is the client.
         hops = [hop.strip() for hop in headers.get("x-forwarded-for", "").split(",") if hop.strip()]
         client = next((hop for hop in reversed(hops) if not self.is_trusted(hop)), hops[0] if hops else peer)
@@ -76,4 +75,4 @@ class Proxies:
             scope["scheme"] = scheme
         if host := headers.get("x-forwarded-host", "").split(",")[0].strip():
             headers["host"] = host
-        return scope, headers, True
+        return True

@@ -99,15 +99,13 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         token = token or new_token()
     if token is not None and not re.fullmatch(r"[\w.~-]+", token):
         raise InputError("--token takes letters, digits and . _ ~ -")
-    app = create_app(
-        library,
-        AppOptions(
-            frozenset({*LOOPBACK_HOSTS, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}), token,
-            options.user_header, options.header_role, proxies, Uploads(options.upload_folder, options.upload_limit_mb * 2**20),
-            options.num_jobs, options.write_edits, options.log_format, options.watcher, options.reader,
-        ),
-        state,
+    app_options = AppOptions(
+        hosts=frozenset({*LOOPBACK_HOSTS, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}),
+        token=token, user_header=options.user_header, header_role=options.header_role, proxies=proxies,
+        uploads=Uploads(options.upload_folder, options.upload_limit_mb * 2**20), num_jobs=options.num_jobs,
+        write_edits=options.write_edits, log_format=options.log_format, watcher=options.watcher, reader=options.reader,
     )  # fmt: skip
+    app = create_app(library, app_options, state)
     config = uvicorn.Config(
         app, options.host, options.port, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S,
         http=LimitedProtocol, ws="none", h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=SHUTDOWN_S,

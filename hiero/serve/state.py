@@ -268,11 +268,6 @@ class State:
         rows = self._read("SELECT content FROM edits WHERE video = ? AND id = ?", video, id)
         return zlib.decompress(rows[0][0]) if rows and rows[0][0] is not None else None
 
-    def edited_videos(self) -> set[str]:
-        """Ids of all videos whose last save was not forgotten."""
-        query = "SELECT video FROM edits WHERE id IN (SELECT max(id) FROM edits GROUP BY video) AND content IS NOT NULL"
-        return {row[0] for row in self._read(query)}
-
     # Audit
 
     def add_audit(self, user: str, action: str, subject: str, detail: str = "") -> None:

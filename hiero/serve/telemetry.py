@@ -137,8 +137,6 @@ class RequestLog:
         request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else secrets.token_hex(8)
         scope[REQUEST_ID] = request_id
         status, num_bytes, begin_s = 499, 0, time.perf_counter()  # without an answer the client has left
-        request: dict[str, Any] = {}  # the scope as the application saw it, with the user and the route
-        scope["hiero.seen"] = request
 
         async def send_counted(message: Any) -> None:
             nonlocal status, num_bytes
@@ -156,13 +154,12 @@ class RequestLog:
             raise
         finally:
             spent_s = time.perf_counter() - begin_s
-            seen = request.get("scope", scope)
-            route = getattr(seen.get("route"), "path", "") or ("page" if status < 400 else "none")
+            route = getattr(scope.get("route"), "path", "") or ("page" if status < 400 else "none")
             self.metrics.add(scope["method"] if scope["method"] in METHODS else "other", route, status, spent_s, num_bytes)
             if self.log_format != "none":
-                user = seen.get(USER)
+                user = scope.get(USER)
                 write_log(
-                    "request", self.log_format, id=request_id, method=scope["method"], path=seen["path"], status=status,
+                    "request", self.log_format, id=request_id, method=scope["method"], path=scope["path"], status=status,
                     ms=round(1000 * spent_s, 1), bytes=num_bytes, user=user.name if user else "",
-                    client=(seen.get("client") or ("",))[0],
+                    client=(scope.get("client") or ("",))[0],
                 )  # fmt: skip

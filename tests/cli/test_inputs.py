@@ -30,22 +30,6 @@ def _home(tmp_path, monkeypatch):
         (tmp_path / "home" / "weights").symlink_to(real)
 
 
-@pytest.fixture
-def run(capsys):
-    """Runs a command; gives its exit code, and what it printed."""
-
-    def call(*arguments):
-        try:
-            app([str(argument) for argument in arguments], result_action="return_value")
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
 def activities(num_rows, seed=0):
     rng = np.random.default_rng(seed)
     out = np.repeat(rng.normal(0, 3, (4, 16)), num_rows // 4, 0) + rng.normal(0, 1, (num_rows, 16))

@@ -8,7 +8,6 @@ import os
 import numpy as np
 import pytest
 
-from hiero.cli import app
 from hiero.cli import corpus as corpus_commands
 from hiero.cli.inputs import find_inputs
 from hiero.cli.videos import split_queries
@@ -23,19 +22,14 @@ from hiero.video.decode import probe
 from hiero.video.registry import find_backbone
 from tests.extraction.test_collection import egovlp_file, plan_for
 from tests.films import write_video
-from tests.remote_server import file_server
+from tests.remote_server import file_server, isolate_remote
 
 SECRET = "?X-Amz-Signature=sig-nature-1"
 
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(remote, "FIRST_DELAY_S", 0.001)
-    monkeypatch.setattr(remote, "STAT_AGE_S", -1.0)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(remote, "_addresses", {})
-    monkeypatch.setattr(remote, "_stats", {})
+    isolate_remote(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -52,22 +46,6 @@ def memory():
     files = fsspec.filesystem("memory")
     yield files
     files.rm("/card", recursive=True)
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs a command; gives its exit code, and what it printed."""
-
-    def call(*arguments):
-        try:
-            app([str(argument) for argument in arguments], result_action="return_value")
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
 
 
 def rows_file(tmp_path, num_rows=40, seed=0):

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from hiero.errors import InputError
 from hiero.types import Step
 from tests.films import import_av
 from tests.live import SlowWriter, install_backbone, write_film
+from tests.waiting import wait_until
 
 import_av()
 BACKBONE = ["--model", "raw", "--backbone", "colours", "--device", "cpu"]
@@ -45,13 +45,6 @@ def start(site, home, *arguments, **options):
     )
 
 
-def wait_for(condition, seconds=40.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-
-
 def read_events(text):
     return [json.loads(line) for line in text.splitlines()]
 
@@ -61,7 +54,7 @@ def test_a_growing_file_ends_as_the_whole_file(site, film, tmp_path):
     growing.touch()
     options = ("--json", "--step-s", 8, "--export", "vtt", "--idle-s", 3)
     process = start(site, tmp_path / "home", "watch", growing, "-o", tmp_path / "out", *options)
-    wait_for(lambda: list((tmp_path / "home").glob("cache/live/*")))
+    wait_until(lambda: list((tmp_path / "home").glob("cache/live/*")), 40.0)
     with SlowWriter(growing, film.read_bytes(), num_pieces=40, pause_s=0.05):
         pass
     out, err = process.communicate(timeout=60)
@@ -85,7 +78,7 @@ def test_ctrl_c_ends_it_with_a_result(site, film, tmp_path):
     with growing.open("wb", buffering=0) as file:
         file.write(film.read_bytes()[: film.stat().st_size * 2 // 3 // 188 * 188])
         process = start(site, tmp_path / "home", "watch", growing, "-o", tmp_path / "out", "--idle-s", 60)
-        wait_for(lambda: (tmp_path / "out" / "steps.json").exists())
+        wait_until(lambda: (tmp_path / "out" / "steps.json").exists(), 40.0)
         document = json.loads((tmp_path / "out" / "steps.json").read_text())  # it is whole whenever it is looked at
         assert document["levels"][0]["steps"][0]["start_s"] == 0.0
         process.send_signal(signal.SIGINT)
@@ -103,7 +96,7 @@ def test_kill_9_loses_seconds_only(site, film, tmp_path):
     recording = tmp_path / "out" / "recording.features"
     with os.fdopen(write_end, "wb", buffering=0) as pipe:
         pipe.write(film.read_bytes())
-        wait_for(lambda: recording.exists() and recording.stat().st_size > 8 * 96)
+        wait_until(lambda: recording.exists() and recording.stat().st_size > 8 * 96, 40.0)
         process.kill()
         process.communicate(timeout=60)
     steps = start(site, tmp_path / "home", "steps", recording, "--json")

@@ -259,11 +259,11 @@ def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
     monkeypatch.setattr(commits.time, "sleep", lambda _: None)
     original, failed = corpus_module.put_rows, []
 
-    def conflict_three_times(table, videos):
+    def conflict_three_times(*arguments):
         if len(failed) < 3:
-            failed.append(videos)
+            failed.append(arguments)
             raise RuntimeError("lance error: Retryable commit conflict for version 7")
-        return original(table, videos)
+        return original(*arguments)
 
     monkeypatch.setattr(corpus_module, "put_rows", conflict_three_times)
     add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)

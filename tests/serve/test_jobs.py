@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -11,13 +10,7 @@ from hiero.errors import InputError
 from hiero.serve.jobs import MAX_ATTEMPTS, JobQueue
 from hiero.serve.state import State
 from hiero.types import ProgressEvent
-
-
-def wait_until(condition, timeout_s=5.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+from tests.waiting import wait_until
 
 
 def block(release):

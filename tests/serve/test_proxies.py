@@ -16,7 +16,9 @@ TRUSTED = parse_networks(["10.0.0.0/8", "fd00::/8"])
 
 def resolve(peer, headers, root_path=""):
     scope = {"path": "/api/videos", "client": (peer, 1234), "scheme": "http"}
-    return Proxies(TRUSTED, root_path).resolve(scope, headers)
+    headers = dict(headers)
+    is_trusted = Proxies(TRUSTED, root_path).resolve(scope, headers)
+    return scope, headers, is_trusted
 
 
 def test_headers_of_trusted_proxies_only():

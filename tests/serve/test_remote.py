@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,13 +13,7 @@ from hiero.serve.app import AppOptions, create_app
 from hiero.serve.library import is_corpus, open_library
 from hiero.serve.state import State
 from tests.remote_server import file_server
-
-
-def wait_until(condition, timeout_s=20.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+from tests.waiting import wait_until
 
 
 def test_a_video_of_another_server(world, tmp_path):

@@ -41,7 +41,6 @@ def test_all_of_it_is_there_after_a_restart(tmp_path):
     numbers = [save.id for save in again.edit_history("video", 9)]
     assert [again.edit_content("video", number) for number in numbers] == [b"three", None, b"two", b"one"]
     assert again.edit_content("other", numbers[0]) is None  # a save of another video cannot be read by its number
-    assert again.edited_videos() == {"video"}
     assert again.audit(9)[0] == {
         **again.audit(9)[0],
         "user": "anna",

@@ -30,7 +30,7 @@ from hiero.storage.remote import (
 )
 from hiero.storage.remote_blocks import PartialFile, part_path
 from hiero.storage.remote_origins import RemoteStat, identity, public_address, reason
-from tests.remote_server import file_server
+from tests.remote_server import file_server, isolate_remote
 
 MB = 2**20
 
@@ -38,15 +38,10 @@ MB = 2**20
 @pytest.fixture(autouse=True)
 def fast(tmp_path, monkeypatch):
     """A home of its own, and no waiting between attempts."""
-    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    isolate_remote(tmp_path, monkeypatch)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(remote, "FIRST_DELAY_S", 0.001)
-    monkeypatch.setattr(remote, "STAT_AGE_S", -1.0)
     monkeypatch.setattr(remote_blocks, "SAVE_BYTES", MB)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(remote, "_addresses", {})
-    monkeypatch.setattr(remote, "_stats", {})
 
 
 @pytest.fixture
