@@ -18,8 +18,9 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python -m examples.demo out/demo $(VIDEO)
 
+# Bytecode is kept even where the environment forbids it: the tests start many processes, each of which would compile anew.
 test: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
 check: setup
 	$(BIN)/ruff check .

@@ -34,6 +34,7 @@ from hiero.errors import InputError
 
 LIMIT_S = 30.0  # of a case within this process
 PROCESS_LIMIT_S = 120.0
+KILL_AFTER_S = (0.2, 3.0)  # of a process that starts from nothing
 SLOW = ("kills", "disks", "writers")  # a tenth as many of these: each takes seconds
 ODD_TEXTS = ("", " ", "=1+1", "-->", "<b>&amp;", '"', "\n\n", "\x00", "\udc80", "🍳" * 300, "../../x", "%s%n", "a" * 70_000, "NaN")
 ODD_NUMBERS: tuple[Any, ...] = (-1, 0, 1e308, 1e30, -1e-300, float("nan"), float("inf"), 2**70, 10**400, True, "7", None)
@@ -224,7 +225,7 @@ def kill_command(folder: Path, rng: random.Random) -> None:
         command = [str(out) if part == "OUT" else part for part in commands[name]]
         if disturbed:
             process = _start(command)
-            time.sleep(rng.uniform(0.2, 3.0))
+            time.sleep(rng.uniform(*KILL_AFTER_S))
             process.send_signal(rng.choice((signal.SIGKILL, signal.SIGINT, signal.SIGTERM)))
             process.communicate(timeout=PROCESS_LIMIT_S)
         _run(command)

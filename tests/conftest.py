@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # workers share the cores, and so do their children
 
 import pytest
 import torch
@@ -19,8 +22,6 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 settings.register_profile("hiero", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hiero")
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)  # workers share the cores
 
 
 def load(name: str) -> dict[str, Tensor]:
@@ -50,6 +51,10 @@ def close(actual: Tensor, expected: Tensor, rtol: float = 1e-4, atol: float = 1e
 @pytest.fixture(scope="session")
 def released() -> Released:
     return read_released(FIXTURES / "official_small.pth")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what was imported stays; the collector need not look through it again and again
 
 
 @pytest.fixture(autouse=True)

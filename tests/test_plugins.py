@@ -16,6 +16,7 @@ from hiero import plugins
 from hiero.errors import InputError
 from hiero.video import registry
 from tests.films import write_video
+from tests.processes import run_python
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = Path(__file__).parent / "fixtures" / "plugin"
@@ -35,9 +36,8 @@ def installed(tmp_path_factory):
 
 
 def run(installed: Path, code: str, home: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": f"{installed}{os.pathsep}{ROOT}", "HIERO_HOME": str(home)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "PYTHONPATH": str(installed), "HIERO_HOME": str(home)}
+    done = run_python(code, env=environment)
     return done.stdout
 
 

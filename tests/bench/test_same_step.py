@@ -11,8 +11,9 @@ import torch
 from benchmarks import same_step
 from benchmarks.same_step import METHODS, RAW_METHODS, SCOPES, index_recordings, read_cut_steps, read_true_steps, retrieval_scores
 from hiero import load
+from tests.optional import skip_without
 
-pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
+skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
 STEP_S = 20
 PARTS = {"train": ["1_1", "2_1"], "seen recipes": ["1_2"], "unseen recipes": ["2_2"]}
 

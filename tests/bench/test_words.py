@@ -38,7 +38,7 @@ def work(tmp_path):
 def test_a_head_learns_and_is_the_same_again(work):
     recall = [
         words.train(work, work / f"head{i}.safetensors", torch.device("cpu"), epochs=epochs, batch_size=30)["coco"]["R@5"]
-        for i, epochs in enumerate((0, 6, 6))
+        for i, epochs in enumerate((0, 4, 4))
     ]
     assert recall[0] < 40, "before training"
     assert recall[1] > 70, recall

@@ -32,11 +32,14 @@ def rows(page):
     return page.locator("#timeline .row:not(.extra)")
 
 
-def wait_until(page, expression, timeout_s=15):
-    """Wait for an expression to hold. Playwright's own way evaluates strings in the page, which its policy forbids."""
+def wait_until(page, condition, timeout_s=15):
+    """Wait for an expression of the page, or a function, to hold.
+
+    Playwright's own way evaluates strings in the page, which its policy forbids.
+    """
     end = time.monotonic() + timeout_s
-    while not page.evaluate(expression):
-        assert time.monotonic() < end, expression
+    while not (condition() if callable(condition) else page.evaluate(condition)):
+        assert time.monotonic() < end, condition
         page.wait_for_timeout(30)
 
 
@@ -166,6 +169,9 @@ def test_editing(tea, server, world):
     def saved():
         return json.loads(file.read_text())["levels"][2]["steps"]
 
+    def wait_for_start(start_s):
+        wait_until(tea, lambda: saved()[1]["start_s"] == pytest.approx(start_s, abs=0.01))
+
     assert tea.locator("#k").is_enabled()
     fine.nth(1).click()
     tea.once("dialog", lambda dialog: dialog.accept("boil <b>water</b>"))
@@ -184,15 +190,12 @@ def test_editing(tea, server, world):
     wait_until(tea, "document.querySelectorAll('#timeline .row:not(.extra)')[2]?.children.length === 4")
     tea.click("#later")
     tea.click("#later")  # at once: each begins with what the other saved
-    tea.wait_for_timeout(500)
-    assert saved()[1]["start_s"] == pytest.approx(begin + 2, abs=0.01)
+    wait_for_start(begin + 2)
     tea.click("#undo")
-    tea.wait_for_timeout(300)
-    assert saved()[1]["start_s"] == pytest.approx(begin + 1, abs=0.01)
+    wait_for_start(begin + 1)
     assert saved()[0]["end_s"] == saved()[1]["start_s"]
     tea.click("#undo")
-    tea.wait_for_timeout(300)
-    assert saved()[1]["start_s"] == pytest.approx(begin, abs=0.01)
+    wait_for_start(begin)
     with tea.expect_download() as download:
         tea.select_option("#export", "srt")
     assert "boil <b>water</b>" in Path(download.value.path()).read_text()

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,11 +17,11 @@ from hiero.errors import InputError
 from hiero.types import Step
 from tests.films import import_av
 from tests.live import SlowWriter, install_backbone, write_film
+from tests.processes import start_hiero
 from tests.waiting import wait_until
 
 import_av()
 BACKBONE = ["--model", "raw", "--backbone", "colours", "--device", "cpu"]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +35,8 @@ def film(tmp_path_factory) -> Path:
 
 
 def start(site, home, *arguments, **options):
-    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "HIERO_HOME": str(home), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "hiero", *map(str, arguments), *BACKBONE]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # A shell in the background has SIGINT ignored, and children inherit that.
-    return subprocess.Popen(
-        command, env=environment, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **pipes, **options
-    )
+    environment = {**os.environ, "PYTHONPATH": str(site), "HIERO_HOME": str(home)}
+    return start_hiero(*arguments, *BACKBONE, env=environment, **options)
 
 
 def read_events(text):
@@ -103,7 +97,7 @@ def test_kill_9_loses_seconds_only(site, film, tmp_path):
     out, err = steps.communicate(timeout=60)
     assert steps.returncode == 0, err
     assert json.loads(out)["duration_s"] >= 4.0
-    again = start(site, tmp_path / "home", "watch", "-", "-o", tmp_path / "out", stdin=subprocess.DEVNULL)
+    again = start(site, tmp_path / "home", "watch", "-", "-o", tmp_path / "out")
     _, err = again.communicate(timeout=60)
     assert again.returncode == 2
     assert "is there from an earlier recording" in err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -22,8 +21,10 @@ from hiero.corpus.index_files import index_files
 from hiero.corpus.searching import suppress_overlaps
 from hiero.engine import load
 from hiero.errors import InputError
+from tests.optional import skip_without
+from tests.processes import run_hiero, start_python
 
-pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
+skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
 SCENES = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
 
 
@@ -154,17 +155,7 @@ def test_writers_at_a_time(tmp_path, locks, per_commit):
     for i in range(8):
         session(tmp_path / f"v{i}.npy", [i % 8, (i + 1) % 8], seed=i)
     processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                WRITER,
-                str(tmp_path / "c"),
-                str(per_commit),
-                locks,
-                *(str(tmp_path / f"v{i}.npy") for i in part),
-            ]
-        )
+        start_python(WRITER, tmp_path / "c", per_commit, locks, *(tmp_path / f"v{i}.npy" for i in part))
         for part in (range(8), range(8), range(7, -1, -1))
     ]
     assert [process.wait(120) for process in processes] == [0, 0, 0]
@@ -191,8 +182,8 @@ def test_a_lock_of_a_killed_process_is_gone(corpus, engine, tmp_path):
         "import sys, time; from hiero.corpus.commits import write_lock\n"
         "with write_lock(sys.argv[1]): print('locked', flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", code, corpus.uri], stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"locked\n"
+    with start_python(code, corpus.uri) as process:
+        assert process.stdout.readline() == "locked\n"
         process.kill()
     add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
     assert corpus.num_videos == 4
@@ -317,14 +308,8 @@ def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, ca
 @pytest.mark.parametrize("limit_bytes", [0, 1000])
 def test_files_that_may_not_grow(limit_bytes, tmp_path):
     """As under a quota: one clear line, wherever in a new corpus it happens."""
-    code = (
-        "import resource, signal, sys; from hiero.cli import main\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))\n"
-        "main()"
-    )
-    command = ["index", str(session(tmp_path / "d.npy", [1, 2])), "--to", str(tmp_path / "c"), "--model", "raw"]
-    process = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False, timeout=60)
+    command = ["index", session(tmp_path / "d.npy", [1, 2]), "--to", tmp_path / "c", "--model", "raw"]
+    process = run_hiero(*command, check=False, limit_bytes=limit_bytes)
     assert process.returncode == 1
     assert "Traceback" not in process.stderr
     assert f"{tmp_path / 'c'}: no space left on the disk" in process.stderr
@@ -360,8 +345,7 @@ def test_a_killed_run_is_continued(tmp_path, engine):
     files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i, i + 1], seed=i) for i in range(6)}
     code = WRITER.replace("engine.read,", "lambda path: engine.read(path) if '5' not in path.stem else os.kill(os.getpid(), 9),")
     code = code.replace("import contextlib,", "import contextlib, os,")
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "c"), "2", "with locks", *map(str, files.values())])
-    assert done.returncode == -9
+    assert start_python(code, tmp_path / "c", 2, "with locks", *files.values()).wait() == -9
     corpus = Corpus(str(tmp_path / "c"))
     assert [record.video for record in corpus.videos()] == ["v0", "v1", "v2", "v3"]
     assert corpus.check() == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 import urllib.request
 
@@ -15,9 +13,11 @@ from hiero.corpus.corpus import Corpus
 from hiero.corpus.index_files import index_files
 from hiero.engine import load
 from hiero.errors import InputError
+from tests.optional import skip_without
+from tests.processes import start_hiero
 
-pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
-pytest.importorskip("moto.server", reason="needs moto: pip install 'moto[server]'")
+skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
+skip_without("moto.server", "needs moto: pip install 'moto[server]'")
 BUCKET = "hiero-test"
 
 
@@ -56,8 +56,7 @@ def test_index_search_and_several_writers(server, files):
     engine, uri = load("raw"), f"s3://{BUCKET}/corpus"
     corpus = Corpus(uri, create=True)
     assert index_files(corpus, engine, dict(list(files.items())[:1]), engine.read).num_added == 1
-    command = [sys.executable, "-m", "hiero", "index", *map(str, files.values()), "--to", uri, "--model", "raw"]
-    writers = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    writers = [start_hiero("index", *files.values(), "--to", uri, "--model", "raw") for _ in range(2)]
     for writer in writers:
         _, errors = writer.communicate(timeout=120)
         assert writer.returncode == 0, errors
@@ -74,29 +73,26 @@ def test_serve(server, files):
     """`hiero serve` on a corpus in the store: the list, the same step elsewhere, and a video that is added by a job."""
     engine, uri = load("raw"), f"s3://{BUCKET}/served"
     index_files(Corpus(uri, create=True), engine, dict(list(files.items())[:3]), engine.read)
-    command = [sys.executable, "-m", "hiero", "serve", uri, str(files["v3"]), "--model", "raw", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stdout.readline()
-            assert "http://" in line, process.stderr.read()
-            address = line.split()[-1]
+    with start_hiero("serve", uri, files["v3"], "--model", "raw", "--port", "0") as process:
+        line = process.stdout.readline()
+        assert "http://" in line, process.stderr.read()
+        address = line.split()[-1]
 
-            def get(path, method="GET"):
-                request = urllib.request.Request(f"{address}api/{path}", method=method)
-                with urllib.request.urlopen(request, timeout=30) as answer:
-                    return json.loads(answer.read())
+        def get(path, method="GET"):
+            request = urllib.request.Request(f"{address}api/{path}", method=method)
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read())
 
-            ids = {video["name"]: video["id"] for video in get("videos")["videos"]}
-            assert sorted(ids) == sorted(files)
-            assert get("search/like?video=v1&t=5&n=3")["hits"]
-            job = get(f"videos/{ids['v3']}/read", "POST")
-            while job["state"] not in ("done", "failed"):
-                time.sleep(0.1)
-                job = get(f"jobs/{job['id']}")
-            assert job["state"] == "done", job
-        finally:
-            process.terminate()
-            process.wait(20)
+        ids = {video["name"]: video["id"] for video in get("videos")["videos"]}
+        assert sorted(ids) == sorted(files)
+        assert get("search/like?video=v1&t=5&n=3")["hits"]
+        job = get(f"videos/{ids['v3']}/read", "POST")
+        while job["state"] not in ("done", "failed"):
+            time.sleep(0.1)
+            job = get(f"jobs/{job['id']}")
+        assert job["state"] == "done", job
+        process.terminate()
+        process.wait(20)
     assert [record.video for record in Corpus(uri).videos()] == sorted(files)
 
 

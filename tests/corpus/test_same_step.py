@@ -11,8 +11,9 @@ from hiero.corpus.rows import VIDEO_LEVEL
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.steps.correspondence import correspondence, same_step_probability
+from tests.optional import skip_without
 
-lancedb = pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
+skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
 SCENES = np.random.default_rng(0).normal(size=(9, 32)).astype(np.float32)
 # The activity of "a" again in "b" and "c"; the others share a scene with it.
 ORDERS = {"a": [0, 3, 1, 2, 3, 4], "b": [5, 0, 3, 1, 3, 4], "c": [0, 3, 2, 1, 3], "d": [6, 7, 3, 8], "e": [8, 3, 6, 5]}
@@ -93,6 +94,8 @@ def test_steps_without_the_row_of_their_video(corpus):
     rows = corpus.table.to_arrow()
     places = zip(rows["video"].to_pylist(), rows["level"].to_pylist(), strict=True)
     rows = rows.filter([place != ("a", VIDEO_LEVEL) for place in places])
+    import lancedb
+
     table = lancedb.connect("memory://").create_table("steps", rows)
     step, hits = same_step.find_same_steps(table, "a", 1, 30.0, 3)
     assert step.start_s == 20.0

@@ -15,8 +15,9 @@ from hiero.corpus.speech_table import SPEECH_TABLE, SpokenMoment, transcripts_ke
 from hiero.engine import load
 from hiero.engine.speech_files import load_transcript
 from hiero.storage import weights
+from tests.optional import skip_without
 
-pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
+skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
 SCENES = np.random.default_rng(0).normal(size=(4, 400)).astype(np.float32)
 TRANSCRIPTS = {
     "a": [(5, 8, "My grandmother gave me this recipe."), (40, 43, "Now I fold the laundry.")],

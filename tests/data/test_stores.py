@@ -144,3 +144,13 @@ def test_asking_for_what_is_not_there(folder, tmp_path):
         store.read("x")
     with pytest.raises(InputError, match="a has segments 0 to 7; asked for 5 to 9"):
         store.read("a", 5, 9)
+
+
+def test_what_a_killed_pack_left_behind_goes_with_the_next(folder, tmp_path):
+    out = tmp_path / "out"
+    pack(folder, out)
+    whole = {path.name for path in out.iterdir()}
+    for name in (".features-123.part", ".store.json.abcd1234.part", "features-0123456789abcdef.bin"):
+        (out / name).write_bytes(b"half")
+    pack(folder, out)
+    assert {path.name for path in out.iterdir()} == whole

@@ -17,10 +17,11 @@ from hiero.text.encoders import encode_joint
 from hiero.types import Clock
 from hiero.video.spacetime import SpaceTimeTransformer
 from tests.films import write_video
+from tests.optional import skip_without
 from tests.video.released import egovlp_with_words
 from tests.video.test_towers import randomise
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero-video[text]'")
+skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
 
 
 def tower(width, clip=False):

@@ -55,7 +55,7 @@ def engine(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory) -> Path:
-    return write_film(tmp_path_factory.mktemp("film") / "film.ts", seconds=40, scene_s=10)
+    return write_film(tmp_path_factory.mktemp("film") / "film.ts", seconds=40, scene_s=10, fps=5)
 
 
 def follow(reader):
@@ -169,7 +169,7 @@ class Camera(LiveSource):
 
 
 def test_a_slow_machine_drops_windows_of_a_camera_and_says_so(engine, film, monkeypatch):
-    monkeypatch.setenv("COLOURS_S", "0.2")
+    monkeypatch.setenv("COLOURS_S", "0.5")
     lines, camera = [], Camera(film, speed=40.0)
     reader = LiveReader(engine, camera, max_delay_s=4.0, message=lines.append)
     follow(reader)

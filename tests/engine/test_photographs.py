@@ -5,39 +5,24 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 
-from examples.photographs import ABSENT, PHOTOGRAPHS, write_film
+from examples.photographs import ABSENT, PHOTOGRAPHS
 from hiero.cli import app
 from hiero.corpus.corpus import Corpus, add_video
-from hiero.engine import SpanSummaries, load
-from hiero.errors import InputError
-from hiero.storage import weights
+from hiero.engine import SpanSummaries
+from tests.optional import skip_without
 
-pytest.importorskip("skimage", reason="needs the photographs of scikit-image")
-
-
-@pytest.fixture(scope="module")
-def film(tmp_path_factory):
-    """The film, its truth, and the video as the engine reads it."""
-    try:
-        for name in ("i3d-k400", "dinov2-text", "minilm"):
-            weights.get(name)
-    except InputError as error:
-        pytest.skip(f"weights cannot be fetched here: {error}")
-    path = tmp_path_factory.mktemp("film") / "photographs.mp4"
-    truth = write_film(path, seconds=6)
-    return path, truth, load(backbone="default").read(path)
+skip_without("skimage", "needs the photographs of scikit-image")
 
 
-def test_steps_are_the_photographs(film):
-    _, truth, video = film
+def test_steps_are_the_photographs(photographs):
+    _, truth, video = photographs
     starts_s = [step.start_s for step in video.steps([len(truth)], labels=[]).levels[0]]
     np.testing.assert_allclose(starts_s, [start for start, _, _ in truth], atol=1.0)
 
 
-def test_words_find_their_photograph(film):
-    _, truth, video = film
+def test_words_find_their_photograph(photographs):
+    _, truth, video = photographs
     texts = [(i, text) for i, own in enumerate(PHOTOGRAPHS.values()) for text in own]
     answers = video.ask([text for _, text in texts])
     middles = [(answer.matches[0].start_s + answer.matches[0].end_s) / 2 for answer in answers]
@@ -46,16 +31,16 @@ def test_words_find_their_photograph(film):
     assert correct[0], "a cup of coffee"
 
 
-def test_what_is_not_there_is_refused(film):
-    _, _, video = film
+def test_what_is_not_there_is_refused(photographs):
+    _, _, video = photographs
     present = [answer.present for answer in video.ask([texts[0] for texts in PHOTOGRAPHS.values()])]
     absent = [answer.present for answer in video.ask(list(ABSENT))]
     assert max(absent) < 0.5
     assert np.median(present) > max(absent)
 
 
-def test_a_corpus_of_it(film, tmp_path):
-    path, truth, video = film
+def test_a_corpus_of_it(photographs, tmp_path):
+    path, truth, video = photographs
     engine = video.engine
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
     add_video(corpus, engine, path, lambda _: video, num_steps=[len(truth)])
@@ -64,15 +49,15 @@ def test_a_corpus_of_it(film, tmp_path):
     assert 0 <= best.score <= 1
 
 
-def test_summaries_survive_their_bytes(film):
-    _, _, video = film
+def test_summaries_survive_their_bytes(photographs):
+    _, _, video = photographs
     summaries = video.summarise_spans(np.array([[0, 6], [6, 7]]))
     again = SpanSummaries.from_bytes(summaries.to_bytes())
     np.testing.assert_allclose(again.similarity(["a cat", "coffee"]), summaries.similarity(["a cat", "coffee"]), atol=0.01)
 
 
-def test_the_command(film, capsys):
-    path, truth, _ = film
+def test_the_command(photographs, capsys):
+    path, truth, _ = photographs
     app(["ask", str(path), "a cup of coffee", "--json"], result_action="return_value")
     (answer,) = json.loads(capsys.readouterr().out)["queries"]
     assert truth[0][0] <= answer["matches"][0]["start_s"] <= truth[0][1]

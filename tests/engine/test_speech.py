@@ -8,14 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from examples.photographs import write_film
 from hiero.cli import app
 from hiero.data.transcripts import Transcript
 from hiero.engine import load
 from hiero.engine.speech_files import load_transcript
 from hiero.engine.speech_recognition import recognise_speech
 from hiero.errors import InputError
-from hiero.storage import weights
 from hiero.types import Clock, Utterance, VideoFile
 from tests.films import import_av, write_video
 from tests.speech import add_speech
@@ -44,17 +42,11 @@ class ScriptedRecogniser:
         return [Utterance(0.0, len(samples) / 16_000, f"chunk of {len(samples)}")]
 
 
-@pytest.fixture(scope="module")
-def film(tmp_path_factory):
-    pytest.importorskip("skimage", reason="needs the photographs of scikit-image")
-    try:
-        for name in ("i3d-k400", "dinov2-text", "minilm"):
-            weights.get(name)
-    except InputError as error:
-        pytest.skip(f"weights cannot be fetched here: {error}")
-    path = tmp_path_factory.mktemp("film") / "film.mp4"
-    write_film(path, seconds=6)
-    return path, load(backbone="default").read(path)
+@pytest.fixture
+def film(photographs):
+    """The file, and the video."""
+    path, _, video = photographs
+    return path, video
 
 
 @pytest.fixture

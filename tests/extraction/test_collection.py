@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -26,6 +24,7 @@ from hiero.extraction.extractor import LoadedBackbones
 from hiero.storage import weights as registry
 from hiero.video.spacetime import SpaceTimeTransformer
 from tests.films import write_video
+from tests.processes import start_python
 from tests.video.test_towers import randomise
 
 
@@ -123,9 +122,7 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
         "    if name == 'v1': print('at', done_s, flush=True); time.sleep(0.2)\n"
         "extract_all(videos, plan, progress=ExtractionProgress(advance=advance))\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path), str(weights)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
+    process = start_python(program, tmp_path, weights)
     while process.stdout.readline() and not list((tmp_path / "out").glob(".v1-*.partial")):
         pass
     time.sleep(0.5)
@@ -507,7 +504,8 @@ def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, monkey
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_video_that_kills_its_workers_does_not_take_others_along(tmp_path, home, weights, videos, monkeypatch):
-    """Three videos in flight at one worker, one of which ends its process: the others are done, it fails after three attempts."""
+    """Three videos in flight at one worker, one of which ends its process: the others are done, it fails after some attempts."""
+    monkeypatch.setattr(ray_cluster, "MAX_ATTEMPTS", 2)  # each takes seconds to start
     original = ray_cluster.Worker.extract
 
     class Fragile(ray_cluster.Worker):
@@ -519,7 +517,7 @@ def test_a_video_that_kills_its_workers_does_not_take_others_along(tmp_path, hom
     monkeypatch.setattr(ray_cluster, "Worker", Fragile)
     results = ray_cluster.extract_on_cluster(videos, plan_for(tmp_path, weights, threads=1), workers=1, jobs=3)
     assert [result.status in ("done", "kept") for result in results] == [True, False, True]
-    assert "3 workers were lost over it" in results[1].message
+    assert "2 workers were lost over it" in results[1].message
 
 
 def test_no_cluster_there(tmp_path, weights, videos, home):

@@ -22,8 +22,9 @@ from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.training import HeadTraining, random_crop, span_positions, train_head
 from hiero.storage.files import save_tensors
 from hiero.types import AnnotatedStep, Clock
+from tests.optional import skip_without
 
-pytest.importorskip("lightning_fabric", reason="needs lightning-fabric: pip install 'hiero-video[train]'")
+skip_without("lightning_fabric", "needs lightning-fabric: pip install 'hiero-video[train]'")
 SHARED = Path(__file__).parents[3] / "shared" / "annotations"
 SECONDS = Clock(1.0, 1.0)
 STEPS = ["boil water", "grind beans", "pour milk", "wash the pot"]
@@ -73,9 +74,9 @@ def data(tmp_path):
 
 
 SETTINGS = {
-    "vslnet": ["epochs=35", "batch_size=12", "lr=0.003", "vslnet.hidden_size=32", "vslnet.num_positions=48", "vslnet.dropout=0.0"],
+    "vslnet": ["epochs=15", "batch_size=12", "lr=0.006", "vslnet.hidden_size=32", "vslnet.num_positions=48", "vslnet.dropout=0.0"],
     "actionformer": [
-        "epochs=35", "warmup_epochs=2.0", "batch_size=3", "lr=0.002", "actionformer.hidden_size=32", "actionformer.num_levels=5",
+        "epochs=20", "warmup_epochs=2.0", "batch_size=3", "lr=0.003", "actionformer.hidden_size=32", "actionformer.num_levels=5",
         "actionformer.drop_path=0.0",
     ],
 }  # fmt: skip

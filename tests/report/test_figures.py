@@ -12,8 +12,9 @@ from hiero.cli.figures import read_frames
 from hiero.errors import InputError
 from tests.evaluation.simulated import STEPS, save_identity_model, write_own_videos
 from tests.films import write_video
+from tests.optional import skip_without
 
-pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'hiero-video[figures]'")
+skip_without("matplotlib", "needs matplotlib: pip install 'hiero-video[figures]'")
 
 
 @pytest.fixture

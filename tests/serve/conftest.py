@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,11 +18,13 @@ from hiero.serve.library import open_library
 from hiero.storage import weights
 from hiero.types import Clock
 from tests.films import write_video
+from tests.optional import skip_without
+from tests.shared import shared_folder
 from tests.video.released import egovlp_with_words
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero-video[text]'")
-pytest.importorskip("lancedb", reason="needs LanceDB: pip install 'hiero-video[serve]'")
-pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'hiero-video[serve]'")
+skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
+skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
+skip_without("fastapi", "needs FastAPI: pip install 'hiero-video[serve]'")
 
 
 def write_scenes(path, order, seconds=6):
@@ -38,18 +41,14 @@ def write_scenes(path, order, seconds=6):
     return write_video(path, [0] * len(frames), pictures=frames, fps=10, options={"crf": "28", "g": "10"})
 
 
-@pytest.fixture(scope="package")
-def world(tmp_path_factory):
-    root = tmp_path_factory.mktemp("world")
+def make_world(root):
+    """Weights, a model, and videos, two of which have been read into the cache."""
     try:
         minilm = weights.get("minilm")  # carries the words of DistilBERT
     except InputError as error:
         pytest.skip(f"weights cannot be fetched here: {error}")
-    patch = pytest.MonkeyPatch()
     (root / "home" / "weights").mkdir(parents=True)
     (root / "home" / "weights" / "minilm").symlink_to(minilm)
-    patch.setenv("HIERO_HOME", str(root / "home"))
-    weights.get("egovlp", source=egovlp_with_words(root / "egovlp.pth")[0])
     config = ModelConfig(
         input_size=256, hidden_size=32, embedding_size=16, text_size=384, gate_size=8, num_layers=1, backbone="egovlp",
         clock=Clock(30, 16),
@@ -57,19 +56,33 @@ def world(tmp_path_factory):
     HiERO(config).save_pretrained(root / "model")
     videos = [write_scenes(root / "tea.mp4", [0, 1, 2, 0, 3]), write_scenes(root / "bike.mp4", [4, 1, 5, 3])]
     write_scenes(root / "new.mp4", [6, 7], 3)
-    engine = load(backbone="egovlp", device="cpu")
-    corpus = Corpus(str(root / "corpus"), create=True)
-    for path in videos:
-        add_video(corpus, engine, path, engine.read, labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"])
-    steps = [{"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])]
-    (root / "truth.json").write_text(json.dumps({"tea": {"steps": steps}}))
-    yield SimpleNamespace(root=root, engine=engine, corpus=corpus, videos=videos)
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HIERO_HOME", str(root / "home"))
+        weights.get("egovlp", source=egovlp_with_words(root / "egovlp.pth")[0])
+        for path in videos:
+            load(backbone="egovlp", device="cpu").read(path)
+
+
+@pytest.fixture(scope="package")
+def world(tmp_path_factory):
+    root = tmp_path_factory.mktemp("worlds") / "world"
+    shutil.copytree(shared_folder(tmp_path_factory, "world", make_world), root, symlinks=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HIERO_HOME", str(root / "home"))
+        videos = [root / "tea.mp4", root / "bike.mp4"]
+        engine = load(backbone="egovlp", device="cpu")
+        corpus = Corpus(str(root / "corpus"), create=True)
+        for path in videos:
+            add_video(corpus, engine, path, engine.read, labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"])
+        steps = [{"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])]
+        (root / "truth.json").write_text(json.dumps({"tea": {"steps": steps}}))
+        second = load(root / "model", device="cpu")
+        yield SimpleNamespace(root=root, engine=engine, second_engine=second, corpus=corpus, videos=videos)
 
 
 @pytest.fixture
 def library(world):
-    engines = {"raw": world.engine, "model": load(world.root / "model", device="cpu")}
+    engines = {"raw": world.engine, "model": world.second_engine}
     library = open_library([str(world.root / "corpus")], engines, world.root / "truth.json")
     library.add(world.root / "new.mp4")
     yield library

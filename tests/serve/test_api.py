@@ -664,11 +664,9 @@ def test_files_that_are_one_video(world, tmp_path):
     assert len(open_library([str(tmp_path)], {"raw": world.engine}, join=False).entries) == 2
 
 
-schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
-
-
 def test_the_api_is_what_its_document_says(library):
     """Every operation of the OpenAPI document with generated input: never a server error, always an answer that is documented."""
+    schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
     from hypothesis import HealthCheck, Phase, given, settings
     from schemathesis.checks import not_a_server_error
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
 from hiero.errors import InputError
 from hiero.serve.state import FILE_NAME, State
+from tests.processes import start_python
 
 WRITER = """
 import sys
@@ -51,10 +48,9 @@ def test_all_of_it_is_there_after_a_restart(tmp_path):
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with start_python(WRITER, tmp_path) as process:
         acknowledged = [int(process.stdout.readline()) for _ in range(20)]
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         acknowledged += [int(line) for line in process.stdout.read().split()]
     state = State(tmp_path, lock=True)  # the lock went with the process
     saved = {save.num_steps: save.id for save in state.edit_history("video", 10**6)}

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,6 +13,7 @@ from hiero.serve.proxies import Proxies, parse_networks
 from hiero.serve.state import State
 from hiero.serve.uploads import Uploads
 from hiero.serve.users import ROLES, token_digest
+from tests.processes import run_hiero
 
 OPEN = "open"  # to people who have not signed in
 ROLE_OF_ROUTE = {
@@ -122,8 +120,7 @@ def test_a_revoked_token_is_worthless_at_once(client, state):
 
 def test_tokens_by_the_command_line(tmp_path):
     def run(*arguments):
-        command = [sys.executable, "-m", "hiero", "serve", "token", *arguments, "--state", str(tmp_path / "state")]
-        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "120"})
+        return run_hiero("serve", "token", *arguments, "--state", tmp_path / "state", check=False)
 
     token = run("add", "anna", "--role", "edit").stdout.strip()
     assert len(token) >= 32

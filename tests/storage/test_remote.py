@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -30,7 +27,9 @@ from hiero.storage.remote import (
 )
 from hiero.storage.remote_blocks import PartialFile, part_path
 from hiero.storage.remote_origins import RemoteStat, identity, public_address, reason
+from tests.processes import start_python
 from tests.remote_server import file_server, isolate_remote
+from tests.waiting import wait_until
 
 MB = 2**20
 
@@ -152,12 +151,10 @@ def test_a_killed_process_goes_on(server, tmp_path):
     address = server.put("/a.mp4", content)
     server.delay_s = 0.005
     code = f"from hiero.storage.remote import *; fetch_copy(copy_path({address!r}))"
-    process = subprocess.Popen([sys.executable, "-c", code])
+    process = start_python(code)
     path = copy_path(address)
-    deadline = time.monotonic() + 30
-    while not remote_blocks.index_path(path).exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    wait_until(remote_blocks.index_path(path).exists, 30.0)
+    process.kill()
     process.wait()
     assert not path.exists()
     partial = PartialFile.open(path, RemoteStat(len(content), server.versions["/a.mp4"]))

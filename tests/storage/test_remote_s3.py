@@ -8,9 +8,10 @@ import pytest
 from hiero.errors import InputError
 from hiero.storage import remote
 from hiero.storage.remote import copy_path, fetch_copy, known_key, list_remote, remote_exists
+from tests.optional import skip_without
 
-pytest.importorskip("moto.server", reason="needs moto: pip install 'moto[server]'")
-pytest.importorskip("s3fs", reason="needs s3fs: pip install 'hiero-video[remote]'")
+skip_without("moto.server", "needs moto: pip install 'moto[server]'")
+skip_without("s3fs", "needs s3fs: pip install 'hiero-video[remote]'")
 pytestmark = pytest.mark.filterwarnings("ignore")
 BUCKET = "videos"
 

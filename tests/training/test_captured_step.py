@@ -84,8 +84,11 @@ def test_inputs_of_another_shape_are_not_broadcast():
 
 @pytest.mark.filterwarnings("ignore")  # of torch's own tracing
 def test_the_step_compiles_without_a_break():
-    """The whole computation is one graph, as capturing needs (traced here, without generating code or the graph of gradients)."""
-    model = small(dropout=0.0)
+    """The whole computation is one graph, as capturing needs (traced here, without generating code or the graph of gradients).
+
+    One layer a stage: further ones are the same code, and each takes seconds to trace.
+    """
+    model = small(dropout=0.0, num_layers=1)
     objective = Objective(model, LossConfig(), SPACING_S, precision=torch.bfloat16)
     compiled = torch.compile(objective, fullgraph=True, dynamic=False, backend="eager")
     losses, expected = compiled(inputs()), objective(inputs())

@@ -54,12 +54,21 @@ def test_it_learns(collection, tmp_path):
     assert list(tmp_path.glob("events.out.*"))
 
 
+NOISY = {"noise": 0.3, "jitter": 0.2, "text_noise": 0.3, "optimizer": "adamw", "accumulate": 1}
+
+
+@pytest.fixture(scope="module")
+def whole(collection, tmp_path_factory):
+    """The folder of a run that was not stopped."""
+    out = tmp_path_factory.mktemp("run") / "whole"
+    prepared(collection, out, changes=NOISY).run()
+    return out
+
+
 @pytest.mark.parametrize("stop_at", [1, 7, 12])
-def test_stopped_and_resumed_is_uninterrupted(collection, tmp_path, stop_at):
+def test_stopped_and_resumed_is_uninterrupted(collection, whole, tmp_path, stop_at):
     """Bit by bit: weights, optimizer and random state, with dropout and noise drawn in every step."""
-    changes = {"noise": 0.3, "jitter": 0.2, "text_noise": 0.3, "optimizer": "adamw", "accumulate": 1}
-    prepared(collection, tmp_path / "whole", changes=changes).run()
-    first = prepared(collection, tmp_path / "parts", changes=changes, log_every=1)
+    first = prepared(collection, tmp_path / "parts", changes=NOISY, log_every=1)
 
     def stop(report):
         first.stop = report.step >= stop_at
@@ -67,12 +76,12 @@ def test_stopped_and_resumed_is_uninterrupted(collection, tmp_path, stop_at):
     with pytest.raises(TrainingStopped):
         first.run(on_report=stop)
     assert first.step_number == stop_at
-    second = prepared(collection, tmp_path / "parts", resume=True, changes=changes)
+    second = prepared(collection, tmp_path / "parts", resume=True, changes=NOISY)
     assert second.step_number == stop_at
     second.run()
-    assert same_state(tmp_path / "whole", tmp_path / "parts")
+    assert same_state(whole, tmp_path / "parts")
     assert torch.equal(
-        load_tensors(tmp_path / "whole" / "model.safetensors")["project.weight"],
+        load_tensors(whole / "model.safetensors")["project.weight"],
         load_tensors(tmp_path / "parts" / "model.safetensors")["project.weight"],
     )
 

@@ -11,8 +11,9 @@ from hiero.engine import load
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.video import clip
+from tests.optional import skip_without
 
-transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero-video[text]'")
+skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
 tokenizers = pytest.importorskip("tokenizers")
 
 
@@ -20,6 +21,8 @@ tokenizers = pytest.importorskip("tokenizers")
 def folder(tmp_path):
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    import transformers
+
     config = transformers.CLIPConfig(
         text_config={**sizes, "vocab_size": 30, "max_position_embeddings": 12, "bos_token_id": 1, "eos_token_id": 2},
         vision_config={**sizes, "image_size": 32, "patch_size": 16},

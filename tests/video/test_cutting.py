@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +10,7 @@ import pytest
 from hiero.errors import InputError
 from hiero.video.cutting import Piece, write_clip
 from tests.films import import_av
+from tests.processes import run_python
 
 av = import_av()
 WIDTH, HEIGHT, FPS = 96, 64, 30
@@ -179,10 +177,7 @@ def test_a_full_disk_is_an_oserror(tmp_path):
         "from pathlib import Path; from hiero.video.cutting import Piece, write_clip\n"
         f"write_clip(Path({str(tmp_path / 'clip.mp4')!r}), [Piece(Path({str(film)!r}), 0.1, 1.9)])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-    )  # fmt: skip
+    result = run_python(code, check=False, limit_bytes=20_000)
     assert result.returncode == 1
     assert "OSError" in result.stderr.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4"]

@@ -220,7 +220,7 @@ def test_memory_does_not_grow_with_length(make):
         "for _ in read_segments(sys.argv[1], num_frames=2): pass\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    pictures = [np.random.default_rng(i).integers(0, 255, (480, 640, 3), dtype=np.uint8) for i in range(4)]
+    pictures = [np.random.default_rng(i).integers(0, 255, (240, 320, 3), dtype=np.uint8) for i in range(4)]
     peak = []
     for name, num in (("short.mkv", 60), ("long.mkv", 600)):
         path = make(name, [0] * num, pictures=[pictures[i % 4] for i in range(num)], codec="mpeg4")
