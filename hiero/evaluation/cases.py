@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +16,10 @@ from hiero.engine import Embedder, Video
 from hiero.evaluation.protocols import Protocol
 from hiero.steps.similarity import Evidence, NodeEvidence
 from hiero.types import AnnotatedStep
+
+MAX_WORKERS = 8  # cases that are scored at a time
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -67,7 +75,28 @@ class Case:
     @cached_property
     def projected(self) -> np.ndarray:
         """Level-0 nodes in the space shared with text, not normalised and in full precision, (T, E)."""
-        return self.video.engine.embed_nodes(self.features.astype(np.float32), self.video.clock)
+        return self._outputs["projected0"]
+
+    @cached_property
+    def deep_nodes(self) -> np.ndarray:
+        """The network's own features of the level that the paper finds procedures on, each repeated for its segments, (T, D)."""
+        level = self.video.engine.deep_level
+        deep = self._outputs[f"level{level}"]
+        return deep[np.minimum(np.arange(len(self.features)) // 2**level, len(deep) - 1)]
+
+    @cached_property
+    def _outputs(self) -> dict[str, np.ndarray]:
+        """What the network makes of the features: all that tasks need, in one pass."""
+        engine = self.video.engine
+        if engine.model is None:
+            return {"projected0": self.features.astype(np.float32), f"level{engine.deep_level}": self.features}
+        import torch
+
+        from hiero.model.embed import embed_features
+
+        features = torch.from_numpy(self.features.astype(np.float32))
+        outputs = embed_features(engine.model, features, self.video.clock, {0, engine.deep_level})
+        return {name: outputs[name].float().numpy() for name in ("projected0", f"level{engine.deep_level}")}
 
     def labels(self) -> np.ndarray:
         """Key-step of each node, 0 for none; steps with the same text are one key-step, of two at once the later one counts."""
@@ -125,3 +154,55 @@ class TextEmbeddings:
         """Vectors of the sentence encoder (n, S), and after h_t (n, E)."""
         index = [self.index[text] for text in texts]
         return self.vectors[index], self.projected[index]
+
+
+def map_cases(
+    function: Callable[[Case], Result], cases: Sequence[Case], progress: Callable[[str], None] = lambda _: None
+) -> list[Result]:
+    """A function of each case, several at a time, each on one core.
+
+    Args:
+        function: Takes no lock, and changes nothing but its case.
+        cases: The videos.
+        progress: Called with the name of each video when it is done.
+
+    Returns:
+        The results, in the order of the cases.
+    """
+    num_workers = min(len(cases), os.cpu_count() or 1, MAX_WORKERS)
+    on_device = cases[0].video.engine.model is not None and next(cases[0].video.engine.model.parameters()).is_cuda
+    if num_workers < 2 or on_device:
+        out = []
+        for case in cases:
+            out.append(function(case))
+            progress(case.video.path.stem)
+        return out
+    with _one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
+        futures = {pool.submit(function, case): case for case in cases}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                progress(futures[future].video.path.stem)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C: nobody waits for the others
+            raise
+        return [future.result() for future in futures]
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Matrix products of one thread while this lasts: cases share the cores instead."""
+    import torch
+
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        try:
+            from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+        except ImportError:  # it comes with scikit-learn; without it this is only slower
+            yield
+        else:
+            with threadpool_limits(1):
+                yield
+    finally:
+        torch.set_num_threads(num_threads)

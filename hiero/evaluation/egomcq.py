@@ -106,7 +106,7 @@ def evaluate_egomcq(
             correct = choice_accuracy(similarity, np.array([q.answer for q in group]))
             results[kind] = correct[:, None], np.array([video_index[q.video] for q in group])
 
-    def scores(weights: np.ndarray) -> dict[str, float]:
+    def scores(weights: np.ndarray) -> dict[str, np.ndarray]:
         return {kind: weighted_means(correct, owners, [kind])(weights)[kind] for kind, (correct, owners) in results.items()}
 
     note = f"{len(answerable)} of {len(questions)} questions, Δ = {context}; {len(missing)} videos without features."

@@ -21,7 +21,7 @@ from hiero.evaluation.egoprocel_data import read_rates as read_rates
 from hiero.evaluation.egoprocel_data import video_name as video_name
 from hiero.evaluation.metrics import harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
 from hiero.evaluation.protocols import CORRECTED, Protocol
-from hiero.evaluation.results import Row, Scores, Table, bootstrap_row
+from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, score_each_draw
 from hiero.steps.clustering import cluster
 from hiero.types import Clock
 
@@ -258,14 +258,14 @@ def _score_methods(
             num = video.task.num_steps if true_number else NUM_CLUSTERS
             scores.append(score(predictions[method.name, video, num], video, averaging, num, protocol))
         means = _data_set_means(videos, scores, protocol.f1_of_means)
-        rows.append(bootstrap_row(method.name, means, len(videos), NUM_DRAWS))
+        rows.append(bootstrap_row(method.name, score_each_draw(means), len(videos), NUM_DRAWS))
     return rows
 
 
 def _data_set_means(
     videos: Sequence[EgoProceLVideo], video_scores: Sequence[dict[str, float]], f1_of_means: bool
 ) -> Callable[[np.ndarray], Scores]:
-    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function for `bootstrap_row`.
+    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function of one draw of `bootstrap_row`.
 
     f1_of_means: F1 of a data set is that of its mean precision and recall.
     """

@@ -6,14 +6,14 @@ paper's: runs of threads, the model's nodes, the mean over the run. Baselines ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings, case_owners
-from hiero.evaluation.metrics import grounding_recall, mean_first_iou
+from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings, case_owners, map_cases
+from hiero.evaluation.metrics import grounding_recall, mean_first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import cluster
 from hiero.steps.grounding import LENGTHS_S, nms, rank_spans, span_means, thread_runs
@@ -24,6 +24,7 @@ from hiero.steps.similarity import text_similarity
 STEP_GROUNDING = "Step grounding"
 RECALLS = ("R1@.3", "R5@.3", "R1@.5", "R5@.5")
 RELEASE_RANKS, RELEASE_THRESHOLDS = (1, 3, 5), (0.3, 0.5, 0.01)  # that the release's script prints
+SimilarityCache = dict[tuple[int, ...], np.ndarray]  # of texts with nodes, by the evidence that it comes from
 PART_S = 60.0  # usual length of a step, for baselines that must choose a number of parts
 
 
@@ -68,7 +69,13 @@ def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
     return GROUNDING_METHODS if options.baselines else GROUNDING_METHODS[:2]
 
 
-def evaluate_grounding(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, order_aware: bool = True) -> Table:
+def evaluate_grounding(
+    cases: Sequence[Case],
+    embeddings: TextEmbeddings,
+    options: EvalOptions,
+    order_aware: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Table:
     """Recall of the best and the best five spans, for each method.
 
     Args:
@@ -76,30 +83,45 @@ def evaluate_grounding(cases: Sequence[Case], embeddings: TextEmbeddings, option
         embeddings: Of the texts of all steps.
         options: Settings.
         order_aware: Add a row in which all texts of a video are placed together, in their order.
+        progress: Called with the name of each video when it is done.
     """
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
+    methods = chosen_methods(options)
+
+    def ground(case: Case) -> tuple[list[list[np.ndarray] | None], list[np.ndarray]]:
+        """The best spans of each text by each method, None where it has no words; and all texts placed in their order."""
+        cache: SimilarityCache = {}
+        by_method = [_ground_by_method(case, method, embeddings, options, cache) for method in methods]
+        return by_method, ground_in_order(case, embeddings, options) if order_aware else []
+
+    grounded = map_cases(ground, cases, progress)
     rows: list[Row] = []
-    for method in chosen_methods(options):
-        predicted: list[np.ndarray] = []
-        for case in cases:
-            if method is THREAD_RUNS and options.protocol is not None:
-                predicted += ground_by_runs(case, embeddings, options).spans_s
-                continue
-            similarity = method_similarity(case, method, case.texts, embeddings, options)
-            if similarity is None:
-                break
-            predicted += [case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)]
-        else:
+    for i, method in enumerate(methods):
+        answers = [by_method[i] for by_method, _ in grounded]
+        predicted = [spans for answer in answers if answer is not None for spans in answer]
+        if None not in answers:
             rows.append(_recall_row(method.name, predicted, truth, owner, options))
     table = Table(STEP_GROUNDING, rows, nameless_note(cases, options))
     if order_aware:
-        predicted = [span for case in cases for span in ground_in_order(case, embeddings, options)]
+        predicted = [span for _, in_order in grounded for span in in_order]
         row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
         row.scores = {name: value for name, value in row.scores.items() if name.startswith("R1")}
         row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
         table.rows.append(row)
         table.notes.append("In their order: all texts of a video at once, sorted by when they happen; one span for each.")
     return table
+
+
+def _ground_by_method(
+    case: Case, method: Method, embeddings: TextEmbeddings, options: EvalOptions, cache: SimilarityCache
+) -> list[np.ndarray] | None:
+    """The best spans of each text in seconds; None where the method has no words for these features."""
+    if method is THREAD_RUNS and options.protocol is not None:
+        return ground_by_runs(case, embeddings, options).spans_s
+    similarity = method_similarity(case, method, case.texts, embeddings, options, cache)
+    if similarity is None:
+        return None
+    return [case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)]
 
 
 @dataclass(frozen=True)
@@ -203,16 +225,29 @@ def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.nda
 
 
 def method_similarity(
-    case: Case, method: Method, texts: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
+    case: Case,
+    method: Method,
+    texts: Sequence[str],
+    embeddings: TextEmbeddings,
+    options: EvalOptions,
+    cache: SimilarityCache | None = None,
 ) -> np.ndarray | None:
-    """Similarity of each text with each node (Q, T), or None where this method has no words for these features."""
+    """Similarity of each text with each node (Q, T), or None where this method has no words for these features.
+
+    cache: Of this case and these texts; several methods have the same evidence.
+    """
     if method.evidence == "none":
         return np.random.default_rng(options.random_state).normal(size=(len(texts), len(case.video.nodes)))
     parts = {"all": case.video.evidence, "model": case.node_evidence, "class names": case.class_evidence}
     evidence = parts[method.evidence]
     if method.evidence == "class names" and not evidence and method.candidates != "windows":
         evidence = case.node_evidence  # features whose classes have no names: other spans, the model's words
-    return text_similarity(evidence, *embeddings(texts)) if evidence else None
+    if not evidence:
+        return None
+    cache, key = {} if cache is None else cache, tuple(id(part) for part in evidence)
+    if key not in cache:
+        cache[key] = text_similarity(evidence, *embeddings(texts))
+    return cache[key]
 
 
 def best_spans(case: Case, method: Method, similarity: np.ndarray, options: EvalOptions, num: int = 5) -> Iterator[np.ndarray]:
@@ -240,7 +275,7 @@ def ground_in_order(case: Case, embeddings: TextEmbeddings, options: EvalOptions
 
 def recall_hits(predicted: Sequence[np.ndarray], truth: np.ndarray) -> np.ndarray:
     """Whether each query is found, in the order of RECALLS: (Q, 4) of 0 and 1."""
-    return np.array([grounding_recall([spans], true[None]).flatten() for spans, true in zip(predicted, truth, strict=True)])
+    return query_hits(predicted, truth).reshape(len(truth), -1).astype(float)
 
 
 def nameless_note(cases: Sequence[Case], options: EvalOptions) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings
-from hiero.evaluation.grounding import chosen_methods, find_candidates, method_similarity, nameless_note
+from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings, map_cases
+from hiero.evaluation.grounding import SimilarityCache, chosen_methods, find_candidates, method_similarity, nameless_note
 from hiero.evaluation.metrics import THRESHOLDS, Detections, match_detections, mean_average_precision
 from hiero.evaluation.results import Row, Table, bootstrap_row
 from hiero.steps.segmentation import label_runs
@@ -17,7 +17,11 @@ MAX_DRAWS = 100  # of the bootstrap: mAP is slow to compute
 
 
 def evaluate_localization(
-    cases: Sequence[Case], taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
+    cases: Sequence[Case],
+    taxonomy: Sequence[str],
+    embeddings: TextEmbeddings,
+    options: EvalOptions,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Table:
     """mAP at each threshold, for each method of grounding.
 
@@ -26,27 +30,39 @@ def evaluate_localization(
         taxonomy: All labels.
         embeddings: Of the labels.
         options: Settings.
+        progress: Called with the name of each video when it is done.
     """
     numbers = {text: i for i, text in enumerate(taxonomy)}
     truth = [
         Detections(case.spans_s, np.array([numbers[text] for text in case.texts]), np.zeros(len(case.truth))) for case in cases
     ]
-    rows = []
-    for method in chosen_methods(options):
-        detections = []
-        for case in cases:
-            similarity = method_similarity(case, method, taxonomy, embeddings, options)
+    methods = chosen_methods(options)
+
+    def detect(case: Case) -> list[Detections | None]:
+        """What each method finds; None where it has no words."""
+        cache: SimilarityCache = {}
+        found: list[Detections | None] = []
+        for method in methods:
+            similarity = method_similarity(case, method, taxonomy, embeddings, options, cache)
             if similarity is None:
-                break
-            spans = find_candidates(case, method, options)
+                found.append(None)
+                continue
             if method.candidates == "spans":  # they overlap, and a video has one label at a time
                 spans = _finest_steps(case)
             elif method.candidates == "windows":
                 spans = label_runs(similarity.argmax(0), options.min_nodes)
+            else:
+                spans = find_candidates(case, method, options)
             probabilities = label_probabilities(similarity, spans)
-            detections.append(Detections(case.to_seconds(spans), probabilities.argmax(1), probabilities.max(1)))
-        else:
-            rows.append(localization_row(method.name, truth, detections, options.num_draws))
+            found.append(Detections(case.to_seconds(spans), probabilities.argmax(1), probabilities.max(1)))
+        return found
+
+    detected = map_cases(detect, cases, progress)
+    rows = []
+    for i, method in enumerate(methods):
+        detections = [found[i] for found in detected]
+        if None not in detections:
+            rows.append(localization_row(method.name, truth, [d for d in detections if d is not None], options.num_draws))
     notes = [f"{len(taxonomy)} labels; the score of a span is its label's share of belief.", *nameless_note(cases, options)]
     return Table("Step localization", rows, notes)
 
@@ -55,9 +71,9 @@ def localization_row(name: str, truth: Sequence[Detections], detections: Sequenc
     """mAP at each threshold and their mean, in percent; truth and detections of each video."""
     matched = match_detections(truth, detections)
 
-    def values(weights: np.ndarray) -> dict[str, float]:
+    def values(weights: np.ndarray) -> dict[str, np.ndarray]:
         scores = 100 * mean_average_precision(matched, weights)
-        return {**{f"mAP@{t}": float(s) for t, s in zip(THRESHOLDS, scores, strict=True)}, "mean": float(scores.mean())}
+        return {**{f"mAP@{t}": scores[:, i] for i, t in enumerate(THRESHOLDS)}, "mean": scores.mean(1)}
 
     return bootstrap_row(name, values, len(truth), min(MAX_DRAWS, num_draws))
 

@@ -40,13 +40,26 @@ def grounding_recall(
     Returns:
         (thresholds, top).
     """
-    hits = np.zeros((len(thresholds), len(top)))
-    for spans, true in zip(predicted, truth, strict=True):
-        iou = interval_iou(np.asarray(spans, dtype=float).reshape(-1, 2), np.asarray(true, dtype=float))
-        for j, k in enumerate(top):
-            best = iou[:k].max(initial=0.0)
-            hits[:, j] += [best > threshold for threshold in thresholds]
-    return hits / max(1, len(truth))
+    return query_hits(predicted, truth, thresholds, top).sum(0) / max(1, len(truth))
+
+
+def query_hits(
+    predicted: Sequence[np.ndarray],
+    truth: np.ndarray,
+    thresholds: Sequence[float] = (0.3, 0.5),
+    top: Sequence[int] = (1, 5),
+) -> np.ndarray:
+    """Whether each query has one of its first k spans above an IoU threshold, (Q, thresholds, top); see `grounding_recall`."""
+    depth = max(top)
+    spans = np.full((len(predicted), depth, 2), np.nan)
+    for row, query_spans in zip(spans, predicted, strict=True):
+        first = np.asarray(query_spans, dtype=float).reshape(-1, 2)[:depth]
+        row[: len(first)] = first
+    truth = np.asarray(truth, dtype=float).reshape(-1, 1, 2)
+    if len(truth) != len(spans):
+        raise ValueError(f"{len(spans)} queries have spans, {len(truth)} a truth")
+    best = np.maximum.accumulate(np.nan_to_num(interval_iou(spans, truth), nan=0.0), axis=1)  # of the first k, (Q, depth)
+    return np.stack([best[:, [k - 1 for k in top]] > threshold for threshold in thresholds], axis=1)
 
 
 def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
@@ -218,18 +231,27 @@ def match_detections(
         For each class that occurs in the truth, its predictions.
     """
     truth = [_drop_repeated(detections) for detections in truth]
+    # All predictions together, by class and video and in each from the best; truth by class and video.
+    labels = np.concatenate([candidates.labels for candidates in predicted])
+    videos = np.repeat(np.arange(len(predicted)), [len(candidates.labels) for candidates in predicted])
+    scores = np.concatenate([candidates.scores for candidates in predicted])
+    spans = np.concatenate([candidates.spans.reshape(-1, 2) for candidates in predicted])
+    order = np.lexsort((-scores, videos, labels))
+    labels, videos, scores, spans = labels[order], videos[order], scores[order], spans[order]
+    true_spans: dict[int, dict[int, list[np.ndarray]]] = {}
+    for video, detections in enumerate(truth):
+        for label, span in zip(detections.labels.tolist(), detections.spans, strict=True):
+            true_spans.setdefault(label, {}).setdefault(video, []).append(span)
     out = {}
-    for label in sorted({int(label) for detections in truth for label in detections.labels}):
-        hits, videos, scores = [], [], []
-        for video, (true, candidates) in enumerate(zip(truth, predicted, strict=True)):
-            of_class = candidates[np.flatnonzero(candidates.labels == label)]
-            of_class = of_class[np.argsort(-of_class.scores, kind="stable")]
-            hits.append(_match_spans(true.spans[true.labels == label], of_class.spans, thresholds))
-            videos.append(np.full(len(of_class.labels), video))
-            scores.append(of_class.scores)
-        order = np.argsort(-np.concatenate(scores), kind="stable")
-        num_true = np.array([(detections.labels == label).sum() for detections in truth])
-        out[label] = ClassMatches(np.concatenate(hits)[order], np.concatenate(videos)[order], num_true)
+    for label in sorted(true_spans):
+        of_class = slice(*np.searchsorted(labels, [label, label + 1]))
+        hits, num_true = np.zeros((of_class.stop - of_class.start, len(thresholds))), np.zeros(len(truth), dtype=int)
+        for video, true in true_spans[label].items():
+            of_video = slice(*np.searchsorted(videos[of_class], [video, video + 1]))
+            hits[of_video] = _match_spans(np.array(true), spans[of_class][of_video], thresholds)
+            num_true[video] = len(true)
+        best = np.argsort(-scores[of_class], kind="stable")
+        out[label] = ClassMatches(hits[best], videos[of_class][best], num_true)
     return out
 
 
@@ -238,29 +260,37 @@ def average_precision(matches: ClassMatches, weights: np.ndarray | None = None) 
 
     Args:
         matches: Of the class.
-        weights: How often each video counts, (V,); by default once.
+        weights: How often each video counts, (V,) or in each of several draws (D, V); by default once.
 
     Returns:
-        AP at each threshold, in 0 … 1.
+        AP at each threshold, in 0 … 1, (thresholds,) or (D, thresholds).
     """
     weights = np.ones(len(matches.num_true)) if weights is None else weights
-    num_true = float(matches.num_true @ weights)
-    if not num_true or not len(matches.hits):
-        return np.zeros(matches.hits.shape[1])
-    weight = weights[matches.videos][:, None]
-    true_positives = np.cumsum(matches.hits * weight, axis=0)
-    num_predicted = np.cumsum(np.broadcast_to(weight, matches.hits.shape), axis=0)
+    num_true = np.asarray(weights @ matches.num_true, dtype=float)
+    out = np.zeros((*num_true.shape, matches.hits.shape[1]))
+    found = matches.hits.any(0)  # of the other thresholds AP is 0
+    if not found.any():
+        return out
+    weight = weights[..., matches.videos, None]  # (…, P, 1)
+    true_positives = np.cumsum(matches.hits[:, found] * weight, axis=-2)
+    num_predicted = np.cumsum(weight, axis=-2)
     precision = np.divide(true_positives, num_predicted, out=np.zeros_like(true_positives), where=num_predicted > 0)
-    precision = np.maximum.accumulate(precision[::-1], axis=0)[::-1]  # interpolated: the best at this recall or a higher one
-    return (np.diff(true_positives / num_true, axis=0, prepend=0) * precision).sum(0)
+    # Interpolated: the best at this recall or a higher one.
+    precision = np.maximum.accumulate(precision[..., ::-1, :], axis=-2)[..., ::-1, :]
+    area = (np.diff(true_positives, axis=-2, prepend=0) * precision).sum(-2)
+    out[..., found] = np.divide(area, num_true[..., None], out=np.zeros_like(area), where=num_true[..., None] > 0)
+    return out
 
 
 def mean_average_precision(matched: Mapping[int, ClassMatches], weights: np.ndarray | None = None) -> np.ndarray:
     """Mean AP over the classes that occur, at each threshold; NaN where none does. Arguments as of `average_precision`."""
-    classes = [matches for matches in matched.values() if weights is None or matches.num_true @ weights > 0]
-    if not classes:
-        return np.full(next((matches.hits.shape[1] for matches in matched.values()), len(THRESHOLDS)), np.nan)
-    return np.mean([average_precision(matches, weights) for matches in classes], axis=0)
+    if not matched:
+        return np.full((*([] if weights is None else weights.shape[:-1]), len(THRESHOLDS)), np.nan)
+    weights = np.ones(len(next(iter(matched.values())).num_true)) if weights is None else weights
+    occurs = np.stack([weights @ matches.num_true > 0 for matches in matched.values()])  # (classes, …)
+    total = sum(average_precision(matches, weights) for matches in matched.values())
+    count = occurs.sum(0)[..., None]
+    return np.divide(total, count, out=np.full(np.shape(total), np.nan), where=count > 0)
 
 
 def _match_spans(true: np.ndarray, predicted: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
@@ -282,11 +312,10 @@ def _match_spans(true: np.ndarray, predicted: np.ndarray, thresholds: Sequence[f
 
 
 def _drop_repeated(truth: Detections) -> Detections:
+    same = np.abs(truth.spans[:, None] - truth.spans[None]).max(-1, initial=0.0) <= SAME_SPAN_S
+    same &= truth.labels[:, None] == truth.labels[None]
     indices: list[int] = []
     for i, (start_s, end_s) in enumerate(truth.spans):
-        repeated = any(
-            truth.labels[i] == truth.labels[j] and np.abs(truth.spans[j] - truth.spans[i]).max() <= SAME_SPAN_S for j in indices
-        )
-        if end_s - start_s >= SAME_SPAN_S and not repeated:
+        if end_s - start_s >= SAME_SPAN_S and not same[i, indices].any():
             indices.append(i)
     return truth[indices]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings
-from hiero.evaluation.grounding import GROUNDING_METHODS, Method, method_similarity
+from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings, map_cases
+from hiero.evaluation.grounding import GROUNDING_METHODS, Method, SimilarityCache, method_similarity
 from hiero.evaluation.metrics import choice_accuracy
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.steps.grounding import span_means
@@ -26,21 +26,30 @@ class ChoiceQuestion(NamedTuple):
 
 
 def evaluate_multiple_choice(
-    cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, num_choices: int = 5
+    cases: Sequence[Case],
+    embeddings: TextEmbeddings,
+    options: EvalOptions,
+    num_choices: int = 5,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Table:
-    """Accuracy of both kinds of question, for each method."""
+    """Accuracy of both kinds of question, for each method; progress is called with the name of each video when it is done."""
     questions = {kind: make_questions(cases, kind, num_choices, options.random_state) for kind in ("inter", "intra")}
     texts = list(dict.fromkeys(text for case in cases for text in dict.fromkeys(case.texts)))
     index = {text: i for i, text in enumerate(texts)}
+    methods = CHOICE_METHODS + (GROUNDING_METHODS[-2:] if options.baselines else ())
+
+    def compare(case: Case) -> list[np.ndarray | None]:
+        """Similarity of all texts with the steps of a case (Q, S) by each method; None where it has no words."""
+        cache: SimilarityCache = {}
+        spans = np.array([case.to_nodes(span) for span in case.spans_s])
+        rows = [method_similarity(case, method, texts, embeddings, options, cache) for method in methods]
+        return [None if similarity is None else span_means(similarity, spans) for similarity in rows]
+
+    compared = map_cases(compare, cases, progress)
     rows = []
-    for method in CHOICE_METHODS + (GROUNDING_METHODS[-2:] if options.baselines else ()):
-        means = []
-        for case in cases:
-            similarity = method_similarity(case, method, texts, embeddings, options)
-            if similarity is None:
-                break
-            means.append(span_means(similarity, np.array([case.to_nodes(span) for span in case.spans_s])))
-        else:
+    for i, method in enumerate(methods):
+        means = [case_means for by_method in compared if (case_means := by_method[i]) is not None]
+        if len(means) == len(cases):
             parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
             for kind, group in questions.items():
                 if group:
@@ -48,7 +57,7 @@ def evaluate_multiple_choice(
                     correct = choice_accuracy(scores, np.array([q.answer for q in group]))
                     parts[kind] = correct, np.array([q.case for q in group])
 
-            def values(weights: np.ndarray, parts: dict[str, tuple[np.ndarray, np.ndarray]] = parts) -> dict[str, float]:
+            def values(weights: np.ndarray, parts: dict[str, tuple[np.ndarray, np.ndarray]] = parts) -> dict[str, np.ndarray]:
                 return {kind: weighted_means(c[:, None], owner, [kind])(weights)[kind] for kind, (c, owner) in parts.items()}
 
             rows.append(bootstrap_row(method.name, values, len(cases), options.num_draws))
@@ -60,16 +69,15 @@ def make_questions(cases: Sequence[Case], kind: str, num_choices: int, seed: int
     """A question for each step that has enough others to choose from; kind: `inter` or `intra`."""
     rng = np.random.default_rng(seed)
     steps = [(c, s) for c, case in enumerate(cases) for s in range(len(case.truth))]
-
-    def text_of(step: tuple[int, int]) -> str:
-        return cases[step[0]].truth[step[1]].text
-
+    texts = [cases[c].truth[s].text for c, s in steps]
+    numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    text_of, case_of = np.array([numbers[text] for text in texts]), np.array([c for c, _ in steps])
     out: list[ChoiceQuestion] = []
-    for c, s in steps:
-        others = [step for step in steps if (step[0] == c) == (kind == "intra") and text_of(step) != text_of((c, s))]
+    for i, (c, s) in enumerate(steps):
+        others = np.flatnonzero(((case_of == c) == (kind == "intra")) & (text_of != text_of[i]))
         if len(others) < num_choices - 1:
             continue
-        wrong = [others[i] for i in rng.choice(len(others), num_choices - 1, replace=False)]
+        wrong = [steps[others[j]] for j in rng.choice(len(others), num_choices - 1, replace=False)]
         answer = int(rng.integers(num_choices))
-        out.append(ChoiceQuestion(text_of((c, s)), [*wrong[:answer], (c, s), *wrong[answer:]], answer, c))
+        out.append(ChoiceQuestion(texts[i], [*wrong[:answer], (c, s), *wrong[answer:]], answer, c))
     return out

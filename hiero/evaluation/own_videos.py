@@ -166,7 +166,8 @@ def run_own_videos(
         log(line)
     if len(warnings) > MAX_WARNINGS:
         log(f"… and {len(warnings) - MAX_WARNINGS} more like this; all are in the report")
-    with bar("scoring", len(tasks)) as advance:
+    num_passes = len(tasks) + ("procedure" in tasks and num_clusters is not None)
+    with bar("scoring", num_passes * len(cases)) as advance:
         tables = evaluate_own_videos(cases, tasks, options, num_clusters, advance)
     settings = {
         "model": model, "videos": len(cases), "steps": sum(len(case.truth) for case in cases), "seed": options.random_state,
@@ -232,24 +233,29 @@ def evaluate_own_videos(
         tasks: Some of TASKS.
         options: Settings.
         num_clusters: Procedure learning also with this number for all videos.
-        progress: Called with the name of each task when it is done.
+        progress: Called with the name of a task and a video whenever a video is done, for each task.
     """
     tables: list[Table] = []
     texts = list(dict.fromkeys(text for case in cases for text in case.texts))
     engine = cases[0].video.engine
     embeddings = TextEmbeddings(engine, texts) if engine.has_text else None
     for task in tasks:
+
+        def advance(video: str, task: str = task) -> None:
+            progress(f"{task}: {video}")
+
         if task == "procedure":
-            tables += evaluate_procedure_learning(cases, options)
+            tables += evaluate_procedure_learning(cases, options, progress=advance)
             if num_clusters is not None:
-                tables += evaluate_procedure_learning(cases, options, num_clusters)
+                tables += evaluate_procedure_learning(cases, options, num_clusters, advance)
         elif embeddings is None:
             tables.append(Table(task, [], [NO_TEXT]))
+            for case in cases:
+                advance(case.video.path.stem)
         elif task == "grounding":
-            tables.append(evaluate_grounding(cases, embeddings, options))
+            tables.append(evaluate_grounding(cases, embeddings, options, progress=advance))
         elif task == "localization":
-            tables.append(evaluate_localization(cases, texts, embeddings, options))
+            tables.append(evaluate_localization(cases, texts, embeddings, options, advance))
         elif task == "choices":
-            tables.append(evaluate_multiple_choice(cases, embeddings, options))
-        progress(task)
+            tables.append(evaluate_multiple_choice(cases, embeddings, options, progress=advance))
     return tables

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, EvalOptions
+from hiero.evaluation.cases import Case, EvalOptions, map_cases
 from hiero.evaluation.metrics import matched_accuracy, procedure_scores
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import cluster
@@ -29,25 +29,40 @@ PROCEDURE_METHODS = (
 )
 
 
-def evaluate_procedure_learning(cases: Sequence[Case], options: EvalOptions, num_clusters: int | None = None) -> list[Table]:
+BACKGROUNDS = ("removed", "kept")
+
+
+def evaluate_procedure_learning(
+    cases: Sequence[Case],
+    options: EvalOptions,
+    num_clusters: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Table]:
     """Scores of each clustering, with background removed and kept.
 
     Args:
         cases: The videos.
         options: Settings.
         num_clusters: For all videos; by default the true number of each.
+        progress: Called with the name of each video when it is done.
     """
     count = "true number of steps" if num_clusters is None else f"K = {num_clusters}"
     is_raw = cases[0].video.engine.folder is None
-    methods = PROCEDURE_METHODS if options.baselines or is_raw else PROCEDURE_METHODS[:2]
+    methods: tuple[tuple[str, str, str], ...] = PROCEDURE_METHODS if options.baselines or is_raw else PROCEDURE_METHODS[:2]
+    methods = tuple(method for method in methods if not is_raw or method[1] == "features")
+
+    def score_methods(case: Case) -> list[list[list[float]]]:
+        return [
+            [_score(case, source, algorithm, background == "removed", num_clusters, options) for _, source, algorithm in methods]
+            for background in BACKGROUNDS
+        ]
+
+    scores = np.array(map_cases(score_methods, cases, progress))  # (V, backgrounds, methods, measures)
     tables = []
-    for background in ("removed", "kept"):
+    for i, background in enumerate(BACKGROUNDS):
         rows = []
-        for name, source, algorithm in methods:
-            if is_raw and source != "features":
-                continue
-            scores = [_score(case, source, algorithm, background == "removed", num_clusters, options) for case in cases]
-            values = weighted_means(np.array(scores), np.arange(len(cases)), MEASURES)
+        for j, (name, _, _) in enumerate(methods):
+            values = weighted_means(scores[:, i, j], np.arange(len(cases)), MEASURES)
             rows.append(bootstrap_row(name, values, len(cases), options.num_draws))
         notes = ["Per key-step, mean over videos; F1 is that of a video's mean precision and recall. All frames: pooled accuracy."]
         tables.append(Table(f"Procedure learning, {count}, background {background}", rows, notes))
@@ -69,9 +84,7 @@ def _score(
 
 def _nodes_of(case: Case, source: str) -> np.ndarray:
     if source == "deep level":
-        level = case.video.engine.deep_level
-        deep = case.video.engine.enrich(case.features, case.video.clock, level)
-        return deep[np.minimum(np.arange(len(case.features)) // 2**level, len(deep) - 1)]
+        return case.deep_nodes
     if source == "segmentation features":
         return case.video.segmentation_features
     return {"nodes": case.video.nodes, "features": case.features}[source]

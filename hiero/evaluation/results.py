@@ -15,6 +15,7 @@ from hiero.errors import InputError
 from hiero.storage.files import parse_json, write_text
 
 Scores = dict[str, float]
+DrawnScores = Callable[[np.ndarray], dict[str, np.ndarray]]  # from how often each video counts in each draw, (D, V), to (D,) each
 INTERVAL_PERCENTILES = (2.5, 97.5)  # 95 % of the draws lie between them
 
 
@@ -91,14 +92,12 @@ class Report:
             raise InputError(f"{path}: not a report of hiero eval ({error})") from error
 
 
-def bootstrap_row(
-    method: str, compute_scores: Callable[[np.ndarray], Scores], num_videos: int, num_draws: int = 1000, seed: int = 0
-) -> Row:
+def bootstrap_row(method: str, compute_scores: DrawnScores, num_videos: int, num_draws: int = 1000, seed: int = 0) -> Row:
     """A row with 95 % intervals, by the bootstrap over videos.
 
     Args:
         method: Name of the row.
-        compute_scores: From how often each video counts, (V,), to scores in percent.
+        compute_scores: From how often each video counts in each of D draws, (D, V), to scores in percent, (D,) each.
         num_videos: V.
         num_draws: Sets of V videos that are drawn with replacement.
         seed: Of the draws.
@@ -106,22 +105,30 @@ def bootstrap_row(
     Returns:
         Scores with each video counted once. There are no intervals for a single video or where a score is NaN.
     """
-    scores = compute_scores(np.ones(num_videos))
+    scores = {name: float(values[0]) for name, values in compute_scores(np.ones((1, num_videos))).items()}
     if num_videos < 2 or any(math.isnan(value) for value in scores.values()):
         return Row(method, scores)
     rng = np.random.default_rng(seed)
-    uniform = np.full(num_videos, 1 / num_videos)
-    draws = [compute_scores(rng.multinomial(num_videos, uniform).astype(float)) for _ in range(num_draws)]
+    weights = rng.multinomial(num_videos, np.full(num_videos, 1 / num_videos), size=num_draws).astype(float)
     intervals = {}
-    for name in scores:
-        drawn = np.array([draw[name] for draw in draws])
+    for name, drawn in compute_scores(weights).items():
         bias = np.nanmean(drawn) - scores[name]  # a draw has fewer different videos: what is no mean over videos comes out too high
         low, high = np.clip(np.nanpercentile(drawn, INTERVAL_PERCENTILES) - bias, 0.0, 100.0)
         intervals[name] = (float(low), float(high))
     return Row(method, scores, intervals)
 
 
-def weighted_means(values: np.ndarray, owners: np.ndarray, names: Sequence[str]) -> Callable[[np.ndarray], Scores]:
+def score_each_draw(compute_scores: Callable[[np.ndarray], Scores]) -> DrawnScores:
+    """A function of one draw (V,) as one of many, (D, V): for scores that cannot be computed of all draws at once."""
+
+    def compute_all(weights: np.ndarray) -> dict[str, np.ndarray]:
+        draws = [compute_scores(draw) for draw in weights]
+        return {name: np.array([draw[name] for draw in draws]) for name in draws[0]}
+
+    return compute_all
+
+
+def weighted_means(values: np.ndarray, owners: np.ndarray, names: Sequence[str]) -> DrawnScores:
     """Means over questions, as a function that `bootstrap_row` takes.
 
     Args:
@@ -130,14 +137,18 @@ def weighted_means(values: np.ndarray, owners: np.ndarray, names: Sequence[str])
         names: Of the M columns.
 
     Returns:
-        A function from how often each video counts, (V,), to means in percent; NaN where no question counts.
+        A function from how often each video counts in each draw, (D, V), to means in percent; NaN where no question counts.
     """
+    values = np.asarray(values, dtype=float)
 
-    def scores(weights: np.ndarray) -> Scores:
-        weight = weights[owners]
-        total = weight.sum()
-        means = (weight @ values / total) if total else np.full(values.shape[1], np.nan)
-        return dict(zip(names, (100 * means).tolist(), strict=True))
+    def scores(weights: np.ndarray) -> dict[str, np.ndarray]:
+        num_videos = weights.shape[1]
+        totals = np.stack([np.bincount(owners, column, num_videos) for column in values.T], axis=1)  # of each video, (V, M)
+        count = weights @ np.bincount(owners, minlength=num_videos)
+        means = np.divide(
+            weights @ totals, count[:, None], out=np.full((len(weights), len(names)), np.nan), where=count[:, None] > 0
+        )
+        return dict(zip(names, 100 * means.T, strict=True))
 
     return scores
 

@@ -13,6 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hiero.kernels.kmeans_cpu import kmeans_of_points
+
+MIN_POINTS_ALONE = 256  # of a video on a CPU, from which on it is clustered by itself (`kmeans_cpu`)
+
 
 def uniform_hash(*shape: int, random_state: int, device: torch.device) -> Tensor:
     """Numbers in [0, 1): an integer hash of index and seed, so that any device draws the same, also while captured."""
@@ -51,6 +55,10 @@ def kmeans(
     Returns:
         Labels in 0 … K − 1, numbered by first appearance, −1 where masked, (B, N).
     """
+    on_cpu = points.dtype == torch.float32 and points.device.type == "cpu" and not torch.compiler.is_compiling()
+    if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_ALONE:
+        labels = _kmeans_alone(points, num_clusters, random_state, num_restarts, mask, num_iterations)
+        return renumber(labels, num_clusters, mask)
     valid = torch.ones(points.shape[:2], dtype=points.dtype, device=points.device) if mask is None else mask.to(points.dtype)
     points = points * valid[..., None]
     square = points.square().sum(-1)[:, None, :, None]
@@ -74,6 +82,19 @@ def kmeans(
     inertia = squared_distances(centres).amin(-1).sum(-1)  # (B, R)
     best = inertia.argmin(1)[:, None, None].expand(-1, 1, labels.shape[-1])
     return renumber(labels.gather(1, best)[:, 0], num_clusters, mask)
+
+
+def _kmeans_alone(
+    points: Tensor, num_clusters: int, random_state: int, num_restarts: int, mask: Tensor | None, num_iterations: int
+) -> Tensor:
+    """Labels of each video (B, N), by `kmeans_cpu`: the same clusters, without computing again what did not change."""
+    shape = num_clusters, num_restarts, num_seeding_trials(num_clusters)
+    numbers = uniform_hash(*shape, random_state=random_state, device=points.device).numpy()
+    labels = torch.zeros(points.shape[:2], dtype=torch.long)
+    for i, video in enumerate(points.detach()):
+        used = slice(None) if mask is None else mask[i]
+        labels[i, used] = torch.from_numpy(kmeans_of_points(video[used].numpy(), num_clusters, numbers, num_iterations))
+    return labels
 
 
 def _seed_centres(

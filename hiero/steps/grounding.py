@@ -24,6 +24,7 @@ SHORT_VIDEO_S = 600.0  # shorter videos have shorter steps, in proportion
 TEMPERATURE = 0.1  # of cosines; twice the one that models are trained with
 LENGTH_OFFSET_S = 30.0  # c
 LENGTH_OFFSET_SHARE = 0.04  # c is at most this share of the video
+CHUNK_SIZE = 2**18  # entries of the cumulative sums of texts that are held at once
 MAX_IOU = 0.3  # answers to one question overlap less than this
 
 
@@ -114,8 +115,14 @@ def score_spans(similarity: np.ndarray, spans: np.ndarray, spacing_s: float, tem
 
 def span_sums(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Sum of (Q, T) over the nodes of each span [start, end), (Q, N)."""
-    total = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)], axis=1)
-    return total[:, spans[:, 1]] - total[:, spans[:, 0]]
+    out = np.empty((len(rows), len(spans)))
+    num_rows = max(1, CHUNK_SIZE // max(1, rows.shape[1]))
+    for start in range(0, len(rows), num_rows):  # of many texts a few at a time: their sums stay in the processor's cache
+        part = rows[start : start + num_rows]
+        total = np.zeros((len(part), rows.shape[1] + 1))
+        np.cumsum(part, axis=1, out=total[:, 1:])
+        out[start : start + num_rows] = total[:, spans[:, 1]] - total[:, spans[:, 0]]
+    return out
 
 
 def span_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:

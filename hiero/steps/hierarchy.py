@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 
 import numpy as np
@@ -71,22 +72,32 @@ def build_hierarchy(
 
 def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> list[int]:
     """Give every step shorter than `min_nodes`, the shortest first, to the neighbour that it is more like."""
-    boundaries = list(boundaries)
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x.astype(np.float64), 0)])
 
-    def mean(i: int) -> np.ndarray:
-        value = (total[boundaries[i + 1]] - total[boundaries[i]]) / (boundaries[i + 1] - boundaries[i])
+    def mean(start: int, end: int) -> np.ndarray:
+        value = (total[end] - total[start]) / (end - start)
         return value / max(float(np.linalg.norm(value)), 1e-12)
 
-    while len(boundaries) > 2:
-        lengths = np.diff(boundaries)
-        i = int(lengths.argmin())
-        if lengths[i] >= min_nodes:
+    # Steps as a linked list of their boundaries, and a queue of their lengths.
+    after = dict(itertools.pairwise(boundaries))
+    before = {end: start for start, end in after.items()}
+    queue = [(end - start, start) for start, end in after.items()]
+    heapq.heapify(queue)
+    while len(after) > 1:
+        length, start = heapq.heappop(queue)
+        if start not in after or after[start] - start != length:  # it is part of another step by now
+            continue
+        if length >= min_nodes:
             break
-        before = float(mean(i) @ mean(i - 1)) if i > 0 else -np.inf
-        after = float(mean(i) @ mean(i + 1)) if i + 2 < len(boundaries) else -np.inf
-        boundaries.pop(i if before >= after else i + 1)
-    return boundaries
+        end = after[start]
+        own = mean(start, end)
+        with_before = float(own @ mean(before[start], start)) if start in before else -np.inf
+        with_after = float(own @ mean(end, after[end])) if end in after else -np.inf
+        removed = start if with_before >= with_after else end
+        first, last = before.pop(removed), after.pop(removed)
+        after[first], before[last] = last, first
+        heapq.heappush(queue, (last - first, first))
+    return sorted({*after, *after.values()})
 
 
 def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:

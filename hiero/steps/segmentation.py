@@ -83,12 +83,17 @@ def _best_boundaries(rows: np.ndarray, edges: np.ndarray, num: int, length_prior
     best = np.concatenate([cost[:, 0] for cost in blocks])
     back = []
     for _ in range(num - 1):
-        totals = [cost + best[: cost.shape[1]] for cost in blocks]
-        back.append(np.concatenate([total.argmin(1) for total in totals]))
-        best = np.concatenate([total.min(1) for total in totals])
+        pointers, least = [], []
+        for cost in blocks:
+            total = cost + best[: cost.shape[1]]
+            nearest = total.argmin(1)
+            pointers.append(nearest)
+            least.append(total[np.arange(len(total)), nearest])
+        back.append(np.concatenate(pointers))
+        best = np.concatenate(least)
     ends = [len(rows)]
-    for pointers in reversed(back):
-        ends.append(int(pointers[ends[-1]]))
+    for row in reversed(back):
+        ends.append(int(row[ends[-1]]))
     return [0, *(int(edges[i]) for i in reversed(ends))]
 
 

@@ -26,6 +26,7 @@ PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # of similarity with pictures: by `python 
 MATCH = (15.0, -5.5)  # of the similarity of a stretch of video with one text of many; by eye on the same videos
 MIN_PROBABILITY = 1e-3  # of what a classifier says: below it is noise
 BACKGROUND_TEMPERATURE = 0.1
+MANY_TEXTS = 512  # whose similarity with all nodes is computed at a time
 CHUNK = 2048  # nodes whose patches are compared with texts at a time
 
 
@@ -109,7 +110,17 @@ def text_similarity(evidence: list[Evidence], texts: np.ndarray, projected: np.n
         (Q, T).
     """
     first, *others = evidence
-    return sum((part.similarity(texts, projected) for part in others), first.similarity(texts, projected))
+    if len(texts) <= MANY_TEXTS:
+        return sum((part.similarity(texts, projected) for part in others), first.similarity(texts, projected))
+    # A large vocabulary a part at a time: what is held beside the result stays small.
+    chunks = [slice(start, start + MANY_TEXTS) for start in range(0, len(texts), MANY_TEXTS)]
+    out: np.ndarray | None = None
+    for chunk in chunks:
+        rows = text_similarity(evidence, texts[chunk], projected[chunk])
+        out = np.empty((len(texts), rows.shape[1]), rows.dtype) if out is None else out
+        out[chunk] = rows
+    assert out is not None
+    return out
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ NUM_HEADS = 12
 MASKED_SCORE = -1e9  # of padding, so that its weight is 0 after the softmax
 MAX_TOKENS = 128
 BATCH_SIZE = 64
+BATCH_TOKENS = 2048  # short texts come in larger batches, of about as many tokens
 MINILM_SIZE = 384
 MINILM_KEY = f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}"
 LABEL_VECTORS = ASSETS / "labels.safetensors"  # made by: python -m benchmarks.words labels
@@ -56,12 +57,19 @@ class MiniLM:
         return self
 
     def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> np.ndarray:
-        """Vectors of any number of texts, (n, 384)."""
-
-        def encode(batch: list[str]) -> np.ndarray:
-            return self._compute(self.forward, tokenize(self.tokenizer, batch))
-
-        return encode_by_length(texts, self.size, batch_size, encode)
+        """Vectors of any number of texts, (n, 384). Those with as many tokens share a batch, so that hardly any is padded."""
+        tokens = self.tokenizer.encode_batch(list(texts))
+        lengths = np.array([sum(text.attention_mask) for text in tokens], dtype=int)
+        order, out, start = np.argsort(lengths, kind="stable"), np.empty((len(texts), self.size), dtype=np.float32), 0
+        while start < len(order):
+            size = max(batch_size, BATCH_TOKENS // int(lengths[order[start]]))
+            indices = order[start : start + size]
+            longest = int(lengths[indices[-1]])
+            ids = np.array([tokens[i].ids[:longest] for i in indices])
+            mask = (np.arange(longest) < lengths[indices, None]).astype(np.float32)
+            out[indices] = self._compute(self.forward, (ids, mask))
+            start += size
+        return out
 
     def encode_tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The vectors of each text's tokens in their context, (L, size): for heads that look at single words."""
@@ -102,16 +110,25 @@ class MiniLM:
             self._linear(x, f"{name}.attention.self.{part}").reshape(*x.shape[:2], NUM_HEADS, -1).swapaxes(1, 2)
             for part in ("query", "key", "value")
         )
-        attended = _softmax(query @ key.swapaxes(2, 3) * query.shape[-1] ** -0.5 + mask_scores) @ value
+        attended = _attend(query, key, value, mask_scores)
         attended = self._linear(attended.swapaxes(1, 2).reshape(x.shape), f"{name}.attention.output.dense")
         x = self._norm(x + attended, f"{name}.attention.output.LayerNorm")
         hidden = gelu(self._linear(x, f"{name}.intermediate.dense"))
         return self._norm(x + self._linear(hidden, f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
     def _linear(self, x: Any, name: str) -> Any:
-        return x @ self.state[f"{name}.weight"].T + self.state[f"{name}.bias"]
+        weight, bias = self.state[f"{name}.weight"], self.state[f"{name}.bias"]
+        if isinstance(x, np.ndarray):
+            return x @ weight.T + bias
+        from torch.nn import functional as F
+
+        return F.linear(x, weight, bias)
 
     def _norm(self, x: Any, name: str) -> Any:
+        if not isinstance(x, np.ndarray):
+            from torch.nn import functional as F
+
+            return F.layer_norm(x, x.shape[-1:], self.state[f"{name}.weight"], self.state[f"{name}.bias"], EPSILON)
         x = x - x.mean(-1, keepdims=True)
         deviation = ((x * x).mean(-1, keepdims=True) + EPSILON) ** 0.5
         return x / deviation * self.state[f"{name}.weight"] + self.state[f"{name}.bias"]
@@ -162,11 +179,15 @@ def shipped_vectors() -> dict[bytes, np.ndarray]:
     return {digest.tobytes(): vector for digest, vector in zip(arrays["digests"], arrays["vectors"], strict=True)}
 
 
-def _softmax(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        x = np.exp(x - x.max(-1, keepdims=True))
-        return x / x.sum(-1, keepdims=True)
-    return x.softmax(-1)
+def _attend(query: Any, key: Any, value: Any, mask_scores: Any) -> Any:
+    """Attention of heads (N, H, L, D), with scores (N, 1, 1, L) added to those of keys."""
+    if not isinstance(query, np.ndarray):
+        from torch.nn import functional as F
+
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask_scores)
+    scores = query @ key.swapaxes(2, 3) * query.shape[-1] ** -0.5 + mask_scores
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ value
 
 
 def gelu(x: Any) -> Any:

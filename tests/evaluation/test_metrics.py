@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiero.evaluation.metrics import (
+    THRESHOLDS,
     Detections,
     average_precision,
     choice_accuracy,
@@ -22,6 +23,7 @@ from hiero.evaluation.metrics import (
     procedure_scores,
 )
 from tests.conftest import load_json
+from tests.oracle.detection import plain_mean_average_precision
 
 
 def test_grounding_recall_is_the_official_one():
@@ -150,3 +152,34 @@ def test_choices():
     types = np.array(case["types"])
     for kind in (1, 2):
         assert 100 * correct[types == kind].mean() == pytest.approx(case[f"accuracy_percent_type{kind}"], abs=1e-6)
+
+
+@given(st.integers(0, 2**31), st.integers(2, 4))
+@settings(max_examples=25)
+def test_map_of_all_draws_at_once_is_that_of_each(seed, num_videos):
+    """A draw counts a video as often as it is drawn: against videos that are written down as often, one at a time."""
+    rng = np.random.default_rng(seed)
+
+    def make(num):
+        starts = rng.integers(0, 30, num).astype(float)
+        spans = np.stack([starts, starts + rng.integers(1, 12, num)], axis=1)
+        return Detections(spans, rng.integers(0, 3, num), rng.permutation(num * 7)[:num] + rng.random(num))
+
+    predicted = [make(int(rng.integers(0, 9))) for _ in range(num_videos)]
+    truth = [make(int(rng.integers(1, 5))) for _ in range(num_videos)]
+    for detections in truth:  # no true span occurs twice: it would count once
+        detections.spans[:, 0] = 40.0 * np.arange(len(detections.spans))
+        detections.spans[:, 1] = detections.spans[:, 0] + 10.0
+    for detections in predicted:
+        detections.spans[:] += 40.0 * rng.integers(0, 4, len(detections.spans))[:, None]
+    draws = rng.multinomial(num_videos, np.full(num_videos, 1 / num_videos), size=4)
+    together = mean_average_precision(match_detections(truth, predicted), draws.astype(float))
+    for draw, scores in zip(draws, together, strict=True):
+        drawn = np.repeat(np.arange(num_videos), draw)
+        if len(set(drawn.tolist())) == len(drawn):  # copies of a video have equal scores, and precision between them is not defined
+            expected = plain_mean_average_precision([truth[i] for i in drawn], [predicted[i] for i in drawn], THRESHOLDS)
+            np.testing.assert_allclose(scores, expected, atol=1e-9)
+        one = mean_average_precision(match_detections(truth, predicted), draw.astype(float))
+        np.testing.assert_allclose(scores, one, atol=1e-12)
+    alone = mean_average_precision(match_detections(truth, predicted))
+    np.testing.assert_allclose(alone, plain_mean_average_precision(truth, predicted, THRESHOLDS), atol=1e-9)

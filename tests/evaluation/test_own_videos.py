@@ -10,6 +10,7 @@ import pytest
 from hiero.cli import app
 from hiero.engine import NO_TEXT, load
 from hiero.errors import InputError
+from hiero.evaluation.cases import map_cases
 from hiero.evaluation.own_videos import TASKS, evaluate_own_videos, read_annotations, read_own_cases
 from hiero.evaluation.results import Report
 from tests.evaluation.simulated import FEW_DRAWS, TEXT_SIZE
@@ -81,3 +82,25 @@ def test_raw_features_have_no_words_and_no_rows_of_hiero(data):
     tables = evaluate_own_videos(cases, TASKS, FEW_DRAWS)
     assert not any("HiERO" in row.method for table in tables for row in table.rows)
     assert [table.notes for table in tables if not table.rows] == [[NO_TEXT]] * 3
+
+
+def test_progress_moves_with_every_video_of_every_task(cases):
+    done: list[str] = []
+    evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3, done.append)
+    names = {case.video.path.stem for case in cases}
+    passes = ["procedure", *TASKS]  # also with three clusters
+    assert sorted(done) == sorted(f"{task}: {name}" for task in passes for name in names)
+
+
+@pytest.mark.parametrize("num_cores", [1, 4])
+def test_cases_in_order_on_any_number_of_cores(cases, monkeypatch, num_cores):
+    monkeypatch.setattr("os.cpu_count", lambda: num_cores)
+    done: list[str] = []
+    assert map_cases(lambda case: case.video.path.stem, cases, done.append) == [case.video.path.stem for case in cases]
+    assert sorted(done) == sorted(case.video.path.stem for case in cases)
+    with pytest.raises(InputError, match="no such case"):
+        map_cases(_fail, cases)
+
+
+def _fail(case):
+    raise InputError("no such case")

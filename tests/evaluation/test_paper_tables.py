@@ -17,6 +17,7 @@ from hiero.evaluation.results import Report, Row, Table, as_latex
 from hiero.storage import weights
 from tests.conftest import FIXTURES
 from tests.evaluation.simulated import save_random_model, scores_by_method, write_goalstep
+from tests.processes import run_hiero
 
 
 def test_every_table_is_whole():
@@ -79,8 +80,9 @@ def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
         make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
 
 
-def test_a_table_runs_what_it_needs(tmp_path):
+def test_a_table_runs_what_it_needs(tmp_path, monkeypatch):
     """From end to end: a model, features and questions in the folders that the table names, and a process for the run."""
+    monkeypatch.setattr(paper_tables.subprocess, "run", lambda command, **_: run_hiero(*command[3:], check=False))
     data, models = tmp_path / "data", tmp_path / "models"
     (data / "goalstep").mkdir(parents=True)
     write_goalstep(data / "goalstep")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hiero.errors import InputError
-from hiero.evaluation.results import Report, Row, Table, as_markdown, bootstrap_row, weighted_means
+from hiero.evaluation.results import Report, Row, Table, as_markdown, bootstrap_row, score_each_draw, weighted_means
 
 
 def test_intervals_hold_the_mean_of_most_other_draws():
@@ -29,3 +29,22 @@ def test_markdown_and_files(tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(InputError, match="not a report"):
         Report.load(tmp_path / "bad.json")
+
+
+def test_all_draws_at_once_are_those_of_one_after_the_other():
+    rng = np.random.default_rng(0)
+    values, owners = rng.random((60, 2)), np.repeat(np.arange(12), 5)
+
+    def means(weights):
+        weight = weights[owners]
+        return dict(zip("ab", (100 * weight @ values / weight.sum()).tolist(), strict=True))
+
+    together, each = (
+        bootstrap_row("x", scores, 12, 50, 3) for scores in (weighted_means(values, owners, "ab"), score_each_draw(means))
+    )
+    assert together.scores == pytest.approx(each.scores)
+    for name in "ab":
+        assert together.intervals[name] == pytest.approx(each.intervals[name])
+    drawn = np.random.default_rng(3).multinomial(12, np.full(12, 1 / 12), size=4)
+    generator = np.random.default_rng(3)
+    assert all((generator.multinomial(12, np.full(12, 1 / 12)) == draw).all() for draw in drawn)  # the draws of earlier reports

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hiero.errors import InputError
 from hiero.steps.hierarchy import build_hierarchy, default_step_counts, group_into_threads, merge_short_steps
 from hiero.types import Clock
+from tests.oracle.hierarchy import plain_merge_short_steps
 
 SECONDS = Clock(1.0, 1.0)
 
@@ -101,3 +102,13 @@ def test_bad_input():
         build_hierarchy(torch.zeros(5, 3), SECONDS, [0, 3])
     with pytest.raises(InputError, match="method is one of pieces, spectral"):
         build_hierarchy(torch.zeros(5, 3), SECONDS, method="magic")
+
+
+@given(st.integers(1, 60), st.integers(1, 8), st.integers(0, 2**31))
+@settings(max_examples=60)
+def test_short_steps_merge_as_one_at_a_time(num_nodes, min_nodes, seed):
+    rng = np.random.default_rng(seed)
+    inner = np.flatnonzero(rng.random(num_nodes - 1) < rng.random()) + 1
+    boundaries = [0, *inner.tolist(), num_nodes]
+    x = rng.normal(size=(num_nodes, 4)).astype(np.float32)
+    assert merge_short_steps(x, boundaries, min_nodes) == plain_merge_short_steps(x, boundaries, min_nodes)

@@ -99,3 +99,16 @@ def test_what_fits_nowhere_is_less_likely_there():
     there[:10] = 0.6
     sure = presence_probability(np.stack([there, nowhere]), spans, [0, 0])
     assert sure[0] > 0.5 > 0.3 > sure[1]
+
+
+def test_a_large_vocabulary_is_compared_in_parts(monkeypatch):
+    rng = np.random.default_rng(0)
+    texts, nodes = rng.normal(size=(50, 8)).astype(np.float32), rng.normal(size=(30, 8)).astype(np.float32)
+    evidence = [NodeEvidence(nodes, 1.0), ClassEvidence(np.full((30, 4), 0.25), rng.normal(size=(4, 8)), 0.1, 0.2)]
+    together = text_similarity(evidence, texts, texts)
+    spans = np.array([[0, 4], [4, 30], [7, 8]])
+    means = span_means(together, spans)
+    monkeypatch.setattr("hiero.steps.similarity.MANY_TEXTS", 7)
+    monkeypatch.setattr("hiero.steps.grounding.CHUNK_SIZE", 100)
+    np.testing.assert_allclose(text_similarity(evidence, texts, texts), together, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(span_means(together, spans), means)

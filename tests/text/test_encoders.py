@@ -7,7 +7,6 @@ import pickle
 
 import pytest
 import torch
-from transformers import DistilBertConfig, DistilBertModel
 
 from hiero.config import TextConfig
 from hiero.errors import InputError
@@ -57,6 +56,8 @@ def imported(tmp_path):
 
 
 def tower_of(state):
+    from transformers import DistilBertConfig, DistilBertModel  # takes seconds
+
     tower = DistilBertModel(
         DistilBertConfig(vocab_size=200, dim=32, hidden_dim=64, n_layers=2, n_heads=1, max_position_embeddings=64)
     )

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hiero.storage.files import save_tensors
 from hiero.text import minilm
 from tests.conftest import close
+from tests.optional import skip_without
 
-transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'hiero-video[text]'")
+skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
 
 
 class Encoded:
@@ -28,6 +29,8 @@ class Letters:
 @pytest.fixture(scope="module")
 def towers(tmp_path_factory):
     torch.manual_seed(0)
+    import transformers
+
     config = transformers.BertConfig(
         vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=12, intermediate_size=32, max_position_embeddings=40
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing, nullcontext
 
 import numpy as np
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from hiero.storage.files import save_arrays
 from hiero.text import vector_cache
 from hiero.text.vector_cache import TextCache, text_digest
+from tests.processes import start_python
 
 
 def toy_vectors(texts):
@@ -159,9 +158,7 @@ for i in range(begin, begin + 40):
     if ends and i == begin + 20:
         os.kill(os.getpid(), 9)
 """
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(begin), str(int(begin == 20))]) for begin in (0, 20, 50)
-    ]
+    processes = [start_python(code, tmp_path, begin, int(begin == 20)) for begin in (0, 20, 50)]
     assert [process.wait(60) for process in processes] == [0, -9, 0]
     texts = [f"{i}" for i in (*range(41), *range(50, 91))]
     vectors = TextCache("key", tmp_path).encode(texts, lambda _: pytest.fail("encoded again"))

@@ -1,0 +1,60 @@
+"""K-Means without computing again what did not change, against the textbook's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiero.kernels import kmeans as kmeans_module
+from hiero.kernels import kmeans_cpu
+from hiero.kernels.kmeans import kmeans
+from hiero.kernels.kmeans_cpu import GramDistances, PointDistances, kmeans_of_points
+from tests.oracle.kmeans import plain_kmeans
+
+
+def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
+    return len({*zip(a.tolist(), b.tolist(), strict=True)}) == len(set(a.tolist())) == len(set(b.tolist()))
+
+
+@given(st.integers(8, 60), st.integers(1, 6), st.integers(1, 70), st.integers(0, 2**31))
+@settings(max_examples=60)
+def test_clusters_are_those_of_the_plain_algorithm(num_points, num_clusters, width, seed):
+    """From 48 dimensions on by sums of inner products, below from the points themselves."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(num_points, width)).astype(np.float32)
+    numbers = rng.random((num_clusters, 3, 2), dtype=np.float32)
+    expected, inertia = plain_kmeans(points, num_clusters, numbers, 50)
+    labels = kmeans_of_points(points, num_clusters, numbers, 50)
+    ours = sum(((points[labels == k] - points[labels == k].mean(0)) ** 2).sum() for k in set(labels.tolist()))
+    # Two restarts may end equally well: then either is right.
+    assert same_partition(labels, expected) or ours == pytest.approx(inertia, rel=1e-5)
+
+
+@pytest.mark.parametrize("num_clusters", [3, 40])
+@pytest.mark.parametrize("kind", [GramDistances, PointDistances])
+def test_both_ways_to_distances_agree_with_torch(kind, num_clusters, monkeypatch):
+    """Also where more clusters change than are summed by a product."""
+    monkeypatch.setattr(kmeans_cpu, "MAX_GRAM_POINTS", 4096 if kind is GramDistances else 0)
+    points = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(0)) + torch.randn(2, 1, 64) * 0.1
+    fast = kmeans(points, num_clusters)
+    monkeypatch.setattr(kmeans_module, "MIN_POINTS_ALONE", 10**9)
+    assert fast.equal(kmeans(points, num_clusters))
+
+
+def test_masked_points_do_not_count():
+    points = torch.randn(2, 400, 8, generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(400) < 300).expand(2, 400)
+    labels = kmeans(points, 5, mask=mask)
+    assert labels[:, :300].equal(kmeans(points[:, :300], 5))
+    assert labels[:, 300:].eq(-1).all()
+
+
+@pytest.mark.parametrize("width", [4, 64])
+def test_fewer_different_points_than_clusters(width):
+    points = np.repeat(np.eye(width, dtype=np.float32)[:3], 100, axis=0)
+    labels = kmeans_of_points(points, 5, np.random.default_rng(0).random((5, 2, 3), dtype=np.float32), 20)
+    assert [len(set(labels[i : i + 100].tolist())) for i in (0, 100, 200)] == [1, 1, 1]
+    assert len(set(labels.tolist())) == 3
