@@ -38,6 +38,7 @@ from benchmarks.captaincook4d_data import (
     read_annotations,
     restrict_input,
     split,
+    true_spans,
     unpack,
 )
 from hiero import HiERO, embed_features
@@ -61,11 +62,6 @@ VARIANTS = {
 }
 NUM_THREADS, KAPPA, MIN_NODES = 16, 0.05, 3  # of the paper's grounding
 NUM_SPANS = 5  # R5 is the highest recall
-
-
-def true_spans(annotations: dict, recording: str) -> list[list[float]]:
-    """start_s and end_s of each step."""
-    return [[step["start_s"], step["end_s"]] for step in annotations[recording]["steps"]]
 
 
 # Reports of `hiero eval own`

@@ -39,6 +39,11 @@ def read_annotations(folder: Path) -> dict:
     return json.loads((folder / "annotations.json").read_text())
 
 
+def true_spans(annotations: dict, recording: str) -> list[list[float]]:
+    """start_s and end_s of each step."""
+    return [[step["start_s"], step["end_s"]] for step in annotations[recording]["steps"]]
+
+
 def split(annotations: dict, recordings: list[str], part: str) -> dict[str, list[str]]:
     """train, seen recipes, unseen recipes. For `dev` the training recordings of `test` are split again."""
 

@@ -95,7 +95,8 @@ class Embedder:
         """Names configuration and weights, so that what one model made is not taken for another's."""
         if self.folder is None:  # any features as they are, or those of one backbone, which has a space of its own
             return f"raw-{self.backbone.name}" if self.backbone.has_text or self.backbone.num_frames else "raw"
-        described = json.dumps(self.folder.config.to_dict(), sort_keys=True) + content_key(self.folder.path / WEIGHTS_FILE)
+        settings = [config.to_dict() for config in self.folder.networks] or self.folder.config.to_dict()
+        described = json.dumps(settings, sort_keys=True) + content_key(self.folder.path / WEIGHTS_FILE)
         described += joint_key() if self.has_pictures else ""
         return hashlib.sha256(described.encode()).hexdigest()[:16]
 

@@ -1,5 +1,8 @@
 """A model folder: config.json, model.safetensors and, where a text encoder was trained along, text_encoder.safetensors.
 
+Several networks that are used together (`HieroEnsemble`) are one model: config.json lists their settings, and the names of their
+weights begin with `networks.0.`, `networks.1.` … Weights may be stored in 8 bits (hiero/storage/int8.py).
+
 Here it is read as far as that needs no torch: settings, and the text head as plain arrays. `HiERO.from_pretrained` reads all.
 """
 
@@ -16,11 +19,13 @@ import numpy as np
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.storage.files import ASSETS, load_arrays, parse_json
+from hiero.storage.int8 import dequantise
 
 SHIPPED = ("hiero-k400", "hiero-omnivore-b")
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_ENCODER_FILE = "text_encoder.safetensors"
+PROJECTION = "projection"  # of an ensemble, among its weights
 PROTOTYPE_FILES = ("prototypes.safetensors", "prototypes.json")  # of an adapted model: see hiero.steps.prototypes
 HUB_OPTIONS = ("revision", "cache_dir", "force_download", "token", "local_files_only")  # of huggingface_hub that are passed on
 
@@ -33,11 +38,13 @@ class ModelFolder:
         path: The folder.
         config: Settings of the network.
         extra: What else config.json holds.
+        networks: Settings of each network of an ensemble; otherwise none.
     """
 
     path: Path
     config: ModelConfig
     extra: dict[str, Any]
+    networks: tuple[ModelConfig, ...] = ()
 
     @property
     def text_encoder(self) -> Path | None:
@@ -45,8 +52,22 @@ class ModelFolder:
         return self.path / TEXT_ENCODER_FILE if (self.path / TEXT_ENCODER_FILE).is_file() else None
 
     @cached_property
-    def _text_head(self) -> dict[str, np.ndarray]:
-        return {name: value.astype(np.float32) for name, value in load_arrays(self.path / WEIGHTS_FILE, "text_head.").items()}
+    def _text_heads(self) -> list[dict[str, np.ndarray]]:
+        """The weights of each network's text head."""
+        prefixes = [f"networks.{i}.text_head." for i in range(len(self.networks))] or ["text_head."]
+        return [
+            {
+                name.removeprefix(prefix): value.astype(np.float32)
+                for name, value in dequantise(load_arrays(self.path / WEIGHTS_FILE, prefix)).items()
+            }
+            for prefix in prefixes
+        ]
+
+    @cached_property
+    def _projection(self) -> np.ndarray | None:
+        if not self.networks:
+            return None
+        return np.asarray(dequantise(load_arrays(self.path / WEIGHTS_FILE, PROJECTION))[PROJECTION], dtype=np.float32)
 
     def embed_text(self, vectors: np.ndarray) -> np.ndarray:
         """h_t, as `HiERO.embed_text`: text encoder outputs (n, text_size) → unit vectors in the shared space (n, E).
@@ -54,13 +75,18 @@ class ModelFolder:
         Raises:
             InputError: The weights do not fit config.json.
         """
-        head = self._text_head
         try:
-            hidden = np.maximum(vectors @ head["text_head.0.weight"].T + head["text_head.0.bias"], 0)
-            out: np.ndarray = hidden @ head["text_head.2.weight"].T + head["text_head.2.bias"]
+            parts = []
+            for head in self._text_heads:
+                hidden = np.maximum(vectors @ head["0.weight"].T + head["0.bias"], 0)
+                parts.append(_normalise(hidden @ head["2.weight"].T + head["2.bias"]))
+            return parts[0] if self._projection is None else _normalise(np.concatenate(parts, axis=1) @ self._projection)
         except (KeyError, ValueError) as error:
             raise InputError(f"{self.path / WEIGHTS_FILE}: does not fit its config.json ({error})") from error
-        return out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-12)
+
+
+def _normalise(rows: np.ndarray) -> np.ndarray:
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
 
 
 def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
@@ -81,6 +107,7 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
     try:
         extra = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = ModelConfig.from_dict(extra.pop("model"))
+        networks = tuple(map(ModelConfig.from_dict, extra.pop("networks", ())))
     except InputError as error:
         raise InputError(f"{folder / CONFIG_FILE}: {error}") from error
     except OSError as error:
@@ -89,7 +116,7 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
         if isinstance(extra, dict) and "head" in extra:
             raise InputError(f"{folder}: is a head, not a model; use it with hiero head eval") from error
         raise InputError(f"{folder / CONFIG_FILE}: not a hiero configuration ({error})") from error
-    return ModelFolder(folder, config, extra)
+    return ModelFolder(folder, config, extra, networks)
 
 
 def find_model_folder(name: str | Path, **hub_options: Any) -> Path:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FILE, open_model_folder
+from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FILE, ModelFolder, open_model_folder
 from hiero.storage.files import atomic_path, load_tensors, save_tensors
+from hiero.storage.int8 import dequantise
 
 MAX_LISTED = 3  # names of weights that an error lists of each kind
 
@@ -57,7 +58,8 @@ class PretrainedMixin(ModelHubMixin):
     def fingerprint(self) -> str:
         """A name for configuration and weights, so that what one model computed is not taken for another's."""
         model: Any = self
-        digest = hashlib.sha256(json.dumps(self.config.to_dict(), sort_keys=True).encode())
+        settings = {**self.config.to_dict(), **self._network_settings()}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for name, value in model.state_dict().items():
             digest.update(name.encode() + value.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
@@ -68,11 +70,17 @@ class PretrainedMixin(ModelHubMixin):
         if self._text_encoder is not None and self._text_encoder.resolve() != target.resolve():
             with atomic_path(target) as path:
                 shutil.copyfile(self._text_encoder, path)
-        write_model_folder(save_directory, self.config, model.state_dict(), self._extra)
+        write_model_folder(save_directory, self.config, model.state_dict(), {**self._network_settings(), **(self._extra or {})})
+
+    def _network_settings(self) -> dict[str, Any]:
+        """What config.json says of the networks of an ensemble."""
+        return {}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
         """Load a model, in evaluation mode.
+
+        Several networks that are one model come as a `HieroEnsemble`, which embeds in the same way.
 
         Args:
             pretrained_model_name_or_path: A shipped model, a folder, or a hub id.
@@ -91,8 +99,8 @@ class PretrainedMixin(ModelHubMixin):
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **hub_options: Any) -> Self:
         folder = open_model_folder(model_id, **hub_options)
-        model: Any = cls(folder.config)  # type: ignore[call-arg]
-        state = load_tensors(folder.path / WEIGHTS_FILE)
+        model = _make_network(folder)
+        state = dequantise(load_tensors(folder.path / WEIGHTS_FILE))  # what does not fit stays as it is, and is reported below
         try:
             model.load_state_dict(state)
         except RuntimeError as error:
@@ -102,6 +110,13 @@ class PretrainedMixin(ModelHubMixin):
             ) from error
         model._extra, model._text_encoder = folder.extra, folder.text_encoder
         return model.eval()
+
+
+def _make_network(folder: ModelFolder) -> Any:
+    from hiero.model.ensemble import HieroEnsemble
+    from hiero.model.hiero import HiERO
+
+    return HieroEnsemble(folder.networks, folder.config.embedding_size) if folder.networks else HiERO(folder.config)
 
 
 def _describe_mismatch(expected: dict[str, Tensor], actual: dict[str, Tensor]) -> str:

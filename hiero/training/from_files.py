@@ -16,6 +16,7 @@ from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import Narrations, is_spoken, read_narrations, read_skip_list
 from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
+from hiero.model.ensemble import HieroEnsemble
 from hiero.model.hiero import HiERO
 from hiero.model.model_folder import open_model_folder
 from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder
@@ -72,7 +73,8 @@ def train_from_files(
         out: Folder for the model and the state of the run.
         preset: Name of a preset, or a TOML file.
         settings: Changes to it, such as "lr=1e-4" or "model.depth=2".
-        initial: A model whose weights to begin with, and whose network goes before that of the preset.
+        initial: A model whose weights to begin with, and whose network goes before that of the preset; of an ensemble the first
+            network.
         validation: Narrations to validate on after each epoch; their videos are not trained on.
         validation_share: Without such a file, the share of the videos to validate on.
         skip: A file with the names of videos to leave out.
@@ -91,7 +93,9 @@ def train_from_files(
     display = display or SilentDisplay()
     features = FeatureStore(store)
     folder = None if initial is None else open_model_folder(initial)
-    preset_values = read_preset(preset) if folder is None else {**read_preset(preset), "model": folder.config.to_dict()}
+    preset_values = read_preset(preset)
+    if folder is not None:
+        preset_values["model"] = (folder.networks or (folder.config,))[0].to_dict()
     values = override(preset_values, [*speech_settings(narrations, speech_window_s), *settings])
     fabric = make_fabric(device)
     display = display if fabric.is_global_zero else SilentDisplay()
@@ -132,7 +136,8 @@ def train_from_files(
         capture=capture, save_every_s=save_every_s,
     )  # fmt: skip
     if folder is not None:
-        training.model.load_state_dict(HiERO.from_pretrained(folder.path).state_dict())
+        loaded = HiERO.from_pretrained(folder.path)
+        training.model.load_state_dict((loaded.members[0] if isinstance(loaded, HieroEnsemble) else loaded).state_dict())
     num_parameters = sum(p.numel() for p in training.model.parameters())
     if text_encoder is not None:
         num_parameters += sum(p.numel() for p in text_encoder.parameters() if p.requires_grad)

@@ -1,0 +1,109 @@
+"""Several networks as one model: they read the same features, and a text is as similar to a node as it is for them on average.
+
+Networks that were trained with other seeds and settings are wrong about other words, so their mean is better than each of them
+(docs/results.md). The unit vectors of M networks side by side, divided by √M, have the mean of their cosines as product; a
+projection onto the directions that vary keeps the space as small as that of one network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hiero.config import ModelConfig
+from hiero.errors import InputError
+from hiero.model.hiero import HiERO
+from hiero.model.pretrained import PretrainedMixin
+from hiero.model.unet import Level
+
+SHARED_SETTINGS = ("input_size", "text_size", "depth", "backbone", "clock")
+RUN_SETTINGS = (  # those that change no weights
+    "thread_radius", "num_threads", "sample_points", "kappa", "threads_at_inference", "random_state", "behaviour",
+)  # fmt: skip
+
+
+class HieroEnsemble(PretrainedMixin, nn.Module):
+    """Networks that are used together. It embeds as `HiERO` does; to train on, take one of its `networks`.
+
+    Args:
+        configs: Settings of each network.
+        embedding_size: Width of the space that video and text share.
+
+    Attributes:
+        networks: In evaluation mode each.
+        projection: From the networks' vectors side by side into the shared space, (Σ E, embedding_size), orthonormal columns.
+
+    Raises:
+        InputError: The networks do not read the same features and texts.
+    """
+
+    projection: Tensor
+
+    def __init__(self, configs: Sequence[ModelConfig], embedding_size: int) -> None:
+        super().__init__()
+        for config in configs:
+            different = [name for name in SHARED_SETTINGS if getattr(config, name) != getattr(configs[0], name)]
+            if different:
+                raise InputError(f"the networks of an ensemble have the same {', '.join(different)}")
+        if embedding_size > sum(config.embedding_size for config in configs):
+            raise InputError(f"{len(configs)} networks do not have the {embedding_size} dimensions of their ensemble together")
+        self.config = configs[0].replace(embedding_size=embedding_size)
+        self.networks = nn.ModuleList([HiERO(config) for config in configs])
+        self.register_buffer("projection", torch.eye(sum(config.embedding_size for config in configs), embedding_size))
+
+    @property
+    def members(self) -> list[HiERO]:
+        """The networks."""
+        return [network for network in self.networks if isinstance(network, HiERO)]
+
+    def _network_settings(self) -> dict[str, Any]:
+        return {"networks": [network.config.to_dict() for network in self.members]}
+
+    def configure(self, config: ModelConfig) -> None:
+        """Run with other settings that change no weights, as `HiERO.configure`: those of each network that are its own stay."""
+        changes = {name: getattr(config, name) for name in RUN_SETTINGS}
+        self.config = self.config.replace(**changes)
+        for network in self.members:
+            network.configure(network.config.replace(**changes))
+
+    def forward(
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        times: Tensor | None = None,
+        *,
+        spacing_s: float | None = None,
+        threads: bool | None = None,
+    ) -> list[Level]:
+        """As `HiERO.forward`; features of the networks side by side, threads of the first."""
+        outputs = [network(features, mask, times, spacing_s=spacing_s, threads=threads) for network in self.members]
+        return [
+            replace(levels[0], features=torch.cat([level.features for level in levels], dim=-1))
+            for levels in zip(*outputs, strict=True)
+        ]
+
+    def video_head(self, features: Tensor) -> Tensor:
+        """h_v of each network on its part of the features (…, Σ D), in the shared space (…, E)."""
+        parts = features.split([network.config.hidden_size for network in self.members], dim=-1)
+        return self._join([network.embed_video(part) for network, part in zip(self.members, parts, strict=True)])
+
+    def embed_video(self, features: Tensor) -> Tensor:
+        """Decoder features (…, Σ D) → unit vectors in the shared space (…, E)."""
+        return F.normalize(self.video_head(features), dim=-1)
+
+    def embed_text(self, vectors: Tensor) -> Tensor:
+        """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
+        return F.normalize(self._join([network.embed_text(vectors) for network in self.members]), dim=-1)
+
+    def _join(self, vectors: list[Tensor]) -> Tensor:
+        return torch.cat(vectors, dim=-1) / len(vectors) ** 0.5 @ self.projection
+
+    def fit_projection(self, vectors: Tensor) -> None:
+        """Choose the projection that keeps most of some unit vectors (n, Σ E), of nodes and texts, side by side."""
+        _, directions = torch.linalg.eigh((vectors.mT @ vectors).double())
+        self.projection.copy_(directions.flip(1)[:, : self.projection.shape[1]])
