@@ -129,6 +129,12 @@ class _WorkerPool:
     def busy_workers(self) -> list[Any]:
         return list({id(worker): worker for _, worker in self.in_flight.values()}.values())
 
+    def end(self) -> None:
+        """End all workers: the cluster may live on."""
+        for worker in self.workers:
+            with suppress(Exception):
+                self.ray.kill(worker)
+
     def replace(self, worker: Any) -> list[str]:
         """Put a new worker in place of a lost one; returns the videos that it had in flight."""
         names = self.names_of(worker)
@@ -155,7 +161,8 @@ def extract_on_cluster(
     Args:
         videos: Files by name.
         plan: Settings.
-        address: Of the cluster; by default a local one that lives as long as this call.
+        address: Of the cluster; by default the one that this process is connected with, or else a local one that lives as long
+            as this call.
         workers: How many processes; by default one for each GPU, or one for two CPUs where there is no GPU.
         jobs: How many videos a worker has in flight.
         progress: Callbacks.
@@ -167,15 +174,19 @@ def extract_on_cluster(
         InputError: Ray is not installed, there is no cluster at the address, or something is wrong with the plan.
     """
     progress = progress or ExtractionProgress()
-    import_ray()  # a mistake is reported before weights are fetched
+    is_connected = import_ray().is_initialized()  # a mistake is reported before weights are fetched
     plan.prepare()
     ray = connect(address)
     try:
         videos = {name: path.resolve() for name, path in videos.items()}
         pool, resources = _start_workers(ray, plan, workers, jobs, len(videos))
-        return _ClusterRun(ray, videos, plan, pool, resources, progress).run()
+        try:
+            return _ClusterRun(ray, videos, plan, pool, resources, progress).run()
+        finally:
+            pool.end()
     finally:
-        ray.shutdown()
+        if not is_connected:
+            ray.shutdown()
 
 
 def import_ray() -> Any:
@@ -191,7 +202,7 @@ def connect(address: str | None) -> Any:
     """Connect this process with a cluster.
 
     Args:
-        address: Of the cluster; None starts one on this machine.
+        address: Of the cluster; None takes the one that this process is connected with, or starts one on this machine.
 
     Returns:
         The module `ray`.
@@ -200,6 +211,8 @@ def connect(address: str | None) -> Any:
         InputError: Ray is not installed, or there is no cluster at the address.
     """
     ray = import_ray()
+    if address is None and ray.is_initialized():
+        return ray
     _check_address(address)
     try:
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)

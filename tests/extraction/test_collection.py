@@ -456,8 +456,19 @@ def test_missing_weights_are_said_first(tmp_path, home, videos):
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'hiero-video[ray]'")
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A cluster for all tests here: it takes seconds to start, and its workers have the environment of its start."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setenv("HIERO_HOME", str(tmp_path_factory.mktemp("home")))
+        ray_cluster.connect(None)
+        yield
+        ray.shutdown()
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, monkeypatch):
+def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, cluster, monkeypatch):
     """Nothing is lost, nothing is made twice: the victim's video goes to another worker, the others' files stay as they are."""
     for i in range(5):
         write_video(tmp_path / f"v{i}.mp4", np.random.default_rng(i).integers(20, 235, 240).tolist(), fps=30)
@@ -497,13 +508,14 @@ def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, monkey
             atol=2e-2,
         )
     modified = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
+    assert ray.is_initialized()  # what was connected stays so
     again = ray_cluster.extract_on_cluster(videos, plan, workers=1)
     assert [result.status for result in again[:5]] == ["kept"] * 5
     assert modified == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_video_that_kills_its_workers_does_not_take_others_along(tmp_path, home, weights, videos, monkeypatch):
+def test_a_video_that_kills_its_workers_does_not_take_others_along(tmp_path, home, weights, videos, cluster, monkeypatch):
     """Three videos in flight at one worker, one of which ends its process: the others are done, it fails after some attempts."""
     monkeypatch.setattr(ray_cluster, "MAX_ATTEMPTS", 2)  # each takes seconds to start
     original = ray_cluster.Worker.extract

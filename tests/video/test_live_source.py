@@ -15,6 +15,7 @@ from hiero.video.decode import read_segments
 from hiero.video.live_source import Address, Camera, GrowingFile, Pipe, hide_credentials, open_live_source
 from tests.films import import_av
 from tests.live import SlowWriter, write_film
+from tests.waiting import wait_until
 
 import_av()
 FRAGMENTED = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
@@ -61,11 +62,12 @@ def test_it_waits_for_what_is_not_there_yet(tmp_path):
         source, out = GrowingFile(growing, idle_s=20.0), []
         reader = threading.Thread(target=lambda: out.extend(segments(source)), daemon=True)
         reader.start()
-        time.sleep(0.6)
+        wait_until(lambda: source.position == len(data) // 2)
+        time.sleep(0.3)  # it looks who else has the file open
         assert reader.is_alive()
         assert source.unread_s(10.0) == 0.0
         file.write(data[len(data) // 2 :])
-    reader.join(5.0)
+    reader.join(20.0)
     assert len(out) == 12
 
 
