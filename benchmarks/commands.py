@@ -102,6 +102,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, required=True, help="a checkout of an earlier version")
     parser.add_argument("--work", type=Path, help="for `own`")
     parser.add_argument("--videos", type=int, default=12, help="of `own`")
+    parser.add_argument("--model", type=Path, help="a model folder; by default the one that came with the earlier version")
     parser.add_argument("--only", nargs="+", default=["own", "label", "spectral"], choices=["own", "label", "spectral"])
     args = parser.parse_args()
     print(
@@ -112,7 +113,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for title, command in list_commands(folder, args).items():
-            before, now = (measure(tree, folder / home, command) for tree, home in ((args.against, "before"), (HERE, "now")))
+            arguments = [*command, "--model", str(args.model or args.against.resolve() / "hiero/assets/hiero-k400")]
+            before, now = (measure(tree, folder / home, arguments) for tree, home in ((args.against, "before"), (HERE, "now")))
             cells = [f"{value:.1f}" if i < 2 else f"{value:.2f}" for part in (before, now) for i, value in enumerate(part[1:])]
             ratios = [f"{before[i] / now[i]:.1f}×" for i in (1, 2)]
             difference = f"{largest_difference(before[0], now[0]):.2g}"
