@@ -231,7 +231,11 @@ def pack(
     # The index names its data file and is written after it: at any moment the folder holds the whole old store or the new one.
     with atomic_path(out / INDEX_FILE) as path:
         path.write_text(json.dumps(info, indent=1) + "\n")
-    for pattern in ("features-*.bin", ".features-*.part", f".{INDEX_FILE}.*.part"):  # of stores before, and of packs that were killed
+    for pattern in (
+        "features-*.bin",
+        ".features-*.part",
+        f".{INDEX_FILE}.*.part",
+    ):  # of older stores, and of packs that were killed
         for old in set(out.glob(pattern)) - {final}:
             old.unlink(missing_ok=True)
     return FeatureStore(out), problems
