@@ -1,6 +1,7 @@
 """Recipes never seen: training on CaptainCook4D with some recipes left out, all turns, and the spread of what is found on them.
 
     python -m benchmarks.captaincook4d prepare WORK
+    python -m benchmarks.cross_validation texts WORK [--encoder FOLDER]     vectors of all texts; a FOLDER of mpnet for `mpnet`
     python -m benchmarks.cross_validation train WORK [--kinds k400] [--variants base short …] [--jobs 12] [--device cuda]
     python -m benchmarks.cross_validation table WORK [--kinds k400]
     python -m benchmarks.cross_validation number WORK [--kinds k400]          how many steps?
@@ -46,6 +47,8 @@ from hiero.steps.segmentation import centre_and_normalise, cut_steps, step_label
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.storage.int8 import quantise
 from hiero.text.encoders import encode_texts
+from hiero.text.minilm import MINILM_KEY
+from hiero.text.vector_cache import TextCache
 from hiero.training.from_files import train_from_files
 
 NUM_FOLDS = 6
@@ -55,18 +58,15 @@ EMBEDDING_SIZE = 256  # of an ensemble
 RECORDING_STEP, NODE_STEP = 4, 3  # of those that its projection is fitted to
 NUM_DIRECTIONS = 64  # of nodes that are kept
 PIECE_NODES, MIN_CHANGE = 4, 10.0  # of `count_changes`
-# Settings of `hiero train`; "narrations" and "text" choose other files of WORK.
+# Settings of `hiero train`; "narrations" and "text" (vectors of another encoder in the place of MiniLM's) are files of WORK.
 VARIANTS: dict[str, dict] = {
     "base": {},
     "mpnet": {"text": "text-mpnet"},
     "short": {"narrations": "narrations-short.csv"},
-    "short-mpnet": {"text": "text-mpnet", "narrations": "narrations-short.csv"},
-    "one-thread": {"settings": ["model.num_threads=1", "losses.thread_weight=0.0"]},
     "text-noise-1": {"settings": ["text_noise=1.0"]},
     "radius-5": {"settings": ["model.radius_s=5.0"]},
     "inside-1": {"settings": ["losses.inside=1.0"]},
     "small": {"settings": ["model.hidden_size=256", "model.embedding_size=128"]},
-    "dropout-5": {"settings": ["model.dropout=0.5"]},
 }
 UNIT = r"tsps?|teaspoons?|tbsps?|tablespoons?|cups?|ounces?|oz|inch(es)?|grams?|g|ml|seconds?|minutes?|mins?"
 AMOUNT = re.compile(rf"\(.*?\)|\b(about|a few|half|one|two)?\s*[\d/.-]+\s*({UNIT})?\b( of)?|\b(about|the|a)\b", re.IGNORECASE)
@@ -76,6 +76,26 @@ def shorten(text: str) -> str:
     """A step's sentence without amounts, brackets and articles."""
     short = re.sub(r"\s+", " ", AMOUNT.sub(" ", text)).strip(" ,.")
     return short if len(short.split()) > 1 else text
+
+
+def write_text_vectors(work: Path, encoder: Path | None) -> None:
+    """Vectors of all sentences, in full and in short: of MiniLM, or into WORK/text-mpnet those of a transformer's folder."""
+    full = {step["text"] for entry in read_annotations(work).values() for step in entry["steps"]}
+    texts = sorted(full | set(map(shorten, full)))
+    if encoder is None:
+        encode_texts(texts, cache=work / "text")
+        return
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(encoder), AutoModel.from_pretrained(encoder).eval()
+
+    def encode(batch: list[str]) -> np.ndarray:
+        tokens = tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
+        with torch.inference_mode():
+            hidden, mask = model(**tokens).last_hidden_state, tokens["attention_mask"][..., None]
+        return F.normalize((hidden * mask).sum(1) / mask.sum(1), dim=1).numpy()
+
+    TextCache(MINILM_KEY, work / "text-mpnet").encode(texts, encode)
 
 
 def deal_folds(annotations: dict) -> dict[str, int]:
@@ -281,6 +301,16 @@ def read_found(work: Path, kind: str, variant: str, part: str) -> Iterator[tuple
                 yield key.split("/")[1], fold, similarity, runs[0][stem + "spans"].long().numpy(), steps
 
 
+def score_recording(annotations: dict, recording: str, similarity: np.ndarray, spans: np.ndarray) -> list[float]:
+    """R1@.3, R5@.3, R1@.5, R5@.5, and R1@.3 with all texts placed in their order."""
+    truth = np.array(true_spans(annotations, recording))
+    found = [spans[i] * CLOCK.spacing_s for i, _ in rank_spans(similarity, spans, CLOCK.spacing_s)]
+    order = np.argsort(truth[:, 0], kind="stable")
+    ordered = np.array(align_in_order(similarity[order]), dtype=float)
+    in_order = grounding_recall([ordered[i : i + 1] for i in np.argsort(order)], truth)[0, 0]
+    return [*grounding_recall(found, truth).flatten(), in_order]
+
+
 def table(work: Path, kinds: list[str], variants: list[str]) -> None:
     """Print recall, in order and F1: mean over recordings' steps, and the deviation of the folds' means."""
     annotations = read_annotations(work)
@@ -292,23 +322,21 @@ def table(work: Path, kinds: list[str], variants: list[str]) -> None:
         )
         for variant in variants:
             for part in PARTS:
-                rows, folds, num = [], [], 0
+                rows, folds = [], []
                 for recording, fold, similarity, spans, steps in read_found(work, kind, variant, part):
-                    truth = np.array(true_spans(annotations, recording))
-                    found = [spans[i] * CLOCK.spacing_s for i, _ in rank_spans(similarity, spans, CLOCK.spacing_s)]
-                    order = np.argsort(truth[:, 0], kind="stable")
-                    ordered = np.array(align_in_order(similarity[order]), dtype=float)
-                    in_order = grounding_recall([ordered[i : i + 1] for i in np.argsort(order)], truth)[0, 0]
-                    rows.append([*grounding_recall(found, truth).flatten(), in_order, *steps, len(truth)])
+                    rows.append([*score_recording(annotations, recording, similarity, spans), *steps, len(similarity)])
                     folds.append(fold)
-                    num += 1
-                if not num:
+                if not rows:
                     continue
                 values, where = np.array(rows), np.array(folds)
                 weights = np.where(np.arange(7) < 5, values[:, 7:], 1.0)  # recall is of steps, F1 of recordings
                 means = [np.average(values[where == f, :7], axis=0, weights=weights[where == f]) for f in sorted(set(folds))]
                 cells = zip(np.average(values[:, :7], axis=0, weights=weights), np.std(means, axis=0), strict=True)
-                print(f"| {variant} | {part} | " + " | ".join(f"{100 * m:.1f} ± {100 * d:.1f}" for m, d in cells) + f" | {num} |")
+                print(
+                    f"| {variant} | {part} | "
+                    + " | ".join(f"{100 * m:.1f} ± {100 * d:.1f}" for m, d in cells)
+                    + f" | {len(rows)} |"
+                )
 
 
 def train_all(work: Path, args: argparse.Namespace) -> None:
@@ -361,7 +389,7 @@ def join(work: Path, kind: str, variants: list[str], seed: int, out: Path) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "one", "table", "number", "join"])
+    parser.add_argument("what", choices=["texts", "train", "one", "table", "number", "join"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--kinds", nargs="+", default=["k400"], choices=list(KINDS))
     parser.add_argument("--variants", nargs="+", default=["base"])
@@ -370,9 +398,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=1e9, help="no run begins after so many seconds")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--encoder", type=Path, help="of `texts`")
     parser.add_argument("-o", "--out", type=Path, help="of `join`")
     args = parser.parse_args()
-    if args.what == "train":
+    if args.what == "texts":
+        write_text_vectors(args.work, args.encoder)
+    elif args.what == "train":
         train_all(args.work, args)
     elif args.what == "one":
         train_fold(args.work, args.kinds[0], args.variants[0], args.seeds, args.fold, args.device)

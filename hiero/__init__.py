@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hiero.errors import InputError as InputError
     from hiero.extraction.video_features import VideoFeatures as VideoFeatures
     from hiero.model.embed import embed_features as embed_features
+    from hiero.model.ensemble import HieroEnsemble as HieroEnsemble
     from hiero.model.hiero import HiERO as HiERO
     from hiero.model.hiero import Losses as Losses
     from hiero.model.released import Released as Released
@@ -65,6 +66,7 @@ _HOMES = {
     "hiero.errors": ("InputError",),
     "hiero.extraction.video_features": ("VideoFeatures",),
     "hiero.model.embed": ("embed_features",),
+    "hiero.model.ensemble": ("HieroEnsemble",),
     "hiero.model.hiero": ("HiERO", "Losses"),
     "hiero.model.released": ("Released", "read_released"),
     "hiero.model.spectral": ("spectral_cut",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,18 +28,25 @@ RUN_SETTINGS = (  # those that change no weights
 
 
 class HieroEnsemble(PretrainedMixin, nn.Module):
-    """Networks that are used together. It embeds as `HiERO` does; to train on, take one of its `networks`.
+    """Networks that are used together. It embeds as `HiERO` does; to train on, take one of its `members`.
 
     Args:
         configs: Settings of each network.
         embedding_size: Width of the space that video and text share.
 
     Attributes:
-        networks: In evaluation mode each.
+        config: That of the first network, with the width of the shared space.
+        networks: The networks as torch's modules; `members` gives them as what they are.
         projection: From the networks' vectors side by side into the shared space, (Σ E, embedding_size), orthonormal columns.
 
     Raises:
         InputError: The networks do not read the same features and texts.
+
+    Examples:
+        >>> import hiero
+        >>> model = hiero.HiERO.from_pretrained("hiero-k400")
+        >>> type(model).__name__, [network.config.radius_s for network in model.members]
+        ('HieroEnsemble', [2.5, 2.5, 5.0])
     """
 
     projection: Tensor
@@ -59,7 +66,7 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
     @property
     def members(self) -> list[HiERO]:
         """The networks."""
-        return [network for network in self.networks if isinstance(network, HiERO)]
+        return cast("list[HiERO]", list(self.networks))
 
     def _network_settings(self) -> dict[str, Any]:
         return {"networks": [network.config.to_dict() for network in self.members]}
