@@ -87,7 +87,18 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
         spacing_s: float | None = None,
         threads: bool | None = None,
     ) -> list[Level]:
-        """As `HiERO.forward`; features of the networks side by side, threads of the first."""
+        """As `HiERO.forward`.
+
+        Args:
+            features: Backbone features, (B, T, F).
+            mask: True on the nodes of each video, (B, T); by default all are.
+            times: In seconds, (B, T); by default by the clock of the configuration.
+            spacing_s: Time between nodes where it is known.
+            threads: Cut & Match on or off; by default as configured.
+
+        Returns:
+            Levels with the networks' features side by side, (B, T, Σ D), and the threads of the first.
+        """
         outputs = [network(features, mask, times, spacing_s=spacing_s, threads=threads) for network in self.members]
         return [
             replace(levels[0], features=torch.cat([level.features for level in levels], dim=-1))
