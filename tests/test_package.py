@@ -139,8 +139,8 @@ def test_import_is_light():
 def test_public_names():
     assert hiero.__all__ == [
         "Answer", "Backbone", "Batch", "Behaviour", "Clock", "Corpus", "Embedder", "Engine", "Exporter", "HiERO", "Hierarchy",
-        "HieroEnsemble", "Hit", "IndexedVideo", "InputError", "Level", "LossConfig", "Losses", "Match", "ModelConfig", "Narration", "ProgressEvent",
-        "Released", "Step", "TextConfig", "TrainConfig", "Transcript", "Utterance", "Video", "VideoFeatures",
+        "HieroEnsemble", "Hit", "IndexedVideo", "InputError", "Level", "LossConfig", "Losses", "Match", "ModelConfig", "Narration",
+        "ProgressEvent", "Released", "Step", "TextConfig", "TrainConfig", "Transcript", "Utterance", "Video", "VideoFeatures",
         "VideoFile", "Window", "collate", "embed_features", "load", "read_features", "read_released", "read_transcript",
         "spectral_cut",
     ]  # fmt: skip
