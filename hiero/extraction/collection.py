@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -376,7 +376,7 @@ def extract_video(
     Raises:
         OSError: The disk is full, which ends everything.
     """
-    begin = time.monotonic()
+    begin, begun_at = time.monotonic(), time.time()
     try:
         remote = find_remote(path)
         if remote is None and not path.is_file():
@@ -398,6 +398,7 @@ def extract_video(
     try:
         rows, duration_s = _extract_rows(plan, backbones, name, path, clock, sha256, advance)
         _write(plan, name, path, clock, rows, duration_s, sha256)
+        _remove_leftovers(plan.feature_file(name), begun_at)
     except Exception as error:  # whatever it is, the other videos go on
         if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
             raise
@@ -466,7 +467,7 @@ def _partial_file(plan: ExtractionPlan, name: str, sha256: str) -> Path:
 
 
 def _write(plan: ExtractionPlan, name: str, path: Path, clock: Clock, rows: np.ndarray, duration_s: float, sha256: str) -> None:
-    """Write the feature file and its sidecar, and remove partial files of the video."""
+    """Write the feature file and its sidecar."""
     file = plan.feature_file(name)
     # A tower sees a window of its own; other networks see two segments.
     window = (plan.overlap if plan.is_tower else 2) * clock.stride
@@ -478,8 +479,22 @@ def _write(plan: ExtractionPlan, name: str, path: Path, clock: Clock, rows: np.n
     with atomic_path(file) as temporary:
         temporary.write_bytes(_serialise(rows, plan.format))
         write_text(sidecar_path(file), json.dumps(sidecar.to_dict(), indent=1) + "\n")
+
+
+def _remove_leftovers(file: Path, begun_at: float) -> None:
+    """Remove what interrupted and killed extractions of a video have left beside its feature file.
+
+    Args:
+        file: The feature file.
+        begun_at: When this extraction began; what is being written since then is another process's.
+    """
     for partial in file.parent.glob(f".{glob.escape(file.stem)}-*.partial"):
         partial.unlink(missing_ok=True)
+    for pattern in (f".{glob.escape(file.name)}.*.part", f"..{glob.escape(file.stem)}-*.part"):  # as `atomic_path` names them
+        for part in file.parent.glob(pattern):
+            with suppress(FileNotFoundError):
+                if part.stat().st_mtime < begun_at:
+                    part.unlink()
 
 
 def _serialise(rows: np.ndarray, format: str) -> bytes:

@@ -129,6 +129,8 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
+    for name in (".v1.safetensors.abcd1234.part", ".v1.safetensors.json.abcd1234.part", "..v1-0.partial.abcd1234.part"):
+        (tmp_path / "out" / name).write_bytes(b"what a process that is killed while it writes leaves")
     modified_ns = (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns
     assert not (tmp_path / "out" / "v1.safetensors.json").exists()
     moments = []
@@ -139,6 +141,7 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     videos = find_videos([tmp_path / "v0.mp4", tmp_path / "v1.mp4"])
     results = extract_all(videos, plan, progress=ExtractionProgress(advance=lambda n, s: moments.append((n, s))))
     assert [result.status for result in results] == ["kept", "done"]
+    assert not list((tmp_path / "out").glob(".*"))
     assert (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns == modified_ns
     assert moments[0][0] == "v1"
     assert calls[0] < len(moments)  # what was saved was not computed again
