@@ -15,6 +15,7 @@ from hiero import Clock
 from hiero.data.stores import pack
 from hiero.engine import class_names
 from hiero.storage.files import load_tensors, save_tensors
+from hiero.storage.int8 import INT8_MAX
 from hiero.text.encoders import encode_texts
 
 CLOCK = Clock(1.0, 1.0)
@@ -24,7 +25,6 @@ NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often
 PARTS = ("seen recipes", "unseen recipes")
 UNSEEN_RECIPES = 6  # one in so many is never trained on
 HELD_OUT_RECORDINGS = 7  # of the other recipes, one recording in about so many
-INT8_MAX = 127
 QUANTILE = 0.9999  # of a component that fills int8; the rest is clipped
 MAX_QUANTILE_SIZE = 16_000_000  # numbers that torch.quantile takes
 

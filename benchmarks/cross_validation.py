@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.captaincook4d_data import CLOCK, INT8_MAX, KINDS, read_annotations, restrict_input, share, true_spans, unpack
+from benchmarks.captaincook4d_data import CLOCK, KINDS, read_annotations, restrict_input, share, true_spans, unpack
 from hiero import HiERO, embed_features
 from hiero.data.stores import FeatureStore
 from hiero.engine import class_names
@@ -45,7 +45,7 @@ from hiero.steps.hierarchy import default_step_counts
 from hiero.steps.ordering import align_in_order
 from hiero.steps.segmentation import centre_and_normalise, cut_steps, step_labels
 from hiero.storage.files import load_tensors, save_tensors
-from hiero.storage.int8 import quantise
+from hiero.storage.int8 import INT8_MAX, quantise
 from hiero.text.encoders import encode_texts
 from hiero.text.minilm import MINILM_KEY
 from hiero.text.vector_cache import TextCache
@@ -199,8 +199,8 @@ def score_steps(nodes: np.ndarray, steps: list[dict], num: int | None = None, eq
     used = labels > 0
     truth = labels[used]
     num = num or len(set(truth.tolist()))
-    found = np.arange(len(truth)) * num // len(truth) if equal_parts else step_labels(cut_steps(nodes[used], num))
-    scores = procedure_scores(found, truth)
+    predicted = np.arange(len(truth)) * num // len(truth) if equal_parts else step_labels(cut_steps(nodes[used], num))
+    scores = procedure_scores(predicted, truth)
     return scores.f1, scores.iou
 
 
@@ -285,7 +285,9 @@ def number_table(work: Path, kind: str, variant: str) -> None:
             print(f"| {part} | {name} | {100 * np.expm1(error):.0f} % | {cells} | {len(pairs)} |", flush=True)
 
 
-def read_found(work: Path, kind: str, variant: str, part: str) -> Iterator[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]:
+def read_predictions(
+    work: Path, kind: str, variant: str, part: str
+) -> Iterator[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]:
     """Recording, fold, similarity (Q, T), spans and scores of steps, averaged over the seeds and variants that are there."""
     files: dict[int, list[Path]] = {}
     for name in variant.split("+"):
@@ -304,11 +306,11 @@ def read_found(work: Path, kind: str, variant: str, part: str) -> Iterator[tuple
 def score_recording(annotations: dict, recording: str, similarity: np.ndarray, spans: np.ndarray) -> list[float]:
     """R1@.3, R5@.3, R1@.5, R5@.5, and R1@.3 with all texts placed in their order."""
     truth = np.array(true_spans(annotations, recording))
-    found = [spans[i] * CLOCK.spacing_s for i, _ in rank_spans(similarity, spans, CLOCK.spacing_s)]
+    predicted = [spans[i] * CLOCK.spacing_s for i, _ in rank_spans(similarity, spans, CLOCK.spacing_s)]
     order = np.argsort(truth[:, 0], kind="stable")
     ordered = np.array(align_in_order(similarity[order]), dtype=float)
     in_order = grounding_recall([ordered[i : i + 1] for i in np.argsort(order)], truth)[0, 0]
-    return [*grounding_recall(found, truth).flatten(), in_order]
+    return [*grounding_recall(predicted, truth).flatten(), in_order]
 
 
 def table(work: Path, kinds: list[str], variants: list[str]) -> None:
@@ -323,7 +325,7 @@ def table(work: Path, kinds: list[str], variants: list[str]) -> None:
         for variant in variants:
             for part in PARTS:
                 rows, folds = [], []
-                for recording, fold, similarity, spans, steps in read_found(work, kind, variant, part):
+                for recording, fold, similarity, spans, steps in read_predictions(work, kind, variant, part):
                     rows.append([*score_recording(annotations, recording, similarity, spans), *steps, len(similarity)])
                     folds.append(fold)
                 if not rows:

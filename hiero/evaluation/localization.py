@@ -41,11 +41,11 @@ def evaluate_localization(
     def detect(case: Case) -> list[Detections | None]:
         """What each method finds; None where it has no words."""
         cache: SimilarityCache = {}
-        found: list[Detections | None] = []
+        by_method: list[Detections | None] = []
         for method in methods:
             similarity = method_similarity(case, method, taxonomy, embeddings, options, cache)
             if similarity is None:
-                found.append(None)
+                by_method.append(None)
                 continue
             if method.candidates == "spans":  # they overlap, and a video has one label at a time
                 spans = _finest_steps(case)
@@ -54,13 +54,13 @@ def evaluate_localization(
             else:
                 spans = find_candidates(case, method, options)
             probabilities = label_probabilities(similarity, spans)
-            found.append(Detections(case.to_seconds(spans), probabilities.argmax(1), probabilities.max(1)))
-        return found
+            by_method.append(Detections(case.to_seconds(spans), probabilities.argmax(1), probabilities.max(1)))
+        return by_method
 
     detected = map_cases(detect, cases, progress)
     rows = []
     for i, method in enumerate(methods):
-        detections = [found[i] for found in detected]
+        detections = [by_method[i] for by_method in detected]
         if None not in detections:
             rows.append(localization_row(method.name, truth, [d for d in detections if d is not None], options.num_draws))
     notes = [f"{len(taxonomy)} labels; the score of a span is its label's share of belief.", *nameless_note(cases, options)]

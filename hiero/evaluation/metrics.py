@@ -268,17 +268,17 @@ def average_precision(matches: ClassMatches, weights: np.ndarray | None = None) 
     weights = np.ones(len(matches.num_true)) if weights is None else weights
     num_true = np.asarray(weights @ matches.num_true, dtype=float)
     out = np.zeros((*num_true.shape, matches.hits.shape[1]))
-    found = matches.hits.any(0)  # of the other thresholds AP is 0
-    if not found.any():
+    has_hits = matches.hits.any(0)  # of the other thresholds AP is 0
+    if not has_hits.any():
         return out
     weight = weights[..., matches.videos, None]  # (…, P, 1)
-    true_positives = np.cumsum(matches.hits[:, found] * weight, axis=-2)
+    true_positives = np.cumsum(matches.hits[:, has_hits] * weight, axis=-2)
     num_predicted = np.cumsum(weight, axis=-2)
     precision = np.divide(true_positives, num_predicted, out=np.zeros_like(true_positives), where=num_predicted > 0)
     # Interpolated: the best at this recall or a higher one.
     precision = np.maximum.accumulate(precision[..., ::-1, :], axis=-2)[..., ::-1, :]
     area = (np.diff(true_positives, axis=-2, prepend=0) * precision).sum(-2)
-    out[..., found] = np.divide(area, num_true[..., None], out=np.zeros_like(area), where=num_true[..., None] > 0)
+    out[..., has_hits] = np.divide(area, num_true[..., None], out=np.zeros_like(area), where=num_true[..., None] > 0)
     return out
 
 
