@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
+from hiero.devices import one_thread_each
 from hiero.engine import Embedder, Video
 from hiero.evaluation.protocols import Protocol
 from hiero.steps.similarity import Evidence, NodeEvidence
@@ -177,7 +177,7 @@ def map_cases(
             out.append(function(case))
             progress(case.video.path.stem)
         return out
-    with _one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
+    with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
         futures = {pool.submit(function, case): case for case in cases}
         try:
             for future in as_completed(futures):
@@ -187,22 +187,3 @@ def map_cases(
             pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C: nobody waits for the others
             raise
         return [future.result() for future in futures]
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Matrix products of one thread while this lasts: cases share the cores instead."""
-    import torch
-
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        try:
-            from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-        except ImportError:  # it comes with scikit-learn; without it this is only slower
-            yield
-        else:
-            with threadpool_limits(1):
-                yield
-    finally:
-        torch.set_num_threads(num_threads)

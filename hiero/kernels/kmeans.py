@@ -93,7 +93,8 @@ def _kmeans_alone(
     labels = torch.zeros(points.shape[:2], dtype=torch.long)
     for i, video in enumerate(points.detach()):
         used = slice(None) if mask is None else mask[i]
-        labels[i, used] = torch.from_numpy(kmeans_of_points(video[used].numpy(), num_clusters, numbers, num_iterations))
+        arguments = video[used].numpy(), num_clusters, numbers, num_iterations
+        labels[i, used] = torch.from_numpy(kmeans_of_points(*arguments, num_workers=torch.get_num_threads()))
     return labels
 
 

@@ -7,19 +7,24 @@ centre of a cluster c is then a sum of them,
 
     |xᵢ − mean_c|² = Gᵢᵢ − 2/|c| Σ_{j ∈ c} Gᵢⱼ + 1/|c|² Σ_{j, l ∈ c} Gⱼₗ,    G = X Xᵀ
 
-and a step costs as much as points move, whatever their width. `tests/oracle/kmeans.py` is the plain algorithm.
+and a step costs as much as points move, whatever their width. Restarts of large problems share the cores, one thread each: only
+part of a step is a product that several threads speed up. `tests/oracle/kmeans.py` is the plain algorithm.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
+
+from hiero.devices import one_thread_each
 
 MIN_GRAM_WIDTH = 48  # of points; of narrower ones distances are cheaper than sums of inner products
 MAX_GRAM_POINTS = 4096  # whose inner products are held, 128 MiB
 MAX_PRODUCT_CLUSTERS = 32  # whose sums are a product with ±1; of more, points are sorted by cluster
 GRAM_SHARE = 24  # points a centre and restart up to which inner products pay
+MIN_SHARED_SIZE = 2**20  # entries of the table of distances from which on restarts share the cores
 
 
 class Centres(Protocol):
@@ -39,7 +44,9 @@ class Centres(Protocol):
         """
 
 
-def kmeans_of_points(points: np.ndarray, num_clusters: int, numbers: np.ndarray, num_iterations: int) -> np.ndarray:
+def kmeans_of_points(
+    points: np.ndarray, num_clusters: int, numbers: np.ndarray, num_iterations: int, num_workers: int = 1
+) -> np.ndarray:
     """The best of several restarts of Lloyd's algorithm from k-means++ seeds.
 
     Args:
@@ -47,6 +54,7 @@ def kmeans_of_points(points: np.ndarray, num_clusters: int, numbers: np.ndarray,
         num_clusters: K.
         numbers: Uniform in [0, 1), that seeds are drawn with, (K, restarts, trials).
         num_iterations: At most, of each restart.
+        num_workers: Threads that restarts of a large problem are shared among.
 
     Returns:
         Labels (N,), in the order in which seeds were drawn.
@@ -55,12 +63,18 @@ def kmeans_of_points(points: np.ndarray, num_clusters: int, numbers: np.ndarray,
     num, width = points.shape
     use_gram = width >= MIN_GRAM_WIDTH and num <= min(MAX_GRAM_POINTS, GRAM_SHARE * num_clusters * numbers.shape[1])
     distances: GramDistances | PointDistances = GramDistances(points) if use_gram else PointDistances(points)
-    best_labels, least = np.zeros(num, dtype=np.int64), np.inf
-    for indices in seed_points(distances, numbers):
-        labels, inertia = _run_lloyd(distances.centres(num_clusters), indices, num_iterations)
-        if inertia < least:
-            best_labels, least = labels, inertia
-    return best_labels
+
+    def run(numbers: np.ndarray) -> list[tuple[np.ndarray, float]]:
+        """Labels and inertia of some restarts."""
+        return [_run_lloyd(distances.centres(num_clusters), seeds, num_iterations) for seeds in seed_points(distances, numbers)]
+
+    num_workers = min(num_workers, numbers.shape[1])
+    if num_workers > 1 and num * num_clusters >= MIN_SHARED_SIZE:
+        with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
+            results = [result for part in pool.map(run, np.array_split(numbers, num_workers, axis=1)) for result in part]
+    else:
+        results = run(numbers)
+    return min(results, key=lambda result: result[1])[0]  # the first of those with the least inertia
 
 
 def _run_lloyd(centres: Centres, indices: np.ndarray, num_iterations: int) -> tuple[np.ndarray, float]:
@@ -68,14 +82,16 @@ def _run_lloyd(centres: Centres, indices: np.ndarray, num_iterations: int) -> tu
     table = centres.seed(indices)
     labels = table.argmin(0)
     moved, old = np.arange(len(labels)), None
+    each = moved
     for _ in range(num_iterations):
         centres.move(moved, old, labels[moved], table)
-        updated = table.argmin(0)
-        moved = np.flatnonzero(updated != labels)
+        # Where a point has its least distance takes longer to find than what it is: only points with a nearer centre look.
+        moved = np.flatnonzero(table.min(0) < table[labels, each])
         if not len(moved):
             break
-        old, labels = labels[moved], updated
-    return labels, float(table[labels, np.arange(len(labels))].sum(dtype=np.float64))
+        old = labels[moved]
+        labels[moved] = table[:, moved].argmin(0)
+    return labels, float(table[labels, each].sum(dtype=np.float64))
 
 
 def seed_points(distances: GramDistances | PointDistances, numbers: np.ndarray) -> np.ndarray:

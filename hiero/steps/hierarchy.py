@@ -102,8 +102,6 @@ def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> l
 
 def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
     """Thread of each step, numbered by first appearance: steps join while their centred means are alike (average linkage)."""
-    from scipy.cluster.hierarchy import fcluster, linkage
-
     num = len(boundaries) - 1
     if num < 2:
         return [0] * num
@@ -114,10 +112,54 @@ def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
     x = x - x.mean(0)
     means = np.stack([x[a:b].mean(0) for a, b in itertools.pairwise(boundaries)])
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    distances = np.clip(1 - means @ means.T, 0, None)[np.triu_indices(num, 1)]
-    threads = fcluster(linkage(distances, "average"), 1 - THREAD_SIMILARITY, "distance").tolist()
-    order = {thread: i for i, thread in enumerate(dict.fromkeys(threads))}
-    return [order[thread] for thread in threads]
+    return join_by_average_linkage(np.clip(1 - means @ means.T, 0, None), 1 - THREAD_SIMILARITY)
+
+
+def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[int]:
+    """Agglomerative clustering: the two clusters whose members are nearest on average join, while they are near enough.
+
+    Clusters that are each other's nearest may join in any order; a chain of nearest neighbours leads to such a pair (Murtagh, A
+    survey of recent advances in hierarchical clustering algorithms, 1983). scipy has it too, but takes long to import.
+
+    Args:
+        distances: Of items to each other, symmetric, (N, N).
+        max_distance: Mean distance up to which clusters join.
+
+    Returns:
+        The cluster of each item, numbered by first appearance.
+    """
+    num = len(distances)
+    distances = distances.astype(np.float64)
+    np.fill_diagonal(distances, np.inf)
+    sizes = np.ones(num)
+    member_of = np.arange(num)  # the row that stands for an item's cluster
+    open_rows = np.ones(num, dtype=bool)
+    chain: list[int] = []
+    while open_rows.any():
+        if not chain:
+            chain.append(int(open_rows.argmax()))
+        row = chain[-1]
+        nearest = int(distances[row].argmin())
+        if len(chain) > 1 and distances[row, chain[-2]] <= distances[row, nearest]:
+            nearest = chain[-2]  # of equal ones, that which ends the chain
+        if not distances[row, nearest] <= max_distance:  # also where it is not a number
+            # All later joins of this cluster would be farther still: it is done, and so nobody's partner.
+            open_rows[row] = False
+            distances[row], distances[:, row] = np.inf, np.inf
+            chain.pop()
+        elif len(chain) > 1 and nearest == chain[-2]:
+            joined = (sizes[row] * distances[row] + sizes[nearest] * distances[nearest]) / (sizes[row] + sizes[nearest])
+            sizes[nearest] += sizes[row]
+            distances[nearest], distances[:, nearest] = joined, joined
+            distances[nearest, nearest] = np.inf
+            distances[row], distances[:, row] = np.inf, np.inf
+            member_of[member_of == row] = nearest
+            open_rows[row] = False
+            del chain[-2:]
+        else:
+            chain.append(nearest)
+    number = {cluster: i for i, cluster in enumerate(dict.fromkeys(member_of.tolist()))}
+    return [number[cluster] for cluster in member_of.tolist()]
 
 
 def _make_level(x: np.ndarray, boundaries: list[int], number: int, clock: Clock) -> list[Step]:

@@ -23,7 +23,7 @@ NUM_HEADS = 12
 MASKED_SCORE = -1e9  # of padding, so that its weight is 0 after the softmax
 MAX_TOKENS = 128
 BATCH_SIZE = 64
-BATCH_TOKENS = 2048  # short texts come in larger batches, of about as many tokens
+BATCH_TOKENS = 1024  # short texts come in larger batches, of about as many tokens; their activations stay in the cache
 MINILM_SIZE = 384
 MINILM_KEY = f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}"
 LABEL_VECTORS = ASSETS / "labels.safetensors"  # made by: python -m benchmarks.words labels
@@ -52,6 +52,10 @@ class MiniLM:
         """Compute with torch on a device from now on."""
         import torch
 
+        if self.device is None:  # a CPU multiplies by (in, out) a tenth faster than by (out, in)
+            for name, value in self.state.items():
+                if name.startswith("encoder.layer.") and name.endswith(".weight") and value.ndim == 2:
+                    self.state[name] = np.ascontiguousarray(value.T)
         self.state = {name: torch.as_tensor(value).to(device) for name, value in self.state.items()}
         self.device = device
         return self
@@ -120,9 +124,9 @@ class MiniLM:
         weight, bias = self.state[f"{name}.weight"], self.state[f"{name}.bias"]
         if isinstance(x, np.ndarray):
             return x @ weight.T + bias
-        from torch.nn import functional as F
+        import torch
 
-        return F.linear(x, weight, bias)
+        return torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight).reshape(*x.shape[:-1], -1)  # weight: see `to`
 
     def _norm(self, x: Any, name: str) -> Any:
         if not isinstance(x, np.ndarray):

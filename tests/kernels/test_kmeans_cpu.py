@@ -58,3 +58,13 @@ def test_fewer_different_points_than_clusters(width):
     labels = kmeans_of_points(points, 5, np.random.default_rng(0).random((5, 2, 3), dtype=np.float32), 20)
     assert [len(set(labels[i : i + 100].tolist())) for i in (0, 100, 200)] == [1, 1, 1]
     assert len(set(labels.tolist())) == 3
+
+
+def test_restarts_that_share_the_cores_give_the_same_clusters(monkeypatch):
+    monkeypatch.setattr(kmeans_cpu, "MIN_SHARED_SIZE", 1)
+    rng = np.random.default_rng(0)
+    points, numbers = rng.normal(size=(500, 8)).astype(np.float32), rng.random((6, 5, 3), dtype=np.float32)
+    num_threads = torch.get_num_threads()
+    alone = kmeans_of_points(points, 6, numbers, 50)
+    assert (kmeans_of_points(points, 6, numbers, 50, num_workers=3) == alone).all()
+    assert torch.get_num_threads() == num_threads

@@ -11,9 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.steps.hierarchy import build_hierarchy, default_step_counts, group_into_threads, merge_short_steps
+from hiero.steps.hierarchy import (
+    build_hierarchy,
+    default_step_counts,
+    group_into_threads,
+    join_by_average_linkage,
+    merge_short_steps,
+)
 from hiero.types import Clock
 from tests.oracle.hierarchy import plain_merge_short_steps
+from tests.oracle.linkage import plain_average_linkage
 
 SECONDS = Clock(1.0, 1.0)
 
@@ -88,6 +95,21 @@ def test_more_steps_than_fit():
     for seed in range(5):
         (level,) = build_hierarchy(torch.randn(50, 4, generator=torch.Generator().manual_seed(seed)), SECONDS, [12])
         assert min(step.end_s - step.start_s for step in level) >= 2
+
+
+@given(st.integers(1, 14), st.integers(2, 6), st.sampled_from([0.1, 0.4, 0.9, 2.0]), st.integers(0, 2**31))
+@settings(max_examples=60, deadline=None)
+def test_linkage_is_that_of_the_textbook(num, width, max_distance, seed):
+    """Unit vectors at random, as the means of steps are: no two distances are equal."""
+    means = np.random.default_rng(seed).normal(size=(num, width))
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    distances = np.clip(1 - means @ means.T, 0, None)
+    assert join_by_average_linkage(distances, max_distance) == plain_average_linkage(distances, max_distance)
+
+
+def test_linkage_of_equal_items_and_of_no_numbers():
+    assert join_by_average_linkage(np.zeros((5, 5)), 0.4) == [0] * 5
+    assert join_by_average_linkage(np.full((3, 3), np.nan), 0.4) == [0, 1, 2]
 
 
 def test_one_thread_when_all_is_alike():
