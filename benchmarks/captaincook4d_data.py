@@ -20,6 +20,7 @@ from hiero.text.encoders import encode_texts
 
 CLOCK = Clock(1.0, 1.0)
 KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components", "omnivore-b": "Omnivore-B, 1024-d"}
+KINDS |= {"both": "Kinetics-400 logits and Omnivore-B", "both.first": "of both, the logits", "both.second": "of both, Omnivore-B"}
 COMPONENTS = {"k400": 128, "omnivore": 180}  # principal components of each kind that are compressed
 NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often
 PARTS = ("seen recipes", "unseen recipes")
@@ -143,14 +144,40 @@ def unpack(work: Path, kind: str) -> None:
     """Write the store and the narrations that `hiero train` takes, if they do not exist."""
     if (work / kind / "narrations.csv").is_file():
         return
-    for name, features in expand(load_tensors(work / f"{kind}.safetensors")).items():
-        save_tensors(work / kind / "features" / f"{name}.safetensors", {"features": features})
-    pack(work / kind / "features", work / kind / "store", backbone=kind, clock=CLOCK, window=1)
-    with (work / kind / "narrations.csv").open("w", newline="") as file:
+    annotations = read_annotations(work)
+    if kind == "both":
+        features = join_kinds(*(expand(load_tensors(work / f"{part}.safetensors")) for part in ("k400", "omnivore-b")))
+    else:
+        features = expand(load_tensors(work / f"{kind}.safetensors"))
+    write_training_files(work / kind, features, {name: annotations[name.split(".")[0]]["steps"] for name in features}, kind)
+
+
+def join_kinds(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Two kinds of features side by side, and of each recording two more versions in which one of them is missing.
+
+    `NAME` has both, `NAME.first` and `NAME.second` have the mean of the other kind.
+    """
+    means = [torch.cat(list(features.values())).mean(0) for features in (first, second)]
+    out = {}
+    for name in sorted(first.keys() & second.keys()):
+        length = min(len(first[name]), len(second[name]))
+        parts = [first[name][:length], second[name][:length]]
+        blanks = [mean.expand(length, -1) for mean in means]
+        out[name] = torch.cat(parts, 1)
+        out[f"{name}.first"], out[f"{name}.second"] = torch.cat([parts[0], blanks[1]], 1), torch.cat([blanks[0], parts[1]], 1)
+    return out
+
+
+def write_training_files(folder: Path, features: dict[str, Tensor], steps: dict[str, list[dict]], backbone: str) -> None:
+    """FOLDER/store and FOLDER/narrations.csv, with each step's text every few seconds."""
+    for name, x in features.items():
+        save_tensors(folder / "features" / f"{name}.safetensors", {"features": x.contiguous()})
+    pack(folder / "features", folder / "store", backbone=backbone, clock=CLOCK, window=1)
+    with (folder / "narrations.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["video", "time_s", "text"])
-        for name, entry in read_annotations(work).items():
-            for step in entry["steps"]:
+        for name in features:
+            for step in steps[name]:
                 num = max(1, round((step["end_s"] - step["start_s"]) / NARRATION_SPACING_S))
                 for i in range(num):
                     time_s = step["start_s"] + (i + 0.5) / num * (step["end_s"] - step["start_s"])

@@ -1,7 +1,7 @@
 """Recipes never seen: training on CaptainCook4D with some recipes left out, all turns, and the spread of what is found on them.
 
     python -m benchmarks.captaincook4d prepare WORK
-    python -m benchmarks.cross_validation texts WORK [--encoder FOLDER]     vectors of all texts; a FOLDER of mpnet for `mpnet`
+    python -m benchmarks.cross_validation texts WORK [--encoder FOLDER]     vectors of all texts; a FOLDER of mpnet or of bge
     python -m benchmarks.cross_validation train WORK [--kinds k400] [--variants base short …] [--jobs 12] [--device cuda]
     python -m benchmarks.cross_validation table WORK [--kinds k400]
     python -m benchmarks.cross_validation number WORK [--kinds k400]          how many steps?
@@ -11,7 +11,7 @@
 The 19 recipes are dealt into six folds. Each fold's model is trained without its recipes and without one recording in seven of the
 others. So every recording is once one of a recipe that its model never saw ("unseen"); "known" are the others that were left out.
 A run writes what it found on both to WORK/folds/KIND/VARIANT/SEED/FOLD.safetensors; several variants joined by + are an ensemble,
-whose similarities are averaged (their F1 is the mean of the networks').
+whose similarities are averaged, and whose nodes are the networks' side by side.
 """
 
 from __future__ import annotations
@@ -67,8 +67,17 @@ VARIANTS: dict[str, dict] = {
     "radius-5": {"settings": ["model.radius_s=5.0"]},
     "inside-1": {"settings": ["losses.inside=1.0"]},
     "small": {"settings": ["model.hidden_size=256", "model.embedding_size=128"]},
+    "bge": {"text": "text-bge"},
+    "objects": {"narrations": "narrations-objects.csv"},
+    "versions": {"settings": ["epochs=20"]},  # of kind `both`, with three versions of each recording
+}
+LONG = ["noise=1.0", "epochs=60"]  # as hiero-omnivore-b is trained
+VARIANTS |= {
+    ("long" if name == "base" else f"long-{name}"): {**VARIANTS[name], "settings": [*VARIANTS[name].get("settings", []), *LONG]}
+    for name in ("base", "text-noise-1", "radius-5", "small")
 }
 UNIT = r"tsps?|teaspoons?|tbsps?|tablespoons?|cups?|ounces?|oz|inch(es)?|grams?|g|ml|seconds?|minutes?|mins?"
+PREPOSITIONS = frozenset(["to", "with", "in", "on", "from", "into", "until", "over", "onto", "for", "at", "by", "and"])
 AMOUNT = re.compile(rf"\(.*?\)|\b(about|a few|half|one|two)?\s*[\d/.-]+\s*({UNIT})?\b( of)?|\b(about|the|a)\b", re.IGNORECASE)
 
 
@@ -78,12 +87,30 @@ def shorten(text: str) -> str:
     return short if len(short.split()) > 1 else text
 
 
+def object_of(text: str) -> str:
+    """What a step's sentence is about: without its verb, and without what follows a preposition."""
+    words = shorten(text).split()
+    if len(words) > 1 and text[0].isalpha():
+        words = words[1:]
+    for i, word in enumerate(words[1:], start=1):
+        if word.lower() in PREPOSITIONS:
+            return " ".join(words[:i])
+    return " ".join(words)
+
+
 def write_text_vectors(work: Path, encoder: Path | None) -> None:
-    """Vectors of all sentences, in full and in short: of MiniLM, or into WORK/text-mpnet those of a transformer's folder."""
+    """Vectors of all sentences, in full, in short, and of what they are about.
+
+    Of MiniLM, into WORK/text; or of a folder: a transformer's into WORK/text-mpnet, one with bge's model_quantized.onnx and
+    tokenizer.json into WORK/text-bge.
+    """
     full = {step["text"] for entry in read_annotations(work).values() for step in entry["steps"]}
-    texts = sorted(full | set(map(shorten, full)))
+    texts = sorted(full | set(map(shorten, full)) | set(map(object_of, full)))
     if encoder is None:
         encode_texts(texts, cache=work / "text")
+        return
+    if (encoder / "model_quantized.onnx").is_file():
+        TextCache(MINILM_KEY, work / "text-bge").encode(texts, bge_encoder(encoder))
         return
     from transformers import AutoModel, AutoTokenizer
 
@@ -96,6 +123,29 @@ def write_text_vectors(work: Path, encoder: Path | None) -> None:
         return F.normalize((hidden * mask).sum(1) / mask.sum(1), dim=1).numpy()
 
     TextCache(MINILM_KEY, work / "text-mpnet").encode(texts, encode)
+
+
+def bge_encoder(folder: Path) -> Callable[[list[str]], np.ndarray]:
+    """Unit vectors of bge-small: that of the class token."""
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    session = onnxruntime.InferenceSession(folder / "model_quantized.onnx")
+    names = {value.name for value in session.get_inputs()}
+
+    def encode(batch: list[str]) -> np.ndarray:
+        rows = []
+        for text in batch:  # one at a time: a scale of int8 activations depends on all that is beside them
+            tokens = tokenizer.encode(text)
+            values = {"input_ids": tokens.ids, "attention_mask": tokens.attention_mask, "token_type_ids": tokens.type_ids}
+            inputs = {name: np.array([value], dtype=np.int64) for name, value in values.items() if name in names}
+            rows.append(session.run(None, inputs)[0][0, 0])
+        vectors = np.array(rows, dtype=np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    return encode
 
 
 def deal_folds(annotations: dict) -> dict[str, int]:
@@ -116,12 +166,12 @@ def split_fold(annotations: dict, recordings: list[str], fold: int) -> dict[str,
     return out
 
 
-def write_short_narrations(source: Path, out: Path) -> None:
-    """Every second narration of a step says it in short."""
+def rewrite_narrations(source: Path, out: Path, rewrite: Callable[[str], str]) -> None:
+    """Every second narration of a step in other words."""
     with source.open(newline="") as file, out.open("w", newline="") as target:
         writer = csv.writer(target)
         for i, row in enumerate(csv.reader(file)):
-            writer.writerow(row if i % 2 or i == 0 else [*row[:2], shorten(row[2])])
+            writer.writerow(row if i % 2 or i == 0 else [*row[:2], rewrite(row[2])])
 
 
 def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device: str) -> None:
@@ -130,11 +180,12 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
     options = VARIANTS[variant]
     annotations = read_annotations(work)
     store = FeatureStore(work / kind / "store")
-    parts = split_fold(annotations, list(store), fold)
+    recordings = [recording for recording in store if "." not in recording]  # names with a dot are versions of a recording
+    parts = split_fold(annotations, recordings, fold)
     out = work / "folds" / kind / variant / str(seed)
     out.mkdir(parents=True, exist_ok=True)
     skip = out / f"{fold}.txt"
-    skip.write_text("\n".join(r for r in store if r not in parts["train"]))
+    skip.write_text("\n".join(r for r in store if r.split(".")[0] not in parts["train"]))
     narrations, text = options.get("narrations", "narrations.csv"), work / options.get("text", "text")
     settings = [*options.get("settings", []), f"seed={seed}"]
     train_from_files(
@@ -148,16 +199,18 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
     if fold < 0:
         print(f"{kind} {variant} seed {seed}, all recipes: {trained_s:.0f} s", flush=True)
         return
-    save_tensors(out / f"{fold}.safetensors", describe_held_out(work, out / f"model{fold}", store, text, parts, device))
+    for version in ("", ".first", ".second") if kind == "both" else ("",):
+        described = describe_held_out(work, out / f"model{fold}", store, text, parts, device, version)
+        save_tensors(work / "folds" / (kind + version) / variant / str(seed) / f"{fold}.safetensors", described)
     print(
         f"{kind} {variant} seed {seed} fold {fold}: {trained_s:.0f} s, {time.perf_counter() - begin:.0f} s with scores", flush=True
     )
 
 
 def describe_held_out(
-    work: Path, folder: Path, store: FeatureStore, text: Path, parts: dict[str, list[str]], device: str
+    work: Path, folder: Path, store: FeatureStore, text: Path, parts: dict[str, list[str]], device: str, version: str = ""
 ) -> dict[str, torch.Tensor]:
-    """What a model says of each recording that was left out, small enough to keep.
+    """What a model says of each recording (or of a version of it) that was left out, small enough to keep.
 
     Returns:
         `PART/RECORDING/…`: `similarity` of its steps' texts with its nodes, (Q, T), in 1/127; candidate `spans`, (N, 2); F1 and
@@ -167,7 +220,7 @@ def describe_held_out(
     out: dict[str, torch.Tensor] = {}
     for part in PARTS:
         for recording in parts[part]:
-            nodes = F.normalize(embed_features(model, store.read(recording), CLOCK, [0])["projected0"], dim=-1)
+            nodes = F.normalize(embed_features(model, store.read(recording + version), CLOCK, [0])["projected0"], dim=-1)
             steps = annotations[recording]["steps"]
             with torch.no_grad():
                 vectors = encode_texts([step["text"] for step in steps], cache=text).float().to(device)
@@ -288,7 +341,8 @@ def number_table(work: Path, kind: str, variant: str) -> None:
 def read_predictions(
     work: Path, kind: str, variant: str, part: str
 ) -> Iterator[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Recording, fold, similarity (Q, T), spans and scores of steps, averaged over the seeds and variants that are there."""
+    """Recording, fold, similarity (Q, T), spans and scores of steps, of the ensemble of all seeds and variants that are there."""
+    annotations = read_annotations(work)
     files: dict[int, list[Path]] = {}
     for name in variant.split("+"):
         for file in sorted((work / "folds" / kind / name).glob("*/*.safetensors")):
@@ -299,8 +353,13 @@ def read_predictions(
             if key.startswith(part) and key.endswith("/similarity"):
                 stem = key.removesuffix("similarity")
                 similarity = sum(run[key].float().numpy() for run in runs) / len(runs) / INT8_MAX
-                steps = np.mean([run[stem + "steps"].numpy() for run in runs], axis=0)
-                yield key.split("/")[1], fold, similarity, runs[0][stem + "spans"].long().numpy(), steps
+                recording = key.split("/")[1]
+                if len(runs) == 1 or any(stem + "nodes" not in run for run in runs):  # those of earlier runs were not kept
+                    steps = np.mean([run[stem + "steps"].numpy() for run in runs], axis=0)
+                else:
+                    nodes = torch.cat([F.normalize(run[stem + "nodes"].float(), dim=1) for run in runs], dim=1)
+                    steps = np.array(score_steps(nodes.numpy(), annotations[recording]["steps"]))
+                yield recording, fold, similarity, runs[0][stem + "spans"].long().numpy(), steps
 
 
 def score_recording(annotations: dict, recording: str, similarity: np.ndarray, spans: np.ndarray) -> list[float]:
@@ -345,7 +404,8 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
     """Every kind, variant, seed and fold that is not done yet, each in a process of its own."""
     for kind in args.kinds:
         unpack(work, kind)
-        write_short_narrations(work / kind / "narrations.csv", work / kind / "narrations-short.csv")
+        for name, rewrite in (("short", shorten), ("objects", object_of)):
+            rewrite_narrations(work / kind / "narrations.csv", work / kind / f"narrations-{name}.csv", rewrite)
     jobs = [(k, v, s, f) for v in args.variants for s in range(args.seeds) for k in args.kinds for f in range(NUM_FOLDS)]
     end = time.perf_counter() + args.limit_s
 
