@@ -1,11 +1,13 @@
 """The cut inside the network as one GPU kernel: 32 samples of a video in, their threads out.
 
-A program works on one video, with everything in registers: cosines, normalised similarity, eigendecomposition, K-Means. As a chain
-of torch operations the same takes some 250 kernels and, for eigh, a wait for the host, which a captured CUDA graph cannot do.
+A program is one warp and works on one video and one restart of K-Means, with everything in registers: normalised similarity,
+eigendecomposition, K-Means. Each restart finds the eigenvectors again, which takes no longer, since other processors are idle. As a
+chain of torch operations the same takes some 250 kernels and, for eigh, a wait for the host, which a captured CUDA graph cannot do.
 The plain version is in `normalised_cut.cut_samples`; both draw the same random numbers.
 
-Eigenvectors come from the classical parallel Jacobi method (Brent and Luk 1985): 16 disjoint rotations a round, 31 rounds a sweep.
-Between rounds columns are permuted as in a round-robin tournament, so that each pair is rotated once a sweep.
+Eigenvectors come from the one-sided Jacobi method (Hestenes 1958): pairs of columns are rotated until all are orthogonal; then they
+are the eigenvectors, each times its eigenvalue. In round r column c meets column c xor r, so 31 rounds of 16 disjoint pairs are a
+sweep. A thread holds a column, so that norms need no exchange, and meeting the other column is a shuffle inside the warp.
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ from hiero.kernels.kmeans import num_seeding_trials, uniform_hash
 
 SIZE = 32  # samples of a video
 MAX_THREADS = 16
-MAX_SWEEPS = 6
-TOLERANCE = 1e-10  # of the squares off the diagonal, as a share of all; then rounding is reached
-CHANNEL_CHUNK = 64  # channels of the features that are read at once
+MAX_SWEEPS = 8
+TOLERANCE = 1e-9  # of the squared cosine between columns; its square, which the next sweep leaves, is below rounding
 
 try:
     import triton
@@ -54,158 +55,148 @@ def cut_samples_triton(
     """
     num_trials = num_seeding_trials(num_threads)
     numbers = uniform_hash(num_threads, num_restarts, num_trials, random_state=random_state, device=x.device)
-    return _cut(x.contiguous(), numbers, kappa, num_iterations)
+    labels, inertia, values, vectors = _cut(x @ x.mT, numbers, kappa, num_iterations)
+    best = inertia.argmin(1)[:, None, None].expand(-1, 1, SIZE)
+    return labels.gather(1, best)[:, 0], values, vectors
 
 
 @torch.library.custom_op("hiero::cut", mutates_args=())
-def _cut(x: Tensor, numbers: Tensor, kappa: float, num_iterations: int) -> tuple[Tensor, Tensor, Tensor]:
-    labels, values, vectors = _empty_outputs(x, numbers)
+def _cut(product: Tensor, numbers: Tensor, kappa: float, num_iterations: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Inner products (B, 32, 32) → labels (B, R, 32) and inertia (B, R) of each restart, eigenvalues, leading eigenvectors."""
+    labels, inertia, values, vectors = _empty_outputs(product, numbers)
     num_threads, num_restarts, num_trials = numbers.shape
-    _kernel[(len(x),)](
-        x, numbers, labels, values, vectors, kappa, x.shape[2], SIZE, CHANNEL_CHUNK,
-        num_threads, max(2, triton.next_power_of_2(num_threads)), num_restarts, triton.next_power_of_2(num_restarts), num_trials,
-        triton.next_power_of_2(num_trials), num_iterations, MAX_SWEEPS, TOLERANCE, num_warps=4,  # 2, 8 and 16 are slower
+    _kernel[(len(product), num_restarts)](
+        product.contiguous(), numbers, labels, inertia, values, vectors, kappa, SIZE,
+        num_threads, max(2, triton.next_power_of_2(num_threads)), num_restarts, num_trials, triton.next_power_of_2(num_trials),
+        num_iterations, MAX_SWEEPS, TOLERANCE, num_warps=1,
     )  # fmt: skip
-    return labels, values, vectors
+    return labels, inertia, values, vectors
 
 
 @_cut.register_fake
-def _empty_outputs(x: Tensor, numbers: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
-    labels = torch.empty(x.shape[:2], dtype=torch.long, device=x.device)
-    return labels, torch.empty_like(x[..., 0]), x.new_empty(len(x), SIZE, len(numbers))
+def _empty_outputs(product: Tensor, numbers: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    num_videos, num_threads, num_restarts = len(product), *numbers.shape[:2]
+    return (
+        product.new_empty(num_videos, num_restarts, SIZE, dtype=torch.long),
+        product.new_empty(num_videos, num_restarts),
+        product.new_empty(num_videos, SIZE),
+        product.new_empty(num_videos, SIZE, num_threads),
+    )
 
 
 if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _similarity(x, kappa, WIDTH: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
+    def _normalise(product, kappa, N: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
         """M = D^−½ S D^−½ with S = exp((cos − 1)/κ), in logs."""
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
-        product = tl.zeros((N, N), dtype=tl.float32)
-        start = tl.program_id(0) * N * WIDTH
-        for first in range(0, WIDTH, CHUNK):
-            channel = first + tl.arange(0, CHUNK)[None, :]
-            part = tl.load(x + start + tl.arange(0, N)[:, None] * WIDTH + channel, mask=channel < WIDTH, other=0.0)
-            product = tl.dot(part, tl.trans(part), product, input_precision="ieee")
         # Triton cannot transpose a vector: what is needed by row and by column is reduced from a diagonal along each axis.
         square = tl.where(row == col, product, 0.0)
         row_square, col_square = tl.sum(square, axis=1)[:, None], tl.sum(square, axis=0)[None, :]
         cosine = product / tl.maximum(tl.sqrt(row_square), 1e-12) / tl.maximum(tl.sqrt(col_square), 1e-12)
         log_s = (cosine - 1.0) / kappa
-        highest = tl.max(log_s, axis=1)
-        log_degree = highest + tl.log(tl.sum(tl.exp(log_s - highest[:, None]), axis=1))
-        col_log_degree = tl.sum(tl.where(row == col, log_degree[:, None], 0.0), axis=0)
-        return tl.exp(log_s - 0.5 * log_degree[:, None] - 0.5 * col_log_degree[None, :])
+        highest = tl.max(log_s, axis=0)  # S is symmetric: a column's degree is its row's
+        log_degree = highest + tl.log(tl.sum(tl.exp(log_s - highest[None, :]), axis=0))
+        row_log_degree = tl.sum(tl.where(row == col, log_degree[None, :], 0.0), axis=1)
+        return tl.exp(log_s - 0.5 * log_degree[None, :] - 0.5 * row_log_degree[:, None])
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _decompose(a, N: tl.constexpr, MAX_SWEEPS: tl.constexpr, TOLERANCE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
-        """Parallel Jacobi: eigenvalues on the diagonal of the first result, eigenvectors in the columns of the second.
+    def _decompose(m, N: tl.constexpr, MAX_SWEEPS: tl.constexpr, TOLERANCE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
+        """Eigenvalues (N,) of M, in no order, and the eigenvectors in the columns of (N, N), by one-sided Jacobi on M + I.
 
-        In every round, column c is rotated with its partner c ± N/2.
+        M has no eigenvalue below 0, so I keeps every column away from zero, and equally precise.
         """
-        half: tl.constexpr = N // 2
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
-        v = tl.where(row == col, 1.0, 0.0)
-        # Round robin: after its rotation, the column `source` moves to the column `col` (0 stays; the others go round).
-        source = tl.where(
-            col == 0, 0, tl.where(col == 1, half, tl.where(col < half, col - 1, tl.where(col < N - 1, col + 1, half - 1)))
-        )
-        from_self, from_partner = source == row, source == (row ^ half)
-        diagonal, partner = row == col, col == (row ^ half)
-        total_square = tl.sum(a * a)
-        off_square = tl.sum(tl.where(diagonal, 0.0, a * a))
+        column = tl.arange(0, N)
+        g = m + tl.where(row == col, 1.0, 0.0)
+        largest = 1.0
         sweep = 0
-        while (sweep < MAX_SWEEPS) & (off_square > TOLERANCE * total_square):
-            for _ in range(N - 1):
-                col_diagonal = tl.sum(tl.where(diagonal, a, 0.0), axis=0)[None, :]  # a_pp, by column
-                row_diagonal = tl.sum(tl.where(diagonal, a, 0.0), axis=1)[:, None]  # a_pp, by row
-                partner_diagonal = tl.sum(tl.where(partner, col_diagonal, 0.0), axis=1)[:, None]  # a_qq of the partner, by row
-                # Rounding lets a_pq and a_qp drift apart; partners must use the same number, or the rotation is none: their mean.
-                transposed = tl.sum(tl.where(partner, a, 0.0), axis=0)[None, :]
-                cross = 0.5 * tl.sum(tl.where(partner, a, 0.0) + tl.where(diagonal, transposed, 0.0), axis=1)[:, None]
-                gap = partner_diagonal - row_diagonal
-                sign = tl.where(gap > 0, 1.0, tl.where(gap < 0, -1.0, tl.where(row < half, 1.0, -1.0)))
-                # tan of the angle: 2a_pq / (|gap| + √(gap² + 4a_pq²)), safe when both vanish
+        while (sweep < MAX_SWEEPS) & (largest > TOLERANCE):
+            cosines = tl.zeros((N,), dtype=tl.float32)
+            for r in range(1, N):
+                partner = tl.gather(g, tl.broadcast_to(col ^ r, (N, N)), axis=1)
+                # Both of a pair compute the same three numbers, in the same order, so that their rotations fit.
+                square, partner_square = tl.sum(g * g, axis=0), tl.sum(partner * partner, axis=0)
+                cross = tl.sum(g * partner, axis=0)
+                cosines = tl.maximum(cosines, cross * cross / (square * partner_square))
+                gap = partner_square - square
+                sign = tl.where(gap > 0, 1.0, tl.where(gap < 0, -1.0, tl.where(column < (column ^ r), 1.0, -1.0)))
+                # tan of the angle: 2 g·p / (|gap| + √(gap² + 4 (g·p)²)), safe when both vanish
                 root = tl.sqrt(gap * gap + 4.0 * cross * cross)
                 tangent = sign * 2.0 * cross / tl.maximum(tl.abs(gap) + root, 1e-30)
                 cosine = 1.0 / tl.sqrt(1.0 + tangent * tangent)
-                sine = tangent * cosine
-                q = tl.where(from_self, cosine, 0.0) + tl.where(from_partner, sine, 0.0)  # rotation and permutation in one
-                a = tl.dot(tl.trans(q), tl.dot(a, q, input_precision="ieee"), input_precision="ieee")
-                v = tl.dot(v, q, input_precision="ieee")
-            off_square = tl.sum(tl.where(diagonal, 0.0, a * a))
+                g = cosine[None, :] * (g - tangent[None, :] * partner)
+            largest = tl.max(cosines, axis=0)
             sweep += 1
-        return a, v
+        norm = tl.sqrt(tl.sum(g * g, axis=0))
+        return norm - 1.0, g / norm[None, :]
 
     @triton.jit
     def _squared_distances(points, square, centres):  # type: ignore[no-untyped-def]
-        """points (N, C), square (N,), centres (R, K, C) → (R, N, K)."""
-        cross = tl.sum(points[None, :, None, :] * centres[:, None, :, :], axis=3)
-        return tl.maximum(square[None, :, None] - 2.0 * cross + tl.sum(centres * centres, axis=2)[:, None, :], 0.0)
+        """points (N, C), square (N,), centres (K, C) → (N, K)."""
+        cross = tl.sum(points[:, None, :] * centres[None, :, :], axis=2)
+        return tl.maximum(square[:, None] - 2.0 * cross + tl.sum(centres * centres, axis=1)[None, :], 0.0)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _kernel(  # type: ignore[no-untyped-def]
-        x, numbers, labels, values, vectors, kappa,
-        WIDTH: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, R: tl.constexpr,  # noqa: N803
-        RP: tl.constexpr, T: tl.constexpr, TP: tl.constexpr, ITERATIONS: tl.constexpr, MAX_SWEEPS: tl.constexpr,  # noqa: N803
-        TOLERANCE: tl.constexpr,  # noqa: N803
+        product, numbers, labels, inertia, values, vectors, kappa,
+        N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, T: tl.constexpr, TP: tl.constexpr,  # noqa: N803
+        ITERATIONS: tl.constexpr, MAX_SWEEPS: tl.constexpr, TOLERANCE: tl.constexpr,  # noqa: N803
     ):  # fmt: skip
-        """One video a program: K clusters, R restarts and T trials; KP, RP and TP are the same, padded to powers of 2."""
-        video = tl.program_id(0)
+        """A video and one of R restarts: K clusters, T trials for a centre; KP and TP are the same, padded to powers of 2."""
+        video, restart = tl.program_id(0), tl.program_id(1)
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
-        node, cluster, restart, trial = tl.arange(0, N), tl.arange(0, KP), tl.arange(0, RP), tl.arange(0, TP)
-        a, v = _decompose(_similarity(x, kappa, WIDTH, N, CHUNK), N, MAX_SWEEPS, TOLERANCE)
-        value = tl.sum(tl.where(row == col, a, 0.0), axis=0)
-        tl.store(values + video * N + node, value)
+        node, cluster, trial = tl.arange(0, N), tl.arange(0, KP), tl.arange(0, TP)
+        m = _normalise(tl.load(product + (video * N + row) * N + col), kappa, N)
+        value, v = _decompose(m, N, MAX_SWEEPS, TOLERANCE)
 
-        # The K leading eigenvectors are the points: column c goes to the rank of its eigenvalue among all.
-        row_value = tl.sum(tl.where(row == col, a, 0.0), axis=1)[:, None]
+        # The K leading eigenvectors are the points: the column of rank c among all becomes coordinate c.
+        row_value = tl.sum(tl.where(row == col, value[None, :], 0.0), axis=1)[:, None]
         above = (row_value > value[None, :]) | ((row_value == value[None, :]) & (row < col))
         rank = tl.sum(above.to(tl.int32), axis=0)  # by column
-        chosen = (rank[:, None] == cluster[None, :]) & (cluster[None, :] < K)
-        points = tl.sum(v[:, :, None] * tl.where(chosen, 1.0, 0.0)[None, :, :], axis=1)  # (N, KP), zeros beyond K
-        tl.store(vectors + (video * N + node[:, None]) * K + cluster[None, :], points, mask=cluster[None, :] < K)
+        leading = tl.sum(tl.where(rank[:, None] == cluster[None, :], node[:, None], 0), axis=0)  # (KP,)
+        points = tl.gather(v, tl.broadcast_to(leading[None, :], (N, KP)), axis=1)
+        points = tl.where(cluster[None, :] < K, points, 0.0)
         square = tl.sum(points * points, axis=1)
+        if restart == 0:
+            tl.store(values + video * N + node, value)
+            tl.store(vectors + (video * N + node[:, None]) * K + cluster[None, :], points, mask=cluster[None, :] < K)
 
-        # Greedy k-means++, all restarts at once: of a few points drawn by squared distance, the one that lowers the inertia most.
-        centres = tl.zeros((RP, KP, KP), dtype=tl.float32)
-        nearest = tl.full((RP, N), float("inf"), dtype=tl.float32)  # squared distance to the nearest centre
-        weight = tl.full((RP, N), 1.0, dtype=tl.float32)
-        valid = (restart[:, None] < R) & (trial[None, :] < T)
-        for k in tl.static_range(K):
-            cumulative = tl.cumsum(weight, axis=1)
-            total = tl.sum(tl.where(node[None, :] == N - 1, cumulative, 0.0), axis=1)
-            target = tl.load(numbers + (k * R + restart[:, None]) * T + trial[None, :], mask=valid, other=0.0) * total[:, None]
-            index = tl.minimum(tl.sum((cumulative[:, :, None] <= target[:, None, :]).to(tl.int32), axis=1), N - 1)  # (R, T)
-            drawn = tl.where(node[None, :, None] == index[:, None, :], 1.0, 0.0)  # (R, N, T)
-            candidate = tl.sum(drawn[:, :, :, None] * points[None, :, None, :], axis=1)  # (R, T, C)
-            updated = tl.minimum(nearest[:, :, None], _squared_distances(points, square, candidate))
-            inertia = tl.where(trial[None, :] < T, tl.sum(updated, axis=1), float("inf"))
-            best = tl.argmin(inertia, axis=1)
-            is_best = tl.where(trial[None, :] == best[:, None], 1.0, 0.0)  # (R, T)
-            nearest = tl.sum(tl.where(is_best[:, None, :] > 0, updated, 0.0), axis=2)
+        # Greedy k-means++: of a few points drawn by squared distance, the one that lowers the inertia most.
+        centres = tl.zeros((KP, KP), dtype=tl.float32)
+        nearest = tl.full((N,), float("inf"), dtype=tl.float32)  # squared distance to the nearest centre
+        weight = tl.full((N,), 1.0, dtype=tl.float32)
+        for k in range(K):
+            cumulative = tl.cumsum(weight, axis=0)
+            total = tl.sum(tl.where(node == N - 1, cumulative, 0.0), axis=0)
+            target = tl.load(numbers + (k * R + restart) * T + trial, mask=trial < T, other=0.0) * total
+            index = tl.minimum(tl.sum((cumulative[:, None] <= target[None, :]).to(tl.int32), axis=0), N - 1)  # (T,)
+            drawn = tl.where(node[:, None] == index[None, :], 1.0, 0.0)  # (N, T)
+            candidate = tl.sum(drawn[:, :, None] * points[:, None, :], axis=0)  # (T, C)
+            updated = tl.minimum(nearest[:, None], _squared_distances(points, square, candidate))  # (N, T)
+            best = tl.argmin(tl.where(trial < T, tl.sum(updated, axis=0), float("inf")), axis=0)
+            nearest = tl.sum(tl.where(trial[None, :] == best, updated, 0.0), axis=1)
             weight = nearest
-            centre = tl.sum(candidate * is_best[:, :, None], axis=1)  # (R, C)
-            centres = tl.where(cluster[None, :, None] == k, centre[:, None, :], centres)
+            centre = tl.sum(tl.where(trial[:, None] == best, candidate, 0.0), axis=0)  # (C,)
+            centres = tl.where(cluster[:, None] == k, centre[None, :], centres)
 
         # Lloyd's algorithm.
-        restart_inertia = tl.zeros((RP,), dtype=tl.float32)
-        label = tl.zeros((RP, N), dtype=tl.int32)
+        total_distance = 0.0
+        label = tl.zeros((N,), dtype=tl.int32)
         for iteration in range(ITERATIONS + 1):
-            distance = tl.where(cluster[None, None, :] < K, _squared_distances(points, square, centres), float("inf"))
-            label = tl.argmin(distance, axis=2)  # (R, N)
-            restart_inertia = tl.sum(tl.min(distance, axis=2), axis=1)
+            distance = tl.where(cluster[None, :] < K, _squared_distances(points, square, centres), float("inf"))
+            label = tl.argmin(distance, axis=1)
+            total_distance = tl.sum(tl.min(distance, axis=1), axis=0)
             if iteration < ITERATIONS:
-                member = tl.where(label[:, :, None] == cluster[None, None, :], 1.0, 0.0)  # (R, N, K)
-                count = tl.sum(member, axis=1)[:, :, None]
-                mean = tl.sum(member[:, :, :, None] * points[None, :, None, :], axis=1) / tl.maximum(count, 1.0)
+                member = tl.where(label[:, None] == cluster[None, :], 1.0, 0.0)  # (N, K)
+                count = tl.sum(member, axis=0)[:, None]
+                mean = tl.sum(member[:, :, None] * points[:, None, :], axis=0) / tl.maximum(count, 1.0)
                 centres = tl.where(count > 0, mean, centres)
-        best_restart = tl.argmin(tl.where(restart < R, restart_inertia, float("inf")), axis=0)
-        label = tl.sum(tl.where(restart[:, None] == best_restart, label, 0), axis=0)  # (N,)
+        tl.store(inertia + video * R + restart, total_distance)
 
         # Number clusters by first appearance.
         member = label[:, None] == cluster[None, :]
         first = tl.min(tl.where(member, node[:, None], N), axis=0)  # (K,)
         node_first = tl.sum(tl.where(member, first[None, :], 0), axis=1)  # first appearance of a node's cluster
         num_earlier = tl.sum((first[None, :] < node_first[:, None]).to(tl.int64), axis=1)
-        tl.store(labels + video * N + node, num_earlier)
+        tl.store(labels + (video * R + restart) * N + node, num_earlier)

@@ -28,6 +28,11 @@ class Neighbours:
     distance: tuple[Tensor, ...]
     inverse_degree: Tensor
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all pairs of an offset are equally far apart."""
+        return all(distance.ndim == 0 for distance in self.distance)
+
 
 def uniform_neighbours(group: Tensor, spacing: float, radius: float, dtype: torch.dtype = torch.float32) -> Neighbours:
     """Neighbours closer than `radius` among nodes `spacing` apart.

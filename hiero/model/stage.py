@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from hiero.kernels.gated_messages import SLOPE
 from hiero.model.neighbours import Neighbours
-from hiero.model.tdgc import TDGC
+from hiero.model.tdgc import TDGC, uniform_gates
 
 
 class SharedDropout(nn.Module):
@@ -42,6 +42,9 @@ class Stage(nn.Module):
     def forward(self, x: Tensor, neighbours: Neighbours) -> Tensor:
         """x (B, T, D) → (B, T, D)."""
         x = self.dropout(x)
+        gates = None
+        if neighbours.linked and neighbours.is_uniform:  # gates of all layers at once: a third of the kernels
+            gates = uniform_gates([layer.gate for layer in self.layers], neighbours.distance)  # type: ignore[misc]
         for i, layer in enumerate(self.layers):
-            x = layer(F.leaky_relu_(x, SLOPE) if i else x, neighbours)  # in place: x is the last layer's own output
+            x = layer(x, neighbours, None if gates is None else gates[i], activate=i < len(self.layers) - 1)
         return F.leaky_relu_(self.norm(x), SLOPE)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.kernels.gated_messages import sum_messages, sum_messages_uniform
+from hiero.kernels.gated_messages import SLOPE, sum_messages, sum_messages_uniform
+from hiero.kernels.gated_messages_triton import is_available, sum_messages_triton
 from hiero.model.neighbours import Neighbours
 
 GATE_SLOPE = 0.01  # of the LeakyReLU inside the gate
@@ -22,12 +25,25 @@ class Gate(nn.Module):
 
     def forward(self, distance: Tensor) -> Tensor:
         """(…) → (…, D)."""
-        if distance.ndim:
-            hidden = F.leaky_relu(self.hidden(distance[..., None].to(self.hidden.weight.dtype)), GATE_SLOPE)
-            return torch.tanh(self.out(hidden))
-        # One distance for all: sums instead of two products with a single row.
-        hidden = F.leaky_relu(self.hidden.weight[:, 0] * distance + self.hidden.bias, GATE_SLOPE)
-        return torch.tanh((self.out.weight * hidden).sum(-1) + self.out.bias)
+        hidden = F.leaky_relu(self.hidden(distance[..., None].to(self.hidden.weight.dtype)), GATE_SLOPE)
+        return torch.tanh(self.out(hidden))
+
+
+def uniform_gates(gates: Sequence[Gate], distances: Sequence[Tensor]) -> Tensor:
+    """Several gates at once, for a few distances that are the same for all nodes: sums instead of products with a single row.
+
+    Args:
+        gates: L gates of the same size.
+        distances: O scalars.
+
+    Returns:
+        (L, O, D).
+    """
+    distance = torch.stack(tuple(distances))[:, None]
+    weight, bias = (torch.stack([getattr(gate.hidden, name).flatten() for gate in gates]) for name in ("weight", "bias"))
+    hidden = F.leaky_relu(weight[:, None] * distance + bias[:, None], GATE_SLOPE)  # (L, O, H)
+    weight, bias = (torch.stack([getattr(gate.out, name) for gate in gates]) for name in ("weight", "bias"))
+    return torch.tanh((weight[:, None] * hidden[:, :, None]).sum(-1) + bias[:, None])
 
 
 class TDGC(nn.Module):
@@ -50,12 +66,28 @@ class TDGC(nn.Module):
         nn.init.zeros_(self.mix.bias)
         nn.init.eye_(self.mix.weight.data[size:])  # at first a node sends its neighbours just what it is
 
-    def forward(self, x: Tensor, neighbours: Neighbours) -> Tensor:
-        """x (B, T, D) → (B, T, D)."""
+    def forward(self, x: Tensor, neighbours: Neighbours, gates: Tensor | None = None, *, activate: bool = False) -> Tensor:
+        """x (B, T, D) → (B, T, D).
+
+        Args:
+            x: Nodes.
+            neighbours: Who listens to whom.
+            gates: On a uniform clock, those of each offset, (O, D), where they are known already.
+            activate: Apply LeakyReLU to the result, as between two layers.
+        """
+        if neighbours.linked and neighbours.is_uniform:
+            gates = uniform_gates([self.gate], neighbours.distance)[0] if gates is None else gates
+            if is_available(x):
+                product = F.linear(x, self.mix.weight)
+                return sum_messages_triton(
+                    product, self.mix.bias, gates, neighbours.inverse_degree, neighbours.linked, activate=activate
+                )
         mixed = self.mix(x)
         if not neighbours.linked:
-            return mixed[..., : x.shape[-1]]
-        gates = [self.gate(distance).to(mixed.dtype) for distance in neighbours.distance]
-        if all(gate.ndim == 1 for gate in gates):
-            return sum_messages_uniform(mixed, torch.stack(gates), neighbours.inverse_degree, neighbours.linked)
-        return sum_messages(mixed, gates, neighbours.inverse_degree, neighbours.linked)
+            out = mixed[..., : x.shape[-1]]
+        elif gates is not None:
+            out = sum_messages_uniform(mixed, gates.to(mixed.dtype), neighbours.inverse_degree, neighbours.linked)
+        else:
+            timed_gates = [self.gate(distance).to(mixed.dtype) for distance in neighbours.distance]
+            out = sum_messages(mixed, timed_gates, neighbours.inverse_degree, neighbours.linked)
+        return F.leaky_relu_(out, SLOPE) if activate else out  # in place: nothing else needs what was there

@@ -16,18 +16,19 @@ from hiero.data.narrated_windows import TrainingBatch
 from hiero.errors import InputError
 from hiero.kernels import normalised_cut_triton
 from hiero.model.hiero import Losses
+from hiero.training.half_weights import HalfWeights
 from hiero.training.step import Objective, TrainStep
 
 
 class CapturedStep(TrainStep):
     """`TrainStep`, compiled and recorded once, then replayed.
 
-    Call it with inputs of the example's shapes, on the GPU. The losses that it returns are overwritten by the next call. Load an
-    optimizer's state before recording, not after: the graph works on the tensors that it saw.
+    Call it with inputs of the example's shapes, on the GPU. The losses that it returns are overwritten by the next call. Load
+    weights and the optimizer's state before recording, not after: the graph works on the tensors that it saw.
 
     Args:
         objective: What is minimised.
-        optimizer: Of the objective's parameters, capturable (`make_adam`).
+        optimizer: Adam or AdamW of the objective's parameters, capturable (`make_adam`).
         example: A batch, or with `read_batch` indices (B,) of windows that are on the GPU already.
         clip: Largest norm of the gradient.
         read_batch: Gathers a batch from indices (B,), inside the graph.
@@ -41,7 +42,7 @@ class CapturedStep(TrainStep):
     def __init__(
         self,
         objective: Objective,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Adam,
         example: TrainingBatch | Tensor,
         *,
         clip: float = 1.0,
@@ -50,22 +51,37 @@ class CapturedStep(TrainStep):
         super().__init__(objective, optimizer, clip=clip)
         check_capturable(objective, example)
         self.inputs, self.read_batch = example.clone(), read_batch
+        half = HalfWeights(objective, torch.bfloat16) if objective.precision == torch.bfloat16 else None
+        self.network: Objective = objective if half is None else half.module  # type: ignore[assignment]
         self.compute = torch.compile(self._compute, fullgraph=True, dynamic=False)
+        from hiero.kernels.adam_triton import ClippedAdam  # here, where Triton is known to be installed
+
+        optimizer.zero_grad(set_to_none=True)
+        self.adam = ClippedAdam(optimizer, {} if half is None else half.copies, clip)
         with _restored(objective, optimizer):
             # Compilation and lazy initialisation must be over before recording, and must not run on the default stream.
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for _ in range(self.NUM_WARM_UP):
-                    super().__call__(self.inputs)  # type: ignore[arg-type]
+                    self._step()
             torch.cuda.current_stream().wait_stream(stream)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
-                self.recorded = super().__call__(self.inputs)  # type: ignore[arg-type]
+                self.recorded = self._step()
+        if half is not None:
+            half.read_weights()
+
+    def _step(self) -> Losses:
+        """What is recorded: forward, both losses, backward, clipping, Adam."""
+        losses = self.compute(self.inputs)
+        losses.total.backward()
+        self.adam.step()
+        return losses
 
     def _compute(self, x: TrainingBatch | Tensor) -> Losses:
         batch = self.read_batch(x) if self.read_batch is not None and isinstance(x, Tensor) else x
-        return self.objective(batch)
+        return self.network(batch)
 
     def __call__(self, x: TrainingBatch | Tensor) -> Losses:  # type: ignore[override]
         self.inputs.copy_(x)  # type: ignore[arg-type]

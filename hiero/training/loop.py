@@ -103,7 +103,7 @@ class TrainingLoop(ABC):
     """
 
     objective: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Adam
 
     def __init__(
         self, config: RunConfig, num_examples: int, out: Path, fabric: Any, save_every_s: float = 300.0, log_every: int = 10

@@ -153,3 +153,36 @@ def test_dropout_is_drawn_anew_at_each_replay():
     optimizer = make_adam(model, lr=0.0)
     step = CapturedStep(Objective(model, LossConfig(), SPACING_S), optimizer, inputs("cuda"))
     assert len({step(inputs("cuda")).alignment.item() for _ in range(4)}) == 4
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.parametrize("clip", [0.1, 1e6])
+def test_clipped_adam_is_torchs_adam_after_clipping(kind, clip):
+    """With gradients in single precision and, for some parameters, in a copy in half precision; and without any."""
+    from hiero.kernels.adam_triton import ClippedAdam
+
+    torch.manual_seed(0)
+    expected = torch.nn.Sequential(torch.nn.Linear(70, 90), torch.nn.Linear(90, 5), torch.nn.Linear(3, 3)).cuda()
+    module = copy.deepcopy(expected)
+    copies = {id(p): torch.nn.Parameter(p.detach().bfloat16()) for p in (module[0].weight, module[1].bias)}
+    plain, fused = make_adam(expected, 1e-2, 0.1, kind), make_adam(module, 1e-2, 0.1, kind)
+    adam = ClippedAdam(fused, copies, clip)
+    for _ in range(5):
+        for a, b in zip(expected[:2].parameters(), module[:2].parameters(), strict=True):
+            gradient = torch.randn_like(a).bfloat16()
+            a.grad = gradient.float()
+            if id(b) in copies:
+                copies[id(b)].grad = gradient
+            else:
+                b.grad = gradient.float()
+        torch.nn.utils.clip_grad_norm_(expected.parameters(), clip)
+        plain.step()
+        adam.step()
+    for a, b in zip(expected.parameters(), module.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    for p in (module[0].weight, module[1].bias):
+        assert copies[id(p)].equal(p.bfloat16())
+    for a, b in zip(expected[:2].parameters(), module[:2].parameters(), strict=True):
+        torch.testing.assert_close(plain.state[a]["exp_avg_sq"], fused.state[b]["exp_avg_sq"], rtol=1e-4, atol=1e-8)

@@ -1,0 +1,233 @@
+"""The sum inside TDGC as one GPU kernel, and two for its gradient.
+
+Bias, φ, gates, shifts along time and the LeakyReLU between two layers are a dozen passes over memory as torch operations, forward
+and backward. Here a program handles a block of nodes and channels and reads a node's neighbours where the product left them, so
+that each pass reads and writes everything once. Sums are in single precision and are rounded once. Column sums (gradients of bias
+and gates) leave each block as a partial row; a second kernel adds the rows in a fixed order, so that results repeat. The plain
+version is `gated_messages.sum_messages_uniform`.
+"""
+
+# ruff: noqa: E741, N803
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hiero.kernels.autograd import refuse_second_derivative
+from hiero.kernels.gated_messages import SLOPE
+
+# A block of 32 nodes and 64 channels gives each of 128 threads two 16-byte loads of bf16 from a tensor, and a row of it is a cache
+# line. At the paper's size (8 · 576 nodes, 768 channels) that is 1,728 programs, 13 for each of an H200's 132 processors.
+NUM_ROWS, NUM_COLUMNS = 32, 64
+NUM_SUM_ROWS, NUM_SUM_COLUMNS = 128, 32  # of a program that adds up partial sums
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # a CPU build of torch has no triton
+    triton = None
+
+HAS_TRITON = triton is not None
+
+
+def is_available(x: Tensor) -> bool:
+    """Whether the kernels can run: a GPU with Triton, and at most single precision."""
+    return HAS_TRITON and x.is_cuda and x.dtype != torch.float64
+
+
+def sum_messages_triton(
+    product: Tensor, bias: Tensor, gates: Tensor, inverse_degree: Tensor, linked: Sequence[Tensor], *, activate: bool = False
+) -> Tensor:
+    """`sum_messages_uniform` of product + bias.
+
+    Args:
+        product: What a node keeps and what it sends, before bias and φ, (B, T, 2D).
+        bias: (2D,).
+        gates: One an offset, (O, D).
+        inverse_degree: 1 / number of neighbours, (B, T, 1).
+        linked: For each offset o, 1 where nodes i and i + o are neighbours, (B, T − o).
+        activate: Apply LeakyReLU to the result.
+
+    Returns:
+        (B, T, D), in the precision of `product`.
+    """
+    links = linked[0].flatten() if len(linked) == 1 else torch.cat([link.flatten() for link in linked])
+    return _sum_messages(product, bias, gates, inverse_degree, links, activate)
+
+
+@torch.library.custom_op("hiero::sum_messages", mutates_args=())
+def _sum_messages(product: Tensor, bias: Tensor, gates: Tensor, inverse_degree: Tensor, links: Tensor, activate: bool) -> Tensor:
+    """`links` are those of all offsets, one offset after the other."""
+    out = _empty_out(product)
+    num_videos, length, size = out.shape
+    grid = (triton.cdiv(num_videos * length, NUM_ROWS), triton.cdiv(size, NUM_COLUMNS))
+    with torch.cuda.device_of(product):
+        _forward[grid](
+            product.contiguous(), bias.contiguous(), gates.contiguous(), inverse_degree.contiguous(), links.contiguous(), out,
+            num_videos, length, size, len(gates), activate, SLOPE, NUM_ROWS, NUM_COLUMNS,
+        )  # fmt: skip
+    return out
+
+
+@_sum_messages.register_fake
+def _empty_out(product: Tensor, *_: object) -> Tensor:
+    return product.new_empty(*product.shape[:2], product.shape[2] // 2)
+
+
+@torch.library.custom_op("hiero::sum_messages_backward", mutates_args=())
+def _sum_messages_backward(
+    grad: Tensor, activated: Tensor | None, product: Tensor, bias: Tensor, gates: Tensor, inverse_degree: Tensor, links: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of product, bias and gates. `activated` is the forward's output, where it went through LeakyReLU."""
+    grad = grad.contiguous()
+    grad_product, grad_bias, grad_gates = _empty_gradients(grad, activated, product, bias, gates)
+    num_videos, length, size = grad.shape
+    num_blocks, num_sums = triton.cdiv(num_videos * length, NUM_ROWS), (2 + len(gates)) * size
+    partial_sums = grad.new_empty(num_blocks, num_sums, dtype=torch.float32)
+    with torch.cuda.device_of(grad):
+        _backward[(num_blocks, triton.cdiv(size, NUM_COLUMNS))](
+            grad, grad if activated is None else activated, product.contiguous(), bias.contiguous(), gates.contiguous(),
+            inverse_degree.contiguous(), links.contiguous(), grad_product, partial_sums,
+            num_videos, length, size, len(gates), activated is not None, SLOPE, NUM_ROWS, NUM_COLUMNS,
+        )  # fmt: skip
+        _add_rows[(triton.cdiv(num_sums, NUM_SUM_COLUMNS),)](
+            partial_sums, grad_bias, grad_gates, num_blocks, size, len(gates), NUM_SUM_ROWS, NUM_SUM_COLUMNS
+        )
+    return grad_product, grad_bias, grad_gates
+
+
+@_sum_messages_backward.register_fake
+def _empty_gradients(
+    grad: Tensor, activated: Tensor | None, product: Tensor, bias: Tensor, gates: Tensor, *_: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    return product.new_empty(product.shape), bias.new_empty(bias.shape), gates.new_empty(gates.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, activate = inputs
+    # LeakyReLU keeps the sign, so that its output says what its input would.
+    ctx.save_for_backward(*tensors, *([output] if activate else []))
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    refuse_second_derivative()
+    product, bias, gates, inverse_degree, links, *activated = ctx.saved_tensors
+    gradients = _sum_messages_backward(grad, activated[0] if activated else None, product, bias, gates, inverse_degree, links)
+    return *gradients, None, None, None
+
+
+_sum_messages.register_autograd(_differentiate, setup_context=_save)
+
+
+if triton is not None:
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _leaky_relu(x, SLOPE: tl.constexpr):  # type: ignore[no-untyped-def]
+        return tl.where(x > 0, x, x * SLOPE)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _load_message(at, mask, bias, SLOPE: tl.constexpr):  # type: ignore[no-untyped-def]
+        return _leaky_relu(tl.load(at, mask=mask, other=0.0).to(tl.float32) + bias, SLOPE)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _load_gradient(grad, activated, at, mask, ACTIVATED: tl.constexpr, SLOPE: tl.constexpr):  # type: ignore[no-untyped-def]
+        """Of the sum: before LeakyReLU, where there is one."""
+        value = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
+        if ACTIVATED:
+            value = tl.where(tl.load(activated + at, mask=mask, other=0.0) > 0, value, value * SLOPE)
+        return value
+
+    @triton.jit(do_not_specialize=["num_videos", "length"])  # type: ignore[untyped-decorator]
+    def _forward(  # type: ignore[no-untyped-def]
+        product, bias, gates, inverse_degree, links, out, num_videos, length, size,
+        O: tl.constexpr, ACTIVATE: tl.constexpr, SLOPE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ):  # fmt: skip
+        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        video, time = row // length, row % length
+        row = row.to(tl.int64)  # times the width, it may not fit into 32 bits
+        inside, channels = row < num_videos * length, (column < size)[None, :]
+        root = product + row[:, None] * (2 * size) + column[None, :]
+        message_bias = tl.load(bias + size + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+        total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+        for o in range(1, O + 1):
+            gate = tl.load(gates + (o - 1) * size + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+            has_later, has_earlier = inside & (time + o < length), inside & (time >= o)  # in the same video
+            pair = links + video * (length - o) + time  # of this node and the later one
+            later_link = tl.load(pair, mask=has_later, other=0.0).to(tl.float32)[:, None]
+            earlier_link = tl.load(pair - o, mask=has_earlier, other=0.0).to(tl.float32)[:, None]
+            later = _load_message(root + size + 2 * o * size, has_later[:, None] & channels, message_bias, SLOPE)
+            earlier = _load_message(root + size - 2 * o * size, has_earlier[:, None] & channels, message_bias, SLOPE)
+            total += gate * (later_link * later - earlier_link * earlier)
+            links += num_videos * (length - o)
+        mask = inside[:, None] & channels
+        root_bias = tl.load(bias + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+        weight = tl.load(inverse_degree + row, mask=inside, other=0.0).to(tl.float32)[:, None]
+        result = tl.load(root, mask=mask, other=0.0).to(tl.float32) + root_bias + weight * total
+        if ACTIVATE:
+            result = _leaky_relu(result, SLOPE)
+        tl.store(out + row[:, None] * size + column[None, :], result.to(out.dtype.element_ty), mask=mask)
+
+    @triton.jit(do_not_specialize=["num_videos", "length"])  # type: ignore[untyped-decorator]
+    def _backward(  # type: ignore[no-untyped-def]
+        grad, activated, product, bias, gates, inverse_degree, links, grad_product, partial_sums, num_videos, length, size,
+        O: tl.constexpr, ACTIVATED: tl.constexpr, SLOPE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ):  # fmt: skip
+        """`partial_sums` (blocks, 2 + O, D): over a block's rows, the gradients of both halves of the bias and of the gates."""
+        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        video, time = row // length, row % length
+        row = row.to(tl.int64)  # times the width, it may not fit into 32 bits
+        inside, channels = row < num_videos * length, (column < size)[None, :]
+        mask = inside[:, None] & channels
+        at = row[:, None] * size + column[None, :]
+        mixed = row[:, None] * (2 * size) + column[None, :]
+        sums = partial_sums + tl.program_id(0).to(tl.int64) * (2 + O) * size + column
+
+        own = _load_gradient(grad, activated, at, mask, ACTIVATED, SLOPE)
+        tl.store(grad_product + mixed, own.to(grad_product.dtype.element_ty), mask=mask)
+        tl.store(sums, tl.sum(own, axis=0), mask=column < size)
+
+        message_bias = tl.load(bias + size + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+        sent = tl.load(product + mixed + size, mask=mask, other=0.0).to(tl.float32) + message_bias
+        message = _leaky_relu(sent, SLOPE)
+        grad_message = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+        for o in range(1, O + 1):
+            gate = tl.load(gates + (o - 1) * size + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+            has_later, has_earlier = inside & (time + o < length), inside & (time >= o)
+            pair = links + video * (length - o) + time
+            later_weight = tl.load(pair, mask=has_later, other=0.0).to(tl.float32)
+            later_weight *= tl.load(inverse_degree + row + o, mask=has_later, other=0.0).to(tl.float32)
+            earlier_weight = tl.load(pair - o, mask=has_earlier, other=0.0).to(tl.float32)
+            earlier_weight *= tl.load(inverse_degree + row - o, mask=has_earlier, other=0.0).to(tl.float32)
+            later = _load_gradient(grad, activated, at + o * size, has_later[:, None] & channels, ACTIVATED, SLOPE)
+            earlier = _load_gradient(grad, activated, at - o * size, has_earlier[:, None] & channels, ACTIVATED, SLOPE)
+            # A message goes to the earlier node with a plus and to the later one with a minus.
+            grad_gated = earlier_weight[:, None] * earlier - later_weight[:, None] * later
+            tl.store(sums + (1 + o) * size, tl.sum(message * grad_gated, axis=0), mask=column < size)
+            grad_message += gate * grad_gated
+            links += num_videos * (length - o)
+        grad_sent = tl.where(sent > 0, grad_message, grad_message * SLOPE)
+        tl.store(grad_product + mixed + size, grad_sent.to(grad_product.dtype.element_ty), mask=mask)
+        tl.store(sums + size, tl.sum(grad_sent, axis=0), mask=column < size)
+
+    @triton.jit(do_not_specialize=["num_blocks"])  # type: ignore[untyped-decorator]
+    def _add_rows(  # type: ignore[no-untyped-def]
+        partial_sums, grad_bias, grad_gates, num_blocks, size,
+        O: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ):  # fmt: skip
+        width = (2 + O) * size
+        column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+        total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+        for start in range(0, num_blocks, ROWS):
+            row = start + tl.arange(0, ROWS)
+            mask = (row < num_blocks)[:, None] & (column < width)[None, :]
+            total += tl.load(partial_sums + row.to(tl.int64)[:, None] * width + column[None, :], mask=mask, other=0.0)
+        result = tl.sum(total, axis=0)
+        of_bias = column < 2 * size
+        tl.store(grad_bias + column, result.to(grad_bias.dtype.element_ty), mask=of_bias)
+        at = tl.where(of_bias, 0, column - 2 * size)
+        tl.store(grad_gates + at, result.to(grad_gates.dtype.element_ty), mask=(column >= 2 * size) & (column < width))
