@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import IO, Any
@@ -21,11 +23,24 @@ from typing import IO, Any
 PRELOADED = [
     "torch", "scipy.linalg", "safetensors.torch", "av", "lance_namespace", "pandas", "pyarrow.dataset", "uvicorn",
     "hiero.cli", "hiero.engine.engine", "hiero.extraction.collection", "hiero.model.embed_files", "hiero.model.released",
-    "hiero.data.stores", "hiero.serve.server", "hiero.training.loop", "hiero.text.minilm",
+    "hiero.data.stores", "hiero.serve.server", "hiero.training.from_files", "hiero.text.minilm",
+    "lightning_fabric", "torch.utils.tensorboard",
     "transformers.models.distilbert.modeling_distilbert",
 ]  # fmt: skip
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(PRELOADED)
+ADDRESS = "HIERO_TESTS_FORKSERVER"
+if ADDRESS in os.environ:  # that of the whole run, instead of one for each worker
+    forkserver._forkserver._forkserver_address = os.environ[ADDRESS]
+    forkserver._forkserver._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)  # it is handed on; the run holds the real one
+    forkserver._forkserver.ensure_running = resource_tracker.ensure_running
+
+
+def share_forkserver() -> None:
+    """Start the process to fork from, for this process and all workers that it starts from now on."""
+    if sys.version_info < (3, 14):  # from then on it serves those alone who know its key
+        forkserver.ensure_running()
+        os.environ[ADDRESS] = forkserver._forkserver._forkserver_address
 
 
 class Program:
@@ -92,7 +107,8 @@ class Program:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)

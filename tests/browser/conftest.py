@@ -13,7 +13,9 @@ import pytest
 from tests.serve.conftest import library, world  # noqa: F401
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+# The first, without a window to draw, takes half the time of the others.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((path for name in BROWSERS if (path := shutil.which(name))), None)
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync",
     "--disable-component-update", "--autoplay-policy=no-user-gesture-required",
@@ -23,7 +25,7 @@ FLAGS = [
 @pytest.fixture(scope="module")  # while it is open an event loop runs in this thread: tests of other modules could start none
 def browser():
     if CHROMIUM is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
+        pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser

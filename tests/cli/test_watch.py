@@ -113,7 +113,7 @@ def test_the_line_of_the_open_step(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((32, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=None: os.terminal_size((32, 24)))
     display = watch._Display("cam", as_json=False)
     display.wait()
     closed = Step("0.0", 0.0, 8.0, 0, label="wash\x1b[31m")

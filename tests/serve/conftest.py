@@ -58,7 +58,7 @@ def make_world(root):
     write_scenes(root / "new.mp4", [6, 7], 3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HIERO_HOME", str(root / "home"))
-        weights.get("egovlp", source=egovlp_with_words(root / "egovlp.pth")[0])
+        weights.get("egovlp", source=egovlp_with_words(root / "egovlp.pth", patch=32)[0])
         for path in videos:
             load(backbone="egovlp", device="cpu").read(path)
 

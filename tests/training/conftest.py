@@ -27,7 +27,7 @@ class Collection(NamedTuple):
     def config(self, **changes) -> TrainConfig:
         model = ModelConfig(
             16, 16, 16, 64, gate_size=8, radius_s=2.5, dropout=0.2, standardise=True, clock=FeatureStore(self.store).clock,
-            **changes.pop("model", {}),
+            **{"num_layers": 1, **changes.pop("model", {})},
         )  # fmt: skip
         settings = {"epochs": 3, "batch_size": 4, "lr": 1e-2, "warmup_epochs": 1.0, "window_s": 60.0, **changes}
         return TrainConfig(model, LossConfig(alpha=0.5), **settings)
@@ -37,6 +37,7 @@ SMALL = [
     "model.hidden_size=16",
     "model.embedding_size=16",
     "model.gate_size=8",
+    "model.num_layers=1",
     "window_s=60.0",
     "batch_size=4",
     "lr=0.01",
