@@ -2,6 +2,8 @@
 
 python -m benchmarks.video [VIDEO] [--seconds 120]        end to end: `hiero steps` in a process of its own, nothing cached
 python -m benchmarks.video [VIDEO] --parts --device cuda  what decoding and each network take, alone and together
+python -m benchmarks.video --extraction --device cuda     seconds of video a second: by threads, processes, hardware alone;
+                                                          by the networks alone (random weights); by both
 python -m benchmarks.video --uhd --seconds 20             the same of 3840 × 2160 at 60 frames a second in HEVC
 python -m benchmarks.video --compare VIDEO…               class scores at other sizes and numbers of frames against 64 frames
 """
@@ -9,11 +11,17 @@ python -m benchmarks.video --compare VIDEO…               class scores at othe
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -21,14 +29,27 @@ from torch.nn import functional as F
 
 from hiero.errors import InputError
 from hiero.extraction import extractor
-from hiero.extraction.extractor import NUM_FRAMES, choose_precision, extract_features, run_backbone
+from hiero.extraction.extractor import (
+    GPU_BATCH_SIZE,
+    NUM_FRAMES,
+    LoadedBackbones,
+    choose_precision,
+    extract_features,
+    run_backbone,
+    run_network,
+    stack_frames,
+)
 from hiero.storage import weights
 from hiero.video import i3d
-from hiero.video.decode import probe, read_segments
+from hiero.video.decode import Segment, hardware_decoders, probe, read_segments
+from hiero.video.i3d_int8 import has_integer_products
+from hiero.video.parallel_decode import read_segments_parallel
 from hiero.video.preprocessing import centre_crop
 from hiero.video.registry import find_backbone
 
 WINDOW_S = 2.0  # of a window of I3D
+MIN_MEASURE_S = 3.0  # how long a measurement runs at least
+ENCODED_S = 20.0  # of a longer video, which repeats them
 MAX_FRAMES = 64  # of a window, for the scores that others are compared with
 SETTINGS = (  # frames of a window, pixels
     (32, 224), (24, 192), (20, 192), (16, 224), (16, 208), (24, 160), (16, 192), (12, 224), (16, 176), (16, 160), (8, 224),
@@ -65,7 +86,8 @@ def measure_end_to_end(video: Path) -> None:
     print(
         f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s: in {spent_s:.1f} s, {duration_s / spent_s:.2f} × real time"
     )
-    print(f"{torch.get_num_threads()} threads, I3D in {choose_precision(torch.device('cpu'))}")
+    precision = "int8" if has_integer_products() else choose_precision(torch.device("cpu"))
+    print(f"{torch.get_num_threads()} threads, I3D in {precision}")
 
 
 def measure_parts(video: Path, device: str) -> None:
@@ -89,7 +111,7 @@ def measure_parts(video: Path, device: str) -> None:
     duration_s = windows[-1].end_s
     batch_size = 16 if device == "cuda" else 1
     batches = [windows[i : i + batch_size] for i in range(0, len(windows), batch_size)]
-    networks = [extractor.load_backbone(backbone, torch.device(device), dtype) for backbone in backbones]
+    networks = extractor.LoadedBackbones.load(names, device).modules
     spent_s = {"decoding": decoding_s}
     with torch.inference_mode():
         for backbone, network in zip(backbones, networks, strict=True):
@@ -104,6 +126,86 @@ def measure_parts(video: Path, device: str) -> None:
     info = probe(video)
     print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s, {device}, {dtype}; seconds for a second of video:")
     print(", ".join(f"{name} {part_s / duration_s:.3f}" for name, part_s in spent_s.items()))
+
+
+def repeat_video(source: Path, out: Path, num: int) -> None:
+    """The packets of a video, one time after the other."""
+    import av
+
+    with av.open(str(source)) as container, av.open(str(out), "w") as target:
+        video = container.streams.video[0]
+        stream = target.add_stream_from_template(video)
+        packets = [packet for packet in container.demux(video) if packet.size]
+        length = sum(packet.duration for packet in packets)
+        for number in range(num):
+            container.seek(0)
+            for packet in container.demux(video):
+                if packet.size:
+                    packet.pts, packet.dts, packet.stream = packet.pts + number * length, packet.dts + number * length, stream
+                    target.mux(packet)
+
+
+def measure_extraction(video: Path, device: str, processes: int, hardware: str | None) -> None:
+    """Seconds of video a second: decoding alone in all ways that are here, networks alone, and both."""
+    names = ("i3d-k400", "dinov2-text")
+    torch_device = torch.device(device)
+    dtype = choose_precision(torch_device)
+    backbones = [find_backbone(name) for name in names]
+    info = probe(video)
+    duration_s = info.duration_s or 0.0
+    print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s; {os.cpu_count()} cores, {device}, {dtype}")
+    print(f"hardware decoders of PyAV: {', '.join(hardware_decoders()) or 'none'}", flush=True)
+    options: dict[str, Any] = {
+        "spacing_s": WINDOW_S, "num_frames": NUM_FRAMES, "short_side": backbones[0].short_side, "min_share": 0.0,
+        "skip_unreferenced": True,
+    }  # fmt: skip
+
+    def report(name: str, num_s: float, spent_s: float) -> None:
+        print(f"{name}: {num_s / spent_s:.1f} s of video a second", flush=True)
+
+    def measure_decoding(name: str, windows: Iterator[Segment], max_windows: int | None = None) -> list[Segment]:
+        start, num_windows, first = time.perf_counter(), 0, []
+        for window in itertools.islice(windows, max_windows):
+            first += [window] if len(first) < GPU_BATCH_SIZE else []
+            num_windows += 1
+        report(f"decoding, {name}", min(duration_s, num_windows * WINDOW_S), time.perf_counter() - start)
+        return first
+
+    batch = measure_decoding("threads", read_segments(video, **options), max_windows=60)
+    measure_decoding("processes, with their start", read_segments_parallel(video, processes=processes, **options))
+    first = measure_decoding("processes", read_segments_parallel(video, processes=processes, **options))
+    print(f"the same pictures: {all(np.array_equal(a.frames, b.frames) for a, b in zip(batch, first, strict=True))}")
+    for name in [hardware] if hardware else [name for name in hardware_decoders() if name == device]:
+        windows = read_segments_parallel(video, processes=processes, hardware=name, **options)
+        first = measure_decoding(f"processes and {name}", windows)
+        error = np.mean([np.abs(a.frames.astype(int) - b.frames).mean() for a, b in zip(batch, first, strict=True)])
+        print(f"mean difference of pixels with {name}: {error:.3f} of 255")
+
+    modules = [backbone.untrained().to(torch_device, dtype if backbone.allows_half or device != "cpu" else torch.float32)
+               for backbone in backbones]  # fmt: skip
+    networks = LoadedBackbones(backbones, modules, torch_device, NUM_FRAMES, 2)
+    windows = batch if device != "cpu" else batch[:1]
+    num_s = len(windows) * WINDOW_S
+
+    def measure_repeated(name: str, work: Callable[[], object]) -> None:
+        work()  # warms up
+        num, start = 0, time.perf_counter()
+        while time.perf_counter() - start < MIN_MEASURE_S:
+            work()
+            num += 1
+        report(name, num * num_s, time.perf_counter() - start)
+
+    frames = stack_frames(windows, torch_device)
+    measure_repeated("frames to the device", lambda: stack_frames(windows, torch_device).sum().item())
+    with torch.inference_mode():
+        for backbone, module in zip(backbones, modules, strict=True):
+            measure_repeated(f"{backbone.name} alone", partial(run_network, backbone, module, frames))
+        measure_repeated("networks alone", lambda: networks.run_frames(frames))
+    for thumbnails in (False, True):
+        start = time.perf_counter()
+        with patch.object(extractor, "decoding_processes", lambda _: processes):
+            extract_features(video, networks=networks, thumbnails=thumbnails)
+        report(f"decoding and networks{', with thumbnails' if thumbnails else ''}", duration_s, time.perf_counter() - start)
 
 
 def _prepare_weights(names: tuple[str, ...]) -> None:
@@ -146,6 +248,14 @@ def compare(videos: list[Path]) -> None:
         scores, cost = score(num_frames, size)
         similarity = F.cosine_similarity(scores - scores.mean(0), reference - reference.mean(0), dim=1).mean()
         print(f"| {num_frames}, {size} | {cost:.2f} | {similarity:.2f} |", flush=True)
+    if not has_integer_products():
+        return
+    same, _ = score(NUM_FRAMES, i3d.SIZE)
+    model.use_integers(NUM_FRAMES)
+    scores, cost = score(NUM_FRAMES, i3d.SIZE)
+    similarity = F.cosine_similarity(scores - scores.mean(0), same - same.mean(0), dim=1)
+    print(f"{NUM_FRAMES}, {i3d.SIZE} in integers: {cost:.2f} s a second of video; cosine with {dtype} at the same size: ", end="")
+    print(f"mean {similarity.mean():.4f}, lowest {similarity.min():.4f}")
 
 
 def main() -> None:
@@ -156,6 +266,9 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--uhd", action="store_true")
+    parser.add_argument("--extraction", action="store_true")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that decode, with --extraction")
+    parser.add_argument("--hardware", help="decoder to try in any case, with --extraction")
     args = parser.parse_args()
     if args.compare:
         compare(args.videos)
@@ -163,8 +276,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if not args.videos:
             large = {"width": 3840, "height": 2160, "fps": 60, "codec": "libx265"} if args.uhd else {}
-            make_video(Path(folder) / "made.mp4", args.seconds, **large)
+            if args.extraction:
+                make_video(Path(folder) / "part.mp4", min(ENCODED_S, args.seconds), **large)
+                repeat_video(Path(folder) / "part.mp4", Path(folder) / "made.mp4", max(1, round(args.seconds / ENCODED_S)))
+            else:
+                make_video(Path(folder) / "made.mp4", args.seconds, **large)
         video = args.videos[0] if args.videos else Path(folder) / "made.mp4"
+        if args.extraction:
+            measure_extraction(video, args.device, args.processes, args.hardware)
+            return
         measure_parts(video, args.device) if args.parts else measure_end_to_end(video)
 
 

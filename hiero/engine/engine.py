@@ -31,7 +31,7 @@ from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.video.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
 
 DEFAULT_BACKBONES = ("i3d-k400", "dinov2-text")
-CACHE_VERSION = 6
+CACHE_VERSION = 7
 JPEG = b"\xff\xd8"
 
 Result = TypeVar("Result")

@@ -11,6 +11,7 @@ There is a row for each segment. Backbones are of two kinds:
 from __future__ import annotations
 
 import io
+import os
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -28,11 +29,17 @@ from hiero.errors import InputError
 from hiero.extraction.prefetch import Prefetcher
 from hiero.extraction.video_features import VideoFeatures
 from hiero.video.decode import Segment, StreamSource, read_segments
+from hiero.video.i3d import I3D
+from hiero.video.i3d_int8 import has_integer_products
+from hiero.video.parallel_decode import read_segments_parallel
 from hiero.video.registry import Backbone, Precision, find_backbone, load_backbone
 
 SEGMENTS_PER_WINDOW = 2  # of the networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what more and fewer cost and give
 GPU_BATCH_SIZE = 16
+MIN_CORES = 4  # from which on processes decode; with fewer the decoder's own threads keep all of them busy
+MAX_PROCESSES = 32  # that decode
+CORES_PER_PROCESS = 4  # where the networks need the cores too
 MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm stays finite
 MAX_THUMBNAILS = 2000
 THUMBNAIL_HEIGHT = 90
@@ -97,12 +104,27 @@ class LoadedBackbones:
         dtype = choose_precision(device, tower) if precision == "auto" else getattr(torch, precision)
         tower_frames = overlap * window_frames if tower else None
         modules = [load_backbone(backbone, device, dtype, tower_frames, folder) for backbone in backbones]
+        if precision == "auto" and device.type == "cpu" and has_integer_products():
+            modules = [_use_integers(module, window_frames) for module in modules]
         return cls(backbones, modules, device, window_frames, 1 if tower else SEGMENTS_PER_WINDOW)
 
     def run(self, batch: list[Segment]) -> list[Tensor]:
         """Features of a batch of windows by each of the backbones."""
+        return self.run_frames(stack_frames(batch, self.device))
+
+    def run_frames(self, frames: Tensor) -> list[Tensor]:
+        """Features of a batch of windows, which `stack_frames` has brought to the device, by each of the backbones."""
         with self.lock, torch.inference_mode():
-            return [run_backbone(b, m, batch, self.device) for b, m in zip(self.backbones, self.modules, strict=True)]
+            return [run_network(b, m, frames) for b, m in zip(self.backbones, self.modules, strict=True)]
+
+
+def _use_integers(module: nn.Module, num_frames: int) -> nn.Module:
+    """I3D in integers of 8 bits, where it can; any other network as it is."""
+    if isinstance(module, I3D):
+        with suppress(InputError):
+            module.use_integers(num_frames)
+            return module.float()  # what is left beside the integers
+    return module
 
 
 def extract_features(
@@ -153,18 +175,26 @@ def extract_features(
     result = _PartialResult.resume(partial, [backbone.name for backbone in backbones])
     windows = _overlapping_windows(read_windows(path, networks, spacing_s, stream=stream, threads=threads), overlap)
     saved_at_s = time.monotonic()
-    # Decoding runs in a thread of its own, ahead of the networks.
-    with Prefetcher(_batches(windows, result.num_windows, batch_size or default_batch_size(networks.device))) as batches:
+    batch_size, num_done = batch_size or default_batch_size(networks.device), result.num_windows
+
+    def prepare_batches() -> Iterator[_PreparedBatch]:
+        for batch in decoded:
+            is_done = batch[-1].index < num_done  # in an earlier run
+            frames = None if is_done else stack_frames(batch, networks.device)
+            pictures = [result.thumbnails.make(window, num_segments) for window in batch if thumbnails and not is_done]
+            yield _PreparedBatch(batch[-1].index + 1, batch[-1].end_s, frames, pictures)
+
+    # Decoding runs in a thread of its own, and what is made of frames beside the networks in another, ahead of the networks.
+    with Prefetcher(_batches(windows, num_done, batch_size)) as decoded, Prefetcher(prepare_batches(), 1) as batches:
         for batch in batches:
-            if batch[-1].index < result.num_windows:  # done in an earlier run
-                progress(batch[-1].end_s)
+            if batch.frames is None:
+                progress(batch.end_s)
                 continue
-            for backbone, rows in zip(backbones, networks.run(batch), strict=True):
+            for backbone, rows in zip(backbones, networks.run_frames(batch.frames), strict=True):
                 result.rows[backbone.name].append(rows)
-            result.num_windows, result.end_s = batch[-1].index + 1, batch[-1].end_s
-            if thumbnails:
-                for window in batch:
-                    result.thumbnails.add(result.thumbnails.make(window, num_segments))
+            result.num_windows, result.end_s = batch.num_windows, batch.end_s
+            for pictures in batch.thumbnails:
+                result.thumbnails.add(pictures)
             progress(result.end_s)
             if partial is not None and time.monotonic() - saved_at_s > SAVE_EVERY_S:
                 with suppress(OSError):  # a full disk must not end what the file only protects
@@ -187,11 +217,33 @@ def read_windows(
         stream: Which video stream.
         threads: Of the decoder; 0 lets it choose.
     """
+    spacing_s, num_frames = networks.num_segments * spacing_s, networks.num_frames
+    short_side, skip = networks.backbones[0].short_side, networks.num_segments > 1
+    processes = decoding_processes(networks.device) if threads == 0 and isinstance(source, str | Path) else 0
+    if processes > 1:
+        return read_segments_parallel(
+            cast("str | Path", source), processes=processes, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side,
+            stream=stream, min_share=0.0, skip_unreferenced=skip,
+        )  # fmt: skip
     return read_segments(
-        source, spacing_s=networks.num_segments * spacing_s, num_frames=networks.num_frames,
-        short_side=networks.backbones[0].short_side, stream=stream, threads=threads, min_share=0.0,
-        skip_unreferenced=networks.num_segments > 1,
+        source, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side, stream=stream, threads=threads, min_share=0.0,
+        skip_unreferenced=skip,
     )  # fmt: skip
+
+
+def decoding_processes(device: torch.device) -> int:
+    """How many processes decode videos: with a GPU one for each core, else fewer, since the networks need the cores.
+
+    Args:
+        device: Where the networks run.
+
+    Returns:
+        0 where the decoder's own threads are enough.
+    """
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if num_cores < MIN_CORES:
+        return 0
+    return min(MAX_PROCESSES, num_cores if device.type == "cuda" else max(2, num_cores // CORES_PER_PROCESS))
 
 
 def join_windows(
@@ -233,18 +285,43 @@ def run_backbone(backbone: Backbone, module: nn.Module, batch: list[Segment], de
         (B, D); from a backbone for single frames, with a row for each of the two segments of a window, (2 · B, D). Float32 on the
         CPU.
     """
+    return run_network(backbone, module, stack_frames(batch, device))
+
+
+def stack_frames(batch: Sequence[Segment], device: torch.device) -> Tensor:
+    """Frames of B windows on a device, (B, frames, height, width, 3) uint8: brought there once for all backbones.
+
+    Args:
+        batch: The windows.
+        device: Where the networks are.
+    """
+    if len(batch) == 1 and device.type == "cpu":
+        return torch.from_numpy(batch[0].frames)[None]
+    # A GPU reads memory that is pinned, and several times as fast as other memory.
+    shape = (len(batch), *batch[0].frames.shape)
+    frames = torch.empty(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for row, window in zip(frames, batch, strict=True):
+        row.copy_(torch.from_numpy(window.frames))
+    return frames.to(device, non_blocking=True)
+
+
+def run_network(backbone: Backbone, module: nn.Module, frames: Tensor) -> Tensor:
+    """Features of a batch of windows from one backbone, as `run_backbone` gives them.
+
+    Args:
+        backbone: What it is.
+        module: Its network, where the frames are.
+        frames: (B, frames, height, width, 3) uint8.
+    """
     dtype = next(module.parameters()).dtype
     if backbone.per_frame:
         num_shown = SEGMENTS_PER_WINDOW * backbone.frames_per_segment
         shown = [int((i + 0.5) * NUM_FRAMES / num_shown) for i in range(num_shown)]  # evenly spread over the window
-        frames = torch.from_numpy(np.concatenate([window.frames[shown] for window in batch]))
-        outputs = (
-            module(backbone.prepare(frames.to(device)).to(dtype)).float().cpu().unflatten(0, (-1, backbone.frames_per_segment))
-        )
+        pictures = backbone.prepare(frames[:, shown].flatten(0, 1)).to(dtype)
+        outputs = module(pictures).float().cpu().unflatten(0, (-1, backbone.frames_per_segment))
         # Class scores are averaged as probabilities, features as they are.
         return outputs.softmax(2).mean(1).clamp_min(MIN_PROBABILITY).log() if backbone.scores else outputs.mean(1)
-    frames = torch.from_numpy(np.concatenate([window.frames for window in batch])).to(device)
-    clips = backbone.prepare(frames).to(dtype).unflatten(0, (len(batch), -1))
+    clips = backbone.prepare(frames.flatten(0, 1)).to(dtype).unflatten(0, (len(frames), -1))
     outputs = module(clips).float().cpu()
     if dtype == torch.float16 and not torch.isfinite(outputs).all():  # it overflows: from now on in single precision
         outputs = module.float()(clips.float()).float().cpu()
@@ -318,6 +395,16 @@ class _PartialResult:
         arrays = {name: torch.cat(rows).numpy() for name, rows in self.rows.items()}
         arrays["windows"] = np.array([[self.num_windows, self.thumbnails.interval]])
         VideoFeatures(arrays, self.end_s, 1.0, self.thumbnails.times_s, self.thumbnails.pictures).save(partial)
+
+
+class _PreparedBatch(NamedTuple):
+    """A batch on its way to the networks: number of windows up to its end, when that is, its frames on the device (None where it
+    was done in an earlier run), and the thumbnails of each window."""
+
+    num_windows: int
+    end_s: float
+    frames: Tensor | None
+    thumbnails: list[list[Thumbnail]]
 
 
 class Thumbnail(NamedTuple):

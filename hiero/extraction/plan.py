@@ -112,6 +112,8 @@ class ExtractionPlan:
             self.backbone, self.weights_key, self.clock, self.spacing_s, self.overlap, self.frames_per_segment, self.dtype,
             self.precision, self.stream,
         ]  # fmt: skip
+        if self.backbone_info.version > 1:  # files of the first versions stay what they were
+            settings.append(self.backbone_info.version)
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:KEY_LENGTH]
 
     def feature_file(self, name: str) -> Path:

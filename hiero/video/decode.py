@@ -103,7 +103,7 @@ def probe(path: Path | str, stream: int = 0) -> VideoInfo:
     Raises:
         InputError: It cannot be read, or holds no frame.
     """
-    with _VideoReader(Path(path), stream) as reader:
+    with VideoReader(Path(path), stream) as reader:
         video = reader.stream
         frame = next(reader.frames(), None)
         if frame is None:
@@ -161,24 +161,31 @@ def read_segments(
         raise InputError(f"spacing_s must be positive and num_frames at least 1, got {spacing_s} and {num_frames}")
     source = Path(path) if isinstance(path, str | Path) else path
     skip = skip_unreferenced and (isinstance(source, Path) or source.can_reopen)
-    skip = skip and _referenced_suffice(source, stream, threads, spacing_s / num_frames)
-    with _VideoReader(source, stream, threads, skip) as reader:
-        builder = _SegmentBuilder(spacing_s, num_frames, short_side)
-        current: _DisplayedFrame | None = None
+    skip = skip and referenced_suffice(source, stream, threads, spacing_s / num_frames)
+    with VideoReader(source, stream, threads, skip) as reader:
+        builder, reformatter = SegmentBuilder(spacing_s, num_frames, short_side), new_reformatter()
+        current: DisplayedFrame | None = None
         for frame in reader.frames():
             time_s = reader.time_of(frame)
             if current is not None:  # how long a frame is shown is known when the next one comes
                 yield from builder.add(current, until_s=time_s)
-            current = _DisplayedFrame(frame)
+            current = DisplayedFrame(frame, reformatter)
         if current is None:
             raise InputError(f"{path}: holds no frame that can be decoded")
         yield from builder.add(current, until_s=reader.end_s)
         yield from builder.finish(current, reader.last_s, reader.end_s, min_share)
 
 
-def _referenced_suffice(path: Path | StreamSource, stream: int, threads: int, interval_s: float) -> bool:
-    """Whether the frames that others refer to come every `interval_s`, by the first seconds of the video."""
-    with _VideoReader(path, stream, threads, skip_unreferenced=True) as reader, warnings.catch_warnings():
+def referenced_suffice(path: Path | StreamSource, stream: int, threads: int, interval_s: float) -> bool:
+    """Whether the frames that others refer to come every `interval_s`, by the first seconds of the video.
+
+    Args:
+        path: The file, or a stream that can be opened again.
+        stream: Number of the video stream.
+        threads: Of the decoder; 0 chooses.
+        interval_s: From one sampled frame to the next.
+    """
+    with VideoReader(path, stream, threads, skip_unreferenced=True) as reader, warnings.catch_warnings():
         warnings.simplefilter("ignore", BrokenVideoWarning)  # said when it is read
         times_s = []
         for frame in reader.frames():
@@ -190,7 +197,19 @@ def _referenced_suffice(path: Path | StreamSource, stream: int, threads: int, in
         return len(gaps_s) > 0 and float(np.mean(gaps_s > 1.01 * interval_s)) <= LATE_SHARE
 
 
-class _SegmentBuilder:
+def sample_time(sample: int, num_frames: int, spacing_s: float) -> float:
+    """When the frame is shown that stands for a sampled time, in seconds: `num_frames` of them in each segment, evenly spread.
+
+    Args:
+        sample: Number of the sampled time, counted over the whole video.
+        num_frames: Of a segment.
+        spacing_s: Length of a segment.
+    """
+    index, number = divmod(sample, num_frames)
+    return (index + (number + 0.5) / num_frames) * spacing_s
+
+
+class SegmentBuilder:
     """Samples frames at the times of each segment, in order."""
 
     def __init__(self, spacing_s: float, num_frames: int, short_side: int | None) -> None:
@@ -200,23 +219,32 @@ class _SegmentBuilder:
         self.frames: list[np.ndarray] = []
         self.times_s: list[float] = []
 
-    def add(self, frame: _DisplayedFrame, until_s: float) -> Iterator[Segment]:
-        """Use a frame for all sampled times before `until_s`; yields the segments that this completes."""
-        while (time_s := (self.index + (len(self.frames) + 0.5) / self.num_frames) * self.spacing_s) < until_s:
-            self.frames.append(self._picture(frame))
-            self.times_s.append(time_s)
-            if len(self.frames) == self.num_frames:
-                yield self._complete()
+    @property
+    def next_sample(self) -> int:
+        """Number of the next sampled time, counted over the whole video."""
+        return self.index * self.num_frames + len(self.frames)
 
-    def finish(self, last: _DisplayedFrame, last_s: float, end_s: float, min_share: float) -> Iterator[Segment]:
+    def add(self, frame: DisplayedFrame, until_s: float) -> Iterator[Segment]:
+        """Use a frame for all sampled times before `until_s`; yields the segments that this completes."""
+        while sample_time(self.next_sample, self.num_frames, self.spacing_s) < until_s:
+            yield from self.add_picture(self._picture(frame))
+
+    def add_picture(self, picture: np.ndarray) -> Iterator[Segment]:
+        """Use a picture for the next sampled time; yields the segment that this completes."""
+        self.times_s.append(sample_time(self.next_sample, self.num_frames, self.spacing_s))
+        self.frames.append(picture)
+        if len(self.frames) == self.num_frames:
+            yield self._complete()
+
+    def finish(self, last: DisplayedFrame | np.ndarray, last_s: float, end_s: float, min_share: float) -> Iterator[Segment]:
         """The last segment, if enough of it is there or it is the only one; the last frame stands for what is missing."""
         if (self.frames and len(self.frames) >= min_share * self.num_frames) or not self.index:
             num_missing = self.num_frames - len(self.frames)
             self.times_s += [max([last_s, *self.times_s])] * num_missing
-            self.frames += [self._picture(last)] * num_missing
+            self.frames += [last if isinstance(last, np.ndarray) else self._picture(last)] * num_missing
             yield self._complete(end_s)
 
-    def _picture(self, frame: _DisplayedFrame) -> np.ndarray:
+    def _picture(self, frame: DisplayedFrame) -> np.ndarray:
         """A picture of the first one's size: where a stream changes its size, cropped to the middle or padded with black."""
         picture = frame.picture(self.short_side)
         if self.shape is None:
@@ -237,11 +265,17 @@ class _SegmentBuilder:
         return segment
 
 
-class _DisplayedFrame:
+class DisplayedFrame:
     """The frame on the screen; it is converted once, and only if it is sampled."""
 
-    def __init__(self, frame: Any) -> None:
-        self.frame = frame
+    def __init__(self, frame: Any, reformatter: Any, threads: int = 0) -> None:
+        """
+        Args:
+            frame: Of PyAV.
+            reformatter: Of `new_reformatter`, one for all frames.
+            threads: For scaling; 0 lets FFmpeg choose.
+        """
+        self.frame, self.reformatter, self.threads = frame, reformatter, threads
         self._cached: np.ndarray | None = None
 
     def picture(self, short_side: int | None) -> np.ndarray:
@@ -251,10 +285,50 @@ class _DisplayedFrame:
             if short_side is not None:
                 scale, longest = short_side / min(width, height), MAX_ASPECT * short_side
                 width, height = (min(longest, max(1, round(side * scale))) for side in (width, height))
-            picture = self.frame.reformat(width=width, height=height, format="rgb24").to_ndarray()
+            size: dict[str, Any] = {"width": width, "height": height, "format": "rgb24"}
+            try:
+                scaled = self.reformatter.reformat(self.frame, **size, threads=self.threads)
+            except TypeError:  # old PyAV scales in one thread
+                scaled = self.reformatter.reformat(self.frame, **size)
+            picture = scaled.to_ndarray()
             num_turns = _quarter_turns(self.frame)
             self._cached = np.ascontiguousarray(np.rot90(picture, num_turns)) if num_turns else picture
         return self._cached
+
+
+def open_with_hardware(file: Any, hardware: str | None) -> Any:
+    """An FFmpeg container whose streams are decoded by a device, where PyAV was built for it and it is there.
+
+    Args:
+        file: What `av.open` takes.
+        hardware: Device as FFmpeg names it (`cuda`); None: the CPU.
+    """
+    import av
+
+    if hardware in hardware_decoders():
+        from av.codec.hwaccel import HWAccel
+
+        try:
+            return av.open(file, hwaccel=HWAccel(device_type=hardware, allow_software_fallback=True))
+        except (av.FFmpegError, RuntimeError, NotImplementedError):  # no driver, or not for this codec: the CPU can
+            pass
+    return av.open(file)
+
+
+def hardware_decoders() -> list[str]:
+    """Devices that the installed PyAV can decode with, as FFmpeg names them. Whether one is there shows when it is used."""
+    try:
+        from av.codec.hwaccel import hwdevices_available
+    except ImportError:  # an old PyAV, or none
+        return []
+    return list(hwdevices_available())
+
+
+def new_reformatter() -> Any:
+    """What scales frames. One for all frames of a video: to prepare it takes as long as to scale a frame."""
+    from av.video.reformatter import VideoReformatter
+
+    return VideoReformatter()
 
 
 def _quarter_turns(frame: Any) -> int:
@@ -267,13 +341,24 @@ def _displayed_size(frame: Any) -> tuple[int, int]:
     return (frame.width, frame.height) if _quarter_turns(frame) % 2 else (frame.height, frame.width)
 
 
-class _VideoReader:
+class VideoReader:
     """A container and one of its video streams. Knows when each frame is shown, and when the last one ends."""
 
-    def __init__(self, path: Path | StreamSource, stream: int, threads: int = 0, skip_unreferenced: bool = False) -> None:
+    def __init__(
+        self, path: Path | StreamSource, stream: int, threads: int = 0, skip_unreferenced: bool = False, hardware: str | None = None
+    ) -> None:
+        """
+        Args:
+            path: The file, or a stream that is still being recorded.
+            stream: Number of the video stream.
+            threads: Of the decoder; 0 chooses.
+            skip_unreferenced: Leave frames out that no other refers to.
+            hardware: Device that decodes, as FFmpeg names it (`cuda`); where it cannot, the CPU does.
+        """
         self.path, self.stream_index, self.threads, self.skip_unreferenced = path, stream, threads, skip_unreferenced
+        self.hardware = hardware
 
-    def __enter__(self) -> _VideoReader:
+    def __enter__(self) -> VideoReader:
         try:
             import av
         except ImportError:
@@ -284,7 +369,7 @@ class _VideoReader:
         else:
             file = open_copy(self.path)
             try:
-                self.container = av.open(file)
+                self.container = open_with_hardware(file, self.hardware)
             except InputError:  # of a remote file: no fault of its content
                 raise
             except (av.FFmpegError, ValueError, OSError) as error:
@@ -309,16 +394,25 @@ class _VideoReader:
             self.stream.codec_context.thread_count = self.threads
         if self.skip_unreferenced:
             self.stream.codec_context.skip_frame = "NONREF"
+        self.start_clock()
+        return self
+
+    def start_clock(self, first_timestamp_s: float | None = None, begin_s: float = 0.0) -> None:
+        """Begin to count time, at the first frame of the video or in its middle.
+
+        Args:
+            first_timestamp_s: Of the first frame of the video; None: that of the first frame which `time_of` sees.
+            begin_s: When the first frame is shown that `time_of` will see.
+        """
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.usual_frame_s = 1 / float(rate) if rate else 1 / DEFAULT_FPS
-        self.first_timestamp_s: float | None = None
-        self.last_s = 0.0  # when the last frame so far is shown, from the first one on
-        self.end_s = 0.0  # when it ends
+        self.first_timestamp_s = first_timestamp_s
+        self.last_s = begin_s  # when the last frame so far is shown, from the first one on
+        self.end_s = begin_s  # when it ends
         self.left_out_s = 0.0  # of the timestamps, by jumps
         self.gap_s = 0.0  # between the last two frames
         self.gaps_s = 0.0  # that long gaps have added
         self.has_jumped = False
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.container.close()
@@ -330,11 +424,15 @@ class _VideoReader:
             raise InputError(f"{description}, more than the {MAX_PIXELS:,} pixels that are read; scale the video down")
         check_fits(3 * width * height * DECODER_FRAMES, f"{description}; decoding")
 
-    def frames(self) -> Iterator[Any]:
-        """Frames in the order they are shown. Ends at a break in the file, with a warning if there were frames before it."""
+    def frames(self, packets: Iterator[Any] | None = None) -> Iterator[Any]:
+        """Frames in the order they are shown. Ends at a break in the file, with a warning if there were frames before it.
+
+        Args:
+            packets: To decode; by default all of the stream. The last has no content, which ends the decoder.
+        """
         num_frames, last_packet = 0, None
         try:
-            for packet in self.container.demux(self.stream):
+            for packet in self.container.demux(self.stream) if packets is None else packets:
                 for frame in self._decode(packet):
                     num_frames += 1
                     self._check_size(frame.width, frame.height)  # it may change on the way

@@ -16,25 +16,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
+from hiero.video.i3d_int8 import FILE as INT8_FILE
+from hiero.video.i3d_int8 import GraphBuilder, IntegerI3D
+from hiero.video.i3d_layers import MIXED as MIXED
+from hiero.video.i3d_layers import same_padding as same_padding
 from hiero.video.preprocessing import centre_crop
 
 FILE = "i3d-kinetics-400.ckpt"
 SIZE = 160  # pixels; trained at 224, but 24 frames at 160 keep more of the full scores than 16 at 224, at less cost
 EPSILON = 1e-3  # of the batch normalisation
-# Inception modules: input channels, then those of 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
-MIXED = {
-    "Mixed_3b": (192, 64, 96, 128, 16, 32, 32), "Mixed_3c": (256, 128, 128, 192, 32, 96, 64),
-    "Mixed_4b": (480, 192, 96, 208, 16, 48, 64), "Mixed_4c": (512, 160, 112, 224, 24, 64, 64),
-    "Mixed_4d": (512, 128, 128, 256, 24, 64, 64), "Mixed_4e": (512, 112, 144, 288, 32, 64, 64),
-    "Mixed_4f": (528, 256, 160, 320, 32, 128, 128), "Mixed_5b": (832, 256, 160, 320, 32, 128, 128),
-    "Mixed_5c": (832, 384, 192, 384, 48, 128, 128),
-}  # fmt: skip
-
-
-def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    """TensorFlow's SAME padding: (before, after), so that the output has size ⌈size / stride⌉; an odd one goes to the end."""
-    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-    return total // 2, total - total // 2
 
 
 def _pad_frames(x: Tensor, kernel: int, stride: int, value: float) -> Tensor:
@@ -139,11 +129,36 @@ class I3D(nn.Module):
             layers[name] = Mixed(*channels)
         self.layers = nn.ModuleDict(layers)
         self.logits = nn.Linear(1024, num_classes)
+        self.checkpoint: Path | None = None  # that its weights are from
+        self.integer: IntegerI3D | None = None
+
+    def use_integers(self, num_frames: int) -> None:
+        """Compute clips of this length in integers of 8 bits from now on, on a CPU: `hiero.video.i3d_int8`.
+
+        Args:
+            num_frames: Of the clips.
+
+        Raises:
+            InputError: The network has no published weights, or onnxruntime cannot run it.
+        """
+        if self.checkpoint is None:
+            raise InputError("only I3D with its published weights computes in integers")
+        checkpoint = self.checkpoint
+
+        def make() -> bytes:
+            state = {name: value.numpy() for name, value in convert(checkpoint).items()}
+            return GraphBuilder(state, read_means(checkpoint)).build(num_frames, SIZE)
+
+        path = checkpoint.with_name(INT8_FILE)
+        self.integer = IntegerI3D(make, path, num_frames, SIZE, torch.get_num_threads())
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers.values():
-            x = layer(x)
-        x = x.mean((3, 4))
+        if self.integer is not None and x.device.type == "cpu" and x.shape[1:] == self.integer.shape:
+            x = self.integer(x).to(self.logits.weight.dtype)
+        else:
+            for layer in self.layers.values():
+                x = layer(x)
+            x = x.mean((3, 4))
         if x.shape[1] > 1:  # the published head averages pairs in time, then their scores: ends count half
             x = (x[:, 1:] + x[:, :-1]) / 2
         return self.logits(x.mean(1))
@@ -194,6 +209,18 @@ def convert(checkpoint: Path) -> dict[str, Tensor]:
     return state
 
 
+def read_means(checkpoint: Path) -> dict[str, np.ndarray]:
+    """The mean β that batch normalisation gives each channel, by the name of the convolution before it.
+
+    Args:
+        checkpoint: The published file, which `convert` could read.
+    """
+    with checkpoint.open("rb") as file:
+        tree = _Arrays(file).load()
+    units = _find_units(tree["params"], "Conv_0")
+    return {name.replace("/", "."): unit["BatchNorm_0"]["bias"].reshape(-1) for name, unit in units if "BatchNorm_0" in unit}
+
+
 def _find_units(tree: dict[str, Any], key: str, path: str = "") -> list[tuple[str, dict[str, Any]]]:
     """Parts of a tree that hold `key`, with their paths."""
     if key in tree:
@@ -220,4 +247,5 @@ def load(folder: Path) -> I3D:
         model.load_state_dict(convert(checkpoint))
     except RuntimeError as error:
         raise InputError(f"{checkpoint}: not the I3D checkpoint ({error})") from error
+    model.checkpoint = checkpoint
     return model.eval()

@@ -225,6 +225,19 @@ def find_stream(container: Any, path: Path, number: int) -> Any:
 
 def seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> Iterator[Any]:
     """Packets of a stream from about `margin_s` before a tick on; with an infinite margin from the beginning."""
+    seek_stream(container, stream, tick, margin_s)
+    return (packet for packet in container.demux(stream) if packet.size)
+
+
+def seek_stream(container: Any, stream: Any, tick: int, margin_s: float) -> None:
+    """Go to about `margin_s` before a tick; with an infinite margin to the beginning.
+
+    Args:
+        container: Of PyAV.
+        stream: Of the container.
+        tick: A timestamp of the stream.
+        margin_s: How far before it.
+    """
     first = stream.start_time or 0
     # Where a stream has no index a search for its first timestamp can end behind it, one for an earlier time cannot.
     target = (
@@ -234,7 +247,6 @@ def seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> Ite
     )
     with suppress(import_av().FFmpegError):  # a file that cannot be sought in is read on, and the caller sees that it is too late
         container.seek(target, stream=stream)
-    return (packet for packet in container.demux(stream) if packet.size)
 
 
 def packets_from(container: Any, stream: Any, pts: int, path: Path) -> Iterator[Any]:

@@ -77,6 +77,9 @@ class Backbone:
     needs_weights: bool = True
     """Has weights in `hiero weights`; otherwise `load` finds its own, and is given an empty path."""
 
+    version: int = 1
+    """Of what its network computes here; a new one where its features change, so that what was extracted before is done again."""
+
     def __post_init__(self) -> None:
         if self.per_frame and self.num_frames:
             raise InputError(f"{self.name}: looks at single frames (per_frame) or at windows of its own (num_frames), not both")
@@ -124,7 +127,7 @@ class Backbone:
 
 
 I3D_K400 = Backbone(
-    "i3d-k400", "actions: 400 scores of Kinetics classes", 400, "hiero.video.i3d", per_frame=False, allows_half=True
+    "i3d-k400", "actions: 400 scores of Kinetics classes", 400, "hiero.video.i3d", per_frame=False, allows_half=True, version=2
 )
 DINOV2_TEXT = Backbone(
     "dinov2-text", "DINOv2 ViT-S/14 and a head: pictures and words in one space", 2304, "hiero.video.dinov2",

@@ -136,8 +136,13 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     moments = []
     plan = plan_for(tmp_path, weights)
     calls = [0]
-    original = LoadedBackbones.run
-    monkeypatch.setattr(LoadedBackbones, "run", lambda self, batch: (calls.__setitem__(0, calls[0] + 1), original(self, batch))[1])
+    original = LoadedBackbones.run_frames
+
+    def run(self, frames):
+        calls[0] += 1
+        return original(self, frames)
+
+    monkeypatch.setattr(LoadedBackbones, "run_frames", run)
     videos = find_videos([tmp_path / "v0.mp4", tmp_path / "v1.mp4"])
     results = extract_all(videos, plan, progress=ExtractionProgress(advance=lambda n, s: moments.append((n, s))))
     assert [result.status for result in results] == ["kept", "done"]
@@ -362,7 +367,7 @@ def test_other_peoples_files_are_left_alone(tmp_path, home, weights, videos):
 
 
 def test_what_a_network_does_to_one_video_is_its_own(tmp_path, home, weights, videos, monkeypatch):
-    original = LoadedBackbones.run
+    original = LoadedBackbones.run_frames
     num_calls = [0]
 
     def run(self, batch):
@@ -371,7 +376,7 @@ def test_what_a_network_does_to_one_video_is_its_own(tmp_path, home, weights, vi
             raise RuntimeError("out of memory")
         return original(self, batch)
 
-    monkeypatch.setattr(LoadedBackbones, "run", run)
+    monkeypatch.setattr(LoadedBackbones, "run_frames", run)
     results = extract_all(videos, plan_for(tmp_path, weights))
     assert [result.status for result in results] == ["failed", "done", "done"]
     assert "RuntimeError: out of memory" in results[0].message
@@ -399,12 +404,12 @@ def test_windows_that_overlap_in_the_real_tower(tmp_path, home, weights, videos)
 
 def test_values_that_are_not_finite_are_not_kept(tmp_path, home, weights, videos, monkeypatch):
     monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
-    original = LoadedBackbones.run
-    monkeypatch.setattr(LoadedBackbones, "run", lambda self, batch: [rows * float("nan") for rows in original(self, batch)])
+    original = LoadedBackbones.run_frames
+    monkeypatch.setattr(LoadedBackbones, "run_frames", lambda self, batch: [rows * float("nan") for rows in original(self, batch)])
     (result, *_) = extract_all(videos, plan_for(tmp_path, weights))
     assert "not finite" in result.message
     assert not list((tmp_path / "out").glob(".*"))
-    monkeypatch.setattr(LoadedBackbones, "run", original)
+    monkeypatch.setattr(LoadedBackbones, "run_frames", original)
     assert extract_all(videos, plan_for(tmp_path, weights))[0].status == "done"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hiero.errors import InputError
-from hiero.video.decode import BrokenVideoWarning, _VideoReader, probe, read_segments
+from hiero.video.decode import BrokenVideoWarning, VideoReader, probe, read_segments
 from tests.films import grey, import_av, write_video
 
 av = import_av()
@@ -120,7 +120,7 @@ def test_a_jump_of_the_clock_is_left_out_and_said(make, name, skip):
 
 def test_a_single_wrong_timestamp_costs_nothing(make):
     ticks = [0, 100, 200, 300 + 1000 * 30 * DAY_S, 400, 500]
-    with _VideoReader(make("v.mp4", [50] * 2), 0) as reader, pytest.warns(BrokenVideoWarning, match="jump ahead") as caught:
+    with VideoReader(make("v.mp4", [50] * 2), 0) as reader, pytest.warns(BrokenVideoWarning, match="jump ahead") as caught:
         times_s = [reader.time_of(SimpleNamespace(pts=t, time_base=Fraction(1, 1000), duration=100)) for t in ticks]
     assert times_s == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.5])
     assert len(caught) == 1

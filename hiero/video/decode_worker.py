@@ -1,0 +1,245 @@
+"""A process that decodes parts of videos: tasks come as lines of JSON, pictures go into memory that is shared.
+
+Started by `hiero.video.parallel_decode`, which says what a part is. It ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from hiero.errors import InputError
+from hiero.video.decode import MAX_FRAME_S, DisplayedFrame, VideoReader, new_reformatter, sample_time
+from hiero.video.packets import SEEK_MARGINS_S, seek_stream
+
+MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depend on the one before
+
+
+class PartError(Exception):
+    """A part does not decode by itself as it does in the whole video."""
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """A part of a video, from a keyframe to the next part's.
+
+    Attributes:
+        path: The file.
+        version: Its number on the disk, size and time of change: another file of the same name is another.
+        stream: Number of the video stream.
+        skip_unreferenced: As `read_segments` has it.
+        hardware: Device that decodes; None: the CPU.
+        short_side: Of the pictures.
+        shape: Height and width of a picture; a part whose pictures are others fails.
+        entry: Timestamp of its first frame, a keyframe, in ticks.
+        end: That of the first frame after it; None: the part is the last.
+        first_timestamp_s: Of the video's first frame.
+        begin_s: When the part's first frame is shown, from the video's first on.
+        first_sample: Number of the first sampled time that is not before `begin_s`.
+        spacing_s: Length of a segment.
+        num_frames: Of a segment.
+    """
+
+    path: str
+    version: tuple[int, ...]
+    stream: int
+    skip_unreferenced: bool
+    hardware: str | None
+    short_side: int | None
+    shape: tuple[int, int]
+    entry: int
+    end: int | None
+    first_timestamp_s: float
+    begin_s: float
+    first_sample: int
+    spacing_s: float
+    num_frames: int
+
+    @property
+    def picture_bytes(self) -> int:
+        """Bytes of a picture."""
+        return 3 * self.shape[0] * self.shape[1]
+
+
+@dataclass(frozen=True)
+class PartReply:
+    """What a part shows. Its pictures lie one after the other in the shared memory.
+
+    Attributes:
+        shown: Number of the picture that each sampled time shows.
+        num_pictures: In the memory; the last one, of a last part, is its last frame.
+        last_s: When the last frame of a last part is shown.
+        end_s: When it ends.
+        warnings: Of a last part, that it breaks off.
+    """
+
+    shown: tuple[int, ...]
+    num_pictures: int
+    last_s: float
+    end_s: float
+    warnings: tuple[str, ...] = ()
+
+
+class PartDecoder:
+    """Decodes parts, and keeps the last file open: most parts follow another of the same."""
+
+    def __init__(self) -> None:
+        self.reader: VideoReader | None = None
+        self.source: tuple[Any, ...] | None = None
+        self.reformatter: Any = None
+
+    def decode(self, task: PartTask, memory: np.ndarray) -> PartReply:
+        """Decode a part.
+
+        Args:
+            task: The part.
+            memory: (N,) uint8, for the pictures.
+
+        Raises:
+            PartError: Not all of it decodes, or its timestamps, sizes or number of pictures are not as they should be.
+            InputError: The file cannot be read.
+        """
+        source = (task.path, task.version, task.stream, task.skip_unreferenced, task.hardware)
+        if self.source != source:
+            self.close()
+            reader = VideoReader(Path(task.path), task.stream, 1, task.skip_unreferenced, task.hardware)
+            reader.__enter__()
+            self.reader, self.source, self.reformatter = reader, source, new_reformatter()
+        assert self.reader is not None
+        self.reader.start_clock(task.first_timestamp_s, task.begin_s)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                return self._decode(task, self.reader, memory, caught)
+            except BaseException:
+                self.close()
+                raise
+
+    def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray, caught: list[warnings.WarningMessage]) -> PartReply:
+        shown: list[int] = []
+        pictures = _PictureWriter(task, memory)
+        current: DisplayedFrame | None = None
+        num_frames = 0
+
+        def show(frame: DisplayedFrame, until_s: float) -> None:
+            while sample_time(task.first_sample + len(shown), task.num_frames, task.spacing_s) < until_s:
+                shown.append(pictures.write(frame))
+
+        for frame in reader.frames(_packets_from(reader, task.entry)):
+            if frame.pts is None:
+                raise PartError("a frame without a timestamp")
+            if current is None and frame.pts < task.entry:  # leading pictures: the part before has them
+                continue
+            if current is None and frame.pts != task.entry:
+                raise PartError("its keyframe is not shown first")
+            if current is not None:
+                gap = frame.pts - current.frame.pts
+                if not 0 < float(gap * frame.time_base) <= MAX_FRAME_S:
+                    raise PartError("timestamps jump")
+            time_s = reader.time_of(frame)
+            if current is not None:
+                show(current, time_s)
+            if task.end is not None and frame.pts >= task.end:
+                if frame.pts != task.end:
+                    raise PartError("the next part does not follow")
+                if caught:
+                    raise PartError(str(caught[0].message))
+                return PartReply(tuple(shown), pictures.num, 0.0, 0.0)
+            current, num_frames = DisplayedFrame(frame, self.reformatter, threads=1), num_frames + 1
+        if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
+            raise PartError("breaks off")
+        show(current, reader.end_s)
+        pictures.write(current)
+        return PartReply(tuple(shown), pictures.num, reader.last_s, reader.end_s, tuple(str(w.message) for w in caught))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.reader is not None:
+            self.reader.__exit__()
+        self.reader = self.source = None
+
+
+class _PictureWriter:
+    """Puts pictures into memory, each frame once."""
+
+    def __init__(self, task: PartTask, memory: np.ndarray) -> None:
+        self.task, self.memory, self.num = task, memory, 0
+        self.last: DisplayedFrame | None = None
+
+    def write(self, frame: DisplayedFrame) -> int:
+        """The number of a frame's picture."""
+        if frame is not self.last:
+            picture = frame.picture(self.task.short_side)
+            begin = self.num * self.task.picture_bytes
+            if picture.shape[:2] != tuple(self.task.shape) or begin + self.task.picture_bytes > len(self.memory):
+                raise PartError("pictures of another size, or too many")
+            self.memory[begin : begin + self.task.picture_bytes] = picture.reshape(-1)
+            self.last, self.num = frame, self.num + 1
+        return self.num - 1
+
+
+def _packets_from(reader: VideoReader, entry: int) -> Iterator[Any]:
+    """Packets from a keyframe on, and the empty one at the end of the stream."""
+    for margin_s in SEEK_MARGINS_S:
+        seek_stream(reader.container, reader.stream, entry, margin_s)
+        packets = reader.container.demux(reader.stream)
+        for packet in packets:
+            if packet.pts == entry and packet.is_keyframe:
+                yield packet
+                yield from packets
+                return
+            if packet.dts is not None and packet.dts > entry:
+                break
+    raise PartError("its keyframe cannot be sought")
+
+
+def serve(tasks: TextIO, replies: TextIO, memories: list[int]) -> None:
+    """Answer tasks until there are no more.
+
+    Args:
+        tasks: Lines of JSON: `memory`, its `num_bytes`, and the fields of a `PartTask`.
+        replies: Lines of JSON: the fields of a `PartReply`, or `error`.
+        memories: File descriptors of shared memory.
+    """
+    decoder = PartDecoder()
+    mapped: dict[int, mmap.mmap] = {}
+    for line in tasks:
+        fields = json.loads(line)
+        number, num_bytes = fields.pop("memory"), fields.pop("num_bytes")
+        if number not in mapped or len(mapped[number]) != num_bytes:
+            if number in mapped:
+                mapped.pop(number).close()
+            mapped[number] = mmap.mmap(memories[number], num_bytes)
+        fields |= {name: tuple(fields[name]) for name in ("shape", "version")}
+        try:
+            memory: np.ndarray | None = np.frombuffer(mapped[number], np.uint8)
+            assert memory is not None
+            reply = asdict(decoder.decode(PartTask(**fields), memory))
+        except (PartError, InputError, OSError, ValueError) as error:
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        finally:
+            memory = None  # a memory that is still looked at cannot be closed
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+    decoder.close()
+
+
+def main(memories: list[str]) -> None:
+    """Answer tasks of the standard input.
+
+    Args:
+        memories: File descriptors of shared memory.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    with suppress(BrokenPipeError):
+        serve(sys.stdin, sys.stdout, [int(descriptor) for descriptor in memories])
