@@ -49,6 +49,7 @@ from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
 from hiero.steps.grounding import candidate_spans, ground_by_threads, rank_spans
 from hiero.steps.ordering import align_in_order
+from hiero.steps.segmentation import NODE_LENGTH_PRIOR
 from hiero.steps.similarity import ClassEvidence, NodeEvidence, presence_statistics, text_similarity
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts
@@ -166,7 +167,7 @@ def score_model(
         settings = {"num_threads": NUM_THREADS, "kappa": KAPPA, "min_nodes": MIN_NODES}
         runs, scores = ground_by_threads(nodes.numpy(), queries.numpy(), **settings)
         predicted["threads"] += [runs[order[:NUM_SPANS]] * CLOCK.spacing_s for order in np.argsort(-scores, axis=1)]
-        spans = candidate_spans(nodes.numpy(), CLOCK.spacing_s)
+        spans = candidate_spans(nodes.numpy(), CLOCK.spacing_s, NODE_LENGTH_PRIOR)
         ranked = rank_spans((queries @ nodes.mT).numpy(), spans, CLOCK.spacing_s)
         predicted["spans"] += [spans[indices] * CLOCK.spacing_s for indices, _ in ranked]
         truth += true_spans(annotations, recording)
@@ -310,7 +311,7 @@ def ground_with_evidence(work: Path, folder: Path, part: str) -> tuple[dict[str,
             own_words = NodeEvidence(nodes, 1.0)
             class_words = ClassEvidence(logits.softmax(1).numpy(), names, CLASS_WEIGHT, CLASS_TEMPERATURE)
             parts = {"model": [own_words], "class names": [class_words], "both": [own_words, class_words]}
-            spans = candidate_spans(nodes, CLOCK.spacing_s)
+            spans = candidate_spans(nodes, CLOCK.spacing_s, NODE_LENGTH_PRIOR)
             for method, evidence in parts.items():
                 similarity = text_similarity(evidence, queries.numpy(), projected)
                 ranked = rank_spans(similarity, spans, CLOCK.spacing_s)

@@ -43,7 +43,7 @@ from hiero.model.pretrained import write_model_folder
 from hiero.steps.grounding import candidate_spans, rank_spans
 from hiero.steps.hierarchy import default_step_counts
 from hiero.steps.ordering import align_in_order
-from hiero.steps.segmentation import centre_and_normalise, cut_steps, step_labels
+from hiero.steps.segmentation import NODE_LENGTH_PRIOR, centre_and_normalise, cut_steps, step_labels
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.storage.int8 import INT8_MAX, quantise
 from hiero.text.encoders import encode_texts
@@ -227,7 +227,7 @@ def describe_held_out(
                 queries = model.embed_text(vectors).cpu()
             key = f"{part}/{recording}"
             out[f"{key}/similarity"] = (INT8_MAX * queries @ nodes.mT).round().char()
-            out[f"{key}/spans"] = torch.from_numpy(candidate_spans(nodes.numpy(), CLOCK.spacing_s)).short()
+            out[f"{key}/spans"] = torch.from_numpy(candidate_spans(nodes.numpy(), CLOCK.spacing_s, NODE_LENGTH_PRIOR)).short()
             out[f"{key}/steps"] = torch.tensor(score_steps(nodes.numpy(), steps))
             centred = F.normalize(nodes - nodes.mean(0), dim=-1)
             directions, scale, _ = torch.pca_lowrank(centred, q=min(NUM_DIRECTIONS, *centred.shape), center=False)
@@ -236,7 +236,13 @@ def describe_held_out(
     return out
 
 
-def score_steps(nodes: np.ndarray, steps: list[dict], num: int | None = None, equal_parts: bool = False) -> tuple[float, float]:
+def score_steps(
+    nodes: np.ndarray,
+    steps: list[dict],
+    num: int | None = None,
+    equal_parts: bool = False,
+    length_prior: float = NODE_LENGTH_PRIOR,
+) -> tuple[float, float]:
     """F1 and IoU of contiguous pieces with background removed.
 
     Args:
@@ -244,6 +250,7 @@ def score_steps(nodes: np.ndarray, steps: list[dict], num: int | None = None, eq
         steps: The true ones.
         num: Of pieces; by default as many as there are steps.
         equal_parts: Of time, instead of those of the nodes.
+        length_prior: Of `cut_steps`.
     """
     labels = np.zeros(len(nodes), dtype=int)
     names = {step["text"]: i + 1 for i, step in enumerate(steps)}
@@ -252,7 +259,11 @@ def score_steps(nodes: np.ndarray, steps: list[dict], num: int | None = None, eq
     used = labels > 0
     truth = labels[used]
     num = num or len(set(truth.tolist()))
-    predicted = np.arange(len(truth)) * num // len(truth) if equal_parts else step_labels(cut_steps(nodes[used], num))
+    predicted = (
+        np.arange(len(truth)) * num // len(truth)
+        if equal_parts
+        else step_labels(cut_steps(nodes[used], num, length_prior=length_prior))
+    )
     scores = procedure_scores(predicted, truth)
     return scores.f1, scores.iou
 

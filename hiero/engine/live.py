@@ -150,7 +150,7 @@ class LiveSteps:
         video = self._window_video()
         x, clock = video.segmentation_features, video.clock
         num = int(len(x) * clock.spacing_s // self.step_s) + 1
-        level = build_hierarchy(x, clock, [num])[-1]
+        level = build_hierarchy(x, clock, [num], length_prior=video.length_prior)[-1]
         settled, pending = self._settle([step.start_s for step in level[1:]], clock.start_s)
         closed_s = self.closed[-1].end_s if self.closed else 0.0
         edges = [closed_s, *settled, *pending, self.end_s]

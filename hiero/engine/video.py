@@ -27,7 +27,7 @@ from hiero.steps.grounding import TEMPERATURE, candidate_spans, rank_spans, span
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.ordering import align_in_order
 from hiero.steps.prototypes import StepPrototypes, unit_rows
-from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, similarity_matrix
+from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, NODE_LENGTH_PRIOR, centre_and_normalise, similarity_matrix
 from hiero.steps.similarity import (
     PICTURE_PRESENCE,
     PRESENCE,
@@ -158,7 +158,8 @@ class Video:
         if isinstance(num_steps, int):
             num_steps = [num_steps]
         labels = [labels] if isinstance(labels, str) else labels
-        levels = build_hierarchy(self.segmentation_features, self.clock, list(num_steps) if num_steps else None, method=method)
+        counts = list(num_steps) if num_steps else None
+        levels = build_hierarchy(self.segmentation_features, self.clock, counts, method=method, length_prior=self.length_prior)
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
         vocabulary = list(labels) if labels is not None else self.vocabulary
@@ -249,7 +250,7 @@ class Video:
         """Stretches of nodes [start, end) that could be answers, (N, 2)."""
         if self._known_spans is not None:
             return self._known_spans
-        spans = candidate_spans(self.segmentation_features, self.clock.spacing_s)
+        spans = candidate_spans(self.segmentation_features, self.clock.spacing_s, self.length_prior)
         if self._store_spans is not None:
             self._store_spans(spans)
         return spans
@@ -315,6 +316,11 @@ class Video:
         return np.concatenate(
             [NODE_WEIGHT * nodes, *(PICTURE_WEIGHT * centre_and_normalise(rows, MIN_NORM) for rows in seen)], axis=1
         )
+
+    @property
+    def length_prior(self) -> float:
+        """λ of `cut_steps` for `segmentation_features`."""
+        return LENGTH_PRIOR if self.engine.folder is None or self.pictures is not None else NODE_LENGTH_PRIOR
 
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Similarity of each text with each node, (Q, T), from all that is known about the nodes, and what corrections taught."""

@@ -10,6 +10,7 @@ from hiero.evaluation.cases import Case, EvalOptions, map_cases
 from hiero.evaluation.metrics import matched_accuracy, procedure_scores
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import cluster
+from hiero.steps.segmentation import cut_steps, step_labels
 
 MEASURES = ("F1", "IoU", "precision", "recall", "all frames")
 # Name, what is clustered, and how.
@@ -77,7 +78,11 @@ def _score(
     used = truth > 0 if remove_background else np.ones(len(truth), dtype=bool)
     truth = truth[used]
     num = num_clusters or len(set(truth[truth > 0].tolist()))
-    labels = cluster(_nodes_of(case, source)[used], num, algorithm, random_state=options.random_state)
+    nodes = _nodes_of(case, source)[used]
+    if source == "segmentation features":
+        labels = step_labels(cut_steps(nodes, num, length_prior=case.video.length_prior))
+    else:
+        labels = cluster(nodes, num, algorithm, random_state=options.random_state)
     scores = procedure_scores(labels, truth)
     return [scores.f1, scores.iou, scores.precision, scores.recall, matched_accuracy(labels, truth)]
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from hiero.steps.clustering import cluster
-from hiero.steps.segmentation import cut_steps, label_runs
+from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs
 
 LENGTHS_S = (25.0, 40.0, 60.0, 90.0, 140.0)  # usual lengths of a step, fine to coarse
 SHORT_VIDEO_S = 600.0  # shorter videos have shorter steps, in proportion
@@ -62,12 +62,13 @@ def thread_runs(
     return label_runs(labels, min_nodes)
 
 
-def candidate_spans(nodes: np.ndarray, spacing_s: float) -> np.ndarray:
+def candidate_spans(nodes: np.ndarray, spacing_s: float, length_prior: float = LENGTH_PRIOR) -> np.ndarray:
     """Spans that could be a step: pieces of the video at five granularities.
 
     Args:
         nodes: (T, D).
         spacing_s: Seconds from node to node.
+        length_prior: Of `cut_steps`.
 
     Returns:
         Spans [start, end) in nodes, (N, 2), ordered.
@@ -77,7 +78,7 @@ def candidate_spans(nodes: np.ndarray, spacing_s: float) -> np.ndarray:
     spans: set[tuple[int, int]] = {(0, len(nodes))}
     for length_s in LENGTHS_S:
         num = min(len(nodes), max(1, round(duration_s / (length_s * shrink))))
-        spans.update(pairwise(cut_steps(nodes, num)))
+        spans.update(pairwise(cut_steps(nodes, num, length_prior=length_prior)))
     return np.array(sorted(spans))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.steps.clustering import cluster, clustering_names
-from hiero.steps.segmentation import cut_steps, label_runs, merge_steps
+from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs, merge_steps
 from hiero.types import Clock, Step, link_levels
 
 STEP_S = 60.0  # usual length of a step where nothing is said about their number; CaptainCook4D has one every 65 s
@@ -33,6 +33,7 @@ def build_hierarchy(
     min_s: float = 2.0,
     kappa: float = 0.5,
     random_state: int = 0,
+    length_prior: float = LENGTH_PRIOR,
 ) -> list[list[Step]]:
     """Levels of steps, coarse to fine.
 
@@ -45,6 +46,7 @@ def build_hierarchy(
         min_s: Shorter runs of a cluster become part of the more similar neighbour.
         kappa: Temperature of the similarity, for spectral.
         random_state: Seed of the clustering.
+        length_prior: Of `cut_steps`, for pieces.
 
     Raises:
         InputError: There is no node, no such method, or a number below 1.
@@ -60,7 +62,7 @@ def build_hierarchy(
     usual_s = len(x) * clock.spacing_s / counts[-1]
     min_nodes = max(1, round(min(min_s, usual_s / 2) / clock.spacing_s))  # who asks for many steps wants short ones
     if method == "pieces":
-        finest = cut_steps(x, counts[-1], min_nodes=min_nodes)
+        finest = cut_steps(x, counts[-1], min_nodes=min_nodes, length_prior=length_prior)
     else:
         labels = cluster(x, counts[-1], method, kappa=kappa, random_state=random_state)
         finest = merge_short_steps(x, [*label_runs(labels)[:, 0].tolist(), len(x)], min_nodes)

@@ -21,6 +21,9 @@ from hiero.errors import InputError
 
 MIN_NORM = 1e-6  # a node that differs from the mean of its video by less does not differ
 LENGTH_PRIOR = 0.1  # λ
+NODE_LENGTH_PRIOR = (
+    0.01  # λ for the nodes of a trained network: inside a step they are much alike, so what they say counts for more
+)
 PART_PRIOR = 1.0  # λ of the parts of a long video: a strong belief, so that no part is much longer than the others
 FEW_NODES = 8  # of a step, on average: for more and shorter steps neighbours are merged
 BLOCK_ROWS = 64  # of costs that are computed at a time

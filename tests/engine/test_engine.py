@@ -220,6 +220,16 @@ def test_raw_features_have_steps_but_no_words(home, features):
             question()
 
 
+def test_lengths_of_steps_are_a_weaker_belief_for_a_trained_network_s_nodes(home, features):
+    from hiero.steps.segmentation import LENGTH_PRIOR, NODE_LENGTH_PRIOR, cut_steps
+
+    video = load(backbone="default").read(features)
+    assert (video.length_prior, load("raw", backbone="default").read(features).length_prior) == (NODE_LENGTH_PRIOR, LENGTH_PRIOR)
+    edges = [step.start_s for step in video.steps([5], labels=[]).levels[0]]
+    expected = cut_steps(video.segmentation_features, 5, min_nodes=2, length_prior=NODE_LENGTH_PRIOR)
+    assert edges == pytest.approx([video.clock.spacing_s * edge for edge in expected[:-1]], abs=video.clock.spacing_s)
+
+
 def test_a_model_for_other_features_is_refused_before_reading(home, tmp_path, monkeypatch):
     HiERO(ModelConfig(input_size=12, hidden_size=8, embedding_size=4, text_size=384)).save_pretrained(tmp_path / "model")
     monkeypatch.setattr("hiero.extraction.extractor.extract_features", lambda *_, **__: pytest.fail("read all the same"))
