@@ -234,6 +234,7 @@ def test_a_run_that_was_killed_is_resumed(engine, film, tmp_path, monkeypatch):
     while first.log.num_done < 7:
         next(updates)
     updates.close()
+    num_done = first.log.num_done  # an update may find several windows where the machine is slow
     first.log.close()
     with first.log.path.open("ab") as file:
         file.write(b"wind, and then nothing")
@@ -242,8 +243,8 @@ def test_a_run_that_was_killed_is_resumed(engine, film, tmp_path, monkeypatch):
     run = second.extraction.networks.run
     monkeypatch.setattr(second.extraction.networks, "run", lambda batch: computed.extend(w.index for w in batch) or run(batch))
     follow(second)
-    assert computed == list(range(7, 20))
-    assert lines[0] == "resumes: 0:14 were read before"
+    assert computed == list(range(num_done, 20))
+    assert lines[0] == f"resumes: 0:{2 * num_done} were read before"
     result = second.finish()
     assert result.video.steps() == whole_file(engine, film, tmp_path / "another", monkeypatch).steps()
 
