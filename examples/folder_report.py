@@ -75,7 +75,10 @@ def draw_page(page: Path, picture: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or shutil.which("chromium-headless-shell"),
+            args=["--no-sandbox", "--disable-gpu"],
+        )
         view = browser.new_page(viewport={"width": 1280, "height": 900})
         view.goto(page.resolve().as_uri())
         view.wait_for_timeout(500)

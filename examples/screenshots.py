@@ -22,7 +22,10 @@ def main(demo: Path, folder: Path) -> None:
     """
     film, sessions = str(demo / "film-corpus"), str(demo / "corpus")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or shutil.which("chromium-headless-shell"),
+            args=["--no-sandbox", "--disable-gpu"],
+        )
         with serve(film) as address:
             page = browser.new_page(viewport={"width": 1280, "height": 860})
             page.goto(address)
