@@ -7,8 +7,8 @@
 `modes`: one network, different threads. MODEL was trained without the test recordings (`benchmarks.captaincook4d one --part test`);
 only these are interleaved, and in one sequence those of one room where there are such, so that a room does not tell them apart.
 Each recording goes on for a minute, then the next one does: steps come back. The same weights run with different threads inside the
-network: none, the release's edges, those of the paper with several numbers of them, the mean over three cuts, and the true
-activities. Of the nodes that come out:
+network: none, the release's edges, those of the paper with several numbers of them (also that which the eigenvalues suggest), the
+mean over three cuts, and the true activities. Of the nodes that come out:
 
     activities  clusters, as many as recordings: share of nodes in the right one
     steps       F1 of clusters, as many as steps, that may come back; and of as many contiguous pieces, which may not
@@ -45,6 +45,7 @@ from hiero import Behaviour, HiERO, ModelConfig, embed_features
 from hiero.data.stores import FeatureStore
 from hiero.evaluation.metrics import matched_accuracy, procedure_scores
 from hiero.model import unet
+from hiero.model.spectral import spectral_cut
 from hiero.steps.clustering import cluster
 from hiero.steps.grounding import candidate_spans, rank_spans
 from hiero.storage.files import write_text
@@ -63,6 +64,7 @@ MODES = (
     "K = 4",
     "K = 8",
     "as many as activities",
+    "learned K",
     "mean of K = 2, 4, 8",
     "true activities",
 )
@@ -127,6 +129,8 @@ def given_threads(activities: np.ndarray | None) -> Iterator[None]:
 def embed(model: HiERO, features: Tensor, mode: str, activities: np.ndarray) -> np.ndarray:
     """Unit vectors of level 0, (T, E), with threads of a mode."""
     config, num = model.config, int(activities.max()) + 1
+    if mode == "learned K":  # by the eigenvalues of the nodes' similarity, as `spectral_cut` picks it
+        mode = f"K = {int(spectral_cut(torch.from_numpy(embed(model, features, MODES[0], activities)), 'auto').max()) + 1}"
     numbers = {"as many as activities": (num,), "true activities": (num,), "mean of K = 2, 4, 8": SOFT_NUMBERS}
     total = 0
     for num_threads in numbers.get(mode, (int(mode[4:]),) if mode.startswith("K = ") else (config.num_threads,)):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from hiero.errors import InputError
+
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time in a period, and the period
 
 
 def choose_device(name: str) -> str:
@@ -27,9 +32,33 @@ def choose_device(name: str) -> str:
     return name
 
 
+_limits = ExitStack()  # that are set while anybody is inside `one_thread_each`
+_num_inside = 0
+_limits_lock = threading.Lock()
+
+
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Matrix products of one thread while this lasts: several threads of Python share the cores instead."""
+    """Matrix products of one thread while this lasts: several threads of Python share the cores instead.
+
+    The setting is that of the whole process, so of several that overlap the first sets it and the last takes it back.
+    """
+    global _num_inside
+    with _limits_lock:
+        if not _num_inside:
+            _limits.enter_context(_one_thread())
+        _num_inside += 1
+    try:
+        yield
+    finally:
+        with _limits_lock:
+            _num_inside -= 1
+            if not _num_inside:
+                _limits.close()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
     import torch
 
     num_threads = torch.get_num_threads()
@@ -44,3 +73,13 @@ def one_thread_each() -> Iterator[None]:
                 yield
     finally:
         torch.set_num_threads(num_threads)
+
+
+def num_usable_cores() -> int:
+    """Cores that this process may use: of the machine, by its affinity, and by the limit of its container."""
+    num = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = CPU_LIMIT.read_text(encoding="utf-8").split()
+        return max(1, min(num, round(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such limit: `max`
+        return num

@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores: at any time one of them waits, for a recording or for another process."""
-    return len(os.sched_getaffinity(0)) + 1
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
 
 
 def pytest_collection_finish() -> None:

@@ -11,12 +11,11 @@ There is a row for each segment. Backbones are of two kinds:
 from __future__ import annotations
 
 import io
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.extraction.prefetch import Prefetcher
 from hiero.extraction.video_features import VideoFeatures
@@ -173,7 +173,8 @@ def extract_features(
     backbones, num_segments = networks.backbones, networks.num_segments
     spacing_s = backbones[0].spacing_s if spacing_s is None else spacing_s
     result = _PartialResult.resume(partial, [backbone.name for backbone in backbones])
-    windows = _overlapping_windows(read_windows(path, networks, spacing_s, stream=stream, threads=threads), overlap)
+    segments = read_windows(path, networks, spacing_s, stream=stream, threads=threads)
+    windows = _overlapping_windows(segments, overlap)
     saved_at_s = time.monotonic()
     batch_size, num_done = batch_size or default_batch_size(networks.device), result.num_windows
 
@@ -185,7 +186,11 @@ def extract_features(
             yield _PreparedBatch(batch[-1].index + 1, batch[-1].end_s, frames, pictures)
 
     # Decoding runs in a thread of its own, and what is made of frames beside the networks in another, ahead of the networks.
-    with Prefetcher(_batches(windows, num_done, batch_size)) as decoded, Prefetcher(prepare_batches(), 1) as batches:
+    with (
+        closing(cast("Generator[Segment]", segments)),  # last of all: what an error leaves unread would keep the decoder waiting
+        Prefetcher(_batches(windows, num_done, batch_size)) as decoded,
+        Prefetcher(prepare_batches(), 1) as batches,
+    ):
         for batch in batches:
             if batch.frames is None:
                 progress(batch.end_s)
@@ -240,7 +245,7 @@ def decoding_processes(device: torch.device) -> int:
     Returns:
         0 where the decoder's own threads are enough.
     """
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_cores = num_usable_cores()
     if num_cores < MIN_CORES:
         return 0
     return min(MAX_PROCESSES, num_cores if device.type == "cuda" else max(2, num_cores // CORES_PER_PROCESS))

@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hiero.errors import InputError
+
 BLOCK_SIZE = 512  # numbers that a program updates; on an H200 1,024 take 1.3 times as long, 4,096 twice
 NORM_EPS = 1e-6  # as in clip_grad_norm_
 # Columns of the table of addresses: a row for each parameter. 0 stands for "none".
@@ -33,6 +35,9 @@ class ClippedAdam:
 
     def __init__(self, optimizer: torch.optim.Adam, copies: Mapping[int, Tensor], clip: float) -> None:
         self.optimizer, self.clip = optimizer, clip
+        for name in ("betas", "eps", "amsgrad", "maximize"):
+            if len({group[name] for group in optimizer.param_groups}) > 1 or optimizer.param_groups[0][name] is True:
+                raise InputError(f"a captured step takes the same {name} for all parameters, and neither amsgrad nor maximize")
         rows, blocks, self.parameters, self.steps = [], [], [], []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -51,8 +56,8 @@ class ClippedAdam:
         self.host_table = torch.tensor(rows).pin_memory()
         self.table = self.host_table.to(device)
         self.sizes = torch.tensor([parameter.numel() for parameter, _ in self.parameters], device=device)
-        decays = [(group["weight_decay"], p) for group in optimizer.param_groups for p in group["params"]]
-        self.decays = torch.tensor([decay for decay, _ in decays], dtype=torch.float32, device=device)
+        decays = [group["weight_decay"] for group in optimizer.param_groups for _ in group["params"]]
+        self.decays = torch.tensor(decays, dtype=torch.float32, device=device)
         self.blocks = torch.tensor(blocks, dtype=torch.int32, device=device)
         self.squares = torch.empty(len(blocks), device=device)
 

@@ -34,8 +34,25 @@ HAS_TRITON = triton is not None
 
 
 def is_available(x: Tensor) -> bool:
-    """Whether the kernels can run: a GPU with Triton, and at most single precision."""
-    return HAS_TRITON and x.is_cuda and x.dtype != torch.float64
+    """Whether the kernels can run: a GPU on which Triton compiles, and at most single precision."""
+    return HAS_TRITON and x.is_cuda and x.dtype != torch.float64 and _compiles(x.device)
+
+
+_compiles_on: dict[torch.device, bool] = {}
+
+
+def _compiles(device: torch.device) -> bool:
+    """Whether Triton runs a kernel there, tried once: it needs a compiler for C and a GPU that is not too old."""
+    if torch.compiler.is_compiling():  # that compiler needs the same
+        return True
+    if device not in _compiles_on:
+        try:
+            sums = torch.zeros(1, 3, device=device)
+            _add_rows[(1,)](sums, torch.zeros(2, device=device), torch.zeros(1, 1, device=device), 1, 1, 1, 1, 4)
+            _compiles_on[device] = True
+        except Exception:  # of Triton, of a missing compiler, of the driver
+            _compiles_on[device] = False
+    return _compiles_on[device]
 
 
 def sum_messages_triton(

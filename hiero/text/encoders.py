@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,9 @@ class TextEncoder(nn.Module):
         except ImportError:
             raise InputError("text.mode=lora needs peft; run: pip install 'hiero-video[text]'") from None
         config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=LORA_TARGETS[self.kind], lora_dropout=0.0)
-        self.tower = get_peft_model(self.tower, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by names that a later version will drop
+            self.tower = get_peft_model(self.tower, config)
 
     def plain_state(self) -> dict[str, Tensor]:
         """The tower's weights in transformers' layout, LoRA's corrections merged in."""

@@ -52,11 +52,12 @@ class MiniLM:
         """Compute with torch on a device from now on."""
         import torch
 
+        state = dict(self.state)  # a copy: another thread may be computing
         if self.device is None:  # a CPU multiplies by (in, out) a tenth faster than by (out, in)
-            for name, value in self.state.items():
+            for name, value in state.items():
                 if name.startswith("encoder.layer.") and name.endswith(".weight") and value.ndim == 2:
-                    self.state[name] = np.ascontiguousarray(value.T)
-        self.state = {name: torch.as_tensor(value).to(device) for name, value in self.state.items()}
+                    state[name] = np.ascontiguousarray(value.T)
+        self.state = {name: torch.as_tensor(value).to(device) for name, value in state.items()}
         self.device = device
         return self
 

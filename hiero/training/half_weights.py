@@ -14,7 +14,7 @@ class HalfWeights:
     """A copy of a module whose linear layers are in half precision; everything else is shared with the original.
 
     Autocast casts each weight before its product and each gradient after it, one small kernel each. Here nothing is cast inside the
-    step; the numbers are the same.
+    step; the numbers are the same, but for biases of TDGC layers, which kernels otherwise read in single precision.
 
     Args:
         module: Holds the weights that an optimizer updates.
@@ -30,7 +30,9 @@ class HalfWeights:
         gates = {id(layer) for gate in module.modules() if isinstance(gate, Gate) for layer in gate.modules()}
         linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear) and id(layer) not in gates]
         self._weights = {id(p): p for layer in linear for p in layer.parameters()}
-        self.copies: dict[int, Tensor] = {key: nn.Parameter(p.detach().to(dtype)) for key, p in self._weights.items()}
+        self.copies: dict[int, Tensor] = {
+            key: nn.Parameter(p.detach().to(dtype), p.requires_grad) for key, p in self._weights.items()
+        }
         shared = {id(x): x for x in (*module.parameters(), *module.buffers())}
         self.module = copy.deepcopy(module, memo={**shared, **self.copies})
 

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.video.decode import MAX_FRAME_S, DisplayedFrame, VideoReader, new_reformatter, sample_time
+from hiero.video.decode import MAX_FRAME_S, BrokenVideoWarning, DisplayedFrame, VideoReader, new_reformatter, sample_time
 from hiero.video.packets import SEEK_MARGINS_S, seek_stream
 
 MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depend on the one before
@@ -90,13 +90,17 @@ class PartReply:
     warnings: tuple[str, ...] = ()
 
 
+def file_version(path: Path) -> tuple[int, ...]:
+    """Number on the disk, size and time of change of a file."""
+    state = path.stat()
+    return (state.st_ino, state.st_size, state.st_mtime_ns)
+
+
 class PartDecoder:
-    """Decodes parts, and keeps the last file open: most parts follow another of the same."""
+    """Decodes parts."""
 
     def __init__(self) -> None:
-        self.reader: VideoReader | None = None
-        self.source: tuple[Any, ...] | None = None
-        self.reformatter: Any = None
+        self.reformatter = new_reformatter()
 
     def decode(self, task: PartTask, memory: np.ndarray) -> PartReply:
         """Decode a part.
@@ -109,21 +113,15 @@ class PartDecoder:
             PartError: Not all of it decodes, or its timestamps, sizes or number of pictures are not as they should be.
             InputError: The file cannot be read.
         """
-        source = (task.path, task.version, task.stream, task.skip_unreferenced, task.hardware)
-        if self.source != source:
-            self.close()
-            reader = VideoReader(Path(task.path), task.stream, 1, task.skip_unreferenced, task.hardware)
-            reader.__enter__()
-            self.reader, self.source, self.reformatter = reader, source, new_reformatter()
-        assert self.reader is not None
-        self.reader.start_clock(task.first_timestamp_s, task.begin_s)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                return self._decode(task, self.reader, memory, caught)
-            except BaseException:
-                self.close()
-                raise
+        path = Path(task.path)
+        # Opened for each part: a process that waits for the next one holds no file that someone may want to delete.
+        with VideoReader(path, task.stream, 1, task.skip_unreferenced, task.hardware) as reader:
+            if file_version(path) != task.version:
+                raise PartError("the file has changed")
+            reader.start_clock(task.first_timestamp_s, task.begin_s)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                return self._decode(task, reader, memory, caught)
 
     def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray, caught: list[warnings.WarningMessage]) -> PartReply:
         shown: list[int] = []
@@ -152,21 +150,20 @@ class PartDecoder:
             if task.end is not None and frame.pts >= task.end:
                 if frame.pts != task.end:
                     raise PartError("the next part does not follow")
-                if caught:
-                    raise PartError(str(caught[0].message))
+                if messages := _broken(caught):
+                    raise PartError(messages[0])
                 return PartReply(tuple(shown), pictures.num, 0.0, 0.0)
             current, num_frames = DisplayedFrame(frame, self.reformatter, threads=1), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
             raise PartError("breaks off")
         show(current, reader.end_s)
         pictures.write(current)
-        return PartReply(tuple(shown), pictures.num, reader.last_s, reader.end_s, tuple(str(w.message) for w in caught))
+        return PartReply(tuple(shown), pictures.num, reader.last_s, reader.end_s, _broken(caught))
 
-    def close(self) -> None:
-        """Close the file."""
-        if self.reader is not None:
-            self.reader.__exit__()
-        self.reader = self.source = None
+
+def _broken(caught: list[warnings.WarningMessage]) -> tuple[str, ...]:
+    """What is said about a video that is broken."""
+    return tuple(str(warning.message) for warning in caught if issubclass(warning.category, BrokenVideoWarning))
 
 
 class _PictureWriter:
@@ -207,15 +204,15 @@ def serve(tasks: TextIO, replies: TextIO, memories: list[int]) -> None:
     """Answer tasks until there are no more.
 
     Args:
-        tasks: Lines of JSON: `memory`, its `num_bytes`, and the fields of a `PartTask`.
-        replies: Lines of JSON: the fields of a `PartReply`, or `error`.
+        tasks: Lines of JSON: `id`, `memory`, its `num_bytes`, and the fields of a `PartTask`.
+        replies: Lines of JSON: the same `id`, and the fields of a `PartReply` or `error`.
         memories: File descriptors of shared memory.
     """
     decoder = PartDecoder()
     mapped: dict[int, mmap.mmap] = {}
     for line in tasks:
         fields = json.loads(line)
-        number, num_bytes = fields.pop("memory"), fields.pop("num_bytes")
+        task_id, number, num_bytes = fields.pop("id"), fields.pop("memory"), fields.pop("num_bytes")
         if number not in mapped or len(mapped[number]) != num_bytes:
             if number in mapped:
                 mapped.pop(number).close()
@@ -229,9 +226,8 @@ def serve(tasks: TextIO, replies: TextIO, memories: list[int]) -> None:
             reply = {"error": f"{type(error).__name__}: {error}"}
         finally:
             memory = None  # a memory that is still looked at cannot be closed
-        replies.write(json.dumps(reply) + "\n")
+        replies.write(json.dumps({"id": task_id, **reply}) + "\n")
         replies.flush()
-    decoder.close()
 
 
 def main(memories: list[str]) -> None:
@@ -241,5 +237,6 @@ def main(memories: list[str]) -> None:
         memories: File descriptors of shared memory.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    replies, sys.stdout = sys.stdout, sys.stderr  # what anything else prints is no answer
     with suppress(BrokenPipeError):
-        serve(sys.stdin, sys.stdout, [int(descriptor) for descriptor in memories])
+        serve(sys.stdin, replies, [int(descriptor) for descriptor in memories])

@@ -258,7 +258,11 @@ class IntegerI3D:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another thread decodes
         for graph in self._graphs(make, path):
             try:
-                self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+                session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+                shape = [num_frames, size, size, 3]
+                if session.get_inputs()[0].shape != shape:
+                    raise InputError(f"clips of {session.get_inputs()[0].shape} in place of {shape}")
+                self.session = session
                 return
             except Exception as error:  # onnxruntime has errors of many kinds, of a damaged file or an operation that it lacks
                 reason = str(error)

@@ -2,8 +2,9 @@
 
 A part begins at a keyframe where decoding can begin, and ends at the next part's. A process (`hiero.video.decode_worker`) decodes
 it, scales the frames that are sampled, and puts them into memory that is shared; here they become segments, in order. The segments
-are those of `read_segments`, pixel by pixel. Where a part does not fit what is expected (a jump of the clock, another size, a
-frame that does not decode, a process that died), the video is read on by `read_segments` from there.
+are those of `read_segments`, pixel by pixel; of a damaged video, pictures after the damage may differ. Where a part does not fit
+what is expected (a jump of the clock, another size, a frame that does not decode, a process that died, other videos that hold all
+of the memory), `read_segments` reads the video, and what was given already is left out.
 
 Threads would not do: FFmpeg's own leave scaling and all of Python to one of them.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import logging
 import math
 import mmap
 import os
@@ -22,13 +24,13 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import av
 import numpy as np
 
 from hiero.errors import InputError
@@ -45,12 +47,15 @@ from hiero.video.decode import (
     referenced_suffice,
     sample_time,
 )
-from hiero.video.decode_worker import PartReply, PartTask
+from hiero.video.decode_worker import PartReply, PartTask, file_version
+
+logger = logging.getLogger(__name__)
 
 PART_S = 4.0  # length of a part at least: to begin one costs a search and a frame
-MAX_PART_BYTES = 2**28  # of pictures; a video with rarer keyframes is read by one process
-MEMORIES = 2  # of a process: it fills one while the other is read
-IN_FLIGHT = 3  # parts for each process that are begun or waiting, of a video
+MAX_PART_BYTES = 2**26  # of pictures; a video with rarer keyframes is read by one process
+MEMORIES_PER_PROCESS = 2  # it fills one while the other is read
+PARTS_PER_PROCESS = 1.5  # of a video, that are begun or waiting: a quarter of the memories is left for other videos
+START_TIMEOUT_S = 30.0  # that a part waits for a process; others, which nobody may be reading, hold all of the memory then
 NO_TIMESTAMPS = ("avi",)  # containers whose timestamps of packets are guesses
 CLOSE_TIMEOUT_S = 1.0
 # Of a process: the same hiero as here, wherever it is imported from.
@@ -97,9 +102,8 @@ def read_segments_parallel(
     is_valid = spacing_s > 0 and num_frames > 0 and path.is_file() and find_remote(path) is None
     if processes > 1 and can_start_processes() and is_valid:
         skip = skip_unreferenced and referenced_suffice(path, stream, 0, spacing_s / num_frames)
-        state = path.stat()
         template = PartTask(
-            path=str(path.absolute()), version=(state.st_ino, state.st_size, state.st_mtime_ns), stream=stream,
+            path=str(path.absolute()), version=file_version(path), stream=stream,
             skip_unreferenced=skip, hardware=hardware, short_side=short_side, shape=(0, 0), entry=0, end=None,
             first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=spacing_s, num_frames=num_frames,
         )  # fmt: skip
@@ -108,8 +112,8 @@ def read_segments_parallel(
                 yield segment
                 num_segments = segment.index + 1
             return
-        except (_PartsError, InputError):  # what is wrong with the file, if anything, is said below
-            pass
+        except (_PartsError, InputError, av.FFmpegError) as error:  # what is wrong with the file, if anything, is said below
+            logger.debug("%s is not read in parts: %s", path, error)
     for segment in read_segments(
         path, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side, stream=stream, min_share=min_share,
         skip_unreferenced=skip_unreferenced,
@@ -131,7 +135,7 @@ def _read_parts(template: PartTask, pool: DecodingPool, min_share: float) -> Ite
     try:
         is_more = True
         while True:
-            while is_more and len(waiting) < IN_FLIGHT * pool.num_processes:
+            while is_more and len(waiting) < PARTS_PER_PROCESS * pool.num_processes:
                 task, num_bytes = next(tasks, (None, 0))
                 if task is None:
                     is_more = False
@@ -139,7 +143,8 @@ def _read_parts(template: PartTask, pool: DecodingPool, min_share: float) -> Ite
                     waiting.append(pool.submit(task, num_bytes))
             if not waiting:
                 return
-            part = waiting.popleft().result()
+            part = _wait_for(waiting[0])
+            waiting.popleft()  # only now: an interruption leaves it to be released below
             try:
                 if part.reply is None:
                     raise _PartsError(part.error)
@@ -158,6 +163,16 @@ def _read_parts(template: PartTask, pool: DecodingPool, min_share: float) -> Ite
         for future in waiting:
             if not future.cancel():
                 future.add_done_callback(_release)
+
+
+def _wait_for(future: Future[DecodedPart]) -> DecodedPart:
+    """A part that is decoded. Raises _PartsError where it was not even begun for long."""
+    try:
+        return future.result(START_TIMEOUT_S)
+    except TimeoutError:
+        if future.cancel():
+            raise _PartsError("no process is free") from None
+        return future.result()
 
 
 def _release(future: Future[DecodedPart]) -> None:
@@ -232,13 +247,14 @@ class DecodedPart:
         reply: What the process says.
         error: Why there is no reply.
         pictures: (N, H, W, 3) uint8 in shared memory, until `release`.
+        on_release: Gives the memory back.
     """
 
     task: PartTask
     reply: PartReply | None
     error: str | None
     pictures: np.ndarray
-    on_release: Any = None
+    on_release: Callable[[], None] | None = None
 
     def release(self) -> None:
         """Give the memory back to the process."""
@@ -256,7 +272,7 @@ class DecodingPool:
     """
 
     def __init__(self, num_processes: int) -> None:
-        self.num_processes = num_processes
+        self.num_processes, self.is_closed = num_processes, False
         self.tasks: queue.SimpleQueue[tuple[PartTask, int, Future[DecodedPart]] | None] = queue.SimpleQueue()
         self.workers = [_Worker() for _ in range(num_processes)]
         self.threads = [threading.Thread(target=self._serve, args=(worker,), daemon=True) for worker in self.workers]
@@ -279,7 +295,7 @@ class DecodingPool:
             # A memory first, then a task: all that is taken from the queue runs, so a reader never waits for a part behind its own.
             number = worker.free.get()
             item = self.tasks.get()
-            if item is None:
+            if item is None or self.is_closed:
                 return
             task, num_bytes, future = item
             if not future.set_running_or_notify_cancel():
@@ -289,6 +305,7 @@ class DecodingPool:
 
     def close(self) -> None:
         """End the processes."""
+        self.is_closed = True
         for _ in self.threads:
             self.tasks.put(None)
         for worker in self.workers:
@@ -300,10 +317,11 @@ class _Worker:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
-        self.descriptors = [os.memfd_create("hiero-pictures") for _ in range(MEMORIES)]
-        self.memories: list[mmap.mmap | None] = [None] * MEMORIES
+        self.num_tasks = 0
+        self.descriptors = [os.memfd_create("hiero-pictures") for _ in range(MEMORIES_PER_PROCESS)]
+        self.memories: list[mmap.mmap | None] = [None] * MEMORIES_PER_PROCESS
         self.free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(MEMORIES):
+        for number in range(MEMORIES_PER_PROCESS):
             self.free.put(number)
 
     def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
@@ -319,15 +337,21 @@ class _Worker:
             process = self._start()
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps({"memory": number, "num_bytes": len(memory), **asdict(task)}) + "\n")
+            self.num_tasks += 1
+            fields = {"id": self.num_tasks, "memory": number, "num_bytes": len(memory), **asdict(task)}
+            process.stdin.write(json.dumps(fields) + "\n")
             process.stdin.flush()
             answer = json.loads(process.stdout.readline())
+            if answer.pop("id") != self.num_tasks:
+                raise ValueError("the answer to another task")
             if "error" in answer:
                 raise _PartsError(answer["error"])
             answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])
             reply = PartReply(**answer)
             pixels = np.frombuffer(memory, np.uint8, reply.num_pictures * task.picture_bytes)
-        except (_PartsError, OSError, ValueError, TypeError) as error:  # ValueError: a line that is empty, since it died
+        except Exception as error:  # whatever it is, whoever waits must hear of it
+            if not isinstance(error, _PartsError):  # it died, or says something else: another process begins anew
+                self.close(kill=True)
             self.free.put(number)
             return DecodedPart(task, None, str(error) or type(error).__name__, np.empty(0, np.uint8))
         pictures = pixels.reshape(reply.num_pictures, *task.shape, 3)
@@ -354,11 +378,13 @@ class _Worker:
             )  # fmt: skip
         return self.process
 
-    def close(self) -> None:
-        """End the process, which ends with its input."""
+    def close(self, kill: bool = False) -> None:
+        """End the process, which ends with its input; or at once."""
         process, self.process = self.process, None
         if process is None or process.stdin is None or process.stdout is None:
             return
+        if kill:
+            process.kill()
         with suppress(OSError):  # of what was not sent
             process.stdin.close()
         try:
@@ -371,6 +397,15 @@ class _Worker:
 
 _pools: dict[int, DecodingPool] = {}
 _lock = threading.Lock()
+
+
+def _forget_pools() -> None:
+    """In a process that was forked: its threads did not come along, so there is nobody to wait for."""
+    global _pools, _lock
+    _pools, _lock = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_pools)
 
 
 def decoding_pool(num_processes: int) -> DecodingPool:

@@ -165,3 +165,42 @@ def test_hardware_is_asked_for_where_pyav_has_it(make, monkeypatch):
     with decode.VideoReader(path, 0, hardware="cuda") as reader:
         assert sum(1 for frame in reader.frames() if reader.time_of(frame) >= 0) == 20
     assert asked == [{"device_type": "cuda", "allow_software_fallback": True}]
+
+
+def test_videos_that_nobody_reads_on_do_not_stop_others(make, monkeypatch):
+    """Memory that others hold is waited for, but not for ever."""
+    monkeypatch.setattr(parallel_decode, "START_TIMEOUT_S", 0.3)
+    path = make("v.mp4", [0] * 80, pictures=noise(80), options={"g": "5"})
+    readers = [read_segments_parallel(path, processes=PROCESSES, num_frames=6, short_side=32) for _ in range(3)]
+    firsts = [next(reader) for reader in readers]
+    assert assert_same(path) > 1
+    for one, *others in [firsts, *zip(*readers, strict=True)]:
+        assert all(np.array_equal(one.frames, other.frames) for other in others)
+
+
+def test_what_else_a_process_prints_is_no_answer(make, monkeypatch):
+    monkeypatch.setattr(parallel_decode, "PROGRAM", "print('welcome');" + parallel_decode.PROGRAM)
+    monkeypatch.setattr(parallel_decode, "_pools", {})
+    path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
+    for _ in range(3):
+        assert_same(path)
+    parallel_decode.close_pools()
+
+
+def test_an_error_of_the_file_is_said_as_by_one_process(make, monkeypatch):
+    def fail(_):
+        raise av.InvalidDataError(1, "read")
+        yield
+
+    monkeypatch.setattr(parallel_decode, "_find_parts", fail)
+    assert assert_same(make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})) == 6
+
+
+def test_a_file_that_is_replaced_meanwhile(make):
+    """Parts of the new one are not taken for those of the old one; the rest is read as one process would."""
+    path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
+    reader = read_segments_parallel(path, processes=PROCESSES, num_frames=6, short_side=32)
+    indices = [next(reader).index]
+    make("w.mp4", [0] * 60, pictures=noise(60, seed=1), options={"g": "5"}).replace(path)
+    indices += [segment.index for segment in reader]
+    assert indices == list(range(len(indices)))
