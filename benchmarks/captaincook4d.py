@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -41,6 +39,7 @@ from benchmarks.captaincook4d_data import (
     true_spans,
     unpack,
 )
+from benchmarks.jobs import run_modules
 from hiero import HiERO, embed_features
 from hiero.cli.videos import PRESENCE_THRESHOLD
 from hiero.data.stores import FeatureStore
@@ -205,19 +204,13 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
     for kind in args.kinds:
         unpack(work, kind)
     jobs = [(kind, variant, seed) for seed in range(args.seeds) for kind in args.kinds for variant in args.variants]
-
-    def run(job: tuple[str, str, int]) -> None:
-        kind, variant, seed = job
-        command = [sys.executable, "-m", "benchmarks.captaincook4d", "one", str(work), "--kinds", kind, "--variants", variant]
-        command += ["--seeds", str(seed), "--device", args.device, "--part", args.part]
-        for setting in args.set:
-            command += ["--set", setting]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1" if args.jobs > 1 else str(os.cpu_count())}
-        process = subprocess.run(command, capture_output=True, text=True, env=environment)
-        print(process.stdout.strip() or f"{job} failed:\n{process.stderr[-2000:]}", flush=True)
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(run, jobs))
+    settings = [text for setting in args.set for text in ("--set", setting)]
+    commands = [
+        ["benchmarks.captaincook4d", "one", str(work), "--kinds", kind, "--variants", variant, "--seeds", str(seed),
+         "--device", args.device, "--part", args.part, *settings]
+        for kind, variant, seed in jobs
+    ]  # fmt: skip
+    run_modules(commands, args.jobs)
     table(work, args.part)
 
 

@@ -19,13 +19,9 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +30,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.captaincook4d_data import CLOCK, KINDS, read_annotations, restrict_input, share, true_spans, unpack
+from benchmarks.jobs import run_modules
 from hiero import HiERO, embed_features
 from hiero.data.stores import FeatureStore
 from hiero.engine import class_names
@@ -418,20 +415,13 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
         for name, rewrite in (("short", shorten), ("objects", object_of)):
             rewrite_narrations(work / kind / "narrations.csv", work / kind / f"narrations-{name}.csv", rewrite)
     jobs = [(k, v, s, f) for v in args.variants for s in range(args.seeds) for k in args.kinds for f in range(NUM_FOLDS)]
-    end = time.perf_counter() + args.limit_s
-
-    def run(job: tuple[str, str, int, int]) -> None:
-        kind, variant, seed, fold = job
-        if (work / "folds" / kind / variant / str(seed) / f"{fold}.safetensors").is_file() or time.perf_counter() > end:
-            return
-        command = [sys.executable, "-m", "benchmarks.cross_validation", "one", str(work), "--kinds", kind, "--variants", variant]
-        command += ["--seeds", str(seed), "--fold", str(fold), "--device", args.device]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1" if args.jobs > 1 else str(os.cpu_count())}
-        process = subprocess.run(command, capture_output=True, text=True, env=environment)
-        print(process.stdout.strip() or f"{job} failed:\n{process.stderr[-1500:]}", flush=True)
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(run, jobs))
+    commands = [
+        ["benchmarks.cross_validation", "one", str(work), "--kinds", kind, "--variants", variant, "--seeds", str(seed),
+         "--fold", str(fold), "--device", args.device]
+        for kind, variant, seed, fold in jobs
+        if not (work / "folds" / kind / variant / str(seed) / f"{fold}.safetensors").is_file()
+    ]  # fmt: skip
+    run_modules(commands, args.jobs, args.limit_s)
     table(work, args.kinds, args.variants)
 
 

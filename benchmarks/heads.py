@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.captaincook4d import CLOCK, PARTS, split, unpack
+from benchmarks.jobs import run_modules
 from hiero import HiERO, embed_features
 from hiero.data.stores import FeatureStore
 from hiero.evaluation.results import Row, Table, as_markdown, mean_row
@@ -96,17 +93,13 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
     write_features(work, args.model, args.device)
     read_part(work, "raw", "train")  # writes the annotations before several processes read them
     jobs = [(head, kind, seed) for seed in range(args.seeds) for head in args.heads for kind in FEATURE_KINDS]
-
-    def run(job: tuple[str, str, int]) -> None:
-        head, kind, seed = job
-        command = [sys.executable, "-m", "benchmarks.heads", "one", str(work), "--heads", head, "--kind", kind]
-        command += ["--seeds", str(seed), "--device", args.device, *(text for setting in args.set for text in ("--set", setting))]
-        num_threads = "1" if args.jobs > 1 else str(os.cpu_count())
-        result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": num_threads})
-        print(result.stdout.strip() or f"{job} failed:\n{result.stderr[-2000:]}", flush=True)
-
-    with ThreadPoolExecutor(args.jobs) as executor:
-        list(executor.map(run, jobs))
+    settings = [text for setting in args.set for text in ("--set", setting)]
+    commands = [
+        ["benchmarks.heads", "one", str(work), "--heads", head, "--kind", kind, "--seeds", str(seed), "--device", args.device,
+         *settings]
+        for head, kind, seed in jobs
+    ]  # fmt: skip
+    run_modules(commands, args.jobs)
     print_tables(work)
 
 

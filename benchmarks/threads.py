@@ -24,11 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +37,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, split, unpack, write_training_files
+from benchmarks.jobs import run_modules
 from hiero import Behaviour, HiERO, ModelConfig, embed_features
 from hiero.data.stores import FeatureStore
 from hiero.evaluation.metrics import matched_accuracy, procedure_scores
@@ -237,10 +234,15 @@ def write_interleaved(work: Path, kind: str) -> None:
     write_training_files(work / "threads" / kind, features, steps, kind)
 
 
+def training_folder(work: Path, kind: str, name: str) -> Path:
+    """Of a training of `TRAININGS`, with a folder for each seed."""
+    return work / "threads" / kind / name.replace(" ", "_")
+
+
 def train_one(args: argparse.Namespace) -> None:
     """Train with the settings of a name and a seed; write the scores of each test sequence."""
     folder = args.work / "threads" / args.kind
-    out = folder / args.name.replace(" ", "_") / str(args.seeds)
+    out = training_folder(args.work, args.kind, args.name) / str(args.seeds)
     train_from_files(
         folder / "store", folder / "narrations.csv", out / "model", validation_share=0.0, capture=False,
         settings=[*TRAININGS[args.name], f"seed={args.seeds}", f"window_s={WINDOW_S}"], text_cache=args.work / "text",
@@ -263,26 +265,21 @@ def train_all(args: argparse.Namespace) -> None:
     """All trainings and seeds that are not done yet, each in a process of its own."""
     if not (args.work / "threads" / args.kind / "narrations.csv").is_file():
         write_interleaved(args.work, args.kind)
-
-    def run(job: tuple[str, int]) -> None:
-        name, seed = job
-        if (args.work / "threads" / args.kind / name.replace(" ", "_") / str(seed) / "scores.json").is_file():
-            return
-        command = [sys.executable, "-m", "benchmarks.threads", "one", str(args.work), "--kind", args.kind, "--name", name]
-        command += ["--seeds", str(seed), "--device", args.device]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1" if args.jobs > 1 else str(os.cpu_count())}
-        process = subprocess.run(command, capture_output=True, text=True, env=environment)
-        print(process.stdout.strip() or f"{job} failed:\n{process.stderr[-1500:]}", flush=True)
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(run, [(name, seed) for seed in range(args.seeds) for name in TRAININGS]))
+    commands = [
+        ["benchmarks.threads", "one", str(args.work), "--kind", args.kind, "--name", name, "--seeds", str(seed),
+         "--device", args.device]
+        for seed in range(args.seeds)
+        for name in TRAININGS
+        if not (training_folder(args.work, args.kind, name) / str(seed) / "scores.json").is_file()
+    ]  # fmt: skip
+    run_modules(commands, args.jobs)
 
 
 def trained_table(args: argparse.Namespace) -> None:
     """Print the scores of trained networks, each as it was trained and without threads."""
     values: dict[str, list[list[float]]] = {}
     for name in TRAININGS:
-        files = sorted((args.work / "threads" / args.kind / name.replace(" ", "_")).glob("*/scores.json"))
+        files = sorted(training_folder(args.work, args.kind, name).glob("*/scores.json"))
         runs = [json.loads(file.read_text()) for file in files]
         for mode in ("as trained", "no threads"):
             if runs and (name, mode) != (MODES[0], "as trained"):

@@ -9,8 +9,7 @@ import numpy as np
 from hiero.evaluation.cases import Case, EvalOptions, map_cases
 from hiero.evaluation.metrics import matched_accuracy, procedure_scores
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
-from hiero.steps.clustering import cluster
-from hiero.steps.segmentation import cut_steps, step_labels
+from hiero.steps.clustering import cluster, pieces
 
 MEASURES = ("F1", "IoU", "precision", "recall", "all frames")
 # Name, what is clustered, and how.
@@ -80,7 +79,7 @@ def _score(
     num = num_clusters or len(set(truth[truth > 0].tolist()))
     nodes = _nodes_of(case, source)[used]
     if source == "segmentation features":
-        labels = step_labels(cut_steps(nodes, num, length_prior=case.video.length_prior))
+        labels = pieces(nodes, num, length_prior=case.video.length_prior)
     else:
         labels = cluster(nodes, num, algorithm, random_state=options.random_state)
     scores = procedure_scores(labels, truth)

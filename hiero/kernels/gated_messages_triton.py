@@ -146,6 +146,14 @@ if triton is not None:
         return tl.where(x > 0, x, x * SLOPE)
 
     @triton.jit  # type: ignore[untyped-decorator]
+    def _locate(length, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+        """Nodes and channels of a program; of each node its video and its index in that."""
+        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        # In 64 bits the row: times the width, it may not fit into 32.
+        return row.to(tl.int64), column, row // length, row % length
+
+    @triton.jit  # type: ignore[untyped-decorator]
     def _load_message(at, mask, bias, SLOPE: tl.constexpr):  # type: ignore[no-untyped-def]
         return _leaky_relu(tl.load(at, mask=mask, other=0.0).to(tl.float32) + bias, SLOPE)
 
@@ -162,10 +170,7 @@ if triton is not None:
         product, bias, gates, inverse_degree, links, out, num_videos, length, size,
         O: tl.constexpr, ACTIVATE: tl.constexpr, SLOPE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     ):  # fmt: skip
-        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        video, time = row // length, row % length
-        row = row.to(tl.int64)  # times the width, it may not fit into 32 bits
+        row, column, video, time = _locate(length, ROWS, COLUMNS)
         inside, channels = row < num_videos * length, (column < size)[None, :]
         root = product + row[:, None] * (2 * size) + column[None, :]
         message_bias = tl.load(bias + size + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
@@ -194,10 +199,7 @@ if triton is not None:
         O: tl.constexpr, ACTIVATED: tl.constexpr, SLOPE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     ):  # fmt: skip
         """`partial_sums` (blocks, 2 + O, D): over a block's rows, the gradients of both halves of the bias and of the gates."""
-        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        video, time = row // length, row % length
-        row = row.to(tl.int64)  # times the width, it may not fit into 32 bits
+        row, column, video, time = _locate(length, ROWS, COLUMNS)
         inside, channels = row < num_videos * length, (column < size)[None, :]
         mask = inside[:, None] & channels
         at = row[:, None] * size + column[None, :]

@@ -14,8 +14,9 @@ from scipy.optimize import linear_sum_assignment
 
 from hiero.errors import InputError
 from hiero.evaluation.cases import Case
+from hiero.steps import clustering
 from hiero.steps.clustering import cluster
-from hiero.steps.segmentation import cut_steps, label_runs, similarity_matrix, step_labels
+from hiero.steps.segmentation import label_runs, similarity_matrix
 from hiero.storage.files import atomic_path
 from hiero.types import format_time
 
@@ -90,9 +91,8 @@ def timeline_figure(
         "HiERO, spectral": _match_to_truth(cluster(case.video.nodes, num, "spectral"), truth),
     }
     if pieces:
-        rows["HiERO"] = _match_to_truth(
-            step_labels(cut_steps(case.video.segmentation_features, num, length_prior=case.video.length_prior)), truth
-        )
+        cut = clustering.pieces(case.video.segmentation_features, num, length_prior=case.video.length_prior)
+        rows["HiERO"] = _match_to_truth(cut, truth)
     if labels:
         labelled = np.zeros(len(truth), dtype=int)
         for step in case.video.label(list(numbers)):

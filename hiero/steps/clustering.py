@@ -8,7 +8,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.plugins import load_plugin, registered
-from hiero.steps.segmentation import cut_steps, step_labels
+from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, step_labels
 
 GROUP = "hiero.clusterings"
 
@@ -64,9 +64,9 @@ def finch(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0)
     return tw_finch(x, num)
 
 
-def pieces(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0) -> np.ndarray:
-    """The best contiguous pieces."""
-    return step_labels(cut_steps(x, num))
+def pieces(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0, length_prior: float = LENGTH_PRIOR) -> np.ndarray:
+    """The best contiguous pieces; `length_prior` is that of `cut_steps`."""
+    return step_labels(cut_steps(x, num, length_prior=length_prior))
 
 
 def spectral(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0) -> np.ndarray:

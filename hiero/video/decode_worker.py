@@ -10,17 +10,17 @@ import mmap
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.storage.cache import file_state
 from hiero.video.decode import MAX_FRAME_S, BrokenVideoWarning, DisplayedFrame, VideoReader, new_reformatter, sample_time
-from hiero.video.packets import SEEK_MARGINS_S, seek_stream
+from hiero.video.packets import packets_from
 
 MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depend on the one before
 
@@ -35,7 +35,7 @@ class PartTask:
 
     Attributes:
         path: The file.
-        version: Its number on the disk, size and time of change: another file of the same name is another.
+        version: Its `file_state`: another file of the same name is another.
         stream: Number of the video stream.
         skip_unreferenced: As `read_segments` has it.
         hardware: Device that decodes; None: the CPU.
@@ -90,12 +90,6 @@ class PartReply:
     warnings: tuple[str, ...] = ()
 
 
-def file_version(path: Path) -> tuple[int, ...]:
-    """Number on the disk, size and time of change of a file."""
-    state = path.stat()
-    return (state.st_ino, state.st_size, state.st_mtime_ns)
-
-
 class PartDecoder:
     """Decodes parts."""
 
@@ -116,7 +110,7 @@ class PartDecoder:
         path = Path(task.path)
         # Opened for each part: a process that waits for the next one holds no file that someone may want to delete.
         with VideoReader(path, task.stream, 1, task.skip_unreferenced, task.hardware) as reader:
-            if file_version(path) != task.version:
+            if file_state(path) != task.version:
                 raise PartError("the file has changed")
             reader.start_clock(task.first_timestamp_s, task.begin_s)
             with warnings.catch_warnings(record=True) as caught:
@@ -133,7 +127,7 @@ class PartDecoder:
             while sample_time(task.first_sample + len(shown), task.num_frames, task.spacing_s) < until_s:
                 shown.append(pictures.write(frame))
 
-        for frame in reader.frames(_packets_from(reader, task.entry)):
+        for frame in reader.frames(packets_from(reader.container, reader.stream, task.entry, Path(task.path), with_end=True)):
             if frame.pts is None:
                 raise PartError("a frame without a timestamp")
             if current is None and frame.pts < task.entry:  # leading pictures: the part before has them
@@ -183,21 +177,6 @@ class _PictureWriter:
             self.memory[begin : begin + self.task.picture_bytes] = picture.reshape(-1)
             self.last, self.num = frame, self.num + 1
         return self.num - 1
-
-
-def _packets_from(reader: VideoReader, entry: int) -> Iterator[Any]:
-    """Packets from a keyframe on, and the empty one at the end of the stream."""
-    for margin_s in SEEK_MARGINS_S:
-        seek_stream(reader.container, reader.stream, entry, margin_s)
-        packets = reader.container.demux(reader.stream)
-        for packet in packets:
-            if packet.pts == entry and packet.is_keyframe:
-                yield packet
-                yield from packets
-                return
-            if packet.dts is not None and packet.dts > entry:
-                break
-    raise PartError("its keyframe cannot be sought")
 
 
 def serve(tasks: TextIO, replies: TextIO, memories: list[int]) -> None:

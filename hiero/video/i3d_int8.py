@@ -22,6 +22,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.files import write_bytes
+from hiero.storage.int8 import INT8_MAX
 from hiero.video.i3d_layers import MIXED, same_padding
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ CPU_FLAGS = frozenset({"asimddp", "avx512_vnni", "avx_vnni"})
 RANGE = 14.0  # deviations above its mean that a channel's range ends at: with 8 what is cut off costs more than finer steps give
 MIN_RANGE = 0.5
 NUM_LEVELS = 255  # above 0
-INT8_MAX = 127
 ZERO = -128  # what 0 is after a ReLU: integers −128 … 127 for 0 … 255 scales
 DOMAIN = "com.microsoft"  # of onnxruntime's operations on (N, H, W, C)
 OPSET = 17

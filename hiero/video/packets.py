@@ -223,20 +223,15 @@ def find_stream(container: Any, path: Path, number: int) -> Any:
     return streams[number]
 
 
-def seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> Iterator[Any]:
-    """Packets of a stream from about `margin_s` before a tick on; with an infinite margin from the beginning."""
-    seek_stream(container, stream, tick, margin_s)
-    return (packet for packet in container.demux(stream) if packet.size)
-
-
-def seek_stream(container: Any, stream: Any, tick: int, margin_s: float) -> None:
-    """Go to about `margin_s` before a tick; with an infinite margin to the beginning.
+def seek_packets(container: Any, stream: Any, tick: int, margin_s: float, with_end: bool = False) -> Iterator[Any]:
+    """Packets of a stream from about `margin_s` before a tick on; with an infinite margin from the beginning.
 
     Args:
         container: Of PyAV.
         stream: Of the container.
         tick: A timestamp of the stream.
         margin_s: How far before it.
+        with_end: Also the empty packet at the end of the stream, which ends a decoder.
     """
     first = stream.start_time or 0
     # Where a stream has no index a search for its first timestamp can end behind it, one for an earlier time cannot.
@@ -247,12 +242,13 @@ def seek_stream(container: Any, stream: Any, tick: int, margin_s: float) -> None
     )
     with suppress(import_av().FFmpegError):  # a file that cannot be sought in is read on, and the caller sees that it is too late
         container.seek(target, stream=stream)
+    return (packet for packet in container.demux(stream) if packet.size or with_end)
 
 
-def packets_from(container: Any, stream: Any, pts: int, path: Path) -> Iterator[Any]:
-    """Packets of a stream from the keyframe with a timestamp on."""
+def packets_from(container: Any, stream: Any, pts: int, path: Path, with_end: bool = False) -> Iterator[Any]:
+    """Packets of a stream from the keyframe with a timestamp on; `with_end` as in `seek_packets`."""
     for margin_s in SEEK_MARGINS_S:
-        packets = seek_packets(container, stream, pts, margin_s)
+        packets = seek_packets(container, stream, pts, margin_s, with_end)
         for packet in packets:
             if packet.pts == pts and packet.is_keyframe:
                 yield packet

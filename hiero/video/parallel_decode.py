@@ -34,6 +34,7 @@ import av
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.storage.cache import file_state
 from hiero.storage.remote import find_remote
 from hiero.video.bitstream import NalFormat
 from hiero.video.decode import (
@@ -47,7 +48,7 @@ from hiero.video.decode import (
     referenced_suffice,
     sample_time,
 )
-from hiero.video.decode_worker import PartReply, PartTask, file_version
+from hiero.video.decode_worker import PartReply, PartTask
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def read_segments_parallel(
     if processes > 1 and can_start_processes() and is_valid:
         skip = skip_unreferenced and referenced_suffice(path, stream, 0, spacing_s / num_frames)
         template = PartTask(
-            path=str(path.absolute()), version=file_version(path), stream=stream,
+            path=str(path.absolute()), version=file_state(path), stream=stream,
             skip_unreferenced=skip, hardware=hardware, short_side=short_side, shape=(0, 0), entry=0, end=None,
             first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=spacing_s, num_frames=num_frames,
         )  # fmt: skip
@@ -243,7 +244,7 @@ class DecodedPart:
     """A part that a process has decoded, or why it has not.
 
     Attributes:
-        task: What was asked for.
+        task: The part.
         reply: What the process says.
         error: Why there is no reply.
         pictures: (N, H, W, 3) uint8 in shared memory, until `release`.

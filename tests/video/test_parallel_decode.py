@@ -153,18 +153,18 @@ def test_hardware_that_is_not_there(make, monkeypatch):
 def test_hardware_is_asked_for_where_pyav_has_it(make, monkeypatch):
     from av.codec import hwaccel
 
-    path, asked = make("v.mp4", [0] * 20, pictures=noise(20)), []
+    path, calls = make("v.mp4", [0] * 20, pictures=noise(20)), []
 
     class Fake:
         def __init__(self, **options):
-            asked.append(options)
+            calls.append(options)
             raise RuntimeError("no driver")
 
     monkeypatch.setattr(hwaccel, "HWAccel", Fake)
     monkeypatch.setattr(decode, "hardware_decoders", lambda: ["cuda"])
     with decode.VideoReader(path, 0, hardware="cuda") as reader:
         assert sum(1 for frame in reader.frames() if reader.time_of(frame) >= 0) == 20
-    assert asked == [{"device_type": "cuda", "allow_software_fallback": True}]
+    assert calls == [{"device_type": "cuda", "allow_software_fallback": True}]
 
 
 def test_videos_that_nobody_reads_on_do_not_stop_others(make, monkeypatch):
