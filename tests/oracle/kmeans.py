@@ -41,3 +41,20 @@ def seed_centres(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         nearest = weight = updated[best]
         centres.append(points[drawn[best]].astype(float))
     return np.array(centres)
+
+
+def has_seeding_tie(points: np.ndarray, numbers: np.ndarray) -> bool:
+    """Whether two different points would lower the inertia equally in some draw of `seed_centres`: rounding decides then.
+
+    Two points that are each other's nearest do: each takes its own distance away, and that of the other but for the same rest.
+    """
+    for restart in range(numbers.shape[1]):
+        weight, nearest = np.ones(len(points)), np.full(len(points), np.inf)
+        for trials in numbers[:, restart]:
+            cumulative = np.cumsum(weight)
+            drawn = {min(int((cumulative <= number * cumulative[-1]).sum()), len(points) - 1) for number in trials}
+            updated = sorted((np.minimum(nearest, squared_distances(points, points[[i]])[:, 0]) for i in drawn), key=np.sum)
+            if len(updated) > 1 and updated[1].sum() - updated[0].sum() <= 1e-6 * updated[1].sum():
+                return True
+            nearest = weight = updated[0]
+    return False
