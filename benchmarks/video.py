@@ -2,9 +2,10 @@
 
 python -m benchmarks.video [VIDEO] [--seconds 120]        end to end: `hiero steps` in a process of its own, nothing cached
 python -m benchmarks.video [VIDEO] --parts --device cuda  what decoding and each network take, alone and together
-python -m benchmarks.video --extraction --device cuda     seconds of video a second: by threads, processes, hardware alone;
+python -m benchmarks.video --extraction --device cuda     seconds of video a second: by threads, processes, the GPU alone;
                                                           by the networks alone (random weights); by both
 python -m benchmarks.video --uhd --seconds 20             the same of 3840 × 2160 at 60 frames a second in HEVC
+python -m benchmarks.video --pictures VIDEO…              pictures as a GPU makes them, and what I3D says of them
 python -m benchmarks.video --compare VIDEO…               class scores at other sizes and numbers of frames against 64 frames
 """
 
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch.nn import functional as F
+from torch.utils.dlpack import from_dlpack
 
 from hiero.errors import InputError
 from hiero.extraction import extractor
@@ -40,8 +43,9 @@ from hiero.extraction.extractor import (
     stack_frames,
 )
 from hiero.storage import weights
-from hiero.video import i3d
-from hiero.video.decode import Segment, hardware_decoders, probe, read_segments
+from hiero.video import decode, i3d
+from hiero.video.decode import DisplayedFrame, Segment, has_gpu_decoder, probe, read_segments, scaled_size
+from hiero.video.gpu_decode import FULL_RANGE, yuv_to_rgb
 from hiero.video.i3d_int8 import has_integer_products
 from hiero.video.parallel_decode import read_segments_parallel
 from hiero.video.preprocessing import centre_crop
@@ -50,6 +54,7 @@ from hiero.video.registry import find_backbone
 WINDOW_S = 2.0  # of a window of I3D
 MIN_MEASURE_S = 3.0  # how long a measurement runs at least
 ENCODED_S = 20.0  # of a longer video, which repeats them
+MAX_WINDOWS = 5  # of a video, whose pictures are compared
 MAX_FRAMES = 64  # of a window, for the scores that others are compared with
 SETTINGS = (  # frames of a window, pixels
     (32, 224), (24, 192), (20, 192), (16, 224), (16, 208), (24, 160), (16, 192), (12, 224), (16, 176), (16, 160), (8, 224),
@@ -145,7 +150,7 @@ def repeat_video(source: Path, out: Path, num: int) -> None:
                     target.mux(packet)
 
 
-def measure_extraction(video: Path, device: str, processes: int, hardware: str | None) -> None:
+def measure_extraction(video: Path, device: str, processes: int) -> None:
     """Seconds of video a second: decoding alone in all ways that are here, networks alone, and both."""
     names = ("i3d-k400", "dinov2-text")
     torch_device = torch.device(device)
@@ -154,7 +159,6 @@ def measure_extraction(video: Path, device: str, processes: int, hardware: str |
     info = probe(video)
     duration_s = info.duration_s or 0.0
     print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s; {os.cpu_count()} cores, {device}, {dtype}")
-    print(f"hardware decoders of PyAV: {', '.join(hardware_decoders()) or 'none'}", flush=True)
     options: dict[str, Any] = {
         "spacing_s": WINDOW_S, "num_frames": NUM_FRAMES, "short_side": backbones[0].short_side, "min_share": 0.0,
         "skip_unreferenced": True,
@@ -175,11 +179,11 @@ def measure_extraction(video: Path, device: str, processes: int, hardware: str |
     measure_decoding("processes, with their start", read_segments_parallel(video, processes=processes, **options))
     first = measure_decoding("processes", read_segments_parallel(video, processes=processes, **options))
     print(f"the same pictures: {all(np.array_equal(a.frames, b.frames) for a, b in zip(batch, first, strict=True))}")
-    for name in [hardware] if hardware else [name for name in hardware_decoders() if name == device]:
-        windows = read_segments_parallel(video, processes=processes, hardware=name, **options)
-        first = measure_decoding(f"processes and {name}", windows)
-        error = np.mean([np.abs(a.frames.astype(int) - b.frames).mean() for a, b in zip(batch, first, strict=True)])
-        print(f"mean difference of pixels with {name}: {error:.3f} of 255")
+    if torch_device.type == "cuda" and has_gpu_decoder():
+        for name in ("the GPU, with its start", "the GPU"):
+            first = measure_decoding(name, read_segments_parallel(video, processes=1, gpu=torch_device.index or 0, **options))
+        differences = [np.abs(a.frames.astype(int) - b.frames) for a, b in zip(batch, first, strict=True)]
+        print(f"difference of pixels with the GPU: mean {np.mean(differences):.3f}, most {np.max(differences)} of 255")
 
     modules = [backbone.untrained().to(torch_device, dtype if backbone.allows_half or device != "cpu" else torch.float32)
                for backbone in backbones]  # fmt: skip
@@ -201,11 +205,15 @@ def measure_extraction(video: Path, device: str, processes: int, hardware: str |
         for backbone, module in zip(backbones, modules, strict=True):
             measure_repeated(f"{backbone.name} alone", partial(run_network, backbone, module, frames))
         measure_repeated("networks alone", lambda: networks.run_frames(frames))
-    for thumbnails in (False, True):
+    for by_gpu, thumbnails in itertools.product((False, True) if torch_device.type == "cuda" else (False,), (False, True)):
         start = time.perf_counter()
-        with patch.object(extractor, "decoding_processes", lambda _: processes):
+        with ExitStack() as patches:
+            patches.enter_context(patch.object(extractor, "decoding_processes", lambda _: processes))
+            if not by_gpu:
+                patches.enter_context(patch.object(extractor, "decoding_gpu", lambda _: None))
             extract_features(video, networks=networks, thumbnails=thumbnails)
-        report(f"decoding and networks{', with thumbnails' if thumbnails else ''}", duration_s, time.perf_counter() - start)
+        name = f"decoding{' by the GPU' if by_gpu else ''} and networks{', with thumbnails' if thumbnails else ''}"
+        report(name, duration_s, time.perf_counter() - start)
 
 
 def _prepare_weights(names: tuple[str, ...]) -> None:
@@ -258,20 +266,49 @@ def compare(videos: list[Path]) -> None:
     print(f"mean {similarity.mean():.4f}, lowest {similarity.min():.4f}")
 
 
+class ScaledByProducts(DisplayedFrame):
+    """A frame that becomes a picture as on a GPU, on the CPU."""
+
+    def picture(self, short_side: int | None) -> np.ndarray:
+        width, height = scaled_size(self.frame.width, self.frame.height, short_side)
+        luma, chroma = (from_dlpack(plane.__dlpack__())[None] for plane in self.frame.reformat(format="nv12").planes)
+        colours = int(self.frame.colorspace), int(self.frame.color_range) == FULL_RANGE
+        return yuv_to_rgb(luma, chroma, height, width, *colours)[0].numpy()
+
+
+@torch.inference_mode()
+def compare_pictures(videos: list[Path]) -> None:
+    """Pictures as a GPU makes them against those of the CPU: pixels, and class scores of I3D."""
+    network = LoadedBackbones.load(["i3d-k400"])
+    differences, scores = [], []
+    for video in videos:
+        options: dict[str, Any] = {"spacing_s": WINDOW_S, "num_frames": NUM_FRAMES, "short_side": 260, "min_share": 0.0}
+        expected = list(itertools.islice(read_segments(video, **options), MAX_WINDOWS))
+        with patch.object(decode, "DisplayedFrame", ScaledByProducts):
+            actual = list(itertools.islice(read_segments(video, **options), MAX_WINDOWS))
+        differences += [np.abs(a.frames.astype(int) - b.frames).mean() for a, b in zip(expected, actual, strict=True)]
+        scores += [[network.run([window])[0][0] for window in pair] for pair in zip(expected, actual, strict=True)]
+    rows = torch.stack([torch.stack(pair) for pair in scores])
+    rows = rows - rows[:, :1].mean(0)
+    similarity = F.cosine_similarity(rows[:, 0], rows[:, 1], dim=1)
+    print(f"{len(rows)} windows of {len(videos)} videos: pixels differ by {np.mean(differences):.2f} of 255 on average;")
+    print(f"centred scores of I3D have a cosine of {similarity.mean():.4f}, {similarity.min():.4f} at least")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("videos", type=Path, nargs="*")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--pictures", action="store_true")
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--uhd", action="store_true")
     parser.add_argument("--extraction", action="store_true")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that decode, with --extraction")
-    parser.add_argument("--hardware", help="decoder to try in any case, with --extraction")
     args = parser.parse_args()
-    if args.compare:
-        compare(args.videos)
+    if args.compare or args.pictures:
+        compare(args.videos) if args.compare else compare_pictures(args.videos)
         return
     with tempfile.TemporaryDirectory() as folder:
         if not args.videos:
@@ -283,7 +320,7 @@ def main() -> None:
                 make_video(Path(folder) / "made.mp4", args.seconds, **large)
         video = args.videos[0] if args.videos else Path(folder) / "made.mp4"
         if args.extraction:
-            measure_extraction(video, args.device, args.processes, args.hardware)
+            measure_extraction(video, args.device, args.processes)
             return
         measure_parts(video, args.device) if args.parts else measure_end_to_end(video)
 

@@ -11,6 +11,7 @@ There is a row for each segment. Backbones are of two kinds:
 from __future__ import annotations
 
 import io
+import os
 import threading
 import time
 from collections import deque
@@ -39,6 +40,7 @@ NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what
 GPU_BATCH_SIZE = 16
 MIN_CORES = 4  # from which on processes decode; with fewer the decoder's own threads keep all of them busy
 MAX_PROCESSES = 32  # that decode
+GPU_CORES = 16  # that decode as fast as an H200 does
 CORES_PER_PROCESS = 4  # where the networks need the cores too
 MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm stays finite
 MAX_THUMBNAILS = 2000
@@ -224,11 +226,12 @@ def read_windows(
     """
     spacing_s, num_frames = networks.num_segments * spacing_s, networks.num_frames
     short_side, skip = networks.backbones[0].short_side, networks.num_segments > 1
-    processes = decoding_processes(networks.device) if threads == 0 and isinstance(source, str | Path) else 0
-    if processes > 1:
+    is_file = threads == 0 and isinstance(source, str | Path)
+    processes, gpu = (decoding_processes(networks.device), decoding_gpu(networks.device)) if is_file else (0, None)
+    if processes > 1 or gpu is not None:
         return read_segments_parallel(
             cast("str | Path", source), processes=processes, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side,
-            stream=stream, min_share=0.0, skip_unreferenced=skip,
+            stream=stream, min_share=0.0, skip_unreferenced=skip, gpu=gpu,
         )  # fmt: skip
     return read_segments(
         source, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side, stream=stream, threads=threads, min_share=0.0,
@@ -249,6 +252,22 @@ def decoding_processes(device: torch.device) -> int:
     if num_cores < MIN_CORES:
         return 0
     return min(MAX_PROCESSES, num_cores if device.type == "cuda" else max(2, num_cores // CORES_PER_PROCESS))
+
+
+def decoding_gpu(device: torch.device) -> int | None:
+    """Number of the GPU that decodes videos: the one that the networks are on, where this machine's cores would be slower.
+
+    Args:
+        device: Where the networks run.
+
+    Returns:
+        None where the CPU decodes. HIERO_GPU_DECODING decides for all machines: 1 for the GPU, 0 for the CPU.
+    """
+    setting = os.environ.get("HIERO_GPU_DECODING", "")
+    is_wanted = setting == "1" if setting in ("0", "1") else num_usable_cores() < GPU_CORES
+    if device.type != "cuda" or not is_wanted:
+        return None
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def join_windows(

@@ -281,47 +281,65 @@ class DisplayedFrame:
     def picture(self, short_side: int | None) -> np.ndarray:
         """RGB (H, W, 3), scaled and turned."""
         if self._cached is None:
-            width, height = self.frame.width, self.frame.height
-            if short_side is not None:
-                scale, longest = short_side / min(width, height), MAX_ASPECT * short_side
-                width, height = (min(longest, max(1, round(side * scale))) for side in (width, height))
+            width, height = scaled_size(self.frame.width, self.frame.height, short_side)
             size: dict[str, Any] = {"width": width, "height": height, "format": "rgb24"}
             try:
                 scaled = self.reformatter.reformat(self.frame, **size, threads=self.threads)
             except TypeError:  # old PyAV scales in one thread
                 scaled = self.reformatter.reformat(self.frame, **size)
             picture = scaled.to_ndarray()
-            num_turns = _quarter_turns(self.frame)
+            num_turns = quarter_turns(self.frame)
             self._cached = np.ascontiguousarray(np.rot90(picture, num_turns)) if num_turns else picture
         return self._cached
 
 
-def open_with_hardware(file: Any, hardware: str | None) -> Any:
-    """An FFmpeg container whose streams are decoded by a device, where PyAV was built for it and it is there.
+def scaled_size(width: int, height: int, short_side: int | None) -> tuple[int, int]:
+    """Width and height of a frame that is scaled.
+
+    Args:
+        width: Of the frame.
+        height: Of the frame.
+        short_side: What the shorter side becomes; None leaves the frame as it is.
+    """
+    if short_side is None:
+        return width, height
+    scale, longest = short_side / min(width, height), MAX_ASPECT * short_side
+    return min(longest, max(1, round(width * scale))), min(longest, max(1, round(height * scale)))
+
+
+def open_for_decoding(file: Any, gpu: int | None) -> Any:
+    """An FFmpeg container.
 
     Args:
         file: What `av.open` takes.
-        hardware: Device as FFmpeg names it (`cuda`); None: the CPU.
+        gpu: Number of the NVIDIA GPU that decodes, and in whose memory frames stay; None: the CPU.
+
+    Raises:
+        NotImplementedError: PyAV was not built for GPUs, or the GPU has no decoder for a stream.
     """
     import av
 
-    if hardware in hardware_decoders():
-        from av.codec.hwaccel import HWAccel
+    if gpu is None:
+        return av.open(file)
+    if not has_gpu_decoder():
+        raise NotImplementedError("this PyAV does not decode on GPUs")
+    import torch
+    from av.codec.hwaccel import HWAccel
 
-        try:
-            return av.open(file, hwaccel=HWAccel(device_type=hardware, allow_software_fallback=True))
-        except (av.FFmpegError, RuntimeError, NotImplementedError):  # no driver, or not for this codec: the CPU can
-            pass
-    return av.open(file)
+    # FFmpeg takes torch's context, so that both see the same memory: any call makes it that of this thread.
+    torch.cuda.current_stream(gpu).query()
+    options: dict[str, object] = {"primary_ctx": "0", "current_ctx": "1"}
+    accelerator = HWAccel("cuda", device=str(gpu), allow_software_fallback=False, options=options, is_hw_owned=True)
+    return av.open(file, hwaccel=accelerator)
 
 
-def hardware_decoders() -> list[str]:
-    """Devices that the installed PyAV can decode with, as FFmpeg names them. Whether one is there shows when it is used."""
+def has_gpu_decoder() -> bool:
+    """Whether the installed PyAV can decode on NVIDIA GPUs and leave frames there. Whether there is one shows when it is used."""
     try:
-        from av.codec.hwaccel import hwdevices_available
+        from av.codec.hwaccel import HWAccel, hwdevices_available
     except ImportError:  # an old PyAV, or none
-        return []
-    return list(hwdevices_available())
+        return False
+    return "cuda" in hwdevices_available() and hasattr(HWAccel, "is_hw_owned")
 
 
 def new_reformatter() -> Any:
@@ -331,21 +349,21 @@ def new_reformatter() -> Any:
     return VideoReformatter()
 
 
-def _quarter_turns(frame: Any) -> int:
+def quarter_turns(frame: Any) -> int:
     """Quarter turns, counterclockwise, that a player gives the picture (phones store it lying). Old PyAV does not know."""
     return round(int(getattr(frame, "rotation", 0) or 0) / 90) % 4
 
 
 def _displayed_size(frame: Any) -> tuple[int, int]:
     """Height and width after the turn."""
-    return (frame.width, frame.height) if _quarter_turns(frame) % 2 else (frame.height, frame.width)
+    return (frame.width, frame.height) if quarter_turns(frame) % 2 else (frame.height, frame.width)
 
 
 class VideoReader:
     """A container and one of its video streams. Knows when each frame is shown, and when the last one ends."""
 
     def __init__(
-        self, path: Path | StreamSource, stream: int, threads: int = 0, skip_unreferenced: bool = False, hardware: str | None = None
+        self, path: Path | StreamSource, stream: int, threads: int = 0, skip_unreferenced: bool = False, gpu: int | None = None
     ) -> None:
         """
         Args:
@@ -353,10 +371,11 @@ class VideoReader:
             stream: Number of the video stream.
             threads: Of the decoder; 0 chooses.
             skip_unreferenced: Leave frames out that no other refers to.
-            hardware: Device that decodes, as FFmpeg names it (`cuda`); where it cannot, the CPU does.
+            gpu: Number of the NVIDIA GPU that decodes, and in whose memory frames stay; None: the CPU.
         """
         self.path, self.stream_index, self.threads, self.skip_unreferenced = path, stream, threads, skip_unreferenced
-        self.hardware = hardware
+        self.gpu = gpu
+        self.messages: list[str] | None = None  # a list takes what would be warned of
 
     def __enter__(self) -> VideoReader:
         try:
@@ -369,7 +388,7 @@ class VideoReader:
         else:
             file = open_copy(self.path)
             try:
-                self.container = open_with_hardware(file, self.hardware)
+                self.container = open_for_decoding(file, self.gpu)
             except InputError:  # of a remote file: no fault of its content
                 raise
             except (av.FFmpegError, ValueError, OSError) as error:
@@ -423,6 +442,7 @@ class VideoReader:
         if width * height > MAX_PIXELS:
             raise InputError(f"{description}, more than the {MAX_PIXELS:,} pixels that are read; scale the video down")
         check_fits(3 * width * height * DECODER_FRAMES, f"{description}; decoding")
+        self.checked_size = width, height
 
     def frames(self, packets: Iterator[Any] | None = None) -> Iterator[Any]:
         """Frames in the order they are shown. Ends at a break in the file, with a warning if there were frames before it.
@@ -435,7 +455,8 @@ class VideoReader:
             for packet in self.container.demux(self.stream) if packets is None else packets:
                 for frame in self._decode(packet):
                     num_frames += 1
-                    self._check_size(frame.width, frame.height)  # it may change on the way
+                    if (frame.width, frame.height) != self.checked_size:  # it may change on the way
+                        self._check_size(frame.width, frame.height)
                     yield frame
                 if packet.pts is not None and (last_packet is None or packet.pts > last_packet.pts):
                     last_packet = packet
@@ -447,16 +468,13 @@ class VideoReader:
             reason = error if isinstance(self.path, Path) else error.strerror  # an address may hold a password
             if not num_frames:
                 raise InputError(f"{self.path}: cannot be decoded ({reason})") from error
-            warnings.warn(
-                BrokenVideoWarning(f"{self.path}: breaks off after {self.end_s:.1f} s ({reason}); what comes before is used"),
-                stacklevel=3,
-            )
+            self._warn(f"{self.path}: breaks off after {self.end_s:.1f} s ({reason}); what comes before is used", stacklevel=4)
             return
         # With threads FFmpeg ends some broken files as if nothing was wrong: only their length tells.
         stated_s = float(self.stream.duration * self.stream.time_base) if self.stream.duration else None
         if stated_s is not None and not self.has_jumped and self.end_s < (1 - MAX_MISSING) * stated_s - MAX_MISSING_S:
             message = f"{self.path}: breaks off after {self.end_s:.1f} of {stated_s:.1f} s; what comes before is used"
-            warnings.warn(BrokenVideoWarning(message), stacklevel=3)
+            self._warn(message, stacklevel=4)
 
     def _decode(self, packet: Any) -> list[Any]:
         """Frames of a packet; none of a damaged one where a stream may lose some, as it does where it is joined in the middle."""
@@ -500,8 +518,15 @@ class VideoReader:
         if not self.has_jumped:
             direction = "ahead" if gap_s > 0 else "back"
             jump = f"{self.path}: its timestamps jump {direction} by {format_time(abs(gap_s))} after {format_time(self.last_s)}"
-            warnings.warn(BrokenVideoWarning(f"{jump}; such jumps are left out"), stacklevel=4)
+            self._warn(f"{jump}; such jumps are left out", stacklevel=5)
         self.has_jumped = True
+
+    def _warn(self, message: str, stacklevel: int) -> None:
+        """Say that the video is broken, or note it for whoever wants it so: in a thread warnings cannot be caught."""
+        if self.messages is None:
+            warnings.warn(BrokenVideoWarning(message), stacklevel=stacklevel)
+        else:
+            self.messages.append(message)
 
     def _duration_of(self, frame_or_packet: Any, otherwise_s: float) -> float:
         """How long something is shown, in seconds, as far as it says so and can be believed."""

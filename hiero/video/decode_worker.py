@@ -9,17 +9,17 @@ import json
 import mmap
 import signal
 import sys
-import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
-from hiero.video.decode import MAX_FRAME_S, BrokenVideoWarning, DisplayedFrame, VideoReader, new_reformatter, sample_time
+from hiero.video.decode import MAX_FRAME_S, DisplayedFrame, VideoReader, new_reformatter, sample_time
 from hiero.video.packets import packets_from
 
 MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depend on the one before
@@ -38,7 +38,7 @@ class PartTask:
         version: Its `file_state`: another file of the same name is another.
         stream: Number of the video stream.
         skip_unreferenced: As `read_segments` has it.
-        hardware: Device that decodes; None: the CPU.
+        gpu: Number of the NVIDIA GPU that decodes; None: the CPU.
         short_side: Of the pictures.
         shape: Height and width of a picture; a part whose pictures are others fails.
         entry: Timestamp of its first frame, a keyframe, in ticks.
@@ -54,7 +54,7 @@ class PartTask:
     version: tuple[int, ...]
     stream: int
     skip_unreferenced: bool
-    hardware: str | None
+    gpu: int | None
     short_side: int | None
     shape: tuple[int, int]
     entry: int
@@ -90,11 +90,58 @@ class PartReply:
     warnings: tuple[str, ...] = ()
 
 
-class PartDecoder:
-    """Decodes parts."""
+@dataclass
+class DecodedPart:
+    """A part that is decoded, or why it is not.
 
-    def __init__(self) -> None:
+    Attributes:
+        task: The part.
+        reply: What it shows.
+        error: Why there is no reply.
+        pictures: (N, H, W, 3) uint8, until `release`.
+        on_release: Gives the memory back.
+    """
+
+    task: PartTask
+    reply: PartReply | None
+    error: str | None
+    pictures: np.ndarray
+    on_release: Callable[[], None] | None = None
+
+    def release(self) -> None:
+        """Give the memory back to its worker."""
+        self.pictures = np.empty(0, np.uint8)
+        if self.on_release is not None:
+            self.on_release()
+            self.on_release = None
+
+
+class PictureWriter(Protocol):
+    """Puts pictures of a part into memory, one after the other, each frame once."""
+
+    num: int
+
+    def write(self, frame: DisplayedFrame) -> int:
+        """The number of a frame's picture. Raises PartError where it does not fit."""
+
+    def finish(self) -> None:
+        """Wait until all pictures are in the memory."""
+
+
+class PartDecoder:
+    """Decodes parts.
+
+    Args:
+        new_writer: Takes a part and the memory for its pictures.
+        stays_open: A file stays open for its next part, until `close`. Otherwise whoever waits for the next one holds no file that
+            someone may want to delete.
+    """
+
+    def __init__(self, new_writer: Callable[[PartTask, np.ndarray], PictureWriter] | None = None, stays_open: bool = False) -> None:
+        self.new_writer, self.stays_open = new_writer or CpuPictureWriter, stays_open
         self.reformatter = new_reformatter()
+        self.reader: VideoReader | None = None
+        self.opened: tuple[object, ...] = ()
 
     def decode(self, task: PartTask, memory: np.ndarray) -> PartReply:
         """Decode a part.
@@ -107,19 +154,38 @@ class PartDecoder:
             PartError: Not all of it decodes, or its timestamps, sizes or number of pictures are not as they should be.
             InputError: The file cannot be read.
         """
-        path = Path(task.path)
-        # Opened for each part: a process that waits for the next one holds no file that someone may want to delete.
-        with VideoReader(path, task.stream, 1, task.skip_unreferenced, task.hardware) as reader:
-            if file_state(path) != task.version:
-                raise PartError("the file has changed")
+        is_done = False
+        try:
+            reader = self._open(task)
             reader.start_clock(task.first_timestamp_s, task.begin_s)
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                return self._decode(task, reader, memory, caught)
+            reader.messages = []
+            reply = self._decode(task, reader, memory)
+            is_done = True
+            return reply
+        finally:
+            if not (is_done and self.stays_open):
+                self.close()
 
-    def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray, caught: list[warnings.WarningMessage]) -> PartReply:
+    def _open(self, task: PartTask) -> VideoReader:
+        path = Path(task.path)
+        wanted = (task.path, task.version, task.stream, task.skip_unreferenced, task.gpu)
+        if self.reader is None or self.opened != wanted:
+            self.close()
+            reader = VideoReader(path, task.stream, 1, task.skip_unreferenced, task.gpu)
+            self.reader, self.opened = reader.__enter__(), wanted
+        if file_state(path) != task.version:
+            raise PartError("the file has changed")
+        return self.reader
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self.reader is not None:
+            self.reader.__exit__()
+        self.reader = None
+
+    def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray) -> PartReply:
         shown: list[int] = []
-        pictures = _PictureWriter(task, memory)
+        pictures = self.new_writer(task, memory)
         current: DisplayedFrame | None = None
         num_frames = 0
 
@@ -144,24 +210,26 @@ class PartDecoder:
             if task.end is not None and frame.pts >= task.end:
                 if frame.pts != task.end:
                     raise PartError("the next part does not follow")
-                if messages := _broken(caught):
-                    raise PartError(messages[0])
+                if reader.messages:
+                    raise PartError(reader.messages[0])
+                pictures.finish()
                 return PartReply(tuple(shown), pictures.num, 0.0, 0.0)
             current, num_frames = DisplayedFrame(frame, self.reformatter, threads=1), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
             raise PartError("breaks off")
         show(current, reader.end_s)
         pictures.write(current)
-        return PartReply(tuple(shown), pictures.num, reader.last_s, reader.end_s, _broken(caught))
+        pictures.finish()
+        return PartReply(tuple(shown), pictures.num, reader.last_s, reader.end_s, tuple(reader.messages or ()))
 
 
-def _broken(caught: list[warnings.WarningMessage]) -> tuple[str, ...]:
-    """What is said about a video that is broken."""
-    return tuple(str(warning.message) for warning in caught if issubclass(warning.category, BrokenVideoWarning))
+class CpuPictureWriter:
+    """Scales frames one by one.
 
-
-class _PictureWriter:
-    """Puts pictures into memory, each frame once."""
+    Args:
+        task: The part.
+        memory: (N,) uint8, for the pictures.
+    """
 
     def __init__(self, task: PartTask, memory: np.ndarray) -> None:
         self.task, self.memory, self.num = task, memory, 0
@@ -177,6 +245,9 @@ class _PictureWriter:
             self.memory[begin : begin + self.task.picture_bytes] = picture.reshape(-1)
             self.last, self.num = frame, self.num + 1
         return self.num - 1
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
 
 
 def serve(tasks: TextIO, replies: TextIO, memories: list[int]) -> None:

@@ -1,12 +1,13 @@
-"""Segments of a video, decoded by several processes: parts of it at the same time, and parts of several videos.
+"""Segments of a video, decoded by several processes or by a GPU: parts of it at the same time, and parts of several videos.
 
 A part begins at a keyframe where decoding can begin, and ends at the next part's. A process (`hiero.video.decode_worker`) decodes
 it, scales the frames that are sampled, and puts them into memory that is shared; here they become segments, in order. The segments
-are those of `read_segments`, pixel by pixel; of a damaged video, pictures after the damage may differ. Where a part does not fit
-what is expected (a jump of the clock, another size, a frame that does not decode, a process that died, other videos that hold all
-of the memory), `read_segments` reads the video, and what was given already is left out.
+are those of `read_segments`, pixel by pixel; of a damaged video, pictures after the damage may differ. A GPU decodes and scales
+likewise (`hiero.video.gpu_decode`), up to rounding. Where a part does not fit what is expected (a jump of the clock, another size,
+a frame that does not decode, a process that died, other videos that hold all of the memory), the next slower way reads the video:
+processes, then `read_segments`. What was given already is left out.
 
-Threads would not do: FFmpeg's own leave scaling and all of Python to one of them.
+On a CPU threads would not do: FFmpeg's own leave scaling and all of Python to one of them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Protocol
 
 import av
 import numpy as np
@@ -43,22 +45,25 @@ from hiero.video.decode import (
     Segment,
     SegmentBuilder,
     VideoReader,
+    has_gpu_decoder,
     new_reformatter,
     read_segments,
     referenced_suffice,
     sample_time,
 )
-from hiero.video.decode_worker import PartReply, PartTask
+from hiero.video.decode_worker import DecodedPart, PartReply, PartTask
+from hiero.video.gpu_decode import NUM_THREADS, GpuWorker
 
 logger = logging.getLogger(__name__)
 
 PART_S = 4.0  # length of a part at least: to begin one costs a search and a frame
 MAX_PART_BYTES = 2**26  # of pictures; a video with rarer keyframes is read by one process
 MEMORIES_PER_PROCESS = 2  # it fills one while the other is read
-PARTS_PER_PROCESS = 1.5  # of a video, that are begun or waiting: a quarter of the memories is left for other videos
+PARTS_PER_WORKER = 1.5  # of a video, that are begun or waiting: a quarter of the memories is left for other videos
 START_TIMEOUT_S = 30.0  # that a part waits for a process; others, which nobody may be reading, hold all of the memory then
 NO_TIMESTAMPS = ("avi",)  # containers whose timestamps of packets are guesses
 CLOSE_TIMEOUT_S = 1.0
+REST_AFTER_S = 1.0  # without a task
 # Of a process: the same hiero as here, wherever it is imported from.
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.video.decode_worker import main; main(sys.argv[2:])"
 
@@ -77,7 +82,7 @@ def read_segments_parallel(
     stream: int = 0,
     min_share: float = 0.5,
     skip_unreferenced: bool = False,
-    hardware: str | None = None,
+    gpu: int | None = None,
 ) -> Iterator[Segment]:
     """Segments of a video in order: those of `read_segments`, with the same arguments, decoded by several processes.
 
@@ -90,7 +95,7 @@ def read_segments_parallel(
         stream: Number of the video stream.
         min_share: A last segment of which less is there is left out, unless it is the only one.
         skip_unreferenced: Leave frames out that no other refers to, where the others come as often as frames are sampled.
-        hardware: Device that decodes, as FFmpeg names it (`cuda`); where it cannot, the CPU does.
+        gpu: Number of the NVIDIA GPU that decodes, where it can; None: the CPU.
 
     Raises:
         InputError: The file cannot be read or holds no frame, or an argument makes no sense.
@@ -101,17 +106,18 @@ def read_segments_parallel(
     path = Path(path)
     num_segments = 0
     is_valid = spacing_s > 0 and num_frames > 0 and path.is_file() and find_remote(path) is None
-    if processes > 1 and can_start_processes() and is_valid:
+    for part_gpu, pool in _fitting_pools(processes, gpu) if is_valid else ():
         skip = skip_unreferenced and referenced_suffice(path, stream, 0, spacing_s / num_frames)
         template = PartTask(
             path=str(path.absolute()), version=file_state(path), stream=stream,
-            skip_unreferenced=skip, hardware=hardware, short_side=short_side, shape=(0, 0), entry=0, end=None,
+            skip_unreferenced=skip, gpu=part_gpu, short_side=short_side, shape=(0, 0), entry=0, end=None,
             first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=spacing_s, num_frames=num_frames,
         )  # fmt: skip
         try:
-            for segment in _read_parts(template, decoding_pool(processes), min_share):
-                yield segment
-                num_segments = segment.index + 1
+            for segment in _read_parts(template, pool, min_share):
+                if segment.index >= num_segments:
+                    yield segment
+                    num_segments = segment.index + 1
             return
         except (_PartsError, InputError, av.FFmpegError) as error:  # what is wrong with the file, if anything, is said below
             logger.debug("%s is not read in parts: %s", path, error)
@@ -121,6 +127,14 @@ def read_segments_parallel(
     ):  # fmt: skip
         if segment.index >= num_segments:
             yield segment
+
+
+def _fitting_pools(processes: int, gpu: int | None) -> Iterator[tuple[int | None, DecodingPool]]:
+    """Pools that can decode here, fastest first, each with the number of its GPU; one is made only when it is its turn."""
+    if gpu is not None and has_gpu_decoder():
+        yield gpu, decoding_pool(NUM_THREADS, GpuWorker)
+    if processes > 1 and can_start_processes():
+        yield None, decoding_pool(processes)
 
 
 def can_start_processes() -> bool:
@@ -136,7 +150,7 @@ def _read_parts(template: PartTask, pool: DecodingPool, min_share: float) -> Ite
     try:
         is_more = True
         while True:
-            while is_more and len(waiting) < PARTS_PER_PROCESS * pool.num_processes:
+            while is_more and len(waiting) < PARTS_PER_WORKER * pool.num_workers:
                 task, num_bytes = next(tasks, (None, 0))
                 if task is None:
                     is_more = False
@@ -239,49 +253,43 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
         yield part, count_bytes(part, latest)
 
 
-@dataclass
-class DecodedPart:
-    """A part that a process has decoded, or why it has not.
+class PartWorker(Protocol):
+    """Decodes parts, one at a time.
 
     Attributes:
-        task: The part.
-        reply: What the process says.
-        error: Why there is no reply.
-        pictures: (N, H, W, 3) uint8 in shared memory, until `release`.
-        on_release: Gives the memory back.
+        free: Numbers of its memories that nobody reads.
     """
 
-    task: PartTask
-    reply: PartReply | None
-    error: str | None
-    pictures: np.ndarray
-    on_release: Callable[[], None] | None = None
+    free: queue.SimpleQueue[int]
 
-    def release(self) -> None:
-        """Give the memory back to the process."""
-        self.pictures = np.empty(0, np.uint8)
-        if self.on_release is not None:
-            self.on_release()
-            self.on_release = None
+    def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
+        """Decode a part into a memory that is free; it must have `num_bytes` at least."""
+
+    def rest(self) -> None:
+        """Give back what only the next part of a video would need: none has come for a while."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
 
 
 class DecodingPool:
-    """Processes that decode parts of videos, each served by a thread here. One that dies is started again.
+    """Workers that decode parts of videos, each served by a thread here.
 
     Args:
-        num_processes: How many.
+        num_workers: How many.
+        new_worker: Makes one.
     """
 
-    def __init__(self, num_processes: int) -> None:
-        self.num_processes, self.is_closed = num_processes, False
+    def __init__(self, num_workers: int, new_worker: Callable[[], PartWorker]) -> None:
+        self.num_workers, self.is_closed = num_workers, False
         self.tasks: queue.SimpleQueue[tuple[PartTask, int, Future[DecodedPart]] | None] = queue.SimpleQueue()
-        self.workers = [_Worker() for _ in range(num_processes)]
+        self.workers = [new_worker() for _ in range(num_workers)]
         self.threads = [threading.Thread(target=self._serve, args=(worker,), daemon=True) for worker in self.workers]
         for thread in self.threads:
             thread.start()
 
     def submit(self, task: PartTask, num_bytes: int) -> Future[DecodedPart]:
-        """Let a process decode a part; the oldest that waits comes first.
+        """Let a worker decode a part; the oldest that waits comes first.
 
         Args:
             task: The part.
@@ -291,11 +299,15 @@ class DecodingPool:
         self.tasks.put((task, num_bytes, future))
         return future
 
-    def _serve(self, worker: _Worker) -> None:
+    def _serve(self, worker: PartWorker) -> None:
         while True:
             # A memory first, then a task: all that is taken from the queue runs, so a reader never waits for a part behind its own.
             number = worker.free.get()
-            item = self.tasks.get()
+            try:
+                item = self.tasks.get(timeout=REST_AFTER_S)
+            except queue.Empty:
+                worker.rest()
+                item = self.tasks.get()
             if item is None or self.is_closed:
                 return
             task, num_bytes, future = item
@@ -305,7 +317,7 @@ class DecodingPool:
             future.set_result(worker.decode(task, num_bytes, number))
 
     def close(self) -> None:
-        """End the processes."""
+        """End the threads and what they serve."""
         self.is_closed = True
         for _ in self.threads:
             self.tasks.put(None)
@@ -313,8 +325,8 @@ class DecodingPool:
             worker.close()
 
 
-class _Worker:
-    """A process and the memory that it shares."""
+class ProcessWorker:
+    """A process and the memory that it shares. One that dies is started again."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
@@ -358,6 +370,9 @@ class _Worker:
         pictures = pixels.reshape(reply.num_pictures, *task.shape, 3)
         return DecodedPart(task, reply, None, pictures, functools.partial(self.free.put, number))
 
+    def rest(self) -> None:
+        """It holds nothing."""
+
     def _map(self, number: int, num_bytes: int) -> mmap.mmap:
         """Memory of at least this size. It grows, and shrinks never."""
         memory = self.memories[number]
@@ -396,7 +411,7 @@ class _Worker:
         process.stdout.close()
 
 
-_pools: dict[int, DecodingPool] = {}
+_pools: dict[tuple[int, Callable[[], PartWorker]], DecodingPool] = {}
 _lock = threading.Lock()
 
 
@@ -409,21 +424,23 @@ def _forget_pools() -> None:
 os.register_at_fork(after_in_child=_forget_pools)
 
 
-def decoding_pool(num_processes: int) -> DecodingPool:
-    """The pool of this many processes, which all videos share; it lives as long as this process does.
+def decoding_pool(num_workers: int, new_worker: Callable[[], PartWorker] = ProcessWorker) -> DecodingPool:
+    """The pool of this many workers, which all videos share; it lives as long as this process does.
 
     Args:
-        num_processes: How many.
+        num_workers: How many.
+        new_worker: Makes one.
     """
     with _lock:
-        if num_processes not in _pools:
-            _pools[num_processes] = DecodingPool(num_processes)
-        return _pools[num_processes]
+        key = num_workers, new_worker
+        if key not in _pools:
+            _pools[key] = DecodingPool(num_workers, new_worker)
+        return _pools[key]
 
 
 @atexit.register
 def close_pools() -> None:
-    """End all processes."""
+    """End all workers."""
     with _lock:
         for pool in _pools.values():
             pool.close()

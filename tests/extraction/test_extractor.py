@@ -164,3 +164,20 @@ def test_unknown_backbones_and_precision():
         extract_features("v.mp4", ["resnet"])
     assert choose_precision(torch.device("cpu")) in (torch.float16, torch.float32)
     assert choose_precision(torch.device("meta")) is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("device", "num_cores", "setting", "expected"),
+    [
+        ("cpu", 2, "1", None),
+        ("cuda:1", 2, "", 1),
+        ("cuda:1", 16, "", None),
+        ("cuda:1", 16, "1", 1),
+        ("cuda:1", 2, "0", None),
+        ("cuda:1", 2, "maybe", 1),
+    ],
+)
+def test_who_decodes(monkeypatch, device, num_cores, setting, expected):
+    monkeypatch.setattr(extractor, "num_usable_cores", lambda: num_cores)
+    monkeypatch.setenv("HIERO_GPU_DECODING", setting)
+    assert extractor.decoding_gpu(torch.device(device)) == expected

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.video import decode, parallel_decode
+from hiero.video import parallel_decode
 from hiero.video.decode import BrokenVideoWarning, read_segments
 from hiero.video.parallel_decode import decoding_pool, read_segments_parallel
 from tests.films import import_av, write_video
@@ -128,7 +128,7 @@ def test_processes_that_cannot_be_started(make, monkeypatch):
     def refuse(_):
         raise OSError("no more processes")
 
-    monkeypatch.setattr(parallel_decode._Worker, "_start", refuse)
+    monkeypatch.setattr(parallel_decode.ProcessWorker, "_start", refuse)
     assert assert_same(make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})) == 6
 
 
@@ -139,32 +139,6 @@ def test_a_reader_that_stops_gives_all_memory_back(make):
         next(segments)
         segments.close()
     assert_same(path)  # would wait forever where a memory is lost
-
-
-def test_hardware_that_is_not_there(make, monkeypatch):
-    """Named, but no driver: the CPU decodes the same."""
-    monkeypatch.setattr(decode, "hardware_decoders", lambda: ["cuda"])
-    path = make("v.mp4", [0] * 20, pictures=noise(20))
-    with decode.open_with_hardware(str(path), "cuda") as container:
-        assert sum(1 for _ in container.decode(video=0)) == 20
-    assert len(list(read_segments_parallel(path, processes=PROCESSES, hardware="cuda"))) == 2
-
-
-def test_hardware_is_asked_for_where_pyav_has_it(make, monkeypatch):
-    from av.codec import hwaccel
-
-    path, calls = make("v.mp4", [0] * 20, pictures=noise(20)), []
-
-    class Fake:
-        def __init__(self, **options):
-            calls.append(options)
-            raise RuntimeError("no driver")
-
-    monkeypatch.setattr(hwaccel, "HWAccel", Fake)
-    monkeypatch.setattr(decode, "hardware_decoders", lambda: ["cuda"])
-    with decode.VideoReader(path, 0, hardware="cuda") as reader:
-        assert sum(1 for frame in reader.frames() if reader.time_of(frame) >= 0) == 20
-    assert calls == [{"device_type": "cuda", "allow_software_fallback": True}]
 
 
 def test_videos_that_nobody_reads_on_do_not_stop_others(make, monkeypatch):
