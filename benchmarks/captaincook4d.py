@@ -324,7 +324,7 @@ def main() -> None:
     parser.add_argument("what", choices=["prepare", "export", "own", "train", "one", "table", "words"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--source", type=Path, default=Path("../shared/captaincook4d"))
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", default=["k400", "omnivore", "omnivore-b"], choices=list(KINDS))
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--seeds", type=int, default=3, help="how many; with `one`, which")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")

@@ -1,7 +1,7 @@
 """Recipes never seen: training on CaptainCook4D with some recipes left out, all turns, and the spread of what is found on them.
 
     python -m benchmarks.captaincook4d prepare WORK
-    python -m benchmarks.cross_validation texts WORK [--encoder FOLDER]     vectors of all texts; a FOLDER of mpnet or of bge
+    python -m benchmarks.cross_validation texts WORK [--encoder FOLDER] [--others FILE]    vectors of texts; of mpnet or of bge
     python -m benchmarks.cross_validation train WORK [--kinds k400] [--variants base short …] [--jobs 12] [--device cuda]
     python -m benchmarks.cross_validation table WORK [--kinds k400]
     python -m benchmarks.cross_validation number WORK [--kinds k400]          how many steps?
@@ -17,13 +17,13 @@ whose similarities are averaged, and whose nodes are the networks' side by side.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -31,6 +31,17 @@ from torch.nn import functional as F
 
 from benchmarks.captaincook4d_data import CLOCK, KINDS, read_annotations, restrict_input, share, true_spans, unpack
 from benchmarks.jobs import run_modules
+from benchmarks.training_variants import (
+    OTHER_TEXTS,
+    losses_with_negatives,
+    negative_vectors,
+    object_of,
+    paraphrases,
+    rewrite_narrations,
+    shorten,
+    write_other_texts,
+    write_pseudo_narrations,
+)
 from hiero import HiERO, embed_features
 from hiero.data.stores import FeatureStore
 from hiero.engine import class_names
@@ -67,36 +78,21 @@ VARIANTS: dict[str, dict] = {
     "bge": {"text": "text-bge"},
     "objects": {"narrations": "narrations-objects.csv"},
     "versions": {"settings": ["epochs=20"]},  # of kind `both`, with three versions of each recording
+    "paraphrases": {"narrations": "narrations-paraphrases.csv"},
+    "negatives": {"negatives": True},
+    # A second training, with the recordings that were left out and what the first one says of them in place of their text.
+    "self-nearest": {"teacher": "base", "soft": False},
+    "self-soft": {"teacher": "base", "soft": True},
 }
 LONG = ["noise=1.0", "epochs=60"]  # as hiero-omnivore-b is trained
 VARIANTS |= {
     ("long" if name == "base" else f"long-{name}"): {**VARIANTS[name], "settings": [*VARIANTS[name].get("settings", []), *LONG]}
     for name in ("base", "text-noise-1", "radius-5", "small")
 }
-UNIT = r"tsps?|teaspoons?|tbsps?|tablespoons?|cups?|ounces?|oz|inch(es)?|grams?|g|ml|seconds?|minutes?|mins?"
-PREPOSITIONS = frozenset(["to", "with", "in", "on", "from", "into", "until", "over", "onto", "for", "at", "by", "and"])
-AMOUNT = re.compile(rf"\(.*?\)|\b(about|a few|half|one|two)?\s*[\d/.-]+\s*({UNIT})?\b( of)?|\b(about|the|a)\b", re.IGNORECASE)
 
 
-def shorten(text: str) -> str:
-    """A step's sentence without amounts, brackets and articles."""
-    short = re.sub(r"\s+", " ", AMOUNT.sub(" ", text)).strip(" ,.")
-    return short if len(short.split()) > 1 else text
-
-
-def object_of(text: str) -> str:
-    """What a step's sentence is about: without its verb, and without what follows a preposition."""
-    words = shorten(text).split()
-    if len(words) > 1 and text[0].isalpha():
-        words = words[1:]
-    for i, word in enumerate(words[1:], start=1):
-        if word.lower() in PREPOSITIONS:
-            return " ".join(words[:i])
-    return " ".join(words)
-
-
-def write_text_vectors(work: Path, encoder: Path | None) -> None:
-    """Vectors of all sentences, in full, in short, and of what they are about.
+def write_text_vectors(work: Path, encoder: Path | None, others: Path | None) -> None:
+    """Vectors of all sentences, in full, in short, and of what they are about; and of texts of other data sets.
 
     Of MiniLM, into WORK/text; or of a folder: a transformer's into WORK/text-mpnet, one with bge's model_quantized.onnx and
     tokenizer.json into WORK/text-bge.
@@ -104,7 +100,7 @@ def write_text_vectors(work: Path, encoder: Path | None) -> None:
     full = {step["text"] for entry in read_annotations(work).values() for step in entry["steps"]}
     texts = sorted(full | set(map(shorten, full)) | set(map(object_of, full)))
     if encoder is None:
-        encode_texts(texts, cache=work / "text")
+        encode_texts([*texts, *(write_other_texts(work, others) if others else [])], cache=work / "text")
         return
     if (encoder / "model_quantized.onnx").is_file():
         TextCache(MINILM_KEY, work / "text-bge").encode(texts, bge_encoder(encoder))
@@ -163,12 +159,14 @@ def split_fold(annotations: dict, recordings: list[str], fold: int) -> dict[str,
     return out
 
 
-def rewrite_narrations(source: Path, out: Path, rewrite: Callable[[str], str]) -> None:
-    """Every second narration of a step in other words."""
-    with source.open(newline="") as file, out.open("w", newline="") as target:
-        writer = csv.writer(target)
-        for i, row in enumerate(csv.reader(file)):
-            writer.writerow(row if i % 2 or i == 0 else [*row[:2], rewrite(row[2])])
+def write_narrations(work: Path, kind: str) -> None:
+    """Narrations in other words, for the variants that take them."""
+    rewrites: dict[str, Callable[[str], str]] = {"short": shorten, "objects": object_of}
+    if (work / OTHER_TEXTS).is_file():
+        nearest = paraphrases(work)
+        rewrites["paraphrases"] = lambda text: nearest.get(text, text)
+    for name, rewrite in rewrites.items():
+        rewrite_narrations(work / kind / "narrations.csv", work / kind / f"narrations-{name}.csv", rewrite)
 
 
 def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device: str) -> None:
@@ -183,12 +181,22 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
     out.mkdir(parents=True, exist_ok=True)
     skip = out / f"{fold}.txt"
     skip.write_text("\n".join(r for r in store if r.split(".")[0] not in parts["train"]))
-    narrations, text = options.get("narrations", "narrations.csv"), work / options.get("text", "text")
+    narrations, text = work / kind / options.get("narrations", "narrations.csv"), work / options.get("text", "text")
+    if "teacher" in options:
+        teacher = work / "folds" / kind / options["teacher"] / str(seed) / f"model{fold}"
+        unlabelled = [recording for part in PARTS for recording in parts[part]]
+        pseudo = out / f"narrations{fold}.csv"
+        text = write_pseudo_narrations(teacher, store, unlabelled, narrations, text, pseudo, device, options["soft"])
+        narrations = pseudo
+        skip.write_text("\n".join(r for r in store if r not in [*parts["train"], *unlabelled]))
     settings = [*options.get("settings", []), f"seed={seed}"]
-    train_from_files(
-        work / kind / "store", work / kind / narrations, out / f"model{fold}", settings=settings, validation_share=0.0,
-        skip=skip, capture=False, text_cache=text, device=device,
-    )  # fmt: skip
+    with ExitStack() as patches:
+        if options.get("negatives"):
+            patches.enter_context(patch.object(HiERO, "losses", losses_with_negatives(negative_vectors(work, text))))
+        train_from_files(
+            work / kind / "store", narrations, out / f"model{fold}", settings=settings, validation_share=0.0,
+            skip=skip, capture=False, text_cache=text, device=device,
+        )  # fmt: skip
     trained_s = time.perf_counter() - begin
     if kind == "omnivore-b":
         file = out / f"model{fold}" / "model.safetensors"
@@ -412,8 +420,7 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
     """Every kind, variant, seed and fold that is not done yet, each in a process of its own."""
     for kind in args.kinds:
         unpack(work, kind)
-        for name, rewrite in (("short", shorten), ("objects", object_of)):
-            rewrite_narrations(work / kind / "narrations.csv", work / kind / f"narrations-{name}.csv", rewrite)
+        write_narrations(work, kind)
     jobs = [(k, v, s, f) for v in args.variants for s in range(args.seeds) for k in args.kinds for f in range(NUM_FOLDS)]
     commands = [
         ["benchmarks.cross_validation", "one", str(work), "--kinds", kind, "--variants", variant, "--seeds", str(seed),
@@ -462,10 +469,11 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=1e9, help="no run begins after so many seconds")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--encoder", type=Path, help="of `texts`")
+    parser.add_argument("--others", type=Path, help="of `texts`: texts of other data sets, a csv.gz with a column `text`")
     parser.add_argument("-o", "--out", type=Path, help="of `join`")
     args = parser.parse_args()
     if args.what == "texts":
-        write_text_vectors(args.work, args.encoder)
+        write_text_vectors(args.work, args.encoder, args.others)
     elif args.what == "train":
         train_all(args.work, args)
     elif args.what == "one":
