@@ -162,7 +162,7 @@ if triton is not None:
         """Of the sum: before LeakyReLU, where there is one."""
         value = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
         if ACTIVATED:
-            value = tl.where(tl.load(activated + at, mask=mask, other=0.0) > 0, value, value * SLOPE)
+            value = tl.where(tl.load(activated + at, mask=mask, other=0.0).to(tl.float32) > 0, value, value * SLOPE)
         return value
 
     @triton.jit(do_not_specialize=["num_videos", "length"])  # type: ignore[untyped-decorator]

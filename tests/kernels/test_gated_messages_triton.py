@@ -16,6 +16,7 @@ from hiero.model import tdgc
 from hiero.model.neighbours import uniform_neighbours
 from hiero.model.stage import Stage
 
+NUM_STAGES = 9
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 pytestmark = [
@@ -115,24 +116,33 @@ def test_the_operator_is_registered_as_it_behaves(activate):
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_a_stage_is_the_same_with_and_without_the_kernels(monkeypatch, compiled, precision):
-    """Under autocast: at least as close to single precision as without them."""
-    torch.manual_seed(0)
-    stage = Stage(24, num_layers=3, gate_size=8, dropout=0.0).to(DEVICE).train()
-    for parameter in stage.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    group = torch.arange(20, device=DEVICE).repeat(2, 1) // 18  # a thread of 18 nodes and one of 2
-    x, weight = torch.randn(2, 2, 20, 24, device=DEVICE)
+    """Under autocast: as close to single precision as without them, over several random stages.
 
-    def run(precision, *, kernels):
+    In a single one a rounded number on the other side of a LeakyReLU decides between the two.
+    """
+    group = torch.arange(20, device=DEVICE).repeat(2, 1) // 18  # a thread of 18 nodes and one of 2
+
+    def run(stage, x, weight, precision, *, kernels):
         monkeypatch.setattr(tdgc, "is_available", lambda _: kernels)
         layers, nodes = copy.deepcopy(stage), x.clone().requires_grad_()
         network = torch.compile(layers, fullgraph=True, dynamic=False, backend="aot_eager") if kernels and compiled else layers
         with torch.autocast(DEVICE, torch.bfloat16, enabled=precision == torch.bfloat16):
             out = network(nodes, uniform_neighbours(group, 1.0, 2.5))
         (out * weight).sum().backward()
-        return {"out": out, "x": nodes.grad, **{name: p.grad for name, p in layers.named_parameters()}}
+        return {"out": out.detach(), "x": nodes.grad, **{name: p.grad for name, p in layers.named_parameters()}}
 
-    exact, plain, fast = run(torch.float32, kernels=False), run(precision, kernels=False), run(precision, kernels=True)
-    for name, expected in exact.items():
-        error, plain_error = ((result[name] - expected).norm() / expected.norm() for result in (fast, plain))
+    errors: dict[str, list[list[float]]] = {}
+    for seed in range(1 if precision == torch.float32 else NUM_STAGES):
+        torch.manual_seed(seed)
+        stage = Stage(24, num_layers=3, gate_size=8, dropout=0.0).to(DEVICE).train()
+        for parameter in stage.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        data = torch.randn(2, 2, 20, 24, device=DEVICE)
+        exact = run(stage, *data, torch.float32, kernels=False)
+        results = [run(stage, *data, precision, kernels=kernels) for kernels in (True, False)]
+        for name, expected in exact.items():
+            norms = [float((result[name] - expected).norm() / expected.norm()) for result in results]
+            errors.setdefault(name, []).append(norms)
+    for name, values in errors.items():
+        error, plain_error = torch.tensor(values).median(0).values
         assert error < 1.5 * plain_error + 1e-5, (name, error, plain_error)
