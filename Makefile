@@ -20,7 +20,7 @@ demo: setup
 
 # Bytecode is kept even where the environment forbids it: the tests start many processes, each of which would compile anew.
 test: setup
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile
 
 check: setup
 	$(BIN)/ruff check .

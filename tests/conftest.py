@@ -13,7 +13,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # work
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.processes import share_forkserver
+from tests.processes import end_forkserver, share_forkserver, worker_interpreter
 
 if TYPE_CHECKING:  # torch is imported where it is used: the process that starts the workers loads this file before it starts any
     from torch import Tensor
@@ -21,6 +21,15 @@ if TYPE_CHECKING:  # torch is imported where it is used: the process that starts
     from hiero.model.released import Released
 
 FIXTURES = Path(__file__).parent / "fixtures"
+# Modules of many seconds begin first, so that none is left alone at the end; before all those that wait more than compute.
+LONG_MODULES = (
+    "engine/test_live.py", "extraction/test_collection.py", "browser/test_page.py", "serve/test_server.py",
+    "video/test_live_source.py", "corpus/test_s3.py", "serve/test_ray_reader.py", "cli/test_watch.py", "storage/test_weights.py",
+    "training/test_processes.py", "test_notebooks.py", "test_package.py", "engine/test_engine.py", "serve/test_api.py",
+    "training/test_loop.py", "heads/test_training.py", "browser/test_people.py", "corpus/test_corpus.py",
+    "engine/test_photographs.py", "engine/test_speech.py", "training/test_captured_step.py", "training/test_ablation.py",
+    "cli/test_cli.py",
+)  # fmt: skip
 
 settings.register_profile("hiero", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hiero")
@@ -66,12 +75,29 @@ def released() -> Released:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         share_forkserver()
+        config.option.loadscopereorder = False  # see pytest_collection_modifyitems
+
+
+def pytest_unconfigure() -> None:
+    end_forkserver()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores: at any time one of them waits, for a recording or for another process."""
     return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs) -> None:
+    for spec in specs:
+        spec.python = worker_interpreter()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        places = {FIXTURES.parent / name: place for place, name in enumerate(LONG_MODULES)}
+        items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""Commands and programs in processes of their own, without waiting for each to import torch.
+"""Commands, programs and the workers of a run in processes of their own, without waiting for each to import torch.
 
 They are forked from a process that has imported it (the forkserver of multiprocessing), which takes milliseconds where
 `python -m hiero` takes seconds. Like those they have their own memory, environment, signals, limits and exit code.
@@ -6,8 +6,10 @@ They are forked from a process that has imported it (the forkserver of multiproc
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,20 +29,54 @@ PRELOADED = [
     "lightning_fabric", "torch.utils.tensorboard",
     "transformers.models.distilbert.modeling_distilbert",
 ]  # fmt: skip
+# What several test modules import besides.
+PRELOADED_FOR_WORKERS = [
+    "pytest", "hypothesis.extra.numpy", "sklearn.cluster", "sklearn.metrics", "matplotlib.pyplot", "peft", "starlette.testclient",
+    "httpx", "jsonschema", "playwright.sync_api", "opentimelineio", "ray", "onnx", "skimage",
+]  # fmt: skip
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(PRELOADED)
+_context.set_forkserver_preload(["tests.preloading", *PRELOADED])
 ADDRESS = "HIERO_TESTS_FORKSERVER"
-if ADDRESS in os.environ:  # that of the whole run, instead of one for each worker
-    forkserver._forkserver._forkserver_address = os.environ[ADDRESS]
-    forkserver._forkserver._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)  # it is handed on; the run holds the real one
-    forkserver._forkserver.ensure_running = resource_tracker.ensure_running
 
 
 def share_forkserver() -> None:
     """Start the process to fork from, for this process and all workers that it starts from now on."""
     if sys.version_info < (3, 14):  # from then on it serves those alone who know its key
+        _context.set_forkserver_preload(["tests.preloading", *PRELOADED, *PRELOADED_FOR_WORKERS])
         forkserver.ensure_running()
         os.environ[ADDRESS] = forkserver._forkserver._forkserver_address
+
+
+def end_forkserver() -> None:
+    """End the process to fork from at once; by itself it would take seconds to forget what it has imported."""
+    if (pid := forkserver._forkserver._forkserver_pid) is not None:
+        os.kill(pid, signal.SIGKILL)
+
+
+def join_forkserver() -> None:
+    """Use the process to fork from of the whole run, where there is one."""
+    if ADDRESS in os.environ:
+        forkserver._forkserver._forkserver_address = os.environ[ADDRESS]
+        forkserver._forkserver._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)  # is handed on; the run holds the real one
+        forkserver._forkserver.ensure_running = resource_tracker.ensure_running
+
+
+def worker_interpreter() -> str | None:
+    """What xdist starts its workers with in place of `python`, such that they are forked too; None where they cannot be."""
+    code = "from tests.processes import fork_worker; fork_worker()"
+    return shlex.join([sys.executable, "-c", code]) if ADDRESS in os.environ else None
+
+
+def fork_worker() -> None:
+    """Run the code of the last argument in a forked process with the files of this one, and end as it ends."""
+    join_forkserver()
+    files = tuple(Connection(os.dup(number), readable=number == 0, writable=number > 0) for number in range(3))
+    code = f"from tests.processes import join_forkserver; join_forkserver(); {sys.argv[-1]}"
+    process = _context.Process(target=_run, args=(files, code, [], dict(os.environ), None, os.getcwd()))  # noqa: PTH109
+    process.start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run ends its workers
+    process.join()
+    sys.exit(process.exitcode)
 
 
 class Program:
@@ -170,6 +206,8 @@ def _run(
     folder: str,
 ) -> None:
     """What the forked process does."""
+    gc.freeze()
+    gc.enable()
     for number, file in enumerate(files):
         os.dup2(file.fileno(), number)
         file.close()

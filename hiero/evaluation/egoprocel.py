@@ -19,9 +19,9 @@ from hiero.evaluation.egoprocel_data import find_egoprocel_videos as find_egopro
 from hiero.evaluation.egoprocel_data import probe_rates as probe_rates
 from hiero.evaluation.egoprocel_data import read_rates as read_rates
 from hiero.evaluation.egoprocel_data import video_name as video_name
-from hiero.evaluation.metrics import harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
+from hiero.evaluation.metrics import MIN_DENOMINATOR, harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
 from hiero.evaluation.protocols import CORRECTED, Protocol
-from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, score_each_draw
+from hiero.evaluation.results import DrawnScores, Row, Scores, Table, bootstrap_row
 from hiero.steps.clustering import cluster
 from hiero.types import Clock
 
@@ -258,14 +258,12 @@ def _score_methods(
             num = video.task.num_steps if true_number else NUM_CLUSTERS
             scores.append(score(predictions[method.name, video, num], video, averaging, num, protocol))
         means = _data_set_means(videos, scores, protocol.f1_of_means)
-        rows.append(bootstrap_row(method.name, score_each_draw(means), len(videos), NUM_DRAWS))
+        rows.append(bootstrap_row(method.name, means, len(videos), NUM_DRAWS))
     return rows
 
 
-def _data_set_means(
-    videos: Sequence[EgoProceLVideo], video_scores: Sequence[dict[str, float]], f1_of_means: bool
-) -> Callable[[np.ndarray], Scores]:
-    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function of one draw of `bootstrap_row`.
+def _data_set_means(videos: Sequence[EgoProceLVideo], video_scores: Sequence[dict[str, float]], f1_of_means: bool) -> DrawnScores:
+    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function that `bootstrap_row` takes.
 
     f1_of_means: F1 of a data set is that of its mean precision and recall.
     """
@@ -274,28 +272,33 @@ def _data_set_means(
     values = np.array([[scores[name] for name in averaged] for scores in video_scores])
     tasks = sorted({video.task for video in videos}, key=TASKS.index)
     membership = np.array([[video.task == task for video in videos] for task in tasks], dtype=float)
+    data_sets = [name for name in DATA_SETS if any(task.data_set == name for task in tasks)]
 
-    def compute_scores(weights: np.ndarray) -> Scores:
-        task_weights = membership * weights
-        total = task_weights.sum(1, keepdims=True)
+    def compute_scores(weights: np.ndarray) -> dict[str, np.ndarray]:
+        task_weights = membership * weights[:, None]  # (D, tasks, V)
         # A draw may hold no video of a task, or of a data set: NaN.
-        task_means = np.divide(task_weights @ values, total, out=np.full((len(tasks), len(averaged)), np.nan), where=total > 0)
-        means = {}
-        for name in DATA_SETS:
-            of_set = task_means[[i for i, task in enumerate(tasks) if task.data_set == name]]
-            if len(of_set) and not np.isnan(of_set).all():
-                means[name] = np.nanmean(of_set, axis=0)
-                if f1_of_means:
-                    means[name][0] = harmonic_mean(means[name][-2], means[name][-1])
-        overall = np.mean(list(means.values()), axis=0)
-        out = {f"mean {measure}": float(100 * overall[j]) for j, measure in enumerate(measures)}
-        for name in DATA_SETS:
-            for j, measure in enumerate(measures):
-                if any(task.data_set == name for task in tasks):
-                    out[f"{name} {measure}"] = float(100 * means[name][j]) if name in means else float("nan")
+        task_means = _mean_or_nan(task_weights @ values, task_weights.sum(2, keepdims=True))
+        means = np.stack([_nan_mean(task_means[:, [t.data_set == name for t in tasks]]) for name in data_sets], axis=1)
+        if f1_of_means:
+            precision, recall = means[..., -2], means[..., -1]
+            means[..., 0] = 2 * precision * recall / np.maximum(precision + recall, MIN_DENOMINATOR)
+        is_drawn = ~np.isnan(means).all(2, keepdims=True)
+        overall = _mean_or_nan(np.where(is_drawn, means, 0.0).sum(1), is_drawn.sum(1))
+        out = {f"mean {measure}": 100 * overall[:, j] for j, measure in enumerate(measures)}
+        for i, name in enumerate(data_sets):
+            out |= {f"{name} {measure}": 100 * means[:, i, j] for j, measure in enumerate(measures)}
         return out
 
     return compute_scores
+
+
+def _nan_mean(values: np.ndarray) -> np.ndarray:
+    """Means over tasks, (D, tasks, M) to (D, M), of those that are not NaN; `np.nanmean` warns where there are none."""
+    return _mean_or_nan(np.nansum(values, axis=1), (~np.isnan(values)).sum(1))
+
+
+def _mean_or_nan(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 
 def _detail_tables(videos: Sequence[EgoProceLVideo], predictions: Predictions, method: str, protocol: Protocol) -> list[Table]:

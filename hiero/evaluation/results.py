@@ -118,16 +118,6 @@ def bootstrap_row(method: str, compute_scores: DrawnScores, num_videos: int, num
     return Row(method, scores, intervals)
 
 
-def score_each_draw(compute_scores: Callable[[np.ndarray], Scores]) -> DrawnScores:
-    """A function of one draw (V,) as one of many, (D, V): for scores that cannot be computed of all draws at once."""
-
-    def compute_all(weights: np.ndarray) -> dict[str, np.ndarray]:
-        draws = [compute_scores(draw) for draw in weights]
-        return {name: np.array([draw[name] for draw in draws]) for name in draws[0]}
-
-    return compute_all
-
-
 def weighted_means(values: np.ndarray, owners: np.ndarray, names: Sequence[str]) -> DrawnScores:
     """Means over questions, as a function that `bootstrap_row` takes.
 

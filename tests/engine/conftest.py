@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.storage import weights
+from tests.shared import shared_folder
+
+
+def make_photographs(folder):
+    """Write the film and its truth, and read it into the cache."""
+    from examples.photographs import write_film
+
+    truth = write_film(folder / "photographs.mp4", seconds=6)
+    (folder / "truth.json").write_text(json.dumps(truth))
+    load(backbone="default").read(folder / "photographs.mp4")
 
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory):
     """The film, its truth, and the video. Nobody may change them."""
     pytest.importorskip("skimage", reason="needs the photographs of scikit-image")
-    from examples.photographs import write_film
-
     try:
         for name in ("i3d-k400", "dinov2-text", "minilm"):
             weights.get(name)
     except InputError as error:
         pytest.skip(f"weights cannot be fetched here: {error}")
-    path = tmp_path_factory.mktemp("photographs") / "photographs.mp4"
-    truth = write_film(path, seconds=6)
+    folder = shared_folder(tmp_path_factory, "photographs", make_photographs)
+    truth = [tuple(row) for row in json.loads((folder / "truth.json").read_text())]
+    path = folder / "photographs.mp4"
     return path, truth, load(backbone="default").read(path)

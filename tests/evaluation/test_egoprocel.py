@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.evaluation.egoprocel import AVERAGINGS, evaluate_egoprocel, predict, score
-from hiero.evaluation.egoprocel_data import TASKS, find_egoprocel_videos, frame_labels, probe_rates, read_key_steps
+from hiero.evaluation.egoprocel import AVERAGINGS, _data_set_means, evaluate_egoprocel, predict, score
+from hiero.evaluation.egoprocel_data import (
+    TASKS,
+    EgoProceLVideo,
+    find_egoprocel_videos,
+    frame_labels,
+    probe_rates,
+    read_key_steps,
+)
 from tests.conftest import load_json
+from tests.oracle.bootstrap import plain_data_set_means, score_each_draw
 
 
 @pytest.mark.parametrize("case", load_json("metrics")["egoprocel_frame_labels"])
@@ -40,6 +53,20 @@ def test_egoprocel(egoprocel_files, engine):
         assert set(row.scores) >= {"precision", "recall", "IoU"}
     steps = next(table for table in tables if table.title.endswith("key-steps"))
     assert {row.method for row in steps.rows} >= {"Brownie: key-step 1", "MECCANO: background"}
+
+
+@given(st.lists(st.sampled_from(TASKS), min_size=1, max_size=12), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_means_of_all_draws_at_once_are_those_of_one_after_the_other(tasks, has_iou, f1_of_means, seed):
+    rng = np.random.default_rng(seed)
+    videos = [EgoProceLVideo(f"v{i}", task, (), Path(), 30.0, 10) for i, task in enumerate(tasks)]
+    names = ["F1", *["IoU"] * has_iou, "precision", "recall"]
+    scores = [dict(zip(names, rng.random(len(names)).tolist(), strict=True)) for _ in videos]
+    weights = rng.multinomial(len(videos), np.full(len(videos), 1 / len(videos)), size=20).astype(float)
+    together = _data_set_means(videos, scores, f1_of_means)(weights)
+    each = score_each_draw(plain_data_set_means(videos, scores, f1_of_means))(weights)
+    assert list(together) == list(each)
+    for name in each:
+        np.testing.assert_array_equal(together[name], each[name])
 
 
 def test_clusters_that_are_the_steps_get_full_marks(egoprocel_files):

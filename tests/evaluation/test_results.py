@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hiero.errors import InputError
-from hiero.evaluation.results import Report, Row, Table, as_markdown, bootstrap_row, score_each_draw, weighted_means
+from hiero.evaluation.results import Report, Row, Table, as_markdown, bootstrap_row, weighted_means
+from tests.oracle.bootstrap import score_each_draw
 
 
 def test_intervals_hold_the_mean_of_most_other_draws():

@@ -30,7 +30,7 @@ from tests.video.test_towers import randomise
 
 def egovlp_file(path, width=64, size=16):
     """A tower in EgoVLP's layout that sees 224 pixels, small enough for a test."""
-    tower = SpaceTimeTransformer(width, 1, 16, 196, 4)
+    tower = SpaceTimeTransformer(width, 1, 32, 49, 4)
     state = {f"module.video_model.{name}": value for name, value in randomise(tower).items()}
     generator = torch.Generator().manual_seed(1)
     state["module.vid_proj.0.weight"] = torch.randn(size, width, generator=generator)
@@ -470,6 +470,7 @@ def cluster(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         patch.setenv("HIERO_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr("builtins.print", print)  # Ray puts its own in place of it
         ray_cluster.connect(None)
         yield
         ray.shutdown()

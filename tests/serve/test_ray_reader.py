@@ -20,6 +20,7 @@ ray = pytest.importorskip("ray", reason="needs Ray: pip install 'hiero-video[ray
 def test_a_lost_worker_is_replaced(world, tmp_path, monkeypatch):
     for name in ("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
         monkeypatch.setenv(name, "0")
+    monkeypatch.setattr("builtins.print", print)  # Ray puts its own in place of it
     video = write_scenes(tmp_path / "long.mp4", [0, 1, 2, 3], 3)
     (tmp_path / "bad.mp4").write_bytes(b"no video")
     library = open_library([str(video), str(tmp_path / "bad.mp4")], {"raw": world.engine})
