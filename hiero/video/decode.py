@@ -326,11 +326,12 @@ def open_for_decoding(file: Any, gpu: int | None) -> Any:
     import torch
     from av.codec.hwaccel import HWAccel
 
-    # FFmpeg takes torch's context, so that both see the same memory: any call makes it that of this thread.
-    torch.cuda.current_stream(gpu).query()
     options: dict[str, object] = {"primary_ctx": "0", "current_ctx": "1"}
     accelerator = HWAccel("cuda", device=str(gpu), allow_software_fallback=False, options=options, is_hw_owned=True)
-    return av.open(file, hwaccel=accelerator)
+    # FFmpeg takes torch's context, so that both see the same memory: any call makes it that of this thread.
+    with torch.cuda.device(gpu):
+        torch.cuda.current_stream().query()
+        return av.open(file, hwaccel=accelerator)
 
 
 def has_gpu_decoder() -> bool:

@@ -140,6 +140,7 @@ class PartDecoder:
     def __init__(self, new_writer: Callable[[PartTask, np.ndarray], PictureWriter] | None = None, stays_open: bool = False) -> None:
         self.new_writer, self.stays_open = new_writer or CpuPictureWriter, stays_open
         self.reformatter = new_reformatter()
+        self.is_stopped = False  # set by another thread, it ends a part at the next frame
         self.reader: VideoReader | None = None
         self.opened: tuple[object, ...] = ()
 
@@ -194,6 +195,8 @@ class PartDecoder:
                 shown.append(pictures.write(frame))
 
         for frame in reader.frames(packets_from(reader.container, reader.stream, task.entry, Path(task.path), with_end=True)):
+            if self.is_stopped:
+                raise PartError("nobody waits for it")
             if frame.pts is None:
                 raise PartError("a frame without a timestamp")
             if current is None and frame.pts < task.entry:  # leading pictures: the part before has them
@@ -217,6 +220,8 @@ class PartDecoder:
             current, num_frames = DisplayedFrame(frame, self.reformatter, threads=1), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
             raise PartError("breaks off")
+        if task.gpu is not None and reader.messages:  # the fault may be the GPU's: the CPU says whether the file breaks off
+            raise PartError(reader.messages[0])
         show(current, reader.end_s)
         pictures.write(current)
         pictures.finish()

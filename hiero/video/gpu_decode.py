@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import queue
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,6 +196,7 @@ class GpuWorker:
             memory = self._memory(number, num_bytes)
             reply = self.decoder.decode(task, memory)
         except Exception as error:  # whatever it is, whoever waits must hear of it
+            _wait_for_copies(task.gpu)
             self.free.put(number)
             return DecodedPart(task, None, str(error) or type(error).__name__, np.empty(0, np.uint8))
         pictures = memory[: reply.num_pictures * task.picture_bytes].reshape(reply.num_pictures, *task.shape, 3)
@@ -210,9 +212,18 @@ class GpuWorker:
         return memory.numpy()
 
     def rest(self) -> None:
-        """Give the decoder back, and the file."""
+        """Give the decoder back, and the file. Called by the thread that decodes."""
         self.decoder.close()
 
     def close(self) -> None:
-        """Give the memory back."""
-        self.memories = [None] * MEMORIES_PER_THREAD
+        """Stop at the next frame."""
+        self.decoder.is_stopped = True
+
+
+def _wait_for_copies(gpu: int | None) -> None:
+    """Until nothing is written into a memory any more, after an error."""
+    import torch
+
+    if torch.cuda.is_available():
+        with suppress(RuntimeError):  # of the GPU: then nothing is
+            torch.cuda.current_stream(gpu).synchronize()

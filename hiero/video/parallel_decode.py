@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import json
 import logging
 import math
@@ -23,6 +24,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -30,7 +32,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import av
 import numpy as np
@@ -55,6 +57,7 @@ from hiero.video.decode_worker import DecodedPart, PartReply, PartTask
 from hiero.video.gpu_decode import NUM_THREADS, GpuWorker
 
 logger = logging.getLogger(__name__)
+Item = TypeVar("Item")
 
 PART_S = 4.0  # length of a part at least: to begin one costs a search and a frame
 MAX_PART_BYTES = 2**26  # of pictures; a video with rarer keyframes is read by one process
@@ -63,13 +66,19 @@ PARTS_PER_WORKER = 1.5  # of a video, that are begun or waiting: a quarter of th
 START_TIMEOUT_S = 30.0  # that a part waits for a process; others, which nobody may be reading, hold all of the memory then
 NO_TIMESTAMPS = ("avi",)  # containers whose timestamps of packets are guesses
 CLOSE_TIMEOUT_S = 1.0
-REST_AFTER_S = 1.0  # without a task
+JOIN_TIMEOUT_S = 10.0  # threads stop at the next frame
+REST_AFTER_S = 1.0  # without a task, or without a memory
+NO_MEMORY = -1
 # Of a process: the same hiero as here, wherever it is imported from.
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.video.decode_worker import main; main(sys.argv[2:])"
 
 
 class _PartsError(Exception):
     """The video cannot be read on in parts."""
+
+
+class _NoPartsError(_PartsError):
+    """Whoever decodes: it has no parts, or none that fit."""
 
 
 def read_segments_parallel(
@@ -106,21 +115,25 @@ def read_segments_parallel(
     path = Path(path)
     num_segments = 0
     is_valid = spacing_s > 0 and num_frames > 0 and path.is_file() and find_remote(path) is None
-    for part_gpu, pool in _fitting_pools(processes, gpu) if is_valid else ():
+    pools = _fitting_pools(processes, gpu) if is_valid else iter(())
+    if (first := next(pools, None)) is not None:
         skip = skip_unreferenced and referenced_suffice(path, stream, 0, spacing_s / num_frames)
         template = PartTask(
             path=str(path.absolute()), version=file_state(path), stream=stream,
-            skip_unreferenced=skip, gpu=part_gpu, short_side=short_side, shape=(0, 0), entry=0, end=None,
+            skip_unreferenced=skip, gpu=None, short_side=short_side, shape=(0, 0), entry=0, end=None,
             first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=spacing_s, num_frames=num_frames,
         )  # fmt: skip
-        try:
-            for segment in _read_parts(template, pool, min_share):
-                if segment.index >= num_segments:
-                    yield segment
-                    num_segments = segment.index + 1
-            return
-        except (_PartsError, InputError, av.FFmpegError) as error:  # what is wrong with the file, if anything, is said below
-            logger.debug("%s is not read in parts: %s", path, error)
+        for part_gpu, pool in itertools.chain([first], pools):
+            try:
+                for segment in _read_parts(replace(template, gpu=part_gpu), pool, min_share):
+                    if segment.index >= num_segments:
+                        yield segment
+                        num_segments = segment.index + 1
+                return
+            except (_PartsError, InputError, av.FFmpegError) as error:  # what is wrong with the file, if anything, is said below
+                logger.debug("%s is not read in parts: %s", path, error)
+                if isinstance(error, _NoPartsError):
+                    break
     for segment in read_segments(
         path, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side, stream=stream, min_share=min_share,
         skip_unreferenced=skip_unreferenced,
@@ -198,13 +211,13 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
     """Parts of a video with the bytes of memory that each needs, found by its packets without decoding more than a frame.
 
     Raises:
-        _PartsError: There is only one, one is too long, or timestamps are missing or run back at keyframes.
+        _NoPartsError: There is only one, one is too long, or timestamps are missing or run back at keyframes.
     """
     path = Path(template.path)
     with VideoReader(path, template.stream, 1) as reader:
         frame = next(reader.frames(), None)
         if frame is None or frame.pts is None or reader.container.format.name in NO_TIMESTAMPS:
-            raise _PartsError("no timestamps")
+            raise _NoPartsError("no timestamps")
         picture = DisplayedFrame(frame, new_reformatter()).picture(template.short_side)
         first, time_base = frame.pts, frame.time_base
         codec = reader.stream.codec_context.codec.canonical_name
@@ -226,7 +239,7 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
         num_pictures = (float((until - part.entry) * time_base) / part.spacing_s + 1) * part.num_frames + 2
         num_bytes = math.ceil(num_pictures) * part.picture_bytes
         if num_bytes > MAX_PART_BYTES:
-            raise _PartsError("too long")
+            raise _NoPartsError("too long")
         return num_bytes
 
     with VideoReader(path, template.stream, 1) as reader:
@@ -236,20 +249,20 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
             if not packet.size:
                 continue
             if packet.pts is None or packet.is_discard or packet.time_base != time_base:
-                raise _PartsError("no timestamps")
+                raise _NoPartsError("no timestamps")
             if packet.is_keyframe and (part is None or (packet.pts - part.entry) * time_base >= PART_S):
                 if part is None and packet.pts != first:
-                    raise _PartsError("does not begin with a keyframe")
+                    raise _NoPartsError("does not begin with a keyframe")
                 if nal_format is None or nal_format.can_enter(bytes(packet)):
                     if part is not None:
                         yield replace(part, end=packet.pts), count_bytes(part, packet.pts)
                     part = begin_part(packet.pts)
             latest = max(latest, packet.pts)
             if part is None:
-                raise _PartsError("does not begin with a keyframe")
+                raise _NoPartsError("does not begin with a keyframe")
             count_bytes(part, latest)
         if part is None or part.entry == first:
-            raise _PartsError("a single part")
+            raise _NoPartsError("a single part")
         yield part, count_bytes(part, latest)
 
 
@@ -302,12 +315,8 @@ class DecodingPool:
     def _serve(self, worker: PartWorker) -> None:
         while True:
             # A memory first, then a task: all that is taken from the queue runs, so a reader never waits for a part behind its own.
-            number = worker.free.get()
-            try:
-                item = self.tasks.get(timeout=REST_AFTER_S)
-            except queue.Empty:
-                worker.rest()
-                item = self.tasks.get()
+            number = _get_or_rest(worker.free, worker)
+            item = None if self.is_closed else _get_or_rest(self.tasks, worker)
             if item is None or self.is_closed:
                 return
             task, num_bytes, future = item
@@ -319,10 +328,23 @@ class DecodingPool:
     def close(self) -> None:
         """End the threads and what they serve."""
         self.is_closed = True
-        for _ in self.threads:
-            self.tasks.put(None)
         for worker in self.workers:
+            self.tasks.put(None)
+            worker.free.put(NO_MEMORY)  # wakes a thread that waits for one
             worker.close()
+        # A thread that uses the GPU while the interpreter ends takes it down.
+        end_s = time.monotonic() + JOIN_TIMEOUT_S
+        for thread in self.threads:
+            thread.join(max(0.0, end_s - time.monotonic()))
+
+
+def _get_or_rest(items: queue.SimpleQueue[Item], worker: PartWorker) -> Item:
+    """The next item; while none comes, the worker holds nothing."""
+    try:
+        return items.get(timeout=REST_AFTER_S)
+    except queue.Empty:
+        worker.rest()
+        return items.get()
 
 
 class ProcessWorker:
@@ -421,7 +443,8 @@ def _forget_pools() -> None:
     _pools, _lock = {}, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_pools)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_pools)
 
 
 def decoding_pool(num_workers: int, new_worker: Callable[[], PartWorker] = ProcessWorker) -> DecodingPool:

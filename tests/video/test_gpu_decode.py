@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import av
 import numpy as np
 import pytest
@@ -10,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.dlpack import from_dlpack
 
+from hiero.errors import InputError
+from hiero.storage.cache import file_state
 from hiero.video import decode, gpu_decode, parallel_decode
 from hiero.video.decode import new_reformatter, read_segments
+from hiero.video.decode_worker import PartTask
 from hiero.video.gpu_decode import LUMA_WEIGHTS, resize_weights, yuv_to_rgb
-from hiero.video.parallel_decode import read_segments_parallel
+from hiero.video.parallel_decode import DecodingPool, read_segments_parallel
 
 MAX_ROUNDING = 4  # of 255, in a mean over pixels: swscale rounds colours down, and chroma of small pictures in its own way
 OPTIONS = {"spacing_s": 1.0, "num_frames": 6, "short_side": 32, "min_share": 0.0}
@@ -54,6 +59,14 @@ def assert_close(path, **options):
     assert [(s.index, s.times_s, s.end_s) for s in actual] == [(s.index, s.times_s, s.end_s) for s in expected]
     for one, other in zip(actual, expected, strict=True):
         assert np.abs(one.frames.astype(int) - other.frames).mean() < MAX_ROUNDING
+
+
+def part_template(path):
+    """A task of which `_find_parts` makes those of a video."""
+    return PartTask(
+        path=str(path), version=file_state(path), stream=0, skip_unreferenced=False, gpu=0, short_side=32, shape=(0, 0), entry=0,
+        end=None, first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=1.0, num_frames=6,
+    )  # fmt: skip
 
 
 @settings(max_examples=30, deadline=None)
@@ -116,6 +129,41 @@ def test_the_cpu_reads_what_the_gpu_cannot(make, cpu_as_gpu, monkeypatch, broken
     for processes in (1, 2):
         actual = list(read_segments_parallel(path, processes=processes, gpu=0, **OPTIONS))
         assert [s.index for s in actual] == [s.index for s in expected]
+
+
+def test_a_fault_of_the_gpu_in_the_last_part_is_not_one_of_the_file(make, cpu_as_gpu, monkeypatch):
+    path = make("v.mp4", [0] * 60, pictures=smooth(60), options={"g": "5"})
+    decode_packet = decode.VideoReader._decode
+
+    def fail_at_the_end(reader, packet):
+        if reader.gpu is not None and packet.pts is not None and float(packet.pts * packet.time_base) > 5.8:
+            raise av.FFmpegError(1, "no memory on the GPU")
+        return decode_packet(reader, packet)
+
+    monkeypatch.setattr(decode.VideoReader, "_decode", fail_at_the_end)
+    for processes in (1, 2):
+        segments = list(read_segments_parallel(path, processes=processes, gpu=0, **OPTIONS))
+        assert segments[-1].end_s == pytest.approx(6.0)
+
+
+def test_a_pool_that_is_closed_stops_in_the_middle_of_a_part(make, cpu_as_gpu):
+    path = make("v.mp4", [0] * 60, pictures=smooth(60), options={"g": "5"})
+    pool = DecodingPool(2, gpu_decode.GpuWorker)
+    pool.close()
+    assert not any(thread.is_alive() for thread in pool.threads)
+    worker = gpu_decode.GpuWorker()
+    worker.close()
+    task, num_bytes = next(parallel_decode._find_parts(part_template(path)))
+    assert worker.decode(task, num_bytes, 0).error == "nobody waits for it"
+
+
+def test_a_deleted_video(make, cpu_as_gpu):
+    path = make("v.mp4", [0] * 80, pictures=smooth(80), options={"g": "5"})
+    segments = read_segments_parallel(path, processes=2, gpu=0, **(OPTIONS | {"num_frames": 1}))
+    next(segments)
+    path.unlink()
+    with contextlib.suppress(InputError):  # of what is not decoded yet
+        list(segments)
 
 
 def test_no_gpu(make, monkeypatch):
