@@ -77,6 +77,7 @@ def own(
     seed
         Of random baselines and the choice of wrong answers.
     """
+    from hiero.devices import num_usable_cores
     from hiero.evaluation.cases import EvalOptions
     from hiero.evaluation.own_videos import run_own_videos
 
@@ -92,6 +93,7 @@ def own(
         options=EvalOptions(num_threads=num_threads, random_state=seed, baselines=baselines),
         only=only,
         device=device,
+        num_processes=num_usable_cores(),
         log=log,
         bar=progress_bar,
     )

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from hiero.devices import one_thread_each
 from hiero.engine import Embedder, Video
 from hiero.evaluation.protocols import Protocol
+from hiero.evaluation.results import Table
+from hiero.steps.clustering import cluster
 from hiero.steps.similarity import Evidence, NodeEvidence
 from hiero.types import AnnotatedStep
+
+if TYPE_CHECKING:
+    from hiero.model.unet import Level
 
 MAX_WORKERS = 8  # cases that are scored at a time
 
@@ -33,6 +39,8 @@ class Case:
         task: What is done in it.
         shift_s: Is taken off predictions, as the release's script for Goal-Step does.
         candidates: Spans that could be answers, by the name of the method that found them.
+        outputs: Of the network, where they were recorded when the video was read: see `recorded_outputs`.
+        finch_rounds: Of TW-FINCH on all nodes, by what is clustered: see `cluster`.
     """
 
     video: Video
@@ -41,6 +49,8 @@ class Case:
     task: str = ""
     shift_s: float = 0.0
     candidates: dict[str, np.ndarray] = field(default_factory=dict)
+    outputs: dict[str, np.ndarray] = field(default_factory=dict)
+    finch_rounds: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
     @property
     def texts(self) -> list[str]:
@@ -88,6 +98,8 @@ class Case:
     def _outputs(self) -> dict[str, np.ndarray]:
         """What the network makes of the features: all that tasks need, in one pass."""
         engine = self.video.engine
+        if self.outputs:
+            return self.outputs
         if engine.model is None:
             return {"projected0": self.features.astype(np.float32), f"level{engine.deep_level}": self.features}
         import torch
@@ -98,6 +110,25 @@ class Case:
         outputs = embed_features(engine.model, features, self.video.clock, {0, engine.deep_level})
         return {name: outputs[name].float().numpy() for name in ("projected0", f"level{engine.deep_level}")}
 
+    def cluster(self, x: np.ndarray, source: str, num: int, algorithm: str, kappa: float, random_state: int) -> np.ndarray:
+        """`hiero.steps.clustering.cluster` of all nodes; what does not depend on the number of clusters is computed once.
+
+        Args:
+            x: (T, D).
+            source: What x is; another name for other vectors.
+            num: Number of clusters.
+            algorithm: As `cluster` takes it.
+            kappa: As `cluster` takes it.
+            random_state: As `cluster` takes it.
+        """
+        if algorithm != "tw-finch":
+            return cluster(x, num, algorithm, kappa=kappa, random_state=random_state)
+        from hiero.steps.twfinch import natural_partitions, tw_finch  # scipy takes long to import
+
+        if source not in self.finch_rounds:
+            self.finch_rounds[source] = natural_partitions(x)
+        return tw_finch(x, num, self.finch_rounds[source])
+
     def labels(self) -> np.ndarray:
         """Key-step of each node, 0 for none; steps with the same text are one key-step, of two at once the later one counts."""
         numbers = {text: i for i, text in enumerate(dict.fromkeys(self.texts), start=1)}
@@ -106,6 +137,29 @@ class Case:
             start, end = self.to_nodes((step.start_s, step.end_s))
             out[start:end] = numbers[step.text]
         return out
+
+
+@contextmanager
+def recorded_outputs(engine: Embedder) -> Iterator[dict[str, np.ndarray]]:
+    """Outputs of the network's latest pass while this lasts, which `Case.outputs` takes; the dictionary is empty before one.
+
+    A video that is read for the first time goes through the network: what tasks need beside its nodes comes from the same pass.
+    """
+    outputs: dict[str, np.ndarray] = {}
+    model, deep_level = engine.model, engine.deep_level
+    if model is None:
+        yield outputs
+        return
+
+    def record(module: object, arguments: object, levels: list[Level]) -> None:
+        tensors = {"projected0": model.video_head(levels[0].features[0]), f"level{deep_level}": levels[deep_level].features[0]}
+        outputs.update({name: tensor.float().cpu().numpy() for name, tensor in tensors.items()})
+
+    hook = model.register_forward_hook(record)
+    try:
+        yield outputs
+    finally:
+        hook.remove()
 
 
 def case_owners(cases: Sequence[Case]) -> np.ndarray:
@@ -156,8 +210,28 @@ class TextEmbeddings:
         return self.vectors[index], self.projected[index]
 
 
+@dataclass(frozen=True)
+class CaseTask(Generic[Result]):
+    """A task in two parts, so that cases can be scored one by one, wherever.
+
+    Attributes:
+        score: What is computed of a case by itself: a function of a module or a `functools.partial` of one, for processes.
+        tabulate: From that of all cases, in their order, to tables.
+    """
+
+    score: Callable[[Case], Result]
+    tabulate: Callable[[list[Result]], list[Table]]
+
+    def evaluate(self, cases: Sequence[Case], progress: Callable[[str], None] = lambda _: None) -> list[Table]:
+        """The tables; progress is called with the name of each video when it is done."""
+        return self.tabulate(map_cases(self.score, cases, progress))
+
+
 def map_cases(
-    function: Callable[[Case], Result], cases: Sequence[Case], progress: Callable[[str], None] = lambda _: None
+    function: Callable[[Case], Result],
+    cases: Sequence[Case],
+    progress: Callable[[str], None] = lambda _: None,
+    submit: Callable[[Callable[[Case], Result], Case], Future[Result]] | None = None,
 ) -> list[Result]:
     """A function of each case, several at a time, each on one core.
 
@@ -165,25 +239,37 @@ def map_cases(
         function: Takes no lock, and changes nothing but its case.
         cases: The videos.
         progress: Called with the name of each video when it is done.
+        submit: Begins to compute the function of a case; by default threads do.
 
     Returns:
         The results, in the order of the cases.
     """
+    if submit is not None:
+        return _wait_for({submit(function, case): case for case in cases}, progress)
     num_workers = min(len(cases), os.cpu_count() or 1, MAX_WORKERS)
-    on_device = cases[0].video.engine.model is not None and next(cases[0].video.engine.model.parameters()).is_cuda
-    if num_workers < 2 or on_device:
+    if num_workers < 2 or is_on_device(cases[0].video.engine):
         out = []
         for case in cases:
             out.append(function(case))
             progress(case.video.path.stem)
         return out
     with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
-        futures = {pool.submit(function, case): case for case in cases}
-        try:
-            for future in as_completed(futures):
-                future.result()
-                progress(futures[future].video.path.stem)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C: nobody waits for the others
-            raise
-        return [future.result() for future in futures]
+        return _wait_for({pool.submit(function, case): case for case in cases}, progress)
+
+
+def _wait_for(futures: dict[Future[Result], Case], progress: Callable[[str], None]) -> list[Result]:
+    """The results of all, in order; at the first error, or Ctrl-C, those that have not begun are cancelled."""
+    try:
+        for future in as_completed(futures):
+            future.result()
+            progress(futures[future].video.path.stem)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    return [future.result() for future in futures]
+
+
+def is_on_device(engine: Embedder) -> bool:
+    """Whether its network is on a GPU, which cases then share."""
+    return engine.model is not None and next(engine.model.parameters()).is_cuda

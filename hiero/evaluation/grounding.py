@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings, case_owners, map_cases
+from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, case_owners
 from hiero.evaluation.metrics import grounding_recall, mean_first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import cluster
@@ -85,31 +86,44 @@ def evaluate_grounding(
         order_aware: Add a row in which all texts of a video are placed together, in their order.
         progress: Called with the name of each video when it is done.
     """
-    truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
-    methods = chosen_methods(options)
-
-    def ground(case: Case) -> tuple[list[list[np.ndarray] | None], list[np.ndarray]]:
-        """The best spans of each text by each method, None where it has no words; and all texts placed in their order."""
-        cache: SimilarityCache = {}
-        by_method = [_ground_by_method(case, method, embeddings, options, cache) for method in methods]
-        return by_method, ground_in_order(case, embeddings, options) if order_aware else []
-
-    grounded = map_cases(ground, cases, progress)
-    rows: list[Row] = []
-    for i, method in enumerate(methods):
-        answers = [by_method[i] for by_method, _ in grounded]
-        predicted = [spans for answer in answers if answer is not None for spans in answer]
-        if None not in answers:
-            rows.append(_recall_row(method.name, predicted, truth, owner, options))
-    table = Table(STEP_GROUNDING, rows, nameless_note(cases, options))
-    if order_aware:
-        predicted = [span for _, in_order in grounded for span in in_order]
-        row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
-        row.scores = {name: value for name, value in row.scores.items() if name.startswith("R1")}
-        row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
-        table.rows.append(row)
-        table.notes.append("In their order: all texts of a video at once, sorted by when they happen; one span for each.")
+    (table,) = grounding_task(cases, embeddings, options, order_aware).evaluate(cases, progress)
     return table
+
+
+GroundedCase = tuple[list[list[np.ndarray] | None], list[np.ndarray]]
+"""The best spans of each text by each method, None where it has no words; and all texts placed in their order."""
+
+
+def grounding_task(
+    cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, order_aware: bool = True
+) -> CaseTask[GroundedCase]:
+    """The task of `evaluate_grounding`, with its arguments."""
+    truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
+
+    def tabulate(grounded: list[GroundedCase]) -> list[Table]:
+        rows: list[Row] = []
+        for i, method in enumerate(chosen_methods(options)):
+            answers = [by_method[i] for by_method, _ in grounded]
+            predicted = [spans for answer in answers if answer is not None for spans in answer]
+            if None not in answers:
+                rows.append(_recall_row(method.name, predicted, truth, owner, options))
+        table = Table(STEP_GROUNDING, rows, nameless_note(cases, options))
+        if order_aware:
+            predicted = [span for _, in_order in grounded for span in in_order]
+            row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
+            row.scores = {name: value for name, value in row.scores.items() if name.startswith("R1")}
+            row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
+            table.rows.append(row)
+            table.notes.append("In their order: all texts of a video at once, sorted by when they happen; one span for each.")
+        return [table]
+
+    return CaseTask(partial(_ground_case, embeddings=embeddings, options=options, order_aware=order_aware), tabulate)
+
+
+def _ground_case(case: Case, embeddings: TextEmbeddings, options: EvalOptions, order_aware: bool) -> GroundedCase:
+    cache: SimilarityCache = {}
+    by_method = [_ground_by_method(case, method, embeddings, options, cache) for method in chosen_methods(options)]
+    return by_method, ground_in_order(case, embeddings, options) if order_aware else []
 
 
 def _ground_by_method(
@@ -220,7 +234,7 @@ def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.nda
         return label_runs(cluster(x, num_parts, method.candidates))
     if method.candidates == "spectral":
         return thread_runs(x, options.num_threads, kappa=kappa, min_nodes=options.min_nodes, random_state=seed)
-    labels = cluster(x, options.num_threads, method.candidates, kappa=kappa, random_state=seed)
+    labels = case.cluster(x, method.on, options.num_threads, method.candidates, kappa, seed)
     return label_runs(labels, options.min_nodes)
 
 

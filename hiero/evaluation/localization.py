@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings, map_cases
+from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings
 from hiero.evaluation.grounding import SimilarityCache, chosen_methods, find_candidates, method_similarity, nameless_note
 from hiero.evaluation.metrics import THRESHOLDS, Detections, match_detections, mean_average_precision
 from hiero.evaluation.results import Row, Table, bootstrap_row
@@ -32,39 +33,49 @@ def evaluate_localization(
         options: Settings.
         progress: Called with the name of each video when it is done.
     """
+    (table,) = localization_task(cases, taxonomy, embeddings, options).evaluate(cases, progress)
+    return table
+
+
+def localization_task(
+    cases: Sequence[Case], taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
+) -> CaseTask[list[Detections | None]]:
+    """The task of `evaluate_localization`, with its arguments."""
     numbers = {text: i for i, text in enumerate(taxonomy)}
     truth = [
         Detections(case.spans_s, np.array([numbers[text] for text in case.texts]), np.zeros(len(case.truth))) for case in cases
     ]
-    methods = chosen_methods(options)
 
-    def detect(case: Case) -> list[Detections | None]:
-        """What each method finds; None where it has no words."""
-        cache: SimilarityCache = {}
-        by_method: list[Detections | None] = []
-        for method in methods:
-            similarity = method_similarity(case, method, taxonomy, embeddings, options, cache)
-            if similarity is None:
-                by_method.append(None)
-                continue
-            if method.candidates == "spans":  # they overlap, and a video has one label at a time
-                spans = _finest_steps(case)
-            elif method.candidates == "windows":
-                spans = label_runs(similarity.argmax(0), options.min_nodes)
-            else:
-                spans = find_candidates(case, method, options)
-            probabilities = label_probabilities(similarity, spans)
-            by_method.append(Detections(case.to_seconds(spans), probabilities.argmax(1), probabilities.max(1)))
-        return by_method
+    def tabulate(detected: list[list[Detections | None]]) -> list[Table]:
+        rows = []
+        for i, method in enumerate(chosen_methods(options)):
+            detections = [by_method[i] for by_method in detected]
+            if None not in detections:
+                rows.append(localization_row(method.name, truth, [d for d in detections if d is not None], options.num_draws))
+        notes = [f"{len(taxonomy)} labels; the score of a span is its label's share of belief.", *nameless_note(cases, options)]
+        return [Table("Step localization", rows, notes)]
 
-    detected = map_cases(detect, cases, progress)
-    rows = []
-    for i, method in enumerate(methods):
-        detections = [by_method[i] for by_method in detected]
-        if None not in detections:
-            rows.append(localization_row(method.name, truth, [d for d in detections if d is not None], options.num_draws))
-    notes = [f"{len(taxonomy)} labels; the score of a span is its label's share of belief.", *nameless_note(cases, options)]
-    return Table("Step localization", rows, notes)
+    return CaseTask(partial(_detect, taxonomy=taxonomy, embeddings=embeddings, options=options), tabulate)
+
+
+def _detect(case: Case, taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions) -> list[Detections | None]:
+    """The spans that each method labels; None where it has no words."""
+    cache: SimilarityCache = {}
+    by_method: list[Detections | None] = []
+    for method in chosen_methods(options):
+        similarity = method_similarity(case, method, taxonomy, embeddings, options, cache)
+        if similarity is None:
+            by_method.append(None)
+            continue
+        if method.candidates == "spans":  # they overlap, and a video has one label at a time
+            spans = _finest_steps(case)
+        elif method.candidates == "windows":
+            spans = label_runs(similarity.argmax(0), options.min_nodes)
+        else:
+            spans = find_candidates(case, method, options)
+        probabilities = label_probabilities(similarity, spans)
+        by_method.append(Detections(case.to_seconds(spans), probabilities.argmax(1), probabilities.max(1)))
+    return by_method
 
 
 def localization_row(name: str, truth: Sequence[Detections], detections: Sequence[Detections], num_draws: int) -> Row:

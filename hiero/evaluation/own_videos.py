@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hiero.data.features import features_by_name, read_feature_array
+from hiero.devices import choose_device
 from hiero.engine import NO_TEXT, Engine, load
 from hiero.errors import InputError
 from hiero.evaluation.annotations import AnnotatedVideo
-from hiero.evaluation.cases import Case, EvalOptions, TextEmbeddings
-from hiero.evaluation.grounding import evaluate_grounding
-from hiero.evaluation.localization import evaluate_localization
-from hiero.evaluation.multiple_choice import evaluate_multiple_choice
-from hiero.evaluation.procedure import evaluate_procedure_learning
+from hiero.evaluation.case_processes import MIN_CASES, CaseProcesses, start_processes
+from hiero.evaluation.cases import MAX_WORKERS, Case, CaseTask, EvalOptions, TextEmbeddings, map_cases, recorded_outputs
+from hiero.evaluation.grounding import grounding_task
+from hiero.evaluation.localization import localization_task
+from hiero.evaluation.multiple_choice import choice_task
+from hiero.evaluation.procedure import procedure_task
 from hiero.evaluation.results import Report, Table
 from hiero.storage.files import read_json, read_lines
 from hiero.types import AnnotatedStep, Clock
@@ -96,14 +101,15 @@ def read_own_cases(
             missing.append(name)
         elif annotation.steps:
             features = read_feature_array(files[name], None if engine.folder is None else engine.folder.config.input_size)
-            video = engine.read(files[name], clock=clock)
+            with recorded_outputs(engine) as outputs:
+                video = engine.read(files[name], clock=clock)
             steps = [step for step in annotation.steps if step.start_s < video.duration_s]
             if num_late := len(annotation.steps) - len(steps):
                 warnings.append(f"{name}: {num_late} of {len(annotation.steps)} steps begin after its features end")
             if warning := length_warning(annotation, video.duration_s):
                 warnings.append(warning)
             if steps:
-                cases.append(Case(video, features, steps, annotation.task))
+                cases.append(Case(video, features, steps, annotation.task, outputs=outputs))
         else:
             warnings.append(f"{name}: has no steps")
         progress(name)
@@ -124,6 +130,7 @@ def run_own_videos(
     options: EvalOptions | None = None,
     only: Path | None = None,
     device: str = "auto",
+    num_processes: int = 1,
     log: Callable[[str], None] = lambda _: None,
     bar: Callable[[str, int], AbstractContextManager[Callable[[str], None]]] = lambda *_: nullcontext(lambda _: None),
 ) -> Report:
@@ -139,6 +146,8 @@ def run_own_videos(
         options: Settings.
         only: A file with the names of videos to score, one a line.
         device: `auto`, `cpu`, `cuda` …
+        num_processes: That score videos on a CPU, where these are many. As with all of Python's, a script that asks for several
+            does so below `if __name__ == "__main__"`.
         log: Gets lines worth showing.
         bar: Makes a progress bar of a title and a total; entered, it gives a function that is called for each item.
 
@@ -160,15 +169,17 @@ def run_own_videos(
         if not_annotated:
             log(f"{only}: {len(not_annotated)} videos are not in {annotations}: {', '.join(not_annotated[:3])} …")
     engine = load(model, backbone="default", device=device)
-    with bar("reading", len(annotated)) as advance:
-        cases, missing, warnings = read_own_cases(engine, features, annotated, clock, advance)
-    for line in warnings[:MAX_WARNINGS]:
-        log(line)
-    if len(warnings) > MAX_WARNINGS:
-        log(f"… and {len(warnings) - MAX_WARNINGS} more like this; all are in the report")
-    num_passes = len(tasks) + ("procedure" in tasks and num_clusters is not None)
-    with bar("scoring", num_passes * len(cases)) as advance:
-        tables = evaluate_own_videos(cases, tasks, options, num_clusters, advance)
+    num_processes = min(num_processes, MAX_WORKERS, len(annotated) // MIN_CASES) if choose_device(device) == "cpu" else 1
+    with start_processes(model, num_processes) or nullcontext() as processes:
+        with bar("reading", len(annotated)) as advance:
+            cases, missing, warnings = read_own_cases(engine, features, annotated, clock, advance)
+        for line in warnings[:MAX_WARNINGS]:
+            log(line)
+        if len(warnings) > MAX_WARNINGS:
+            log(f"… and {len(warnings) - MAX_WARNINGS} more like this; all are in the report")
+        num_passes = len(tasks) + ("procedure" in tasks and num_clusters is not None)
+        with bar("scoring", num_passes * len(cases)) as advance:
+            tables = evaluate_own_videos(cases, tasks, options, num_clusters, advance, processes)
     settings = {
         "model": model, "videos": len(cases), "steps": sum(len(case.truth) for case in cases), "seed": options.random_state,
         "hz": None if clock is None else clock.fps / clock.stride, "left_out": warnings,
@@ -225,8 +236,9 @@ def evaluate_own_videos(
     options: EvalOptions,
     num_clusters: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    processes: CaseProcesses | None = None,
 ) -> list[Table]:
-    """The tables of each task.
+    """The tables of each task. A case is scored on all tasks at once: they share candidates and outputs of the network.
 
     Args:
         cases: Of `read_own_cases`.
@@ -234,28 +246,49 @@ def evaluate_own_videos(
         options: Settings.
         num_clusters: Procedure learning also with this number for all videos.
         progress: Called with the name of a task and a video whenever a video is done, for each task.
+        processes: That score the cases; by default threads of this one do.
     """
-    tables: list[Table] = []
     texts = list(dict.fromkeys(text for case in cases for text in case.texts))
     engine = cases[0].video.engine
     embeddings = TextEmbeddings(engine, texts) if engine.has_text else None
+    case_tasks: list[tuple[str, CaseTask[Any]]] = []
     for task in tasks:
-
-        def advance(video: str, task: str = task) -> None:
-            progress(f"{task}: {video}")
-
         if task == "procedure":
-            tables += evaluate_procedure_learning(cases, options, progress=advance)
+            case_tasks.append((task, procedure_task(cases, options)))
             if num_clusters is not None:
-                tables += evaluate_procedure_learning(cases, options, num_clusters, advance)
+                case_tasks.append((task, procedure_task(cases, options, num_clusters)))
         elif embeddings is None:
-            tables.append(Table(task, [], [NO_TEXT]))
-            for case in cases:
-                advance(case.video.path.stem)
+            case_tasks.append((task, CaseTask(_score_nothing, partial(_no_text_table, task))))
         elif task == "grounding":
-            tables.append(evaluate_grounding(cases, embeddings, options, progress=advance))
+            case_tasks.append((task, grounding_task(cases, embeddings, options)))
         elif task == "localization":
-            tables.append(evaluate_localization(cases, texts, embeddings, options, advance))
+            case_tasks.append((task, localization_task(cases, texts, embeddings, options)))
         elif task == "choices":
-            tables.append(evaluate_multiple_choice(cases, embeddings, options, progress=advance))
-    return tables
+            case_tasks.append((task, choice_task(cases, embeddings, options)))
+
+    is_counted: set[str] = set()
+
+    def advance(video: str) -> None:
+        for task, _ in case_tasks if video not in is_counted else ():
+            progress(f"{task}: {video}")
+        is_counted.add(video)
+
+    score = partial(_score_tasks, scores=[case_task.score for _, case_task in case_tasks])
+    try:
+        results = map_cases(score, cases, advance, None if processes is None else processes.submit)
+    except BrokenExecutor:  # a process died, for want of memory perhaps: one alone takes less
+        results = map_cases(score, cases, advance)
+    columns = zip(*results, strict=True)
+    return [table for (_, task), column in zip(case_tasks, columns, strict=True) for table in task.tabulate(list(column))]
+
+
+def _score_tasks(case: Case, scores: Sequence[Callable[[Case], Any]]) -> list[Any]:
+    return [score(case) for score in scores]
+
+
+def _score_nothing(case: Case) -> None:
+    """Of a task that needs words, where there are none."""
+
+
+def _no_text_table(task: str, results: list[None]) -> list[Table]:
+    return [Table(task, [], [NO_TEXT])]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, EvalOptions, map_cases
+from hiero.evaluation.cases import Case, CaseTask, EvalOptions
 from hiero.evaluation.metrics import matched_accuracy, procedure_scores
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import cluster, pieces
@@ -28,7 +29,7 @@ PROCEDURE_METHODS = (
     ("random", "features", "random"),
 )
 
-
+KAPPA = 0.5  # temperature of the spectral cut
 BACKGROUNDS = ("removed", "kept")
 
 
@@ -46,27 +47,40 @@ def evaluate_procedure_learning(
         num_clusters: For all videos; by default the true number of each.
         progress: Called with the name of each video when it is done.
     """
-    count = "true number of steps" if num_clusters is None else f"K = {num_clusters}"
+    return procedure_task(cases, options, num_clusters).evaluate(cases, progress)
+
+
+def procedure_task(cases: Sequence[Case], options: EvalOptions, num_clusters: int | None = None) -> CaseTask[np.ndarray]:
+    """The task of `evaluate_procedure_learning`, with its arguments."""
     is_raw = cases[0].video.engine.folder is None
     methods: tuple[tuple[str, str, str], ...] = PROCEDURE_METHODS if options.baselines or is_raw else PROCEDURE_METHODS[:2]
     methods = tuple(method for method in methods if not is_raw or method[1] == "features")
 
-    def score_methods(case: Case) -> list[list[list[float]]]:
-        return [
-            [_score(case, source, algorithm, background == "removed", num_clusters, options) for _, source, algorithm in methods]
-            for background in BACKGROUNDS
-        ]
+    def tabulate(scores: list[np.ndarray]) -> list[Table]:
+        count = "true number of steps" if num_clusters is None else f"K = {num_clusters}"
+        tables = []
+        for i, background in enumerate(BACKGROUNDS):
+            rows = []
+            for j, (name, _, _) in enumerate(methods):
+                values = weighted_means(np.array([score[i, j] for score in scores]), np.arange(len(scores)), MEASURES)
+                rows.append(bootstrap_row(name, values, len(scores), options.num_draws))
+            notes = [
+                "Per key-step, mean over videos; F1 is that of a video's mean precision and recall. All frames: pooled accuracy."
+            ]
+            tables.append(Table(f"Procedure learning, {count}, background {background}", rows, notes))
+        return tables
 
-    scores = np.array(map_cases(score_methods, cases, progress))  # (V, backgrounds, methods, measures)
-    tables = []
-    for i, background in enumerate(BACKGROUNDS):
-        rows = []
-        for j, (name, _, _) in enumerate(methods):
-            values = weighted_means(scores[:, i, j], np.arange(len(cases)), MEASURES)
-            rows.append(bootstrap_row(name, values, len(cases), options.num_draws))
-        notes = ["Per key-step, mean over videos; F1 is that of a video's mean precision and recall. All frames: pooled accuracy."]
-        tables.append(Table(f"Procedure learning, {count}, background {background}", rows, notes))
-    return tables
+    return CaseTask(partial(_score_methods, methods=methods, num_clusters=num_clusters, options=options), tabulate)
+
+
+def _score_methods(
+    case: Case, methods: Sequence[tuple[str, str, str]], num_clusters: int | None, options: EvalOptions
+) -> np.ndarray:
+    """The measures of one video by each method, (backgrounds, methods, measures)."""
+    return np.array([
+        [_score(case, source, algorithm, background == "removed", num_clusters, options) for _, source, algorithm in methods]
+        for background in BACKGROUNDS
+    ])  # fmt: skip
 
 
 def _score(
@@ -80,8 +94,10 @@ def _score(
     nodes = _nodes_of(case, source)[used]
     if source == "segmentation features":
         labels = pieces(nodes, num, length_prior=case.video.length_prior)
+    elif remove_background:
+        labels = cluster(nodes, num, algorithm, kappa=KAPPA, random_state=options.random_state)
     else:
-        labels = cluster(nodes, num, algorithm, random_state=options.random_state)
+        labels = case.cluster(nodes, source, num, algorithm, KAPPA, options.random_state)
     scores = procedure_scores(labels, truth)
     return [scores.f1, scores.iou, scores.precision, scores.recall, matched_accuracy(labels, truth)]
 

@@ -71,7 +71,8 @@ def krylov_eigenvectors(m: Tensor, num_vectors: int, random_state: int = 0) -> t
         for _ in range(2):  # once loses digits to cancellation, twice is enough
             block = torch.linalg.qr(block - basis @ (basis.mT @ block)).Q
         basis, image = torch.cat([basis, block], 1), torch.cat([image, m @ block], 1)
-    values, rotation = torch.linalg.eigh(_symmetrise(basis.mT @ image))
+    else:  # it did not end by itself: the last block has not been looked at
+        values, rotation = torch.linalg.eigh(_symmetrise(basis.mT @ image))
     return values[-num_vectors:].flip(0), basis @ rotation[:, -num_vectors:].flip(1)
 
 

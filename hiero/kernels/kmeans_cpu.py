@@ -7,8 +7,10 @@ centre of a cluster c is then a sum of them,
 
     |xᵢ − mean_c|² = Gᵢᵢ − 2/|c| Σ_{j ∈ c} Gᵢⱼ + 1/|c|² Σ_{j, l ∈ c} Gⱼₗ,    G = X Xᵀ
 
-and a step costs as much as points move, whatever their width. Restarts of large problems share the cores, one thread each: only
-part of a step is a product that several threads speed up. `tests/oracle/kmeans.py` is the plain algorithm.
+and a step costs as much as points move, whatever their width. Restarts of a small problem take their steps together, because calls
+take longer than the arithmetic: clusters are then numbered through, k of restart r is r K + k. Restarts of large problems share the
+cores, one thread each: only part of a step is a product that several threads speed up. `tests/oracle/kmeans.py` is the plain
+algorithm.
 """
 
 from __future__ import annotations
@@ -17,31 +19,38 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
+import torch
+from torch.nn import functional as F
 
 from hiero.devices import one_thread_each
 
 MIN_GRAM_WIDTH = 48  # of points; of narrower ones distances are cheaper than sums of inner products
 MAX_GRAM_POINTS = 4096  # whose inner products are held, 128 MiB
-MAX_PRODUCT_CLUSTERS = 32  # whose sums are a product with ±1; of more, points are sorted by cluster
 GRAM_SHARE = 24  # points a centre and restart up to which inner products pay
+MAX_TABLE_SIZE = 2**18  # entries of the distances of restarts that take their steps together: they stay in the processor's cache
 MIN_SHARED_SIZE = 2**20  # entries of the table of distances from which on restarts share the cores
 
 
 class Centres(Protocol):
-    """The centres of one restart, and the points that they are means of."""
+    """The centres of R restarts, and the points that they are means of."""
 
     def seed(self, indices: np.ndarray) -> np.ndarray:
-        """Begin with points (K,) as centres; squared distances of all points to them, (K, N)."""
+        """Begin with points (R, K) as centres; squared distances of all points to them, (R · K, N)."""
 
-    def move(self, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
+    def move(self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
         """Points that change their cluster, and where the means then are.
 
         Args:
-            points: Which, (m,).
+            labels: Clusters of all points from now on, (R, N).
+            points: Those that move, (m,); one that does in several restarts is there several times.
             old: Their clusters so far, (m,); None where they had none.
             new: Their clusters from now on, (m,).
-            table: Squared distances (K, N), of which the rows of these clusters are written. An empty cluster stays where it is.
+            table: Squared distances (R · K, N), of which the rows of these clusters are written. Where rounding makes one negative
+                it counts as 0. An empty cluster stays where it is.
         """
+
+    def select(self, clusters: np.ndarray) -> None:
+        """Go on with some restarts: those of these clusters, (R · K,) of bool."""
 
 
 def kmeans_of_points(
@@ -63,10 +72,13 @@ def kmeans_of_points(
     num, width = points.shape
     use_gram = width >= MIN_GRAM_WIDTH and num <= min(MAX_GRAM_POINTS, GRAM_SHARE * num_clusters * numbers.shape[1])
     distances: GramDistances | PointDistances = GramDistances(points) if use_gram else PointDistances(points)
+    num_together = max(1, MAX_TABLE_SIZE // (num * num_clusters))
 
     def run(numbers: np.ndarray) -> list[tuple[np.ndarray, float]]:
         """Labels and inertia of some restarts."""
-        return [_run_lloyd(distances.centres(num_clusters), seeds, num_iterations) for seeds in seed_points(distances, numbers)]
+        seeds = seed_points(distances, numbers)
+        groups = [seeds[i : i + num_together] for i in range(0, len(seeds), num_together)]
+        return [result for group in groups for result in _run_lloyd(distances.centres(group.size), group, num_iterations)]
 
     num_workers = min(num_workers, numbers.shape[1])
     if num_workers > 1 and num * num_clusters >= MIN_SHARED_SIZE:
@@ -77,21 +89,40 @@ def kmeans_of_points(
     return min(results, key=lambda result: result[1])[0]  # the first of those with the least inertia
 
 
-def _run_lloyd(centres: Centres, indices: np.ndarray, num_iterations: int) -> tuple[np.ndarray, float]:
-    """Labels (N,) and inertia of one restart."""
+def _run_lloyd(centres: Centres, indices: np.ndarray, num_iterations: int) -> list[tuple[np.ndarray, float]]:
+    """Labels (N,) and inertia of restarts that begin with points (R, K)."""
+    num_restarts, num_clusters = indices.shape
     table = centres.seed(indices)
-    labels = table.argmin(0)
-    moved, old = np.arange(len(labels)), None
-    each = moved
-    for _ in range(num_iterations):
-        centres.move(moved, old, labels[moved], table)
-        # Where a point has its least distance takes longer to find than what it is: only points with a nearer centre look.
-        moved = np.flatnonzero(table.min(0) < table[labels, each])
-        if not len(moved):
-            break
-        old = labels[moved]
-        labels[moved] = table[:, moved].argmin(0)
-    return labels, float(table[labels, each].sum(dtype=np.float64))
+    each = np.arange(table.shape[1])
+    running = np.arange(num_restarts)
+    labels = table.reshape(*indices.shape, -1).argmin(1) + running[:, None] * num_clusters
+    results = [(labels[0], np.inf)] * num_restarts
+    points, old, new = np.tile(each, num_restarts), None, labels.ravel()
+    for step in range(num_iterations + 1):
+        if step < num_iterations:
+            centres.move(labels, points, old, new, table)
+            # Where a point has its least distance takes longer to find than what it is: only points with a nearer centre look.
+            least = table.reshape(len(running), num_clusters, -1).min(1)
+            is_moving = np.maximum(least, 0, out=least) < table[labels, each]
+            goes_on = is_moving.any(1)
+        else:
+            goes_on = np.zeros(len(running), dtype=bool)
+        if not goes_on.all():
+            for i in np.flatnonzero(~goes_on):
+                inertia = np.maximum(table[labels[i], each], 0).sum(dtype=np.float64)
+                results[running[i]] = labels[i] - i * num_clusters, float(inertia)
+            if not goes_on.any():
+                break
+            clusters = np.repeat(goes_on, num_clusters)
+            centres.select(clusters)
+            table, running, is_moving = table[clusters], running[goes_on], is_moving[goes_on]
+            labels = labels[goes_on] % num_clusters + np.arange(len(running))[:, None] * num_clusters
+        restarts, points = is_moving.nonzero()
+        old = labels[is_moving]
+        columns = table.reshape(len(running), num_clusters, -1)[restarts, :, points]
+        new = np.maximum(columns, 0, out=columns).argmin(1) + restarts * num_clusters
+        labels[is_moving] = new
+    return results
 
 
 def seed_points(distances: GramDistances | PointDistances, numbers: np.ndarray) -> np.ndarray:
@@ -123,37 +154,38 @@ def seed_points(distances: GramDistances | PointDistances, numbers: np.ndarray) 
     return out
 
 
-def _change_sums(sums: np.ndarray, counts: np.ndarray, rows: np.ndarray, old: np.ndarray | None, new: np.ndarray) -> np.ndarray:
-    """Take rows (m, D) from the sums (K, D) and counts (K,) of their old clusters and add them to those of the new.
+def _change_sums(
+    sums: np.ndarray, counts: np.ndarray, rows: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray
+) -> np.ndarray | slice:
+    """Take rows of points from the sums of their old clusters and add them to those of the new.
+
+    Args:
+        sums: Of each cluster, (K, D); written.
+        counts: Of each cluster, (K,); written.
+        rows: Of all points, (N, D).
+        points: Those that move, (m,).
+        old: Their clusters so far, (m,); None where they had none.
+        new: Their clusters from now on, (m,).
 
     Returns:
-        Clusters that changed and have rows, (P,).
+        Clusters that changed and have points, as indices or all.
     """
-    num_clusters = len(counts)
-    difference = np.bincount(new, minlength=num_clusters)
-    changed = difference > 0
-    if old is not None:
-        lost = np.bincount(old, minlength=num_clusters)
-        changed |= lost > 0
-        difference = difference - lost
-    counts += difference
-    used = np.flatnonzero(changed)
-    if len(used) <= MAX_PRODUCT_CLUSTERS:
-        number = np.empty(num_clusters, dtype=np.int64)
-        number[used] = np.arange(len(used))
-        sign = np.zeros((len(used), len(rows)), dtype=np.float32)
-        each = np.arange(len(rows))
-        sign[number[new], each] = 1
-        if old is not None:
-            sign[number[old], each] = -1
-        sums[used] += sign @ rows
-    else:
-        for clusters, factor in ((new, 1), (old, -1)):
-            if clusters is not None:
-                order = np.argsort(clusters, kind="stable")
-                ordered = clusters[order]
-                starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-                sums[ordered[starts]] += factor * np.add.reduceat(rows[order], starts, axis=0)
+    clusters = new if old is None else np.concatenate([new, old])
+    order = np.argsort(clusters.astype(np.min_scalar_type(len(counts))), kind="stable")  # small numbers are sorted faster
+    ordered = clusters[order]
+    is_first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    starts = is_first.nonzero()[0]
+    used = ordered[starts]
+    sign = np.where(order < len(new), np.float32(1), np.float32(-1))
+    tensors = (torch.from_numpy(array) for array in (points[order % len(new)], rows, starts, sign))
+    index, table, offsets, weights = tensors
+    change = F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=None if old is None else weights).numpy()
+    counts[used] += np.add.reduceat(sign, starts).astype(np.int64)
+    if len(used) == len(counts) and counts.all():
+        sums += change
+        return slice(None)
+    sums[used] += change
     return used[counts[used] > 0]
 
 
@@ -170,20 +202,20 @@ class PointDistances:
     def to_centres(self, centres: np.ndarray) -> np.ndarray:
         """Of centres (P, C) to all points, (P, N)."""
         square = np.einsum("nc,nc->n", centres, centres)[:, None]
-        out = np.concatenate([-2 * centres, np.ones_like(square), square], axis=1) @ self.extended
-        return np.maximum(out, 0, out=out)
+        return np.concatenate([-2 * centres, np.ones_like(square), square], axis=1) @ self.extended
 
     def to_points(self, indices: np.ndarray) -> np.ndarray:
         """Of points (P,) to all points, (P, N)."""
-        return self.to_centres(self.points[indices])
+        out = self.to_centres(self.points[indices])
+        return np.maximum(out, 0, out=out)
 
     def centres(self, num_clusters: int) -> PointCentres:
-        """Of one restart."""
+        """So many, of all restarts together."""
         return PointCentres(self, num_clusters)
 
 
 class PointCentres:
-    """The centres of one restart as sums of points. See `Centres`."""
+    """Centres as sums of points. See `Centres`."""
 
     def __init__(self, distances: PointDistances, num_clusters: int) -> None:
         self.distances = distances
@@ -191,13 +223,15 @@ class PointCentres:
         self.counts = np.zeros(num_clusters, dtype=np.int64)
 
     def seed(self, indices: np.ndarray) -> np.ndarray:
-        return self.distances.to_centres(self.distances.points[indices])
+        return self.distances.to_points(indices.ravel())
 
-    def move(self, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
-        rows = self.distances.points if old is None else self.distances.points[points]
-        live = _change_sums(self.sums, self.counts, rows, old, new)
+    def move(self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
+        live = _change_sums(self.sums, self.counts, self.distances.points, points, old, new)
         centres = (self.sums[live] / self.counts[live, None]).astype(np.float32)
         table[live] = self.distances.to_centres(centres)
+
+    def select(self, clusters: np.ndarray) -> None:
+        self.sums, self.counts = self.sums[clusters], self.counts[clusters]
 
 
 class GramDistances:
@@ -206,6 +240,7 @@ class GramDistances:
     def __init__(self, points: np.ndarray) -> None:
         self.gram = points @ points.T
         self.square = self.gram.diagonal().copy()
+        self.square64 = self.square.astype(np.float64)
         self.num = len(points)
 
     def to_points(self, indices: np.ndarray) -> np.ndarray:
@@ -216,30 +251,31 @@ class GramDistances:
         return np.maximum(out, 0, out=out)
 
     def centres(self, num_clusters: int) -> GramCentres:
-        """Of one restart."""
+        """So many, of all restarts together."""
         return GramCentres(self, num_clusters)
 
 
 class GramCentres:
-    """The centres of one restart as sums of inner products. See `Centres`."""
+    """Centres as sums of inner products. See `Centres`."""
 
     def __init__(self, distances: GramDistances, num_clusters: int) -> None:
         self.distances = distances
         self.sums = np.zeros((num_clusters, distances.num))  # Σ_{j ∈ c} Gᵢⱼ
         self.counts = np.zeros(num_clusters, dtype=np.int64)
-        self.labels = np.zeros(distances.num, dtype=np.int64)
         self.all_points = np.arange(distances.num)
 
     def seed(self, indices: np.ndarray) -> np.ndarray:
-        return self.distances.to_points(indices)
+        return self.distances.to_points(indices.ravel())
 
-    def move(self, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
-        rows = self.distances.gram if old is None else self.distances.gram[points]
-        live = _change_sums(self.sums, self.counts, rows, old, new)
-        self.labels[points] = new
+    def move(self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
+        live = _change_sums(self.sums, self.counts, self.distances.gram, points, old, new)
         counts = self.counts[live, None]
-        own = np.bincount(self.labels, self.sums[self.labels, self.all_points], len(self.counts))[live, None]  # Σ_{j, l ∈ c} Gⱼₗ
+        inside = self.sums[labels, self.all_points].ravel()
+        own = np.bincount(labels.ravel(), inside, len(self.counts))[live, None]  # Σ_{j, l ∈ c} Gⱼₗ
         rows = self.sums[live] * (-2 / counts)
-        rows += self.distances.square
+        rows += self.distances.square64
         rows += own / counts**2
-        table[live] = np.maximum(rows, 0, out=rows)
+        table[live] = rows
+
+    def select(self, clusters: np.ndarray) -> None:
+        self.sums, self.counts = self.sums[clusters], self.counts[clusters]

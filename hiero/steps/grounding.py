@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from hiero.steps.clustering import cluster
-from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs
+from hiero.steps.segmentation import LENGTH_PRIOR, cut_at_granularities, label_runs
 
 LENGTHS_S = (25.0, 40.0, 60.0, 90.0, 140.0)  # usual lengths of a step, fine to coarse
 SHORT_VIDEO_S = 600.0  # shorter videos have shorter steps, in proportion
@@ -76,9 +76,9 @@ def candidate_spans(nodes: np.ndarray, spacing_s: float, length_prior: float = L
     duration_s = len(nodes) * spacing_s
     shrink = min(1.0, duration_s / SHORT_VIDEO_S)
     spans: set[tuple[int, int]] = {(0, len(nodes))}
-    for length_s in LENGTHS_S:
-        num = min(len(nodes), max(1, round(duration_s / (length_s * shrink))))
-        spans.update(pairwise(cut_steps(nodes, num, length_prior=length_prior)))
+    nums = [min(len(nodes), max(1, round(duration_s / (length_s * shrink)))) for length_s in LENGTHS_S]
+    for boundaries in cut_at_granularities(nodes, nums, length_prior=length_prior):
+        spans.update(pairwise(boundaries))
     return np.array(sorted(spans))
 
 

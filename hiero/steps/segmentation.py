@@ -13,6 +13,7 @@ gives cuts into very many steps, which dynamic programming would take minutes fo
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -50,18 +51,44 @@ def cut_steps(
     Raises:
         InputError: x is empty or not finite, or num is below 1.
     """
-    _check(x, num)
-    x, num = centre_and_normalise(x.astype(np.float64)), min(num, max(1, len(x) // min_nodes))
+    return cut_at_granularities(x, [num], min_nodes=min_nodes, length_prior=length_prior, max_nodes=max_nodes)[0]
+
+
+def cut_at_granularities(
+    x: np.ndarray, nums: list[int], *, min_nodes: int = 1, length_prior: float = LENGTH_PRIOR, max_nodes: int = MAX_NODES
+) -> list[list[int]]:
+    """`cut_steps` into each of several numbers of steps: costs that the cuts share are computed once. Other arguments are its."""
+    for num in nums:
+        _check(x, num)
+    x = centre_and_normalise(x.astype(np.float64))
+    nums = [min(num, max(1, len(x) // min_nodes)) for num in nums]
     num_parts = -(-len(x) // max_nodes)
-    if num_parts > 1 and num * FEW_NODES > len(x):
-        return merge_steps(x, [*range(0, len(x) - min_nodes + 1, min_nodes), len(x)], [num])[0]
-    if num_parts == 1 or num <= num_parts:
-        return _best_boundaries(*_group_nodes(x, max_nodes), num, length_prior, min_nodes)
-    parts = _best_boundaries(*_group_nodes(x, max_nodes), num_parts, PART_PRIOR)
-    out = [0]
-    for (start, end), share in zip(pairwise(parts), _shares(np.diff(parts), num, min_nodes), strict=True):
-        inside = _best_boundaries(*_group_nodes(x[start:end], 4 * max_nodes), share, length_prior, min_nodes)
-        out += [start + boundary for boundary in inside[1:]]
+    by_num = {}
+    for num in nums:
+        if num_parts > 1 and num * FEW_NODES > len(x):
+            (by_num[num],) = merge_steps(x, [*range(0, len(x) - min_nodes + 1, min_nodes), len(x)], [num])
+    few = [num for num in nums if num not in by_num]
+    if few:
+        costs = StepCosts(*_group_nodes(x, max_nodes))
+        in_parts = [num for num in few if 1 < num_parts < num]
+        by_num |= {num: costs.best_boundaries(num, length_prior, min_nodes) for num in few if num not in in_parts}
+        if in_parts:
+            parts = costs.best_boundaries(num_parts, PART_PRIOR)
+            by_num |= _cut_parts(x, parts, in_parts, length_prior, min_nodes, 4 * max_nodes)
+    return [by_num[num] for num in nums]
+
+
+def _cut_parts(
+    x: np.ndarray, parts: list[int], nums: list[int], length_prior: float, min_nodes: int, max_nodes: int
+) -> dict[int, list[int]]:
+    """Boundaries inside the parts of a long video for each number of steps, of which each part gets its share."""
+    out = {num: [0] for num in nums}
+    shares = {num: _shares(np.diff(parts), num, min_nodes) for num in nums}
+    for i, (start, end) in enumerate(pairwise(parts)):
+        costs = StepCosts(*_group_nodes(x[start:end], max_nodes))  # of one part at a time: they are large
+        for num in out:
+            inside = costs.best_boundaries(shares[num][i], length_prior, min_nodes)
+            out[num] += [start + boundary for boundary in inside[1:]]
     return out
 
 
@@ -77,27 +104,69 @@ def _shares(lengths: np.ndarray, num: int, min_nodes: int) -> list[int]:
     return shares.tolist()
 
 
-def _best_boundaries(rows: np.ndarray, edges: np.ndarray, num: int, length_prior: float, min_nodes: int = 1) -> list[int]:
-    """Dynamic programming over groups of nodes: rows (N, D) are their sums, edges (N + 1,) where they begin and end."""
-    blocks = _costs(rows, np.diff(edges), num, length_prior)
-    if num > 1 and min_nodes > 1:
-        for block, cost in zip(_row_blocks(len(edges)), blocks, strict=True):
-            cost[edges[block, None] - edges[None, : block.stop] < min_nodes] = np.inf
-    best = np.concatenate([cost[:, 0] for cost in blocks])
-    back = []
-    for _ in range(num - 1):
-        pointers, least = [], []
-        for cost in blocks:
-            total = cost + best[: cost.shape[1]]
-            nearest = total.argmin(1)
-            pointers.append(nearest)
-            least.append(total[np.arange(len(total)), nearest])
-        back.append(np.concatenate(pointers))
-        best = np.concatenate(least)
-    ends = [len(rows)]
-    for row in reversed(back):
-        ends.append(int(row[ends[-1]]))
-    return [0, *(int(edges[i]) for i in reversed(ends))]
+class StepCosts:
+    """What steps between groups of nodes cost, but for the prior, and the best cuts by it.
+
+    Args:
+        sums: Of the unit vectors of each group, (N, D).
+        edges: Where the groups begin and end, (N + 1,).
+    """
+
+    def __init__(self, sums: np.ndarray, edges: np.ndarray) -> None:
+        self.edges = edges
+        self.is_uniform = bool(edges[-1] == len(sums))  # each group is one node
+        # A step ends at an edge (row) and begins at an earlier one (column); ∞ where there is none. Unit vectors have Σ|x|² = n.
+        # The (N + 1, N + 1) costs come in blocks of rows up to the diagonal: what lies above is ∞, and a block stays in the
+        # processor's cache while it is computed.
+        total = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, 0)])
+        square = np.einsum("nd,nd->n", total, total)
+        self.blocks = []
+        for rows in _row_blocks(len(edges)):
+            length = edges[rows, None] - edges[None, : rows.stop]
+            safe_length = np.maximum(length, 1)
+            cost = 2 * (total[rows] @ total[: rows.stop].T)
+            cost -= square[None, : rows.stop]
+            cost -= square[rows, None]
+            cost /= safe_length
+            cost += safe_length
+            cost[length <= 0] = np.inf
+            self.blocks.append(cost)
+
+    def best_boundaries(self, num: int, length_prior: float, min_nodes: int = 1) -> list[int]:
+        """Dynamic programming: the best `num` steps, none shorter than `min_nodes`. Arguments as of `cut_steps`."""
+        edges = self.edges
+        blocks = [cost + prior for cost, prior in zip(self.blocks, self._priors(num, length_prior), strict=True)]
+        if num > 1 and min_nodes > 1:
+            for block, cost in zip(_row_blocks(len(edges)), blocks, strict=True):
+                cost[edges[block, None] - edges[None, : block.stop] < min_nodes] = np.inf
+        best = np.concatenate([cost[:, 0] for cost in blocks])
+        back = []
+        for _ in range(num - 1):
+            pointers, least = [], []
+            for cost in blocks:
+                total = cost + best[: cost.shape[1]]
+                nearest = total.argmin(1)
+                pointers.append(nearest)
+                least.append(total[np.arange(len(total)), nearest])
+            back.append(np.concatenate(pointers))
+            best = np.concatenate(least)
+        ends = [len(edges) - 1]
+        for row in reversed(back):
+            ends.append(int(row[ends[-1]]))
+        return [0, *(int(edges[i]) for i in reversed(ends))]
+
+    def _priors(self, num: int, length_prior: float) -> Iterator[np.ndarray]:
+        """What the prior adds to each block of costs; above the diagonal anything that is finite."""
+        edges, num_nodes = self.edges, int(self.edges[-1])
+        usual = num_nodes / num
+        prior = length_prior * usual * np.log(np.maximum(np.arange(num_nodes + 1), 1) / usual) ** 2  # of every length, once
+        # Of single nodes, a row is the one before shifted by one: windows of the prior from the longest length to the shortest.
+        falling = np.concatenate([prior[:0:-1], np.zeros(BLOCK_ROWS)])
+        for rows in _row_blocks(len(edges)):
+            if self.is_uniform:
+                yield np.lib.stride_tricks.sliding_window_view(falling, rows.stop)[num_nodes - np.arange(rows.start, rows.stop)]
+            else:
+                yield prior[np.maximum(edges[rows, None] - edges[None, : rows.stop], 1)]
 
 
 def merge_steps(x: np.ndarray, boundaries: list[int], nums: list[int]) -> list[list[int]]:
@@ -194,29 +263,3 @@ def _group_nodes(x: np.ndarray, max_nodes: int) -> tuple[np.ndarray, np.ndarray]
 def _row_blocks(num: int) -> list[slice]:
     """Rows of a large matrix, a few at a time."""
     return [slice(start, min(start + BLOCK_ROWS, num)) for start in range(0, num, BLOCK_ROWS)]
-
-
-def _costs(sums: np.ndarray, sizes: np.ndarray, num: int, length_prior: float) -> list[np.ndarray]:
-    """Cost of a step that ends at an edge (row) and begins at an earlier one (column); ∞ where there is none.
-
-    Unit vectors have Σ|x|² = n. The (N + 1, N + 1) of them come in blocks of rows up to the diagonal: what lies above is ∞, and a
-    block stays in the processor's cache while it is computed.
-    """
-    total = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, 0)])
-    position = np.concatenate([[0], np.cumsum(sizes)])
-    square = np.einsum("nd,nd->n", total, total)
-    usual = position[-1] / num
-    prior = length_prior * usual * np.log(np.maximum(np.arange(position[-1] + 1), 1) / usual) ** 2  # of every length, once
-    out = []
-    for rows in _row_blocks(len(position)):
-        length = position[rows, None] - position[None, : rows.stop]
-        safe_length = np.maximum(length, 1)
-        cost = 2 * (total[rows] @ total[: rows.stop].T)
-        cost -= square[None, : rows.stop]
-        cost -= square[rows, None]
-        cost /= safe_length
-        cost += safe_length
-        cost += prior[safe_length]
-        cost[length <= 0] = np.inf
-        out.append(cost)
-    return out

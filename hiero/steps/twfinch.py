@@ -14,26 +14,32 @@ from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 
-def tw_finch(x: np.ndarray, num: int) -> np.ndarray:
-    """Labels (T,) of nodes x (T, D) in time order: `num` clusters, or as many as there are nodes."""
+def tw_finch(x: np.ndarray, num: int, rounds: list[np.ndarray] | None = None) -> np.ndarray:
+    """Clusters of the nodes of a video.
+
+    Args:
+        x: Nodes in time order, (T, D).
+        num: Number of clusters; with fewer nodes, each is its own.
+        rounds: `natural_partitions(x)`, where it is there already: it is the same for every number.
+
+    Returns:
+        Labels (T,).
+    """
     if num >= len(x):
         return np.arange(len(x))
     if not np.ptp(x, axis=0).any():  # nothing differs but time
         return np.arange(len(x)) * num // len(x)
-    rounds = natural_partitions(x)
+    rounds = natural_partitions(x) if rounds is None else rounds
     larger = [labels for labels in [np.arange(len(x)), *rounds] if labels.max() + 1 >= num]
-    labels = larger[-1]
-    while (labels.max() + 1) > num:
-        labels = _merge_closest(x, labels)
-    return labels
+    return merge_closest(x, larger[-1], num)
 
 
 def natural_partitions(x: np.ndarray) -> list[np.ndarray]:
     """Labels of each round, fine to coarse; the last one with more than one cluster ends it."""
-    labels = np.arange(len(x))
+    labels, node_times = np.arange(len(x)), _node_times(len(x))
     out: list[np.ndarray] = []
     while True:
-        nearest, _ = _first_neighbours(*_means(x, labels))
+        nearest, _ = _first_neighbours(*_means(x, node_times, labels))
         merged = _components(nearest)[labels]
         if merged.max() == 0 or merged.max() == labels.max():
             return out
@@ -41,11 +47,15 @@ def natural_partitions(x: np.ndarray) -> list[np.ndarray]:
         out.append(labels)
 
 
-def _means(x: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _node_times(num: int) -> np.ndarray:
+    return np.arange(1, num + 1) / num
+
+
+def _means(x: np.ndarray, node_times: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean feature and mean time of each cluster."""
     size = np.bincount(labels)
     total = csr_matrix((np.ones(len(x)), (labels, np.arange(len(x))))) @ x
-    times = np.bincount(labels, weights=np.arange(1, len(x) + 1) / len(x))
+    times = np.bincount(labels, weights=node_times)
     return (total / size[:, None]).astype(np.float32), (times / size).astype(np.float32)
 
 
@@ -69,11 +79,28 @@ def _components(nearest: np.ndarray) -> np.ndarray:
     return _in_order(connected_components(graph, directed=False)[1])
 
 
-def _merge_closest(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """One cluster fewer: the closest pair becomes one."""
-    _, distance = _first_neighbours(*_means(x, labels))
-    a, b = np.unravel_index(distance.argmin(), distance.shape)
-    return _in_order(np.where(labels == b, a, labels))
+def merge_closest(x: np.ndarray, labels: np.ndarray, num: int) -> np.ndarray:
+    """Merge the closest pair of clusters, again and again; only its mean is computed anew.
+
+    Args:
+        x: Nodes, (T, D).
+        labels: Clusters, numbered by first appearance, (T,).
+        num: Number of clusters to end with.
+
+    Returns:
+        Labels (T,), numbered by first appearance.
+    """
+    node_times = _node_times(len(x))
+    means, times = _means(x, node_times, labels)
+    while len(means) > num:
+        _, distance = _first_neighbours(means, times)
+        first, second = sorted(np.unravel_index(distance.argmin(), distance.shape))
+        labels = np.where(labels == second, first, labels - (labels > second))
+        members = labels == first
+        means, times = np.delete(means, second, axis=0), np.delete(times, second)
+        means[first] = x[members].sum(0, dtype=np.float64) / members.sum()
+        times[first] = node_times[members].cumsum()[-1] / members.sum()  # added one after the other, as in `_means`
+    return labels
 
 
 def _in_order(labels: np.ndarray) -> np.ndarray:

@@ -34,3 +34,13 @@ def test_without_decomposing_the_matrix(kappa):
     close(values.double(), expected, rtol=0, atol=1e-5)
     close(m[0] @ vectors, vectors * values, rtol=0, atol=3e-4)
     close(vectors.mT @ vectors, torch.eye(6), rtol=0, atol=1e-4)
+
+
+def test_the_last_block_counts_where_products_run_out(monkeypatch):
+    torch.manual_seed(3)
+    x, _ = make_video(900, 7, width=24, noise=2.0)
+    m, _ = normalise_similarity(log_similarity(x[None], 0.1, "training"), 0.1)
+    monkeypatch.setattr("hiero.kernels.eigen.MAX_PRODUCTS", 2)
+    values, vectors = krylov_eigenvectors(m[0], 6)
+    close((vectors * (m[0] @ vectors)).sum(0), values, rtol=0, atol=1e-5)
+    close(vectors.mT @ vectors, torch.eye(6), rtol=0, atol=1e-4)

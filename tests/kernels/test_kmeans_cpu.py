@@ -37,12 +37,25 @@ def test_clusters_are_those_of_the_plain_algorithm(num_points, num_clusters, wid
 @pytest.mark.parametrize("num_clusters", [3, 40])
 @pytest.mark.parametrize("kind", [GramDistances, PointDistances])
 def test_both_ways_to_distances_agree_with_torch(kind, num_clusters, monkeypatch):
-    """Also where more clusters change than are summed by a product."""
     monkeypatch.setattr(kmeans_cpu, "MAX_GRAM_POINTS", 4096 if kind is GramDistances else 0)
     points = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(0)) + torch.randn(2, 1, 64) * 0.1
     fast = kmeans(points, num_clusters)
     monkeypatch.setattr(kmeans_module, "MIN_POINTS_ALONE", 10**9)
     assert fast.equal(kmeans(points, num_clusters))
+
+
+@given(st.integers(8, 80), st.integers(1, 6), st.sampled_from([3, 60]), st.integers(1, 5), st.integers(0, 2**31))
+@settings(max_examples=40)
+def test_restarts_together_end_where_each_does_alone(num_points, num_clusters, width, num_restarts, seed):
+    """Also where points are there several times, restarts end at different steps, or none has time to end."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(num_points, width)).astype(np.float32)[rng.integers(0, num_points, num_points)]
+    numbers = rng.random((num_clusters, num_restarts, 2), dtype=np.float32)
+    for num_iterations in (1, 3, 50):
+        together = kmeans_of_points(points, num_clusters, numbers, num_iterations)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kmeans_cpu, "MAX_TABLE_SIZE", 1)
+            assert (kmeans_of_points(points, num_clusters, numbers, num_iterations) == together).all()
 
 
 def test_masked_points_do_not_count():

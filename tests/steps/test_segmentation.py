@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.steps.segmentation import cut_steps, merge_steps, step_labels
+from hiero.steps.segmentation import cut_at_granularities, cut_steps, merge_steps, step_labels
 from tests.oracle.segmentation import segmentation_cost
 
 
@@ -37,6 +37,17 @@ def test_no_cut_is_better(num_nodes, num, seed, prior, shortest):
     every = [bounds for bounds in every if num == 1 or min(np.diff(bounds)) >= shortest]
     best = min(segmentation_cost(x, bounds, prior) for bounds in every)
     assert segmentation_cost(x, result, prior) == pytest.approx(best, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 80), st.lists(st.integers(1, 90), min_size=1, max_size=5), st.integers(0, 100), st.integers(1, 3),
+    st.sampled_from([12, 30, 1024]),
+)  # fmt: skip
+def test_several_cuts_at_once_are_each_by_itself(num_nodes, nums, seed, shortest, max_nodes):
+    x = np.random.default_rng(seed).normal(size=(num_nodes, 4))
+    together = cut_at_granularities(x, nums, min_nodes=shortest, max_nodes=max_nodes)
+    assert together == [cut_steps(x, num, min_nodes=shortest, max_nodes=max_nodes) for num in nums]
 
 
 def test_true_steps_are_found():

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.twfinch import natural_partitions, tw_finch
+from hiero.steps.twfinch import merge_closest, natural_partitions, tw_finch
 from tests.conftest import load_json
+from tests.oracle import twfinch as oracle
 
 CASES = load_json("twfinch")
 
@@ -40,5 +41,22 @@ def test_as_many_as_asked_for(length, num, seed):
     assert set(labels.tolist()) == set(range(min(num, length)))
 
 
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 100))
+def test_rounds_are_the_same_for_every_number(length, num, seed):
+    x = np.random.default_rng(seed).normal(size=(length, 4)).astype(np.float32)
+    assert (tw_finch(x, num, natural_partitions(x)) == tw_finch(x, num)).all()
+
+
 def test_a_black_video_is_cut_into_equal_parts():
     assert tw_finch(np.zeros((3000, 4), dtype=np.float32), 3).tolist() == [0] * 1000 + [1] * 1000 + [2] * 1000
+
+
+@given(st.integers(2, 60), st.integers(1, 12), st.integers(0, 100))
+def test_merges_as_with_means_computed_anew(length, num, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(length, 5)).astype(np.float32)
+    labels = np.sort(rng.integers(0, length, length))
+    labels = np.unique(labels, return_inverse=True)[1]
+    merged = merge_closest(x, labels, num)
+    assert same(merged, oracle.merge_closest(x, labels, num))
+    assert list(dict.fromkeys(merged.tolist())) == list(range(merged.max() + 1))  # numbered by first appearance

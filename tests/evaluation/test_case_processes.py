@@ -1,0 +1,80 @@
+"""Cases scored by processes: the tables of threads, also where a process dies."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+
+import pytest
+
+from hiero.evaluation.case_processes import CaseProcesses, start_processes
+from hiero.evaluation.cases import EvalOptions, map_cases
+from hiero.evaluation.own_videos import TASKS, evaluate_own_videos, run_own_videos
+
+FEW_DRAWS = EvalOptions(num_draws=5)
+
+
+@pytest.fixture
+def processes(model):
+    with CaseProcesses(str(model), 2) as processes:
+        yield processes
+
+
+def test_tables_are_those_of_threads(cases, processes):
+    done: list[str] = []
+    tables = evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3, done.append, processes)
+    assert tables == evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3)
+    assert len(done) == (len(TASKS) + 1) * len(cases)
+
+
+def test_errors_come_back(cases, processes):
+    with pytest.raises(ValueError, match="no such case"):
+        map_cases(_fail, cases, submit=processes.submit)
+
+
+def test_a_process_that_dies_does_not_end_the_evaluation(cases, processes, monkeypatch):
+    expected = evaluate_own_videos(cases, ["procedure"], FEW_DRAWS)
+    monkeypatch.setattr("hiero.evaluation.own_videos._score_tasks", partial(_score_or_die, pid=os.getpid()))
+    assert evaluate_own_videos(cases, ["procedure"], FEW_DRAWS, processes=processes) == expected
+
+
+def test_the_report_of_several_processes(model, data, monkeypatch):
+    monkeypatch.setattr("hiero.evaluation.own_videos.MIN_CASES", 1)
+    reports = [
+        run_own_videos(data / "features", data / "steps.json", model=str(model), options=FEW_DRAWS, device="cpu", num_processes=num)
+        for num in (1, 2)
+    ]
+    assert reports[0].tables == reports[1].tables
+
+
+def test_an_error_does_not_wait_for_what_is_begun(cases, model):
+    processes = CaseProcesses(str(model), 2)
+    waiting = [processes.submit(_sleep, case) for case in cases[:2]]
+    with pytest.raises(ValueError, match="no such case"), processes:
+        map_cases(_fail, cases[:1])
+    assert all(future.done() for future in waiting)
+
+
+def test_who_cannot_start_processes_does_without(model, monkeypatch):
+    assert start_processes(str(model), 1) is None
+    monkeypatch.setattr("hiero.evaluation.case_processes.CaseProcesses", _refuse)
+    assert start_processes(str(model), 2) is None
+
+
+def _refuse(*_):
+    raise BlockingIOError("no more processes")
+
+
+def _sleep(case):
+    time.sleep(60)
+
+
+def _fail(case):
+    raise ValueError("no such case")
+
+
+def _score_or_die(case, scores, pid):
+    if os.getpid() != pid:
+        os._exit(1)
+    return [score(case) for score in scores]
