@@ -93,7 +93,7 @@ def read_segments_parallel(
     skip_unreferenced: bool = False,
     gpu: int | None = None,
 ) -> Iterator[Segment]:
-    """Segments of a video in order: those of `read_segments`, with the same arguments, decoded by several processes.
+    """Segments of a video in order: those of `read_segments`, with the same arguments, decoded by several processes or a GPU.
 
     Args:
         path: The file. A remote one is read as `read_segments` does.
