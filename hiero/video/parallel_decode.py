@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 PART_S = 4.0  # length of a part at least: to begin one costs a search and a frame
-MAX_PART_BYTES = 2**26  # of pictures; a video with rarer keyframes is read by one process
+MAX_PART_BYTES = 2**27  # of pictures: 12 s of 30 a second; a video with rarer keyframes is read by one process
 MEMORIES_PER_PROCESS = 2  # it fills one while the other is read
 PARTS_PER_WORKER = 1.5  # of a video, that are begun or waiting: a quarter of the memories is left for other videos
 START_TIMEOUT_S = 30.0  # that a part waits for a process; others, which nobody may be reading, hold all of the memory then
