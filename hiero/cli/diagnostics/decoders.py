@@ -32,10 +32,11 @@ def check_decoders(_: Machine) -> Iterator[Finding]:
     yield Finding("decoders", "ok", f"PyAV {av.__version__} with FFmpeg {ffmpeg}")
     for codec in ENCODERS:
         name = f"decoder {codec}"
+        encoder = _find_encoder(av, codec)
+        stream = _encode(av, encoder) if encoder else None
         try:
             av.codec.Codec(codec, "r")
-            encoder = _find_encoder(av, codec)
-            num_frames = _try_decoder(av, codec, encoder) if encoder else None
+            num_frames = _try_decoder(av, codec, stream) if stream else None
         except (ValueError, OSError) as error:  # what PyAV's errors are
             advice = f"pip install --force-reinstall --only-binary av av; videos in {codec} cannot be read until then"
             yield Finding(name, "warning", f"does not work: {first_line(error)}", advice)
@@ -43,9 +44,10 @@ def check_decoders(_: Machine) -> Iterator[Finding]:
         if num_frames == 0:
             advice = "pip install --force-reinstall --only-binary av av"
             yield Finding(name, "warning", f"decodes nothing of a stream made by {encoder}", advice)
+        elif num_frames:
+            yield Finding(name, "ok", f"decodes a stream made by {encoder}")
         else:
-            tried = f"decodes a stream made by {encoder}" if encoder else "there; not tried, since this build cannot encode"
-            yield Finding(name, "ok", tried)
+            yield Finding(name, "ok", f"there; not tried, since {encoder or 'this build'} cannot encode")
 
 
 def _find_encoder(av: Any, codec: str) -> str | None:
@@ -58,21 +60,28 @@ def _find_encoder(av: Any, codec: str) -> str | None:
     return None
 
 
-def _try_decoder(av: Any, codec: str, encoder: str) -> int:
-    """Frames that are decoded of a stream of two."""
+def _encode(av: Any, encoder: str) -> bytes | None:
+    """A stream of two frames; None where the encoder fails, which says nothing about the decoder."""
     import numpy as np
 
     os.environ.setdefault("SVT_LOG", "1")  # errors only: its encoder writes to the terminal by itself
     buffer = io.BytesIO()
-    with av.open(buffer, "w", format="matroska") as container:
-        stream = container.add_stream(encoder, rate=25, options=ENCODER_OPTIONS.get(encoder, {}))
-        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
-        picture = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)
-        for shift in (0, 8):
-            frame = av.VideoFrame.from_ndarray(np.repeat(np.roll(picture, shift, 1)[..., None], 3, 2), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    buffer.seek(0)
-    with av.open(buffer) as container:
+    try:
+        with av.open(buffer, "w", format="matroska") as container:
+            stream = container.add_stream(encoder, rate=25, options=ENCODER_OPTIONS.get(encoder, {}))
+            stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+            picture = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)
+            for shift in (0, 8):
+                frame = av.VideoFrame.from_ndarray(np.repeat(np.roll(picture, shift, 1)[..., None], 3, 2), format="rgb24")
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode())
+    except (ValueError, OSError):  # what PyAV's errors are
+        return None
+    return buffer.getvalue()
+
+
+def _try_decoder(av: Any, codec: str, stream: bytes) -> int:
+    """Frames that are decoded of a stream."""
+    with av.open(io.BytesIO(stream)) as container:
         assert container.streams.video[0].codec_context.codec.canonical_name == codec
         return sum(1 for _ in container.decode(video=0))
