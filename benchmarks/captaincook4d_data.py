@@ -178,10 +178,13 @@ def write_training_files(folder: Path, features: dict[str, Tensor], steps: dict[
         writer.writerow(["video", "time_s", "text"])
         for name in features:
             for step in steps[name]:
-                num = max(1, round((step["end_s"] - step["start_s"]) / NARRATION_SPACING_S))
-                for i in range(num):
-                    time_s = step["start_s"] + (i + 0.5) / num * (step["end_s"] - step["start_s"])
-                    writer.writerow([name, f"{time_s:.2f}", step["text"]])
+                writer.writerows(narrate(name, step["start_s"], step["end_s"], step["text"]))
+
+
+def narrate(name: str, start_s: float, end_s: float, text: str) -> list[list[str]]:
+    """Rows of a file of narrations: a text every few seconds of a span."""
+    num = max(1, round((end_s - start_s) / NARRATION_SPACING_S))
+    return [[name, f"{start_s + (i + 0.5) / num * (end_s - start_s):.2f}", text] for i in range(num)]
 
 
 def export(work: Path, source: Path, kinds: list[str], part: str) -> None:

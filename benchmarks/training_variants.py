@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.captaincook4d_data import CLOCK, read_annotations
+from benchmarks.captaincook4d_data import CLOCK, narrate, read_annotations
 from hiero import HiERO, embed_features
 from hiero.config import LossConfig
 from hiero.data.stores import FeatureStore
@@ -32,7 +32,6 @@ MIN_PARAPHRASE = 0.6  # cosine of a text that may stand for another
 NUM_NEGATIVES = 512  # texts of other data sets that a batch is contrasted with
 BANK_STEP = 8  # of those texts one in so many is used
 PSEUDO_TEMPERATURE = 0.05  # of a mean of texts that stands for a piece
-PSEUDO_SPACING_S = 4.0  # a piece's text is a narration every so often, as a step's is
 
 UNIT = r"tsps?|teaspoons?|tbsps?|tablespoons?|cups?|ounces?|oz|inch(es)?|grams?|g|ml|seconds?|minutes?|mins?"
 PREPOSITIONS = frozenset(["to", "with", "in", "on", "from", "into", "until", "over", "onto", "for", "at", "by", "and"])
@@ -169,8 +168,7 @@ def write_pseudo_narrations(
                 name = f"{recording} {start}"
                 mean = (similarity / PSEUDO_TEMPERATURE).softmax(0) @ vectors
                 pseudo[name] = F.normalize(mean, dim=0).numpy()
-            num = max(1, round((end - start) / PSEUDO_SPACING_S))
-            known += [[recording, f"{start + (i + 0.5) / num * (end - start):.2f}", name] for i in range(num)]
+            known += narrate(recording, start * CLOCK.spacing_s, end * CLOCK.spacing_s, name)
     with out.open("w", newline="") as file:
         csv.writer(file).writerows([rows[0], *known])
     folder = out.with_suffix(".text")

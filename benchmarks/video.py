@@ -28,7 +28,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch.nn import functional as F
-from torch.utils.dlpack import from_dlpack
 
 from hiero.errors import InputError
 from hiero.extraction import extractor
@@ -45,7 +44,7 @@ from hiero.extraction.extractor import (
 from hiero.storage import weights
 from hiero.video import decode, i3d
 from hiero.video.decode import DisplayedFrame, Segment, has_gpu_decoder, probe, read_segments, scaled_size
-from hiero.video.gpu_decode import FULL_RANGE, yuv_to_rgb
+from hiero.video.gpu_decode import FULL_RANGE, share_planes, yuv_to_rgb
 from hiero.video.i3d_int8 import has_integer_products
 from hiero.video.parallel_decode import read_segments_parallel
 from hiero.video.preprocessing import centre_crop
@@ -271,9 +270,9 @@ class ScaledByProducts(DisplayedFrame):
 
     def picture(self, short_side: int | None) -> np.ndarray:
         width, height = scaled_size(self.frame.width, self.frame.height, short_side)
-        luma, chroma = (from_dlpack(plane.__dlpack__())[None] for plane in self.frame.reformat(format="nv12").planes)
+        luma, chroma = share_planes(self.frame.reformat(format="nv12"))
         colours = int(self.frame.colorspace), int(self.frame.color_range) == FULL_RANGE
-        return yuv_to_rgb(luma, chroma, height, width, *colours)[0].numpy()
+        return yuv_to_rgb(luma[None], chroma[None], height, width, *colours)[0].numpy()
 
 
 @torch.inference_mode()

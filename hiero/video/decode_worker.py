@@ -90,32 +90,6 @@ class PartReply:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass
-class DecodedPart:
-    """A part that is decoded, or why it is not.
-
-    Attributes:
-        task: The part.
-        reply: What it shows.
-        error: Why there is no reply.
-        pictures: (N, H, W, 3) uint8, until `release`.
-        on_release: Gives the memory back.
-    """
-
-    task: PartTask
-    reply: PartReply | None
-    error: str | None
-    pictures: np.ndarray
-    on_release: Callable[[], None] | None = None
-
-    def release(self) -> None:
-        """Give the memory back to its worker."""
-        self.pictures = np.empty(0, np.uint8)
-        if self.on_release is not None:
-            self.on_release()
-            self.on_release = None
-
-
 class PictureWriter(Protocol):
     """Puts pictures of a part into memory, one after the other, each frame once."""
 

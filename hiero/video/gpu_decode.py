@@ -8,21 +8,20 @@ RGB there, several together, and only small pictures come back: the same as the 
 from __future__ import annotations
 
 import functools
-import queue
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hiero.video.decode import DisplayedFrame, quarter_turns, scaled_size
-from hiero.video.decode_worker import DecodedPart, PartDecoder, PartError, PartTask
+from hiero.video.decode_worker import PartDecoder, PartError, PartReply, PartTask
+from hiero.video.part_worker import NUM_MEMORIES, PartWorker
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 NUM_THREADS = 8  # that decode; GPUs have up to seven decoders
-MEMORIES_PER_THREAD = 2  # it fills one while the other is read
 FRAMES_TOGETHER = 8  # that are scaled at once
 # Weights of red and blue in the luma, by FFmpeg's number of the matrix; what does not say is taken for BT.601, as swscale does.
 LUMA_WEIGHTS = {1: (0.2126, 0.0722), 2: (0.299, 0.114), 5: (0.299, 0.114), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}
@@ -161,46 +160,44 @@ class GpuPictureWriter:
 
 def copy_planes(frame: Any) -> tuple[Tensor, Tensor]:
     """Copies of luma (H, W) and chroma (H / 2, W / 2, 2) of a frame on the GPU."""
-    from torch.utils.dlpack import from_dlpack
-
     if frame.format.name != "cuda":
         raise PartError("the GPU has not decoded it")
     try:
-        # The capsule itself: PyAV takes no stream. FFmpeg works on the default one, and so do we.
-        luma, chroma = (from_dlpack(plane.__dlpack__()).clone() for plane in frame.planes)
+        luma, chroma = share_planes(frame)
+        return luma.clone(), chroma.clone()
     except (NotImplementedError, ValueError, RuntimeError) as error:
         raise PartError(f"a frame that cannot be shared: {error}") from error
+
+
+def share_planes(frame: Any) -> tuple[Tensor, Tensor]:
+    """Luma (H, W) and chroma (H / 2, W / 2, 2) of a frame in a layout of decoders (`nv12`, `p010le`), in its own memory."""
+    from torch.utils.dlpack import from_dlpack
+
+    # The capsule itself: PyAV takes no stream. FFmpeg works on the default one, and so do we.
+    luma, chroma = (from_dlpack(plane.__dlpack__()) for plane in frame.planes)
     return luma, chroma
 
 
-class GpuWorker:
+class GpuWorker(PartWorker):
     """A thread's decoder, and the memory that its pictures come back to."""
 
     def __init__(self) -> None:
+        super().__init__()
         # To make a decoder takes 70 ms, and the GPU makes one at a time.
         self.decoder = PartDecoder(GpuPictureWriter, stays_open=True)
-        self.memories: list[Tensor | None] = [None] * MEMORIES_PER_THREAD
-        self.free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(MEMORIES_PER_THREAD):
-            self.free.put(number)
+        self.memories: list[Tensor | None] = [None] * NUM_MEMORIES
 
-    def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
-        """Decode a part.
+    def _decode(self, task: PartTask, num_bytes: int, number: int) -> tuple[PartReply, np.ndarray]:
+        memory = self._memory(number, num_bytes)
+        return self.decoder.decode(task, memory), memory
 
-        Args:
-            task: The part.
-            num_bytes: Memory for its pictures at most.
-            number: Of a memory that is free.
-        """
-        try:
-            memory = self._memory(number, num_bytes)
-            reply = self.decoder.decode(task, memory)
-        except Exception as error:  # whatever it is, whoever waits must hear of it
-            _wait_for_copies(task.gpu)
-            self.free.put(number)
-            return DecodedPart(task, None, str(error) or type(error).__name__, np.empty(0, np.uint8))
-        pictures = memory[: reply.num_pictures * task.picture_bytes].reshape(reply.num_pictures, *task.shape, 3)
-        return DecodedPart(task, reply, None, pictures, functools.partial(self.free.put, number))
+    def _recover(self, task: PartTask, error: Exception) -> None:
+        """Wait until nothing is written into a memory any more."""
+        import torch
+
+        if torch.cuda.is_available():
+            with suppress(RuntimeError):  # of the GPU: then nothing is
+                torch.cuda.current_stream(task.gpu).synchronize()
 
     def _memory(self, number: int, num_bytes: int) -> np.ndarray:
         """Memory of at least this size, pinned, so that copies from the GPU need not be waited for."""
@@ -218,12 +215,3 @@ class GpuWorker:
     def close(self) -> None:
         """Stop at the next frame."""
         self.decoder.is_stopped = True
-
-
-def _wait_for_copies(gpu: int | None) -> None:
-    """Until nothing is written into a memory any more, after an error."""
-    import torch
-
-    if torch.cuda.is_available():
-        with suppress(RuntimeError):  # of the GPU: then nothing is
-            torch.cuda.current_stream(gpu).synchronize()

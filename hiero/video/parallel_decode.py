@@ -13,7 +13,6 @@ On a CPU threads would not do: FFmpeg's own leave scaling and all of Python to o
 from __future__ import annotations
 
 import atexit
-import functools
 import itertools
 import json
 import logging
@@ -32,7 +31,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import av
 import numpy as np
@@ -53,15 +52,15 @@ from hiero.video.decode import (
     referenced_suffice,
     sample_time,
 )
-from hiero.video.decode_worker import DecodedPart, PartReply, PartTask
+from hiero.video.decode_worker import PartReply, PartTask
 from hiero.video.gpu_decode import NUM_THREADS, GpuWorker
+from hiero.video.part_worker import NUM_MEMORIES, DecodedPart, PartWorker
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 PART_S = 4.0  # length of a part at least: to begin one costs a search and a frame
 MAX_PART_BYTES = 2**27  # of pictures: 12 s of 30 a second; a video with rarer keyframes is read by one process
-MEMORIES_PER_PROCESS = 2  # it fills one while the other is read
 PARTS_PER_WORKER = 1.5  # of a video, that are begun or waiting: a quarter of the memories is left for other videos
 START_TIMEOUT_S = 30.0  # that a part waits for a process; others, which nobody may be reading, hold all of the memory then
 NO_TIMESTAMPS = ("avi",)  # containers whose timestamps of packets are guesses
@@ -266,25 +265,6 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
         yield part, count_bytes(part, latest)
 
 
-class PartWorker(Protocol):
-    """Decodes parts, one at a time.
-
-    Attributes:
-        free: Numbers of its memories that nobody reads.
-    """
-
-    free: queue.SimpleQueue[int]
-
-    def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
-        """Decode a part into a memory that is free; it must have `num_bytes` at least."""
-
-    def rest(self) -> None:
-        """Give back what only the next part of a video would need: none has come for a while."""
-
-    def close(self) -> None:
-        """Give back what it holds."""
-
-
 class DecodingPool:
     """Workers that decode parts of videos, each served by a thread here.
 
@@ -347,50 +327,36 @@ def _get_or_rest(items: queue.SimpleQueue[Item], worker: PartWorker) -> Item:
         return items.get()
 
 
-class ProcessWorker:
+class ProcessWorker(PartWorker):
     """A process and the memory that it shares. One that dies is started again."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.process: subprocess.Popen[str] | None = None
         self.num_tasks = 0
-        self.descriptors = [os.memfd_create("hiero-pictures") for _ in range(MEMORIES_PER_PROCESS)]
-        self.memories: list[mmap.mmap | None] = [None] * MEMORIES_PER_PROCESS
-        self.free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(MEMORIES_PER_PROCESS):
-            self.free.put(number)
+        self.descriptors = [os.memfd_create("hiero-pictures") for _ in range(NUM_MEMORIES)]
+        self.memories: list[mmap.mmap | None] = [None] * NUM_MEMORIES
 
-    def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
-        """Let the process decode a part.
+    def _decode(self, task: PartTask, num_bytes: int, number: int) -> tuple[PartReply, np.ndarray]:
+        memory = self._map(number, num_bytes)
+        process = self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.num_tasks += 1
+        fields = {"id": self.num_tasks, "memory": number, "num_bytes": len(memory), **asdict(task)}
+        process.stdin.write(json.dumps(fields) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        if answer.pop("id") != self.num_tasks:
+            raise ValueError("the answer to another task")
+        if "error" in answer:
+            raise _PartsError(answer["error"])
+        answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])
+        return PartReply(**answer), np.frombuffer(memory, np.uint8)
 
-        Args:
-            task: The part.
-            num_bytes: Memory for its pictures at most.
-            number: Of a memory that is free.
-        """
-        try:
-            memory = self._map(number, num_bytes)
-            process = self._start()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            self.num_tasks += 1
-            fields = {"id": self.num_tasks, "memory": number, "num_bytes": len(memory), **asdict(task)}
-            process.stdin.write(json.dumps(fields) + "\n")
-            process.stdin.flush()
-            answer = json.loads(process.stdout.readline())
-            if answer.pop("id") != self.num_tasks:
-                raise ValueError("the answer to another task")
-            if "error" in answer:
-                raise _PartsError(answer["error"])
-            answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])
-            reply = PartReply(**answer)
-            pixels = np.frombuffer(memory, np.uint8, reply.num_pictures * task.picture_bytes)
-        except Exception as error:  # whatever it is, whoever waits must hear of it
-            if not isinstance(error, _PartsError):  # it died, or says something else: another process begins anew
-                self.close(kill=True)
-            self.free.put(number)
-            return DecodedPart(task, None, str(error) or type(error).__name__, np.empty(0, np.uint8))
-        pictures = pixels.reshape(reply.num_pictures, *task.shape, 3)
-        return DecodedPart(task, reply, None, pictures, functools.partial(self.free.put, number))
+    def _recover(self, task: PartTask, error: Exception) -> None:
+        if not isinstance(error, _PartsError):  # it died, or says something else: another process begins anew
+            self.close(kill=True)
 
     def rest(self) -> None:
         """It holds nothing."""

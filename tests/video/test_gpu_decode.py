@@ -10,14 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.dlpack import from_dlpack
 
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
 from hiero.video import decode, gpu_decode, parallel_decode
 from hiero.video.decode import new_reformatter, read_segments
 from hiero.video.decode_worker import PartTask
-from hiero.video.gpu_decode import LUMA_WEIGHTS, resize_weights, yuv_to_rgb
+from hiero.video.gpu_decode import LUMA_WEIGHTS, resize_weights, share_planes, yuv_to_rgb
 from hiero.video.parallel_decode import DecodingPool, read_segments_parallel
 
 MAX_ROUNDING = 4  # of 255, in a mean over pixels: swscale rounds colours down, and chroma of small pictures in its own way
@@ -35,9 +34,8 @@ def cpu_as_gpu(monkeypatch):
 
     def copy_planes(frame):
         layout = "p010le" if "10" in frame.format.name else "nv12"
-        converted = frame.reformat(format=layout)
-        luma, chroma = (from_dlpack(plane.__dlpack__()).clone() for plane in converted.planes)
-        return luma, chroma
+        luma, chroma = share_planes(frame.reformat(format=layout))
+        return luma.clone(), chroma.clone()
 
     monkeypatch.setattr(gpu_decode, "copy_planes", copy_planes)
     monkeypatch.setattr(parallel_decode, "has_gpu_decoder", lambda: True)
@@ -79,8 +77,8 @@ def test_pictures_are_those_of_swscale(half_height, half_width, height, width, m
     frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format=layout)
     frame.colorspace, frame.color_range = matrix, 2 if is_full else 1
     expected = new_reformatter().reformat(frame, width=width, height=height, format="rgb24").to_ndarray()
-    luma, chroma = (from_dlpack(plane.__dlpack__())[None] for plane in frame.planes)
-    actual = yuv_to_rgb(luma, chroma, height, width, matrix, is_full)[0].numpy()
+    luma, chroma = share_planes(frame)
+    actual = yuv_to_rgb(luma[None], chroma[None], height, width, matrix, is_full)[0].numpy()
     assert np.abs(actual.astype(int) - expected).mean() < MAX_ROUNDING
 
 
