@@ -2,10 +2,9 @@
 
 python -m benchmarks.video [VIDEO] [--seconds 120]        end to end: `hiero steps` in a process of its own, nothing cached
 python -m benchmarks.video [VIDEO] --parts --device cuda  what decoding and each network take, alone and together
-python -m benchmarks.video --extraction --device cuda     seconds of video a second: by threads, processes, the GPU alone;
-                                                          by the networks alone (random weights); by both
+python -m benchmarks.video --extraction --device cuda     seconds of video a second: decoding by threads, by processes, by the
+                                                          GPU; networks alone (random weights); all together
 python -m benchmarks.video --uhd --seconds 20             the same of 3840 × 2160 at 60 frames a second in HEVC
-python -m benchmarks.video --pictures VIDEO…              pictures as a GPU makes them, and what I3D says of them
 python -m benchmarks.video --compare VIDEO…               class scores at other sizes and numbers of frames against 64 frames
 """
 
@@ -19,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,15 +34,15 @@ from hiero.extraction.extractor import (
     NUM_FRAMES,
     LoadedBackbones,
     choose_precision,
+    decoding_processes,
     extract_features,
     run_backbone,
     run_network,
     stack_frames,
 )
 from hiero.storage import weights
-from hiero.video import decode, i3d
-from hiero.video.decode import DisplayedFrame, Segment, has_gpu_decoder, probe, read_segments, scaled_size
-from hiero.video.gpu_decode import FULL_RANGE, share_planes, yuv_to_rgb
+from hiero.video import i3d
+from hiero.video.decode import Segment, probe, read_segments
 from hiero.video.i3d_int8 import has_integer_products
 from hiero.video.parallel_decode import read_segments_parallel
 from hiero.video.preprocessing import centre_crop
@@ -53,7 +51,6 @@ from hiero.video.registry import find_backbone
 WINDOW_S = 2.0  # of a window of I3D
 MIN_MEASURE_S = 3.0  # how long a measurement runs at least
 ENCODED_S = 20.0  # of a longer video, which repeats them
-MAX_WINDOWS = 5  # of a video, whose pictures are compared
 MAX_FRAMES = 64  # of a window, for the scores that others are compared with
 SETTINGS = (  # frames of a window, pixels
     (32, 224), (24, 192), (20, 192), (16, 224), (16, 208), (24, 160), (16, 192), (12, 224), (16, 176), (16, 160), (8, 224),
@@ -171,18 +168,17 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
         for window in itertools.islice(windows, max_windows):
             first += [window] if len(first) < GPU_BATCH_SIZE else []
             num_windows += 1
-        report(f"decoding, {name}", min(duration_s, num_windows * WINDOW_S), time.perf_counter() - start)
+        report(f"decoding by {name}", min(duration_s, num_windows * WINDOW_S), time.perf_counter() - start)
         return first
 
     batch = measure_decoding("threads", read_segments(video, **options), max_windows=60)
-    measure_decoding("processes, with their start", read_segments_parallel(video, processes=processes, **options))
-    first = measure_decoding("processes", read_segments_parallel(video, processes=processes, **options))
-    print(f"the same pictures: {all(np.array_equal(a.frames, b.frames) for a, b in zip(batch, first, strict=True))}")
-    if torch_device.type == "cuda" and has_gpu_decoder():
-        for name in ("the GPU, with its start", "the GPU"):
-            first = measure_decoding(name, read_segments_parallel(video, processes=1, gpu=torch_device.index or 0, **options))
-        differences = [np.abs(a.frames.astype(int) - b.frames) for a, b in zip(batch, first, strict=True)]
-        print(f"difference of pixels with the GPU: mean {np.mean(differences):.3f}, most {np.max(differences)} of 255")
+    ways = {"processes": (processes, None), "the GPU": decoding_processes(torch_device)}
+    if ways["the GPU"][1] is None:
+        del ways["the GPU"]
+    for name, (num, gpu) in ways.items():
+        for suffix in (", with their start", ""):
+            first = measure_decoding(f"{name} ({num}){suffix}", read_segments_parallel(video, processes=num, gpu=gpu, **options))
+        print(f"the same pictures: {all(np.array_equal(a.frames, b.frames) for a, b in zip(batch, first, strict=True))}")
 
     modules = [backbone.untrained().to(torch_device, dtype if backbone.allows_half or device != "cpu" else torch.float32)
                for backbone in backbones]  # fmt: skip
@@ -204,15 +200,13 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
         for backbone, module in zip(backbones, modules, strict=True):
             measure_repeated(f"{backbone.name} alone", partial(run_network, backbone, module, frames))
         measure_repeated("networks alone", lambda: networks.run_frames(frames))
-    for by_gpu, thumbnails in itertools.product((False, True) if torch_device.type == "cuda" else (False,), (False, True)):
+    for (name, way), thumbnails in itertools.product(ways.items(), (False, True)):
         start = time.perf_counter()
-        with ExitStack() as patches:
-            patches.enter_context(patch.object(extractor, "decoding_processes", lambda _: processes))
-            if not by_gpu:
-                patches.enter_context(patch.object(extractor, "decoding_gpu", lambda _: None))
+        with patch.object(extractor, "decoding_processes", lambda _, way=way: way):
             extract_features(video, networks=networks, thumbnails=thumbnails)
-        name = f"decoding{' by the GPU' if by_gpu else ''} and networks{', with thumbnails' if thumbnails else ''}"
-        report(name, duration_s, time.perf_counter() - start)
+        report(
+            f"decoding by {name}, and networks{', with thumbnails' if thumbnails else ''}", duration_s, time.perf_counter() - start
+        )
 
 
 def _prepare_weights(names: tuple[str, ...]) -> None:
@@ -265,49 +259,19 @@ def compare(videos: list[Path]) -> None:
     print(f"mean {similarity.mean():.4f}, lowest {similarity.min():.4f}")
 
 
-class ScaledByProducts(DisplayedFrame):
-    """A frame that becomes a picture as on a GPU, on the CPU."""
-
-    def picture(self, short_side: int | None) -> np.ndarray:
-        width, height = scaled_size(self.frame.width, self.frame.height, short_side)
-        luma, chroma = share_planes(self.frame.reformat(format="nv12"))
-        colours = int(self.frame.colorspace), int(self.frame.color_range) == FULL_RANGE
-        return yuv_to_rgb(luma[None], chroma[None], height, width, *colours)[0].numpy()
-
-
-@torch.inference_mode()
-def compare_pictures(videos: list[Path]) -> None:
-    """Pictures as a GPU makes them against those of the CPU: pixels, and class scores of I3D."""
-    network = LoadedBackbones.load(["i3d-k400"])
-    differences, scores = [], []
-    for video in videos:
-        options: dict[str, Any] = {"spacing_s": WINDOW_S, "num_frames": NUM_FRAMES, "short_side": 260, "min_share": 0.0}
-        expected = list(itertools.islice(read_segments(video, **options), MAX_WINDOWS))
-        with patch.object(decode, "DisplayedFrame", ScaledByProducts):
-            actual = list(itertools.islice(read_segments(video, **options), MAX_WINDOWS))
-        differences += [np.abs(a.frames.astype(int) - b.frames).mean() for a, b in zip(expected, actual, strict=True)]
-        scores += [[network.run([window])[0][0] for window in pair] for pair in zip(expected, actual, strict=True)]
-    rows = torch.stack([torch.stack(pair) for pair in scores])
-    rows = rows - rows[:, :1].mean(0)
-    similarity = F.cosine_similarity(rows[:, 0], rows[:, 1], dim=1)
-    print(f"{len(rows)} windows of {len(videos)} videos: pixels differ by {np.mean(differences):.2f} of 255 on average;")
-    print(f"centred scores of I3D have a cosine of {similarity.mean():.4f}, {similarity.min():.4f} at least")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("videos", type=Path, nargs="*")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--compare", action="store_true")
-    parser.add_argument("--pictures", action="store_true")
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--uhd", action="store_true")
     parser.add_argument("--extraction", action="store_true")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that decode, with --extraction")
     args = parser.parse_args()
-    if args.compare or args.pictures:
-        compare(args.videos) if args.compare else compare_pictures(args.videos)
+    if args.compare:
+        compare(args.videos)
         return
     with tempfile.TemporaryDirectory() as folder:
         if not args.videos:

@@ -29,7 +29,7 @@ from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.extraction.prefetch import Prefetcher
 from hiero.extraction.video_features import VideoFeatures
-from hiero.video.decode import Segment, StreamSource, read_segments
+from hiero.video.decode import Segment, StreamSource, has_gpu_decoder, read_segments
 from hiero.video.i3d import I3D
 from hiero.video.i3d_int8 import has_integer_products
 from hiero.video.parallel_decode import read_segments_parallel
@@ -40,8 +40,11 @@ NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what
 GPU_BATCH_SIZE = 16
 MIN_CORES = 4  # from which on processes decode; with fewer the decoder's own threads keep all of them busy
 MAX_PROCESSES = 32  # that decode
-GPU_CORES = 16  # that decode as fast as an H200 does
 CORES_PER_PROCESS = 4  # where the networks need the cores too
+MAX_GPU_PROCESSES = 12  # that decode by a GPU: more than the seven decoders of the largest, since a process also scales
+GPU_PROCESS_BYTES = 600 * 2**20  # of the GPU's memory
+MAX_GPU_SHARE = 1 / 8  # of the GPU's memory, for all of them
+CORES_PER_GPU_PROCESS = 4  # that decode as fast as a process that uses the GPU
 MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm stays finite
 MAX_THUMBNAILS = 2000
 THUMBNAIL_HEIGHT = 90
@@ -227,8 +230,8 @@ def read_windows(
     spacing_s, num_frames = networks.num_segments * spacing_s, networks.num_frames
     short_side, skip = networks.backbones[0].short_side, networks.num_segments > 1
     is_file = threads == 0 and isinstance(source, str | Path)
-    processes, gpu = (decoding_processes(networks.device), decoding_gpu(networks.device)) if is_file else (0, None)
-    if processes > 1 or gpu is not None:
+    processes, gpu = decoding_processes(networks.device) if is_file else (0, None)
+    if processes > 1:
         return read_segments_parallel(
             cast("str | Path", source), processes=processes, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side,
             stream=stream, min_share=0.0, skip_unreferenced=skip, gpu=gpu,
@@ -239,35 +242,25 @@ def read_windows(
     )  # fmt: skip
 
 
-def decoding_processes(device: torch.device) -> int:
-    """How many processes decode videos: with a GPU one for each core, else fewer, since the networks need the cores.
+def decoding_processes(device: torch.device) -> tuple[int, int | None]:
+    """How many processes decode videos, and by which GPU.
 
     Args:
         device: Where the networks run.
 
     Returns:
-        0 where the decoder's own threads are enough.
+        Their number, 0 where the decoder's own threads are enough; and the GPU that the networks are on, where its decoders are
+        faster than the cores (HIERO_GPU_DECODING=0 lets the cores decode), else None.
     """
-    num_cores = num_usable_cores()
+    num_cores, is_cuda = num_usable_cores(), device.type == "cuda"
+    if is_cuda and os.environ.get("HIERO_GPU_DECODING") != "0" and has_gpu_decoder():
+        gpu = torch.cuda.current_device() if device.index is None else device.index
+        num_fitting = int(MAX_GPU_SHARE * torch.cuda.get_device_properties(gpu).total_memory / GPU_PROCESS_BYTES)
+        if num_fitting > 1 and num_fitting * CORES_PER_GPU_PROCESS >= num_cores:
+            return min(MAX_GPU_PROCESSES, num_fitting), gpu
     if num_cores < MIN_CORES:
-        return 0
-    return min(MAX_PROCESSES, num_cores if device.type == "cuda" else max(2, num_cores // CORES_PER_PROCESS))
-
-
-def decoding_gpu(device: torch.device) -> int | None:
-    """Number of the GPU that decodes videos: the one that the networks are on, where this machine's cores would be slower.
-
-    Args:
-        device: Where the networks run.
-
-    Returns:
-        None where the CPU decodes. HIERO_GPU_DECODING decides for all machines: 1 for the GPU, 0 for the CPU.
-    """
-    setting = os.environ.get("HIERO_GPU_DECODING", "")
-    is_wanted = setting == "1" if setting in ("0", "1") else num_usable_cores() < GPU_CORES
-    if device.type != "cuda" or not is_wanted:
-        return None
-    return torch.cuda.current_device() if device.index is None else device.index
+        return 0, None
+    return min(MAX_PROCESSES, num_cores if is_cuda else max(2, num_cores // CORES_PER_PROCESS)), None
 
 
 def join_windows(

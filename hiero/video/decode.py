@@ -312,7 +312,7 @@ def open_for_decoding(file: Any, gpu: int | None) -> Any:
 
     Args:
         file: What `av.open` takes.
-        gpu: Number of the NVIDIA GPU that decodes, and in whose memory frames stay; None: the CPU.
+        gpu: Number of the NVIDIA GPU that decodes, and in whose memory frames stay until they are scaled; None: the CPU.
 
     Raises:
         NotImplementedError: PyAV was not built for GPUs, or the GPU has no decoder for a stream.
@@ -323,15 +323,9 @@ def open_for_decoding(file: Any, gpu: int | None) -> Any:
         return av.open(file)
     if not has_gpu_decoder():
         raise NotImplementedError("this PyAV does not decode on GPUs")
-    import torch
     from av.codec.hwaccel import HWAccel
 
-    options: dict[str, object] = {"primary_ctx": "0", "current_ctx": "1"}
-    accelerator = HWAccel("cuda", device=str(gpu), allow_software_fallback=False, options=options, is_hw_owned=True)
-    # FFmpeg takes torch's context, so that both see the same memory: any call makes it that of this thread.
-    with torch.cuda.device(gpu):
-        torch.cuda.current_stream().query()
-        return av.open(file, hwaccel=accelerator)
+    return av.open(file, hwaccel=HWAccel("cuda", device=str(gpu), allow_software_fallback=False, is_hw_owned=True))
 
 
 def has_gpu_decoder() -> bool:
@@ -372,7 +366,7 @@ class VideoReader:
             stream: Number of the video stream.
             threads: Of the decoder; 0 chooses.
             skip_unreferenced: Leave frames out that no other refers to.
-            gpu: Number of the NVIDIA GPU that decodes, and in whose memory frames stay; None: the CPU.
+            gpu: Number of the NVIDIA GPU that decodes, and in whose memory frames stay until they are scaled; None: the CPU.
         """
         self.path, self.stream_index, self.threads, self.skip_unreferenced = path, stream, threads, skip_unreferenced
         self.gpu = gpu

@@ -1,6 +1,6 @@
 """A process that decodes parts of videos: tasks come as lines of JSON, pictures go into memory that is shared.
 
-Started by `hiero.video.parallel_decode`, which says what a part is. It ends when its input does.
+Started by `hiero.video.part_worker`; `hiero.video.parallel_decode` says what a part is. It ends when its input does.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import json
 import mmap
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -38,7 +37,6 @@ class PartTask:
         version: Its `file_state`: another file of the same name is another.
         stream: Number of the video stream.
         skip_unreferenced: As `read_segments` has it.
-        gpu: Number of the NVIDIA GPU that decodes; None: the CPU.
         short_side: Of the pictures.
         shape: Height and width of a picture; a part whose pictures are others fails.
         entry: Timestamp of its first frame, a keyframe, in ticks.
@@ -54,7 +52,6 @@ class PartTask:
     version: tuple[int, ...]
     stream: int
     skip_unreferenced: bool
-    gpu: int | None
     short_side: int | None
     shape: tuple[int, int]
     entry: int
@@ -90,33 +87,20 @@ class PartReply:
     warnings: tuple[str, ...] = ()
 
 
-class PictureWriter(Protocol):
-    """Puts pictures of a part into memory, one after the other, each frame once."""
-
-    num: int
-
-    def write(self, frame: DisplayedFrame) -> int:
-        """The number of a frame's picture. Raises PartError where it does not fit."""
-
-    def finish(self) -> None:
-        """Wait until all pictures are in the memory."""
-
-
 class PartDecoder:
     """Decodes parts.
 
     Args:
-        new_writer: Takes a part and the memory for its pictures.
-        stays_open: A file stays open for its next part, until `close`. Otherwise whoever waits for the next one holds no file that
-            someone may want to delete.
+        gpu: Number of the NVIDIA GPU that decodes; None: the CPU. Pictures are the same: decoders agree in every bit, and frames
+            that are sampled come back to be scaled as the CPU's are. What the GPU cannot decode the CPU does.
     """
 
-    def __init__(self, new_writer: Callable[[PartTask, np.ndarray], PictureWriter] | None = None, stays_open: bool = False) -> None:
-        self.new_writer, self.stays_open = new_writer or CpuPictureWriter, stays_open
+    def __init__(self, gpu: int | None = None) -> None:
+        self.gpu = gpu
         self.reformatter = new_reformatter()
-        self.is_stopped = False  # set by another thread, it ends a part at the next frame
         self.reader: VideoReader | None = None
         self.opened: tuple[object, ...] = ()
+        self.failed: tuple[object, ...] = ()  # the video that the GPU could not decode
 
     def decode(self, task: PartTask, memory: np.ndarray) -> PartReply:
         """Decode a part.
@@ -129,27 +113,28 @@ class PartDecoder:
             PartError: Not all of it decodes, or its timestamps, sizes or number of pictures are not as they should be.
             InputError: The file cannot be read.
         """
-        is_done = False
-        try:
-            reader = self._open(task)
-            reader.start_clock(task.first_timestamp_s, task.begin_s)
-            reader.messages = []
-            reply = self._decode(task, reader, memory)
-            is_done = True
-            return reply
-        finally:
-            if not (is_done and self.stays_open):
+        video = (task.path, task.version, task.stream, task.skip_unreferenced)
+        if self.gpu is not None and self.failed != video:
+            try:
+                # To make a GPU's decoder takes 70 ms: it stays for the next part.
+                return self._decode(task, self._open(task, video, self.gpu), memory)
+            except Exception:  # no such GPU, no decoder for it, no memory, a broken file: the CPU says what is wrong, if anything
+                self.failed = video
                 self.close()
+        try:
+            return self._decode(task, self._open(task, video, None), memory)
+        finally:
+            self.close()  # whoever waits for the next part holds no file that someone may want to delete
 
-    def _open(self, task: PartTask) -> VideoReader:
+    def _open(self, task: PartTask, video: tuple[object, ...], gpu: int | None) -> VideoReader:
         path = Path(task.path)
-        wanted = (task.path, task.version, task.stream, task.skip_unreferenced, task.gpu)
-        if self.reader is None or self.opened != wanted:
+        if self.reader is None or self.opened != video:
             self.close()
-            reader = VideoReader(path, task.stream, 1, task.skip_unreferenced, task.gpu)
-            self.reader, self.opened = reader.__enter__(), wanted
+            self.reader, self.opened = VideoReader(path, task.stream, 1, task.skip_unreferenced, gpu).__enter__(), video
         if file_state(path) != task.version:
             raise PartError("the file has changed")
+        self.reader.start_clock(task.first_timestamp_s, task.begin_s)
+        self.reader.messages = []
         return self.reader
 
     def close(self) -> None:
@@ -160,7 +145,7 @@ class PartDecoder:
 
     def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray) -> PartReply:
         shown: list[int] = []
-        pictures = self.new_writer(task, memory)
+        pictures = PictureWriter(task, memory)
         current: DisplayedFrame | None = None
         num_frames = 0
 
@@ -169,8 +154,6 @@ class PartDecoder:
                 shown.append(pictures.write(frame))
 
         for frame in reader.frames(packets_from(reader.container, reader.stream, task.entry, Path(task.path), with_end=True)):
-            if self.is_stopped:
-                raise PartError("nobody waits for it")
             if frame.pts is None:
                 raise PartError("a frame without a timestamp")
             if current is None and frame.pts < task.entry:  # leading pictures: the part before has them
@@ -189,21 +172,19 @@ class PartDecoder:
                     raise PartError("the next part does not follow")
                 if reader.messages:
                     raise PartError(reader.messages[0])
-                pictures.finish()
                 return PartReply(tuple(shown), pictures.num, 0.0, 0.0)
             current, num_frames = DisplayedFrame(frame, self.reformatter, threads=1), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
             raise PartError("breaks off")
-        if task.gpu is not None and reader.messages:  # the fault may be the GPU's: the CPU says whether the file breaks off
+        if reader.gpu is not None and reader.messages:  # the fault may be the GPU's: the CPU says whether the file breaks off
             raise PartError(reader.messages[0])
         show(current, reader.end_s)
         pictures.write(current)
-        pictures.finish()
         return PartReply(tuple(shown), pictures.num, reader.last_s, reader.end_s, tuple(reader.messages or ()))
 
 
-class CpuPictureWriter:
-    """Scales frames one by one.
+class PictureWriter:
+    """Puts pictures of a part into memory, one after the other, each frame once.
 
     Args:
         task: The part.
@@ -215,7 +196,7 @@ class CpuPictureWriter:
         self.last: DisplayedFrame | None = None
 
     def write(self, frame: DisplayedFrame) -> int:
-        """The number of a frame's picture."""
+        """The number of a frame's picture. Raises PartError where it does not fit."""
         if frame is not self.last:
             picture = frame.picture(self.task.short_side)
             begin = self.num * self.task.picture_bytes
@@ -225,21 +206,23 @@ class CpuPictureWriter:
             self.last, self.num = frame, self.num + 1
         return self.num - 1
 
-    def finish(self) -> None:
-        """Nothing is left to do."""
 
-
-def serve(tasks: TextIO, replies: TextIO, memories: list[int]) -> None:
+def serve(tasks: TextIO, replies: TextIO, memories: list[int], gpu: int | None = None) -> None:
     """Answer tasks until there are no more.
 
     Args:
-        tasks: Lines of JSON: `id`, `memory`, its `num_bytes`, and the fields of a `PartTask`.
+        tasks: Lines of JSON: `id`, `memory`, its `num_bytes`, and the fields of a `PartTask`. An empty line says that none follows
+            for a while.
         replies: Lines of JSON: the same `id`, and the fields of a `PartReply` or `error`.
         memories: File descriptors of shared memory.
+        gpu: Number of the NVIDIA GPU that decodes; None: the CPU.
     """
-    decoder = PartDecoder()
+    decoder = PartDecoder(gpu)
     mapped: dict[int, mmap.mmap] = {}
     for line in tasks:
+        if not line.strip():
+            decoder.close()
+            continue
         fields = json.loads(line)
         task_id, number, num_bytes = fields.pop("id"), fields.pop("memory"), fields.pop("num_bytes")
         if number not in mapped or len(mapped[number]) != num_bytes:
@@ -259,13 +242,14 @@ def serve(tasks: TextIO, replies: TextIO, memories: list[int]) -> None:
         replies.flush()
 
 
-def main(memories: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Answer tasks of the standard input.
 
     Args:
-        memories: File descriptors of shared memory.
+        arguments: Number of the GPU that decodes or `cpu`, and file descriptors of shared memory.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
     replies, sys.stdout = sys.stdout, sys.stderr  # what anything else prints is no answer
+    decoder, *memories = arguments
     with suppress(BrokenPipeError):
-        serve(sys.stdin, replies, [int(descriptor) for descriptor in memories])
+        serve(sys.stdin, replies, [int(descriptor) for descriptor in memories], int(decoder) if decoder.isdecimal() else None)

@@ -1,40 +1,32 @@
-"""Segments of a video, decoded by several processes or by a GPU: parts of it at the same time, and parts of several videos.
+"""Segments of a video, decoded by several processes: parts of it at the same time, and parts of several videos.
 
 A part begins at a keyframe where decoding can begin, and ends at the next part's. A process (`hiero.video.decode_worker`) decodes
-it, scales the frames that are sampled, and puts them into memory that is shared; here they become segments, in order. The segments
-are those of `read_segments`, pixel by pixel; of a damaged video, pictures after the damage may differ. A GPU decodes and scales
-likewise (`hiero.video.gpu_decode`), up to rounding. Where a part does not fit what is expected (a jump of the clock, another size,
-a frame that does not decode, a process that died, other videos that hold all of the memory), the next slower way reads the video:
-processes, then `read_segments`. What was given already is left out.
+it, by the CPU or by a GPU's decoder, scales the frames that are sampled, and puts them into memory that is shared; here they become
+segments, in order. The segments are those of `read_segments`, pixel by pixel; of a damaged video, pictures after the damage may
+differ. Where a part does not fit what is expected (a jump of the clock, another size, a frame that does not decode, a process that
+died, other videos that hold all of the memory), `read_segments` reads the video. What was given already is left out.
 
-On a CPU threads would not do: FFmpeg's own leave scaling and all of Python to one of them.
+Threads would not do: FFmpeg's own leave scaling and all of Python to one of them.
 """
 
 from __future__ import annotations
 
 import atexit
-import itertools
-import json
 import logging
 import math
-import mmap
 import os
 import queue
-import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import av
-import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
@@ -46,15 +38,13 @@ from hiero.video.decode import (
     Segment,
     SegmentBuilder,
     VideoReader,
-    has_gpu_decoder,
     new_reformatter,
     read_segments,
     referenced_suffice,
     sample_time,
 )
-from hiero.video.decode_worker import PartReply, PartTask
-from hiero.video.gpu_decode import NUM_THREADS, GpuWorker
-from hiero.video.part_worker import NUM_MEMORIES, DecodedPart, PartWorker
+from hiero.video.decode_worker import PartTask
+from hiero.video.part_worker import DecodedPart, PartWorker
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -64,20 +54,12 @@ MAX_PART_BYTES = 2**27  # of pictures: 12 s of 30 a second; a video with rarer k
 PARTS_PER_WORKER = 1.5  # of a video, that are begun or waiting: a quarter of the memories is left for other videos
 START_TIMEOUT_S = 30.0  # that a part waits for a process; others, which nobody may be reading, hold all of the memory then
 NO_TIMESTAMPS = ("avi",)  # containers whose timestamps of packets are guesses
-CLOSE_TIMEOUT_S = 1.0
-JOIN_TIMEOUT_S = 10.0  # threads stop at the next frame
 REST_AFTER_S = 1.0  # without a task, or without a memory
 NO_MEMORY = -1
-# Of a process: the same hiero as here, wherever it is imported from.
-PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.video.decode_worker import main; main(sys.argv[2:])"
 
 
 class _PartsError(Exception):
     """The video cannot be read on in parts."""
-
-
-class _NoPartsError(_PartsError):
-    """Whoever decodes: it has no parts, or none that fit."""
 
 
 def read_segments_parallel(
@@ -92,7 +74,7 @@ def read_segments_parallel(
     skip_unreferenced: bool = False,
     gpu: int | None = None,
 ) -> Iterator[Segment]:
-    """Segments of a video in order: those of `read_segments`, with the same arguments, decoded by several processes or a GPU.
+    """Segments of a video in order: those of `read_segments`, with the same arguments, decoded by several processes.
 
     Args:
         path: The file. A remote one is read as `read_segments` does.
@@ -103,7 +85,7 @@ def read_segments_parallel(
         stream: Number of the video stream.
         min_share: A last segment of which less is there is left out, unless it is the only one.
         skip_unreferenced: Leave frames out that no other refers to, where the others come as often as frames are sampled.
-        gpu: Number of the NVIDIA GPU that decodes, where it can; None: the CPU.
+        gpu: Number of the NVIDIA GPU that the processes decode by, where it can; None: the CPU.
 
     Raises:
         InputError: The file cannot be read or holds no frame, or an argument makes no sense.
@@ -114,39 +96,26 @@ def read_segments_parallel(
     path = Path(path)
     num_segments = 0
     is_valid = spacing_s > 0 and num_frames > 0 and path.is_file() and find_remote(path) is None
-    pools = _fitting_pools(processes, gpu) if is_valid else iter(())
-    if (first := next(pools, None)) is not None:
+    if is_valid and processes > 1 and can_start_processes():
         skip = skip_unreferenced and referenced_suffice(path, stream, 0, spacing_s / num_frames)
         template = PartTask(
             path=str(path.absolute()), version=file_state(path), stream=stream,
-            skip_unreferenced=skip, gpu=None, short_side=short_side, shape=(0, 0), entry=0, end=None,
+            skip_unreferenced=skip, short_side=short_side, shape=(0, 0), entry=0, end=None,
             first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=spacing_s, num_frames=num_frames,
         )  # fmt: skip
-        for part_gpu, pool in itertools.chain([first], pools):
-            try:
-                for segment in _read_parts(replace(template, gpu=part_gpu), pool, min_share):
-                    if segment.index >= num_segments:
-                        yield segment
-                        num_segments = segment.index + 1
-                return
-            except (_PartsError, InputError, av.FFmpegError) as error:  # what is wrong with the file, if anything, is said below
-                logger.debug("%s is not read in parts: %s", path, error)
-                if isinstance(error, _NoPartsError):
-                    break
+        try:
+            for segment in _read_parts(template, decoding_pool(processes, gpu), min_share):
+                yield segment
+                num_segments = segment.index + 1
+            return
+        except (_PartsError, InputError, av.FFmpegError) as error:  # what is wrong with the file, if anything, is said below
+            logger.debug("%s is not read in parts: %s", path, error)
     for segment in read_segments(
         path, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side, stream=stream, min_share=min_share,
         skip_unreferenced=skip_unreferenced,
     ):  # fmt: skip
         if segment.index >= num_segments:
             yield segment
-
-
-def _fitting_pools(processes: int, gpu: int | None) -> Iterator[tuple[int | None, DecodingPool]]:
-    """Pools that can decode here, fastest first, each with the number of its GPU; one is made only when it is its turn."""
-    if gpu is not None and has_gpu_decoder():
-        yield gpu, decoding_pool(NUM_THREADS, GpuWorker)
-    if processes > 1 and can_start_processes():
-        yield None, decoding_pool(processes)
 
 
 def can_start_processes() -> bool:
@@ -162,7 +131,7 @@ def _read_parts(template: PartTask, pool: DecodingPool, min_share: float) -> Ite
     try:
         is_more = True
         while True:
-            while is_more and len(waiting) < PARTS_PER_WORKER * pool.num_workers:
+            while is_more and len(waiting) < PARTS_PER_WORKER * len(pool.workers):
                 task, num_bytes = next(tasks, (None, 0))
                 if task is None:
                     is_more = False
@@ -210,13 +179,13 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
     """Parts of a video with the bytes of memory that each needs, found by its packets without decoding more than a frame.
 
     Raises:
-        _NoPartsError: There is only one, one is too long, or timestamps are missing or run back at keyframes.
+        _PartsError: There is only one, one is too long, or timestamps are missing or run back at keyframes.
     """
     path = Path(template.path)
     with VideoReader(path, template.stream, 1) as reader:
         frame = next(reader.frames(), None)
         if frame is None or frame.pts is None or reader.container.format.name in NO_TIMESTAMPS:
-            raise _NoPartsError("no timestamps")
+            raise _PartsError("no timestamps")
         picture = DisplayedFrame(frame, new_reformatter()).picture(template.short_side)
         first, time_base = frame.pts, frame.time_base
         codec = reader.stream.codec_context.codec.canonical_name
@@ -238,7 +207,7 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
         num_pictures = (float((until - part.entry) * time_base) / part.spacing_s + 1) * part.num_frames + 2
         num_bytes = math.ceil(num_pictures) * part.picture_bytes
         if num_bytes > MAX_PART_BYTES:
-            raise _NoPartsError("too long")
+            raise _PartsError("too long")
         return num_bytes
 
     with VideoReader(path, template.stream, 1) as reader:
@@ -248,38 +217,37 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
             if not packet.size:
                 continue
             if packet.pts is None or packet.is_discard or packet.time_base != time_base:
-                raise _NoPartsError("no timestamps")
+                raise _PartsError("no timestamps")
             if packet.is_keyframe and (part is None or (packet.pts - part.entry) * time_base >= PART_S):
                 if part is None and packet.pts != first:
-                    raise _NoPartsError("does not begin with a keyframe")
+                    raise _PartsError("does not begin with a keyframe")
                 if nal_format is None or nal_format.can_enter(bytes(packet)):
                     if part is not None:
                         yield replace(part, end=packet.pts), count_bytes(part, packet.pts)
                     part = begin_part(packet.pts)
             latest = max(latest, packet.pts)
             if part is None:
-                raise _NoPartsError("does not begin with a keyframe")
+                raise _PartsError("does not begin with a keyframe")
             count_bytes(part, latest)
         if part is None or part.entry == first:
-            raise _NoPartsError("a single part")
+            raise _PartsError("a single part")
         yield part, count_bytes(part, latest)
 
 
 class DecodingPool:
-    """Workers that decode parts of videos, each served by a thread here.
+    """Processes that decode parts of videos, each served by a thread here.
 
     Args:
-        num_workers: How many.
-        new_worker: Makes one.
+        processes: How many.
+        gpu: Number of the NVIDIA GPU that they decode by; None: the CPU.
     """
 
-    def __init__(self, num_workers: int, new_worker: Callable[[], PartWorker]) -> None:
-        self.num_workers, self.is_closed = num_workers, False
+    def __init__(self, processes: int, gpu: int | None = None) -> None:
         self.tasks: queue.SimpleQueue[tuple[PartTask, int, Future[DecodedPart]] | None] = queue.SimpleQueue()
-        self.workers = [new_worker() for _ in range(num_workers)]
-        self.threads = [threading.Thread(target=self._serve, args=(worker,), daemon=True) for worker in self.workers]
-        for thread in self.threads:
-            thread.start()
+        self.workers = [PartWorker(gpu) for _ in range(processes)]
+        self.is_closed = False
+        for worker in self.workers:
+            threading.Thread(target=self._serve, args=(worker,), daemon=True).start()
 
     def submit(self, task: PartTask, num_bytes: int) -> Future[DecodedPart]:
         """Let a worker decode a part; the oldest that waits comes first.
@@ -312,10 +280,6 @@ class DecodingPool:
             self.tasks.put(None)
             worker.free.put(NO_MEMORY)  # wakes a thread that waits for one
             worker.close()
-        # A thread that uses the GPU while the interpreter ends takes it down.
-        end_s = time.monotonic() + JOIN_TIMEOUT_S
-        for thread in self.threads:
-            thread.join(max(0.0, end_s - time.monotonic()))
 
 
 def _get_or_rest(items: queue.SimpleQueue[Item], worker: PartWorker) -> Item:
@@ -327,79 +291,7 @@ def _get_or_rest(items: queue.SimpleQueue[Item], worker: PartWorker) -> Item:
         return items.get()
 
 
-class ProcessWorker(PartWorker):
-    """A process and the memory that it shares. One that dies is started again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.process: subprocess.Popen[str] | None = None
-        self.num_tasks = 0
-        self.descriptors = [os.memfd_create("hiero-pictures") for _ in range(NUM_MEMORIES)]
-        self.memories: list[mmap.mmap | None] = [None] * NUM_MEMORIES
-
-    def _decode(self, task: PartTask, num_bytes: int, number: int) -> tuple[PartReply, np.ndarray]:
-        memory = self._map(number, num_bytes)
-        process = self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.num_tasks += 1
-        fields = {"id": self.num_tasks, "memory": number, "num_bytes": len(memory), **asdict(task)}
-        process.stdin.write(json.dumps(fields) + "\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readline())
-        if answer.pop("id") != self.num_tasks:
-            raise ValueError("the answer to another task")
-        if "error" in answer:
-            raise _PartsError(answer["error"])
-        answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])
-        return PartReply(**answer), np.frombuffer(memory, np.uint8)
-
-    def _recover(self, task: PartTask, error: Exception) -> None:
-        if not isinstance(error, _PartsError):  # it died, or says something else: another process begins anew
-            self.close(kill=True)
-
-    def rest(self) -> None:
-        """It holds nothing."""
-
-    def _map(self, number: int, num_bytes: int) -> mmap.mmap:
-        """Memory of at least this size. It grows, and shrinks never."""
-        memory = self.memories[number]
-        if memory is None or len(memory) < num_bytes:
-            os.ftruncate(self.descriptors[number], num_bytes)
-            memory = self.memories[number] = mmap.mmap(self.descriptors[number], num_bytes)
-        return memory
-
-    def _start(self) -> subprocess.Popen[str]:
-        """The process; another where it has died."""
-        if self.process is not None and self.process.poll() is not None:
-            self.close()
-        if self.process is None:
-            root = str(Path(__file__).resolve().parents[2])
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, root, *map(str, self.descriptors)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                pass_fds=self.descriptors,
-            )  # fmt: skip
-        return self.process
-
-    def close(self, kill: bool = False) -> None:
-        """End the process, which ends with its input; or at once."""
-        process, self.process = self.process, None
-        if process is None or process.stdin is None or process.stdout is None:
-            return
-        if kill:
-            process.kill()
-        with suppress(OSError):  # of what was not sent
-            process.stdin.close()
-        try:
-            process.wait(CLOSE_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-
-
-_pools: dict[tuple[int, Callable[[], PartWorker]], DecodingPool] = {}
+_pools: dict[tuple[int, int | None], DecodingPool] = {}
 _lock = threading.Lock()
 
 
@@ -413,18 +305,17 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_forget_pools)
 
 
-def decoding_pool(num_workers: int, new_worker: Callable[[], PartWorker] = ProcessWorker) -> DecodingPool:
-    """The pool of this many workers, which all videos share; it lives as long as this process does.
+def decoding_pool(processes: int, gpu: int | None = None) -> DecodingPool:
+    """The pool with this many processes, which all videos share; it lives as long as this process does.
 
     Args:
-        num_workers: How many.
-        new_worker: Makes one.
+        processes: As `DecodingPool` has it.
+        gpu: As `DecodingPool` has it.
     """
     with _lock:
-        key = num_workers, new_worker
-        if key not in _pools:
-            _pools[key] = DecodingPool(num_workers, new_worker)
-        return _pools[key]
+        if (processes, gpu) not in _pools:
+            _pools[processes, gpu] = DecodingPool(processes, gpu)
+        return _pools[processes, gpu]
 
 
 @atexit.register

@@ -1,18 +1,32 @@
-"""Who decodes parts of videos for a pool (`hiero.video.parallel_decode`): a process or a thread, with memory for their pictures."""
+"""A process that decodes parts of videos (`hiero.video.decode_worker`), and the memory that it shares with this one."""
 
 from __future__ import annotations
 
 import functools
+import json
+import mmap
+import os
 import queue
-from abc import ABC, abstractmethod
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from hiero.video.decode_worker import PartReply, PartTask
 
 NUM_MEMORIES = 2  # of a worker: it fills one while the other is read
+CLOSE_TIMEOUT_S = 1.0
+CPU = "cpu"  # in place of the number of a GPU
+# Of a process: the same hiero as here, wherever it is imported from.
+PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.video.decode_worker import main; main(sys.argv[2:])"
+
+
+class FailedPartError(Exception):
+    """The process is well, but the part does not decode as it should."""
 
 
 @dataclass
@@ -41,17 +55,25 @@ class DecodedPart:
             self.on_release = None
 
 
-class PartWorker(ABC):
-    """Decodes parts, one at a time, each into one of its memories.
+class PartWorker:
+    """A process that decodes parts, one at a time, each into one of its memories. One that dies is started again.
+
+    Args:
+        gpu: Number of the NVIDIA GPU that decodes; None: the CPU.
 
     Attributes:
         free: Numbers of its memories that nobody reads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: int | None = None) -> None:
+        self.gpu = gpu
         self.free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(NUM_MEMORIES):
             self.free.put(number)
+        self.process: subprocess.Popen[str] | None = None
+        self.num_tasks = 0
+        self.descriptors = [os.memfd_create("hiero-pictures") for _ in range(NUM_MEMORIES)]
+        self.memories: list[mmap.mmap | None] = [None] * NUM_MEMORIES
 
     def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
         """Decode a part.
@@ -62,26 +84,73 @@ class PartWorker(ABC):
             number: Of a memory that is free.
         """
         try:
-            reply, pixels = self._decode(task, num_bytes, number)
+            memory = self._map(number, num_bytes)
+            reply = self._ask(task, len(memory), number)
         except Exception as error:  # whatever it is, whoever waits must hear of it
-            self._recover(task, error)
+            if not isinstance(error, FailedPartError):  # it died, or says something else: another process begins anew
+                self.close(kill=True)
             self.free.put(number)
             return DecodedPart(task, None, str(error) or type(error).__name__, np.empty(0, np.uint8))
-        pictures = pixels[: reply.num_pictures * task.picture_bytes].reshape(reply.num_pictures, *task.shape, 3)
+        pixels = np.frombuffer(memory, np.uint8, reply.num_pictures * task.picture_bytes)
+        pictures = pixels.reshape(reply.num_pictures, *task.shape, 3)
         return DecodedPart(task, reply, None, pictures, functools.partial(self.free.put, number))
 
-    @abstractmethod
-    def _decode(self, task: PartTask, num_bytes: int, number: int) -> tuple[PartReply, np.ndarray]:
-        """What a part shows, and the memory (N,) uint8 that begins with its pictures."""
+    def _ask(self, task: PartTask, num_bytes: int, number: int) -> PartReply:
+        process = self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.num_tasks += 1
+        fields = {"id": self.num_tasks, "memory": number, "num_bytes": num_bytes, **asdict(task)}
+        process.stdin.write(json.dumps(fields) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        if answer.pop("id") != self.num_tasks:
+            raise ValueError("the answer to another task")
+        if "error" in answer:
+            raise FailedPartError(answer["error"])
+        answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])
+        return PartReply(**answer)
 
-    @abstractmethod
-    def _recover(self, task: PartTask, error: Exception) -> None:
-        """Make ready for the next part, after an error."""
-
-    @abstractmethod
     def rest(self) -> None:
-        """Give back what only the next part of a video would need: none has come for a while."""
+        """Let the process close its file and give the GPU's memory back: no part has come for a while."""
+        if self.gpu is not None and self.process is not None and self.process.stdin is not None:
+            with suppress(OSError, ValueError):  # it has died, or was closed
+                self.process.stdin.write("\n")
+                self.process.stdin.flush()
 
-    @abstractmethod
-    def close(self) -> None:
-        """Give back what it holds, or stop as soon as possible."""
+    def _map(self, number: int, num_bytes: int) -> mmap.mmap:
+        """Memory of at least this size. It grows, and shrinks never."""
+        memory = self.memories[number]
+        if memory is None or len(memory) < num_bytes:
+            os.ftruncate(self.descriptors[number], num_bytes)
+            memory = self.memories[number] = mmap.mmap(self.descriptors[number], num_bytes)
+        return memory
+
+    def _start(self) -> subprocess.Popen[str]:
+        """The process; another where it has died."""
+        if self.process is not None and self.process.poll() is not None:
+            self.close()
+        if self.process is None:
+            root, decoder = str(Path(__file__).resolve().parents[2]), CPU if self.gpu is None else str(self.gpu)
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, root, decoder, *map(str, self.descriptors)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                pass_fds=self.descriptors,
+            )  # fmt: skip
+        return self.process
+
+    def close(self, kill: bool = False) -> None:
+        """End the process, which ends with its input; or at once."""
+        process, self.process = self.process, None
+        if process is None or process.stdin is None or process.stdout is None:
+            return
+        if kill:
+            process.kill()
+        with suppress(OSError):  # of what was not sent
+            process.stdin.close()
+        try:
+            process.wait(CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -167,17 +167,21 @@ def test_unknown_backbones_and_precision():
 
 
 @pytest.mark.parametrize(
-    ("device", "num_cores", "setting", "expected"),
+    ("device", "num_cores", "gib", "setting", "is_built", "expected"),
     [
-        ("cpu", 2, "1", None),
-        ("cuda:1", 2, "", 1),
-        ("cuda:1", 16, "", None),
-        ("cuda:1", 16, "1", 1),
-        ("cuda:1", 2, "0", None),
-        ("cuda:1", 2, "maybe", 1),
+        ("cpu", 2, 0, "", True, (0, None)),
+        ("cpu", 16, 0, "", True, (4, None)),
+        ("cuda:1", 16, 140, "", True, (12, 1)),
+        ("cuda:1", 2, 24, "", True, (5, 1)),
+        ("cuda:1", 32, 24, "", True, (32, None)),  # the cores are faster
+        ("cuda:1", 4, 4, "", True, (4, None)),  # no memory to spare
+        ("cuda:1", 16, 140, "0", True, (16, None)),
+        ("cuda:1", 16, 140, "", False, (16, None)),
     ],
 )
-def test_who_decodes(monkeypatch, device, num_cores, setting, expected):
+def test_who_decodes(monkeypatch, device, num_cores, gib, setting, is_built, expected):
     monkeypatch.setattr(extractor, "num_usable_cores", lambda: num_cores)
+    monkeypatch.setattr(extractor, "has_gpu_decoder", lambda: is_built)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=gib * 2**30))
     monkeypatch.setenv("HIERO_GPU_DECODING", setting)
-    assert extractor.decoding_gpu(torch.device(device)) == expected
+    assert extractor.decoding_processes(torch.device(device)) == expected

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.video import parallel_decode
+from hiero.video import parallel_decode, part_worker
 from hiero.video.decode import BrokenVideoWarning, read_segments
 from hiero.video.parallel_decode import decoding_pool, read_segments_parallel
 from tests.films import import_av, write_video
@@ -128,7 +128,7 @@ def test_processes_that_cannot_be_started(make, monkeypatch):
     def refuse(_):
         raise OSError("no more processes")
 
-    monkeypatch.setattr(parallel_decode.ProcessWorker, "_start", refuse)
+    monkeypatch.setattr(parallel_decode.PartWorker, "_start", refuse)
     assert assert_same(make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})) == 6
 
 
@@ -153,7 +153,7 @@ def test_videos_that_nobody_reads_on_do_not_stop_others(make, monkeypatch):
 
 
 def test_what_else_a_process_prints_is_no_answer(make, monkeypatch):
-    monkeypatch.setattr(parallel_decode, "PROGRAM", "print('welcome');" + parallel_decode.PROGRAM)
+    monkeypatch.setattr(part_worker, "PROGRAM", "print('welcome');" + part_worker.PROGRAM)
     monkeypatch.setattr(parallel_decode, "_pools", {})
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
     for _ in range(3):
