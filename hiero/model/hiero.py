@@ -12,6 +12,7 @@ from hiero.config import LossConfig, ModelConfig
 from hiero.data.batches import check_batch, uniform_spacing
 from hiero.model.losses import alignment_loss, gather_reachable, thread_loss
 from hiero.model.pretrained import PretrainedMixin
+from hiero.model.tdgc import gates_of_layers
 from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder
 
 MIN_SQUARE = 1e-6  # of all values of a video, so that a constant one is not divided by zero
@@ -168,8 +169,29 @@ class HiERO(nn.Module, PretrainedMixin):
         """
         features = self._normalise_input(features, mask)
         features = self.project(torch.where(mask[..., None], features, 0))  # padding may hold anything, NaN included
-        levels = self.encoder(Level(features, mask, times, spacing_s))
-        return self.decoder(levels, cut=threads)
+        gates, depth = self._stage_gates(features.shape[1], spacing_s), len(self.encoder.stages)
+        levels = self.encoder(Level(features, mask, times, spacing_s), None if gates is None else gates[:depth])
+        return self.decoder(levels, None if gates is None else gates[depth:], cut=threads)
+
+    def _stage_gates(self, length: int, spacing_s: float | None) -> list[list[Tensor]] | None:
+        """Gates of all layers of each stage, encoder first; None where a stage computes its own: on CPUs and on irregular clocks.
+
+        Such is the time inside threads with the release's quirk, too.
+        """
+        if spacing_s is None or self.config.behaviour.mixed_threads:
+            return None
+        stages = [*self.encoder.stages, *self.decoder.stages]
+        distances = [*self.encoder.distances(length, spacing_s), *self.decoder.distances(length, spacing_s)]
+        most = max([0, *[len(row) for row in distances]])
+        layers, rows = [], []
+        for stage, row in zip(stages, distances, strict=True):
+            layers += list(stage.layers)
+            rows += [row + [0.0] * (most - len(row))] * len(stage.layers)
+        gates = gates_of_layers(layers, rows)
+        if gates is None:
+            return None
+        num_layers = len(layers) // len(stages)
+        return [[gates[i * num_layers + j, : len(row)] for j in range(num_layers)] for i, row in enumerate(distances)]
 
     def _normalise_input(self, features: Tensor, mask: Tensor) -> Tensor:
         """Shift and scale the features (B, T, F) as configured."""

@@ -43,14 +43,26 @@ def uniform_neighbours(group: Tensor, spacing: float, radius: float, dtype: torc
         radius: Neighbours are closer than this (strict).
         dtype: Of the result.
     """
-    length = group.shape[1]
-    linked, distance = [], []
-    offset = 1
-    while offset < length and offset * spacing < radius:
-        linked.append(((group[:, offset:] == group[:, :-offset]) & (group[:, offset:] >= 0)).to(dtype))
-        distance.append(torch.full((), offset * spacing, dtype=dtype, device=group.device))
-        offset += 1
+    distances = uniform_distances(group.shape[1], spacing, radius)
+    linked = [
+        ((group[:, offset:] == group[:, :-offset]) & (group[:, offset:] >= 0)).to(dtype) for offset in range(1, len(distances) + 1)
+    ]
+    distance = [torch.full((), value, dtype=dtype, device=group.device) for value in distances]
     return Neighbours(tuple(linked), tuple(distance), _inverse_degree(linked, torch.zeros_like(group, dtype=dtype)))
+
+
+def uniform_distances(length: int, spacing: float, radius: float) -> list[float]:
+    """Distances of the offsets 1 … O of `uniform_neighbours`.
+
+    Args:
+        length: Number of nodes.
+        spacing: Distance of one node to the next.
+        radius: Neighbours are closer than this (strict).
+    """
+    distances: list[float] = []
+    while len(distances) + 1 < length and (len(distances) + 1) * spacing < radius:
+        distances.append((len(distances) + 1) * spacing)
+    return distances
 
 
 def timed_neighbours(group: Tensor, times: Tensor, radius: float) -> Neighbours:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -39,12 +41,17 @@ class Stage(nn.Module):
         self.layers = nn.ModuleList(TDGC(size, gate_size) for _ in range(num_layers))
         self.norm = nn.LayerNorm(size)
 
-    def forward(self, x: Tensor, neighbours: Neighbours) -> Tensor:
-        """x (B, T, D) → (B, T, D)."""
+    def forward(self, x: Tensor, neighbours: Neighbours, gates: Sequence[Tensor] | None = None) -> Tensor:
+        """x (B, T, D) → (B, T, D).
+
+        Args:
+            x: Nodes.
+            neighbours: Who listens to whom.
+            gates: On a uniform clock, those of each layer (O, D), where they are known already.
+        """
         x = self.dropout(x)
-        gates = None
-        if neighbours.linked and neighbours.is_uniform:  # gates of all layers at once: a third of the kernels
-            gates = uniform_gates([layer.gate for layer in self.layers], neighbours.distance)  # type: ignore[misc]
+        if gates is None and neighbours.linked and neighbours.is_uniform:  # those of all layers at once: a third of the kernels
+            gates = uniform_gates([layer.gate for layer in self.layers], neighbours.distance).unbind()  # type: ignore[misc]
         for i, layer in enumerate(self.layers):
             x = layer(x, neighbours, None if gates is None else gates[i], activate=i < len(self.layers) - 1)
         return F.leaky_relu_(self.norm(x), SLOPE)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hiero.kernels import gates_triton
 from hiero.kernels.gated_messages import SLOPE, sum_messages, sum_messages_uniform
 from hiero.kernels.gated_messages_triton import is_available, sum_messages_triton
 from hiero.model.neighbours import Neighbours
@@ -27,6 +28,23 @@ class Gate(nn.Module):
         """(…) → (…, D)."""
         hidden = F.leaky_relu(self.hidden(distance[..., None].to(self.hidden.weight.dtype)), GATE_SLOPE)
         return torch.tanh(self.out(hidden))
+
+
+def gates_of_layers(layers: Sequence[TDGC], distances: Sequence[Sequence[float]]) -> Tensor | None:
+    """Gates of several layers by one kernel, each for a few distances that are the same for all nodes.
+
+    Args:
+        layers: L layers of the same size.
+        distances: O of each layer.
+
+    Returns:
+        (L, O, D), or None where no such kernel runs.
+    """
+    gates = [layer.gate for layer in layers]
+    if not distances or not distances[0] or not gates_triton.is_available(gates[0].out.weight, gates[0].out.in_features):
+        return None
+    parameters = [p for gate in gates for p in (gate.hidden.weight, gate.hidden.bias, gate.out.weight, gate.out.bias)]
+    return gates_triton.uniform_gates_triton(parameters, distances, GATE_SLOPE)
 
 
 def uniform_gates(gates: Sequence[Gate], distances: Sequence[Tensor]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from hiero.config import ModelConfig
 from hiero.kernels.normalised_cut import cut_samples
-from hiero.model.neighbours import Neighbours, timed_neighbours, uniform_neighbours
+from hiero.model.neighbours import Neighbours, timed_neighbours, uniform_distances, uniform_neighbours
 from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, pool, resample, upsample, upsample_by_time
 from hiero.model.spectral import spectral_cut
 from hiero.model.stage import Stage
@@ -61,8 +62,15 @@ class TemporalEncoder(nn.Module):
         self.radius_s = config.radius_s
         self.stages = _make_stages(config)
 
-    def forward(self, level: Level) -> list[Level]:
-        """Level 0 → levels 0 … depth."""
+    def distances(self, length: int, spacing_s: float) -> list[list[float]]:
+        """How far apart neighbours are in each stage, on a uniform clock with so many nodes at level 0."""
+        return [
+            uniform_distances(-(-length // 2**depth), spacing_s * 2**depth, self.radius_s * 2**depth)
+            for depth in range(1, len(self.stages) + 1)
+        ]
+
+    def forward(self, level: Level, gates: Sequence[Sequence[Tensor]] | None = None) -> list[Level]:
+        """Level 0 → levels 0 … depth. `gates`: of each stage, as `Stage` takes them."""
         levels = [level]
         for depth, stage in enumerate(self.stages, start=1):
             level = Level(
@@ -72,7 +80,9 @@ class TemporalEncoder(nn.Module):
                 spacing_s=None if level.spacing_s is None else 2 * level.spacing_s,
             )
             neighbours = temporal_neighbours(level, self.radius_s * 2**depth)
-            level = replace(level, features=level.features + stage(level.features, neighbours))
+            level = replace(
+                level, features=level.features + stage(level.features, neighbours, None if gates is None else gates[depth - 1])
+            )
             levels.append(level)
         return levels
 
@@ -89,27 +99,41 @@ class FunctionAwareDecoder(nn.Module):
         self.config = config
         self.stages = _make_stages(config)
 
-    def forward(self, levels: list[Level], *, cut: bool) -> list[Level]:
-        """Levels 0 … depth of the encoder → levels 0 … depth − 1 of the decoder. `cut`: find threads, or take one a video."""
+    def distances(self, length: int, spacing_s: float) -> list[list[float]]:
+        """How far apart neighbours are in each stage, on a uniform clock with so many nodes at level 0."""
+        radius, depths = self.config.thread_radius, range(len(self.stages) - 1, 0, -1)
+        inside_threads = [uniform_distances(-(-length // 2**depth), 1.0, radius) for depth in depths]
+        return [*inside_threads, uniform_distances(length, spacing_s, self.config.radius_s)] if self.stages else []
+
+    def forward(self, levels: list[Level], gates: Sequence[Sequence[Tensor]] | None = None, *, cut: bool) -> list[Level]:
+        """Levels 0 … depth of the encoder → levels 0 … depth − 1 of the decoder.
+
+        Args:
+            levels: Of the encoder.
+            gates: Of each stage, as `Stage` takes them.
+            cut: Find threads, or take one a video.
+        """
         config = self.config
         if not self.stages:  # depth 0: no graph
             return levels
         x = levels[-1].features
         out: list[Level] = []
-        for depth, stage in zip(range(len(levels) - 2, -1, -1), self.stages, strict=True):
-            level = levels[depth]
+        for i, stage in enumerate(self.stages):
+            depth = len(levels) - 2 - i
+            level, stage_gates = levels[depth], None if gates is None else gates[i]
             if level.spacing_s is None:
                 x = level.features + upsample_by_time(x, level.times, level.mask)
             else:
                 x = level.features + upsample(x, level.mask)
             threads: Tensor | None = None
             if depth == 0:
-                x = stage(x, temporal_neighbours(level, config.radius_s))
+                x = stage(x, temporal_neighbours(level, config.radius_s), stage_gates)
             elif cut:
                 threads = cut_threads(x, level.mask, config)
-                x = reason_in_threads(stage, x, threads, config)
+                x = reason_in_threads(stage, x, threads, config, stage_gates)
             else:  # the video is one thread, and the rank of a node in it is its index
-                x = stage(x, uniform_neighbours(_video_group(level.mask), 1.0, config.thread_radius, x.dtype))
+                neighbours = uniform_neighbours(_video_group(level.mask), 1.0, config.thread_radius, x.dtype)
+                x = stage(x, neighbours, stage_gates)
             out.append(replace(level, features=x, threads=threads))
         return out[::-1]
 
@@ -165,7 +189,9 @@ def _truncate_labels(labels: Tensor, nearest: Tensor, mask: Tensor, num_samples:
     return ((labels * weight) / weight).int().long()
 
 
-def reason_in_threads(stage: nn.Module, x: Tensor, threads: Tensor, config: ModelConfig) -> Tensor:
+def reason_in_threads(
+    stage: nn.Module, x: Tensor, threads: Tensor, config: ModelConfig, gates: Sequence[Tensor] | None = None
+) -> Tensor:
     """Run a stage inside each thread.
 
     Nodes are sorted so that the members of a thread are adjacent, in time order; neighbours are then shifts along the sorted nodes.
@@ -175,6 +201,7 @@ def reason_in_threads(stage: nn.Module, x: Tensor, threads: Tensor, config: Mode
         x: (B, T, D).
         threads: Thread of each node, −1 on padding, (B, T).
         config: `thread_radius`, and whether the release's quirk is on.
+        gates: Of the stage, where they are known already.
 
     Returns:
         (B, T, D), in the order of the input.
@@ -187,7 +214,7 @@ def reason_in_threads(stage: nn.Module, x: Tensor, threads: Tensor, config: Mode
         position, _ = sort_positions(threads, config.num_threads)
         order = torch.empty_like(position).scatter_(1, position, torch.arange(x.shape[1], device=x.device).expand_as(position))
         neighbours = uniform_neighbours(threads.gather(1, order), 1.0, config.thread_radius, x.dtype)
-    return _Permute.apply(stage(_Permute.apply(x, order, position), neighbours), position, order)
+    return _Permute.apply(stage(_Permute.apply(x, order, position), neighbours, gates), position, order)
 
 
 def sort_positions(threads: Tensor, num_threads: int) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from hiero.errors import InputError
 from hiero.kernels import normalised_cut_triton
 from hiero.model.hiero import Losses
 from hiero.training.half_weights import HalfWeights
+from hiero.training.kernel_compilation import kernels_compiled_beside
 from hiero.training.step import Objective, TrainStep
 
 
@@ -58,7 +59,7 @@ class CapturedStep(TrainStep):
 
         optimizer.zero_grad(set_to_none=True)
         self.adam = ClippedAdam(optimizer, {} if half is None else half.copies, clip)
-        with _restored(objective, optimizer):
+        with _restored(objective, optimizer), kernels_compiled_beside(objective, optimizer):
             # Compilation and lazy initialisation must be over before recording, and must not run on the default stream.
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())

@@ -137,10 +137,6 @@ def measure(
     objective = Objective(network, LossConfig(), data.spacing_s, precision=torch.bfloat16 if cuda else None)
     optimizer = make_adam(network)
     order = torch.randperm(len(data), device=device)
-    with FlopCounterMode(display=False) as counter:
-        objective(data.read(order[: scale.batch_size])).total.backward()
-    optimizer.zero_grad(set_to_none=True)
-
     start_s = time.perf_counter()
     if cuda:
         log("compiling and recording the step")
@@ -174,6 +170,8 @@ def measure(
         total_s += run_steps(chunk)
         num_done += chunk
     kernels, busy_share = _profile(lambda: run_steps(NUM_PROFILED), NUM_PROFILED) if cuda else ([], None)
+    with FlopCounterMode(display=False) as counter:  # last: the plain step would compile kernels that are part of the set-up
+        objective(data.read(order[: scale.batch_size])).total.backward()
     return Throughput(
         torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} CPU threads", cuda, int(num_done), total_s, setup_s,
         scale.num_steps * total_s / num_done, torch.cuda.max_memory_allocated() if cuda else 0, float(counter.get_total_flops()),

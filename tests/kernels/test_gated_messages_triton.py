@@ -16,9 +16,9 @@ from hiero.model import tdgc
 from hiero.model.neighbours import uniform_neighbours
 from hiero.model.stage import Stage
 
-NUM_STAGES = 9
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+NUM_STAGES = 9 if INTERPRETED else 41  # on a GPU the medians of nine differ by a factor of three
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not gated_messages_triton.HAS_TRITON or not (DEVICE == "cuda" or INTERPRETED), reason="needs a CUDA GPU"),

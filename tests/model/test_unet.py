@@ -287,3 +287,14 @@ def test_a_surer_classifier_says_the_same():
     torch.testing.assert_close(first, same, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(first, other, atol=1e-2)
     assert torch.isfinite(model(torch.ones(1, 5, 12))[0].features).all()
+
+
+@given(st.integers(1, 40), st.floats(0.2, 2.0), st.floats(0.3, 4.0), st.floats(0.5, 4.0), st.booleans())
+def test_distances_of_stages_are_those_of_their_neighbours(length, spacing_s, radius_s, thread_radius, cut):
+    network = HiERO(ModelConfig(4, 8, num_layers=1, gate_size=4, radius_s=radius_s, thread_radius=thread_radius)).eval()
+    seen = []
+    for stage in (*network.encoder.stages, *network.decoder.stages):
+        stage.register_forward_hook(lambda _, arguments, __: seen.append([float(d) for d in arguments[1].distance]))
+    network(torch.randn(1, length, 4), spacing_s=spacing_s, threads=cut)
+    distances = [*network.encoder.distances(length, spacing_s), *network.decoder.distances(length, spacing_s)]
+    assert [list(map(pytest.approx, row)) for row in distances] == seen

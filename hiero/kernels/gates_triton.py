@@ -1,0 +1,212 @@
+"""Gates of all TDGC layers of a network as one GPU kernel, and two for their gradient.
+
+On a uniform clock a gate is asked for a few distances only: a little MLP on as many rows. Layer by layer, or stage by stage, that
+is some forty kernels of microseconds in a training step, each waiting for the one before. Here a program takes a gate and a block
+of its channels; the kernel finds the weights of all gates by a table of their addresses. The plain version is
+`hiero.model.tdgc.uniform_gates`.
+"""
+
+# ruff: noqa: E741, N803
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hiero.kernels.autograd import refuse_second_derivative
+from hiero.kernels.gated_messages_triton import can_compile
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # a CPU build of torch has no triton
+    triton = None
+
+NUM_CHANNELS = 32  # of a program
+MAX_HIDDEN = 1024  # a program holds its rows of the second layer whole
+PARAMETERS_PER_GATE = 4  # weight and bias of the first layer, weight and bias of the second
+
+
+def is_available(gate_parameter: Tensor, hidden_size: int) -> bool:
+    """Whether the kernels can run: a GPU on which Triton compiles, single precision, and a first layer that is not too wide."""
+    return gate_parameter.dtype == torch.float32 and hidden_size <= MAX_HIDDEN and can_compile(gate_parameter)
+
+
+def uniform_gates_triton(parameters: Sequence[Tensor], distances: Sequence[Sequence[float]], slope: float) -> Tensor:
+    """tanh(W₂ LeakyReLU(W₁ d + b₁) + b₂) of several gates at once.
+
+    Args:
+        parameters: Of one gate after the other W₁ (H, 1), b₁ (H,), W₂ (D, H), b₂ (D,), in single precision; H is at most
+            `MAX_HIDDEN`.
+        distances: O of each of the G gates.
+        slope: Of the LeakyReLU.
+
+    Returns:
+        (G, O, D), in single precision.
+    """
+    return _gates(list(parameters), [distance for row in distances for distance in row], slope)
+
+
+# Never removed: a CUDA graph that was recorded reads them, and each is a kilobyte.
+_tables: dict[tuple[tuple[int, ...], tuple[float, ...]], tuple[Tensor, Tensor]] = {}
+
+
+def _find_tables(parameters: Sequence[Tensor], distances: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Addresses (4 G,) and distances (G · O,) on the GPU. Weights stay where they are, so that both are made in the first step."""
+    key = tuple(parameter.data_ptr() for parameter in parameters), tuple(distances)
+    if key not in _tables:
+        device = parameters[0].device
+        _tables[key] = torch.tensor(key[0], device=device), torch.tensor(key[1], device=device)
+    return _tables[key]
+
+
+def _sizes(parameters: Sequence[Tensor]) -> tuple[int, int, int]:
+    """Gates, channels and hidden units."""
+    num_channels, hidden_size = parameters[2].shape
+    return len(parameters) // PARAMETERS_PER_GATE, num_channels, hidden_size
+
+
+@torch.library.custom_op("hiero::gates", mutates_args=())
+def _gates(parameters: Sequence[Tensor], distances: Sequence[float], slope: float) -> Tensor:
+    parameters = [parameter.contiguous() for parameter in parameters]
+    out = _empty_gates(parameters, distances)
+    num_gates, size, hidden_size = _sizes(parameters)
+    with torch.cuda.device_of(out):
+        _forward[(num_gates, triton.cdiv(size, NUM_CHANNELS))](
+            *_find_tables(parameters, distances), out, size, hidden_size, slope, out.shape[1], NUM_CHANNELS,
+            triton.next_power_of_2(hidden_size),
+        )  # fmt: skip
+    return out
+
+
+@_gates.register_fake
+def _empty_gates(parameters: Sequence[Tensor], distances: Sequence[float], *_: object) -> Tensor:
+    num_gates, size, _hidden_size = _sizes(parameters)
+    return parameters[0].new_empty(num_gates, len(distances) // num_gates, size)
+
+
+@torch.library.custom_op("hiero::gates_backward", mutates_args=())
+def _gates_backward(
+    grad: Tensor, out: Tensor, parameters: Sequence[Tensor], distances: Sequence[float], slope: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of W₁ (G, H, 1), b₁ (G, H), W₂ (G, D, H) and b₂ (G, D)."""
+    parameters = [parameter.contiguous() for parameter in parameters]
+    gradients = _empty_gradients(grad, out, parameters)
+    num_gates, size, hidden_size = _sizes(parameters)
+    num_blocks, num_offsets, padded = triton.cdiv(size, NUM_CHANNELS), out.shape[1], triton.next_power_of_2(hidden_size)
+    partial_sums = grad.new_empty(num_gates, num_blocks, num_offsets, hidden_size)
+    tables = _find_tables(parameters, distances)
+    with torch.cuda.device_of(grad):
+        _backward[(num_gates, num_blocks)](
+            *tables, grad.contiguous(), out, *gradients[2:], partial_sums, size, hidden_size, slope, num_offsets, NUM_CHANNELS,
+            padded,
+        )  # fmt: skip
+        _backward_hidden[(num_gates,)](*tables, partial_sums, *gradients[:2], num_blocks, hidden_size, slope, num_offsets, padded)
+    return gradients
+
+
+@_gates_backward.register_fake
+def _empty_gradients(grad: Tensor, out: Tensor, parameters: Sequence[Tensor], *_: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    num_gates, size, hidden_size = _sizes(parameters)
+    return (
+        grad.new_empty(num_gates, hidden_size, 1), grad.new_empty(num_gates, hidden_size),
+        grad.new_empty(num_gates, size, hidden_size), grad.new_empty(num_gates, size),
+    )  # fmt: skip
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    parameters, ctx.distances, ctx.slope = inputs
+    ctx.save_for_backward(*parameters, output)
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[list[Tensor], None, None]:
+    refuse_second_derivative()
+    *parameters, out = ctx.saved_tensors
+    gradients = _gates_backward(grad, out, parameters, ctx.distances, ctx.slope)
+    return [gradient[i] for i in range(len(out)) for gradient in gradients], None, None
+
+
+_gates.register_autograd(_differentiate, setup_context=_save)
+
+
+if triton is not None:
+
+    @triton.jit
+    def _address(table, number):  # type: ignore[no-untyped-def]
+        """Of a parameter of this program's gate: W₁, b₁, W₂, b₂."""
+        return tl.load(table + 4 * tl.program_id(0) + number).to(tl.pointer_type(tl.float32))
+
+    @triton.jit
+    def _load_vector(at, index, size):  # type: ignore[no-untyped-def]
+        return tl.load(at + index, mask=index < size, other=0.0)
+
+    @triton.jit
+    def _tanh(x):  # type: ignore[no-untyped-def]
+        """To a few units in the last place, also near 0, where 1 − 2 / (e²ˣ + 1) would cancel."""
+        square = x * x
+        small = x * (1.0 + square * (-1.0 / 3 + square * (2.0 / 15 + square * (-17.0 / 315 + square * (62.0 / 2835)))))
+        return tl.where(tl.abs(x) < 0.25, small, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _forward(  # type: ignore[no-untyped-def]
+        table, distances, out, size, hidden_size, slope,
+        O: tl.constexpr, CHANNELS: tl.constexpr, HIDDEN: tl.constexpr,
+    ):  # fmt: skip
+        gate, channel, unit = tl.program_id(0), tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, HIDDEN)
+        w1, b1 = _load_vector(_address(table, 0), unit, hidden_size), _load_vector(_address(table, 1), unit, hidden_size)
+        mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
+        w2 = tl.load(_address(table, 2) + channel[:, None] * hidden_size + unit[None, :], mask=mask, other=0.0)
+        b2 = _load_vector(_address(table, 3), channel, size)
+        for o in range(O):
+            hidden = w1 * tl.load(distances + gate * O + o) + b1
+            hidden = tl.where(hidden > 0, hidden, hidden * slope)
+            value = _tanh(tl.sum(w2 * hidden[None, :], axis=1) + b2)
+            tl.store(out + (gate * O + o) * size + channel, value, mask=channel < size)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _backward(  # type: ignore[no-untyped-def]
+        table, distances, grad, out, grad_weight, grad_bias, partial_sums, size, hidden_size, slope,
+        O: tl.constexpr, CHANNELS: tl.constexpr, HIDDEN: tl.constexpr,
+    ):  # fmt: skip
+        """Of the second layer; `partial_sums` (G, blocks, O, H): what a block's channels add to the gradient of hidden units."""
+        gate, channel, unit = tl.program_id(0), tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, HIDDEN)
+        w1, b1 = _load_vector(_address(table, 0), unit, hidden_size), _load_vector(_address(table, 1), unit, hidden_size)
+        mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
+        at = channel[:, None] * hidden_size + unit[None, :]
+        w2 = tl.load(_address(table, 2) + at, mask=mask, other=0.0)
+        weight_sum = tl.zeros((CHANNELS, HIDDEN), dtype=tl.float32)
+        bias_sum = tl.zeros((CHANNELS,), dtype=tl.float32)
+        sums = partial_sums + (gate * tl.num_programs(1) + tl.program_id(1)) * O * hidden_size + unit
+        for o in range(O):
+            hidden = w1 * tl.load(distances + gate * O + o) + b1
+            hidden = tl.where(hidden > 0, hidden, hidden * slope)
+            value = _load_vector(out + (gate * O + o) * size, channel, size)
+            inner = _load_vector(grad + (gate * O + o) * size, channel, size) * (1.0 - value * value)
+            weight_sum += inner[:, None] * hidden[None, :]
+            bias_sum += inner
+            tl.store(sums + o * hidden_size, tl.sum(inner[:, None] * w2, axis=0), mask=unit < hidden_size)
+        tl.store(grad_weight + gate * size * hidden_size + at, weight_sum, mask=mask)
+        tl.store(grad_bias + gate * size + channel, bias_sum, mask=channel < size)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _backward_hidden(  # type: ignore[no-untyped-def]
+        table, distances, partial_sums, grad_weight, grad_bias, num_blocks, hidden_size, slope,
+        O: tl.constexpr, HIDDEN: tl.constexpr,
+    ):  # fmt: skip
+        """Of the first layer."""
+        gate, unit = tl.program_id(0), tl.arange(0, HIDDEN)
+        w1, b1 = _load_vector(_address(table, 0), unit, hidden_size), _load_vector(_address(table, 1), unit, hidden_size)
+        weight_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
+        bias_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
+        for o in range(O):
+            distance = tl.load(distances + gate * O + o)
+            total = tl.zeros((HIDDEN,), dtype=tl.float32)
+            for block in range(num_blocks):
+                total += _load_vector(partial_sums + ((gate * num_blocks + block) * O + o) * hidden_size, unit, hidden_size)
+            inner = tl.where(w1 * distance + b1 > 0, total, total * slope)
+            weight_sum += inner * distance
+            bias_sum += inner
+        tl.store(grad_weight + gate * hidden_size + unit, weight_sum, mask=unit < hidden_size)
+        tl.store(grad_bias + gate * hidden_size + unit, bias_sum, mask=unit < hidden_size)

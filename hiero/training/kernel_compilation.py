@@ -1,0 +1,87 @@
+"""Our own GPU kernels are compiled by another process, while the compiler of the network is busy in this one.
+
+Triton compiles a kernel when it is first called, which is ten seconds for all of ours where its cache has none of them. The other
+process takes one plain step of a network with the same settings, so that the cache has them when they are needed here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from hiero.config import LossConfig, ModelConfig
+from hiero.data.narrated_windows import TrainingBatch
+from hiero.devices import num_usable_cores
+from hiero.model.hiero import HiERO
+from hiero.training.half_weights import HalfWeights
+from hiero.training.step import Objective, make_adam
+
+MIN_CORES = 4  # with fewer the two processes would wait for each other
+NUM_NODES = 64  # of the plain step; kernels are the same for any number
+PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.training.kernel_compilation import main; main(sys.argv[2])"
+
+
+@contextmanager
+def kernels_compiled_beside(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """While this is open, another process compiles the kernels of a captured step.
+
+    Args:
+        objective: What the step minimises.
+        optimizer: Adam or AdamW.
+    """
+    if num_usable_cores() < MIN_CORES:
+        yield
+        return
+    device = next(objective.parameters()).device
+    settings = {
+        "config": objective.model.config.to_dict(), "spacing_s": objective.spacing_s, "device": str(device),
+        "precision": None if objective.precision is None else str(objective.precision).removeprefix("torch."),
+        "optimizer": "adamw" if isinstance(optimizer, torch.optim.AdamW) else "adam",
+    }  # fmt: skip
+    root = str(Path(__file__).resolve().parents[2])
+    process = None
+    with suppress(OSError):  # then they are compiled here
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, root, json.dumps(settings)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def main(settings: str) -> None:
+    """Take one plain step, which compiles all kernels.
+
+    Args:
+        settings: JSON, as `kernels_compiled_beside` writes them.
+    """
+    values = json.loads(settings)
+    config, device = ModelConfig.from_dict(values["config"]), torch.device(values["device"])
+    torch.cuda.set_device(device)
+    from hiero.kernels.adam_triton import ClippedAdam  # here, where Triton is known to be installed
+
+    network = HiERO(config).to(device).train()
+    precision = None if values["precision"] is None else getattr(torch, values["precision"])
+    objective = Objective(network, LossConfig(), values["spacing_s"], precision=precision)
+    half = None if precision is None else HalfWeights(objective, precision)
+    adam = ClippedAdam(make_adam(network, kind=values["optimizer"]), {} if half is None else half.copies, 1.0)
+    mask = torch.ones(1, NUM_NODES, dtype=torch.bool, device=device)
+    times = values["spacing_s"] * torch.arange(NUM_NODES, device=device)[None]
+    features = torch.randn(1, NUM_NODES, config.input_size, device=device)
+    texts = torch.randn(1, NUM_NODES, config.text_size, device=device)
+    losses = (objective if half is None else half.module)(TrainingBatch(features, mask, times, texts, times, mask))
+    losses.total.backward()
+    adam.step()
+    torch.cuda.synchronize()
