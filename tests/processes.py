@@ -34,15 +34,15 @@ PRELOADED_FOR_WORKERS = [
     "pytest", "hypothesis.extra.numpy", "sklearn.cluster", "sklearn.metrics", "matplotlib.pyplot", "peft", "starlette.testclient",
     "httpx", "jsonschema", "playwright.sync_api", "opentimelineio", "ray", "onnx", "skimage",
 ]  # fmt: skip
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.preloading", *PRELOADED])
+FORKSERVER = multiprocessing.get_context("forkserver")
+FORKSERVER.set_forkserver_preload(["tests.preloading", *PRELOADED])
 ADDRESS = "HIERO_TESTS_FORKSERVER"
 
 
 def share_forkserver() -> None:
     """Start the process to fork from, for this process and all workers that it starts from now on."""
     if sys.version_info < (3, 14):  # from then on it serves those alone who know its key
-        _context.set_forkserver_preload(["tests.preloading", *PRELOADED, *PRELOADED_FOR_WORKERS])
+        FORKSERVER.set_forkserver_preload(["tests.preloading", *PRELOADED, *PRELOADED_FOR_WORKERS])
         forkserver.ensure_running()
         os.environ[ADDRESS] = forkserver._forkserver._forkserver_address
 
@@ -72,7 +72,7 @@ def fork_worker() -> None:
     join_forkserver()
     files = tuple(Connection(os.dup(number), readable=number == 0, writable=number > 0) for number in range(3))
     code = f"from tests.processes import join_forkserver; join_forkserver(); {sys.argv[-1]}"
-    process = _context.Process(target=_run, args=(files, code, [], dict(os.environ), None, os.getcwd()))  # noqa: PTH109
+    process = FORKSERVER.Process(target=_run, args=(files, code, [], dict(os.environ), None, os.getcwd()))  # noqa: PTH109
     process.start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run ends its workers
     process.join()
@@ -105,12 +105,12 @@ class Program:
             stdin: An open file for its standard input, which is empty if None.
             limit_bytes: No file may grow beyond this size.
         """
-        readers, writers = zip(*(_context.Pipe(duplex=False) for _ in range(2)), strict=True)
+        readers, writers = zip(*(FORKSERVER.Pipe(duplex=False) for _ in range(2)), strict=True)
         with open(os.devnull) as empty:  # noqa: PTH123
             source = Connection(os.dup(empty.fileno() if stdin is None else stdin), writable=False)
         environment = dict(os.environ if env is None else env)
         settings = (target, [*map(str, arguments)], environment, limit_bytes, os.getcwd())  # noqa: PTH109
-        self._process = _context.Process(target=_run, args=((source, *writers), *settings), daemon=True)
+        self._process = FORKSERVER.Process(target=_run, args=((source, *writers), *settings), daemon=True)
         self._process.start()
         self.pid = self._process.pid
         self.stdout, self.stderr = (os.fdopen(os.dup(reader.fileno()), errors="backslashreplace") for reader in readers)

@@ -43,7 +43,7 @@ MAX_PROCESSES = 32  # that decode
 CORES_PER_PROCESS = 4  # where the networks need the cores too
 MAX_GPU_PROCESSES = 12  # that decode by a GPU: more than the seven decoders of the largest, since a process also scales
 GPU_PROCESS_BYTES = 600 * 2**20  # of the GPU's memory
-MAX_GPU_SHARE = 1 / 8  # of the GPU's memory, for all of them
+MAX_GPU_SHARE = 1 / 8  # of the GPU's memory, for all of them; and half of what is free
 CORES_PER_GPU_PROCESS = 4  # that decode as fast as a process that uses the GPU
 MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm stays finite
 MAX_THUMBNAILS = 2000
@@ -255,7 +255,8 @@ def decoding_processes(device: torch.device) -> tuple[int, int | None]:
     num_cores, is_cuda = num_usable_cores(), device.type == "cuda"
     if is_cuda and os.environ.get("HIERO_GPU_DECODING") != "0" and has_gpu_decoder():
         gpu = torch.cuda.current_device() if device.index is None else device.index
-        num_fitting = int(MAX_GPU_SHARE * torch.cuda.get_device_properties(gpu).total_memory / GPU_PROCESS_BYTES)
+        free_bytes, total_bytes = torch.cuda.mem_get_info(gpu)
+        num_fitting = int(min(MAX_GPU_SHARE * total_bytes, free_bytes / 2) / GPU_PROCESS_BYTES)
         if num_fitting > 1 and num_fitting * CORES_PER_GPU_PROCESS >= num_cores:
             return min(MAX_GPU_PROCESSES, num_fitting), gpu
     if num_cores < MIN_CORES:

@@ -25,13 +25,15 @@ except ImportError:  # a CPU build of torch has no triton
     triton = None
 
 NUM_CHANNELS = 32  # of a program
+MAX_TABLES = 64  # of addresses, for as many networks and clocks
 MAX_HIDDEN = 1024  # a program holds its rows of the second layer whole
 PARAMETERS_PER_GATE = 4  # weight and bias of the first layer, weight and bias of the second
 
 
-def is_available(gate_parameter: Tensor, hidden_size: int) -> bool:
-    """Whether the kernels can run: a GPU on which Triton compiles, single precision, and a first layer that is not too wide."""
-    return gate_parameter.dtype == torch.float32 and hidden_size <= MAX_HIDDEN and can_compile(gate_parameter)
+def is_available(parameters: Sequence[Tensor]) -> bool:
+    """Whether the kernels can run on these (as `uniform_gates_triton` takes them): on a GPU, in single precision, not too wide."""
+    is_fitting = len(parameters[0]) <= MAX_HIDDEN and all(parameter.dtype == torch.float32 for parameter in parameters)
+    return is_fitting and can_compile(parameters[0])
 
 
 def uniform_gates_triton(parameters: Sequence[Tensor], distances: Sequence[Sequence[float]], slope: float) -> Tensor:
@@ -49,17 +51,24 @@ def uniform_gates_triton(parameters: Sequence[Tensor], distances: Sequence[Seque
     return _gates(list(parameters), [distance for row in distances for distance in row], slope)
 
 
-# Never removed: a CUDA graph that was recorded reads them, and each is a kilobyte.
-_tables: dict[tuple[tuple[int, ...], tuple[float, ...]], tuple[Tensor, Tensor]] = {}
+_Key = tuple[torch.device, tuple[int, ...], tuple[float, ...]]
+_tables: dict[_Key, tuple[Tensor, Tensor]] = {}
+_recorded_tables: dict[_Key, tuple[Tensor, Tensor]] = {}  # that CUDA graphs read at each replay: never removed, a kilobyte each
 
 
 def _find_tables(parameters: Sequence[Tensor], distances: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Addresses (4 G,) and distances (G · O,) on the GPU. Weights stay where they are, so that both are made in the first step."""
-    key = tuple(parameter.data_ptr() for parameter in parameters), tuple(distances)
-    if key not in _tables:
-        device = parameters[0].device
-        _tables[key] = torch.tensor(key[0], device=device), torch.tensor(key[1], device=device)
-    return _tables[key]
+    device = parameters[0].device
+    key = device, tuple(parameter.data_ptr() for parameter in parameters), tuple(distances)
+    tables = _tables.get(key) or _recorded_tables.get(key)
+    if tables is None:
+        if len(_tables) >= MAX_TABLES:
+            _tables.pop(next(iter(_tables)))  # the oldest
+        tables = torch.tensor(key[1], device=device), torch.tensor(key[2], device=device, dtype=torch.float32)
+        _tables[key] = tables
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        _recorded_tables[key] = tables
+    return tables
 
 
 def _sizes(parameters: Sequence[Tensor]) -> tuple[int, int, int]:

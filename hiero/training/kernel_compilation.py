@@ -1,6 +1,6 @@
 """Our own GPU kernels are compiled by another process, while the compiler of the network is busy in this one.
 
-Triton compiles a kernel when it is first called, which is ten seconds for all of ours where its cache has none of them. The other
+Triton compiles a kernel when it is first called, which is some ten seconds for all of ours unless its cache has them. The other
 process takes one plain step of a network with the same settings, so that the cache has them when they are needed here.
 """
 
@@ -24,6 +24,7 @@ from hiero.training.half_weights import HalfWeights
 from hiero.training.step import Objective, make_adam
 
 MIN_CORES = 4  # with fewer the two processes would wait for each other
+MIN_FREE_BYTES = 4 * 2**30  # on the GPU: the other process takes one for a while
 NUM_NODES = 64  # of the plain step; kernels are the same for any number
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.training.kernel_compilation import main; main(sys.argv[2])"
 
@@ -36,10 +37,10 @@ def kernels_compiled_beside(objective: Objective, optimizer: torch.optim.Optimiz
         objective: What the step minimises.
         optimizer: Adam or AdamW.
     """
-    if num_usable_cores() < MIN_CORES:
+    device = next(objective.parameters()).device
+    if num_usable_cores() < MIN_CORES or not sys.executable or _free_bytes(device) < MIN_FREE_BYTES:
         yield
         return
-    device = next(objective.parameters()).device
     settings = {
         "config": objective.model.config.to_dict(), "spacing_s": objective.spacing_s, "device": str(device),
         "precision": None if objective.precision is None else str(objective.precision).removeprefix("torch."),
@@ -49,7 +50,7 @@ def kernels_compiled_beside(objective: Objective, optimizer: torch.optim.Optimiz
     process = None
     with suppress(OSError):  # then they are compiled here
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, root, json.dumps(settings)],
+            [sys.executable, "-P", "-c", PROGRAM, root, json.dumps(settings)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
@@ -59,6 +60,10 @@ def kernels_compiled_beside(objective: Objective, optimizer: torch.optim.Optimiz
         if process is not None:
             process.kill()
             process.wait()
+
+
+def _free_bytes(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
 
 
 def main(settings: str) -> None:
@@ -75,7 +80,7 @@ def main(settings: str) -> None:
     network = HiERO(config).to(device).train()
     precision = None if values["precision"] is None else getattr(torch, values["precision"])
     objective = Objective(network, LossConfig(), values["spacing_s"], precision=precision)
-    half = None if precision is None else HalfWeights(objective, precision)
+    half = HalfWeights(objective, precision) if precision == torch.bfloat16 else None  # as in `CapturedStep`
     adam = ClippedAdam(make_adam(network, kind=values["optimizer"]), {} if half is None else half.copies, 1.0)
     mask = torch.ones(1, NUM_NODES, dtype=torch.bool, device=device)
     times = values["spacing_s"] * torch.arange(NUM_NODES, device=device)[None]

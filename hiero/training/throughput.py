@@ -170,11 +170,12 @@ def measure(
         total_s += run_steps(chunk)
         num_done += chunk
     kernels, busy_share = _profile(lambda: run_steps(NUM_PROFILED), NUM_PROFILED) if cuda else ([], None)
+    memory = torch.cuda.max_memory_allocated() if cuda else 0
     with FlopCounterMode(display=False) as counter:  # last: the plain step would compile kernels that are part of the set-up
         objective(data.read(order[: scale.batch_size])).total.backward()
     return Throughput(
         torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} CPU threads", cuda, int(num_done), total_s, setup_s,
-        scale.num_steps * total_s / num_done, torch.cuda.max_memory_allocated() if cuda else 0, float(counter.get_total_flops()),
+        scale.num_steps * total_s / num_done, memory, float(counter.get_total_flops()),
         _peak_flops(device), kernels, busy_share,
     )  # fmt: skip
 

@@ -8,6 +8,8 @@ Frames that no other frame refers to (B-frames, mostly) can be left out where th
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ MAX_MISSING, MAX_MISSING_S = 0.05, 1.0  # of the stated length: more than this s
 MAX_FRAME_S = 10.0  # a longer duration of a single frame is not believed
 MAX_GAP_S = 3600.0  # between two frames; slides stand for minutes, but a longer gap is a damaged timestamp
 MAX_GAPS_S = 24 * 3600.0  # that all gaps longer than MAX_FRAME_S may add together: a damaged clock stretches each of them
+MIN_GPU_PYAV = 18  # before, a frame that comes back from a GPU loses its colour range
+NVDEC_LIBRARY = "libnvcuvid.so.1"
 MAX_PIXELS = 2**27  # of a frame: 16,384 × 8,192
 MAX_ASPECT = 8  # of a scaled frame; a longer one is squeezed, since a strip two pixels high would become a million wide
 DECODER_FRAMES = 16  # that FFmpeg may hold at once: those that others refer to, and those of its threads
@@ -315,26 +319,35 @@ def open_for_decoding(file: Any, gpu: int | None) -> Any:
         gpu: Number of the NVIDIA GPU that decodes, and in whose memory frames stay until they are scaled; None: the CPU.
 
     Raises:
-        NotImplementedError: PyAV was not built for GPUs, or the GPU has no decoder for a stream.
+        RuntimeError: The GPU has no decoder for any stream.
     """
     import av
 
     if gpu is None:
         return av.open(file)
-    if not has_gpu_decoder():
-        raise NotImplementedError("this PyAV does not decode on GPUs")
     from av.codec.hwaccel import HWAccel
 
     return av.open(file, hwaccel=HWAccel("cuda", device=str(gpu), allow_software_fallback=False, is_hw_owned=True))
 
 
+@functools.cache
 def has_gpu_decoder() -> bool:
-    """Whether the installed PyAV can decode on NVIDIA GPUs and leave frames there. Whether there is one shows when it is used."""
+    """Whether PyAV decodes on NVIDIA GPUs here: it was built for that, gives frames back unchanged, and the driver is whole.
+
+    Containers often have the part of the driver that computes, and not the one that decodes.
+    """
     try:
-        from av.codec.hwaccel import HWAccel, hwdevices_available
+        import av
+        from av.codec.hwaccel import hwdevices_available
     except ImportError:  # an old PyAV, or none
         return False
-    return "cuda" in hwdevices_available() and hasattr(HWAccel, "is_hw_owned")
+    if int(av.__version__.split(".")[0]) < MIN_GPU_PYAV or "cuda" not in hwdevices_available():
+        return False
+    try:
+        ctypes.CDLL(NVDEC_LIBRARY)
+    except OSError:
+        return False
+    return True
 
 
 def new_reformatter() -> Any:
@@ -460,7 +473,8 @@ class VideoReader:
                 if shown_s < self.last_s + MAX_GAP_S:
                     self.end_s = max(self.end_s, shown_s + self._duration_of(last_packet, self.usual_frame_s))
         except self.decode_error as error:
-            reason = error if isinstance(self.path, Path) else error.strerror  # an address may hold a password
+            # As text: an error that is kept holds this frame, and with it the decoder. An address may hold a password.
+            reason = str(error) if isinstance(self.path, Path) else error.strerror
             if not num_frames:
                 raise InputError(f"{self.path}: cannot be decoded ({reason})") from error
             self._warn(f"{self.path}: breaks off after {self.end_s:.1f} s ({reason}); what comes before is used", stacklevel=4)

@@ -12,15 +12,16 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
-from hiero.video.decode import MAX_FRAME_S, DisplayedFrame, VideoReader, new_reformatter, sample_time
+from hiero.video.decode import MAX_FRAME_S, DisplayedFrame, VideoReader, new_reformatter, sample_time, scaled_size
 from hiero.video.packets import packets_from
 
+EXACT_CODECS = ("h264", "hevc", "vp9", "av1")  # whose frames are the same in every bit, whoever decodes them
 MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depend on the one before
 
 
@@ -38,6 +39,7 @@ class PartTask:
         stream: Number of the video stream.
         skip_unreferenced: As `read_segments` has it.
         short_side: Of the pictures.
+        pixel_format: FFmpeg's name of the layout in which the CPU decodes frames.
         shape: Height and width of a picture; a part whose pictures are others fails.
         entry: Timestamp of its first frame, a keyframe, in ticks.
         end: That of the first frame after it; None: the part is the last.
@@ -53,6 +55,7 @@ class PartTask:
     stream: int
     skip_unreferenced: bool
     short_side: int | None
+    pixel_format: str
     shape: tuple[int, int]
     entry: int
     end: int | None
@@ -91,16 +94,16 @@ class PartDecoder:
     """Decodes parts.
 
     Args:
-        gpu: Number of the NVIDIA GPU that decodes; None: the CPU. Pictures are the same: decoders agree in every bit, and frames
-            that are sampled come back to be scaled as the CPU's are. What the GPU cannot decode the CPU does.
+        gpu: Number of the NVIDIA GPU that decodes; None: the CPU. Pictures are the same: decoders of `EXACT_CODECS` agree in every
+            bit, and frames that are sampled come back to be scaled as the CPU's are. What else there is the CPU decodes.
     """
 
     def __init__(self, gpu: int | None = None) -> None:
         self.gpu = gpu
-        self.reformatter = new_reformatter()
+        self.reformatter, self.converter = new_reformatter(), new_reformatter()
         self.reader: VideoReader | None = None
         self.opened: tuple[object, ...] = ()
-        self.failed: tuple[object, ...] = ()  # the video that the GPU could not decode
+        self.failed: set[tuple[object, ...]] = set()  # videos that the GPU could not decode
 
     def decode(self, task: PartTask, memory: np.ndarray) -> PartReply:
         """Decode a part.
@@ -114,12 +117,12 @@ class PartDecoder:
             InputError: The file cannot be read.
         """
         video = (task.path, task.version, task.stream, task.skip_unreferenced)
-        if self.gpu is not None and self.failed != video:
+        if self.gpu is not None and video not in self.failed:
             try:
                 # To make a GPU's decoder takes 70 ms: it stays for the next part.
                 return self._decode(task, self._open(task, video, self.gpu), memory)
             except Exception:  # no such GPU, no decoder for it, no memory, a broken file: the CPU says what is wrong, if anything
-                self.failed = video
+                self.failed.add(video)
                 self.close()
         try:
             return self._decode(task, self._open(task, video, None), memory)
@@ -131,6 +134,8 @@ class PartDecoder:
         if self.reader is None or self.opened != video:
             self.close()
             self.reader, self.opened = VideoReader(path, task.stream, 1, task.skip_unreferenced, gpu).__enter__(), video
+            if gpu is not None and self.reader.stream.codec_context.codec.canonical_name not in EXACT_CODECS:
+                raise PartError("a codec whose decoders may differ")
         if file_state(path) != task.version:
             raise PartError("the file has changed")
         self.reader.start_clock(task.first_timestamp_s, task.begin_s)
@@ -173,7 +178,7 @@ class PartDecoder:
                 if reader.messages:
                     raise PartError(reader.messages[0])
                 return PartReply(tuple(shown), pictures.num, 0.0, 0.0)
-            current, num_frames = DisplayedFrame(frame, self.reformatter, threads=1), num_frames + 1
+            current, num_frames = self._display(frame, task, reader), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
             raise PartError("breaks off")
         if reader.gpu is not None and reader.messages:  # the fault may be the GPU's: the CPU says whether the file breaks off
@@ -181,6 +186,39 @@ class PartDecoder:
         show(current, reader.end_s)
         pictures.write(current)
         return PartReply(tuple(shown), pictures.num, reader.last_s, reader.end_s, tuple(reader.messages or ()))
+
+    def _display(self, frame: Any, task: PartTask, reader: VideoReader) -> DisplayedFrame:
+        if reader.gpu is None:
+            return DisplayedFrame(frame, self.reformatter, threads=1)
+        context = reader.stream.codec_context
+        if (frame.width, frame.height) != (context.width, context.height):  # of frames on a GPU, FFmpeg does not cut off all sides
+            raise PartError("a frame that is cropped")
+        return GpuFrame(frame, self.reformatter, self.converter, task.pixel_format)
+
+
+class GpuFrame(DisplayedFrame):
+    """A frame that a GPU has decoded, in its own layout.
+
+    Scaled, it becomes the picture that it would be in the CPU's. Of frames that keep their size swscale converts each layout in
+    another way, and rounds otherwise: they are brought into the CPU's layout first.
+
+    Args:
+        frame: Of PyAV.
+        reformatter: Of `new_reformatter`, one for all frames.
+        converter: Another.
+        pixel_format: FFmpeg's name of the CPU's layout.
+    """
+
+    def __init__(self, frame: Any, reformatter: Any, converter: Any, pixel_format: str) -> None:
+        super().__init__(frame, reformatter, threads=1)
+        self.converter, self.pixel_format = converter, pixel_format
+
+    def picture(self, short_side: int | None) -> np.ndarray:
+        """RGB (H, W, 3), scaled and turned."""
+        size = self.frame.width, self.frame.height
+        if size == scaled_size(*size, short_side):
+            self.frame = self.converter.reformat(self.frame, format=self.pixel_format)
+        return super().picture(short_side)
 
 
 class PictureWriter:

@@ -100,7 +100,7 @@ def read_segments_parallel(
         skip = skip_unreferenced and referenced_suffice(path, stream, 0, spacing_s / num_frames)
         template = PartTask(
             path=str(path.absolute()), version=file_state(path), stream=stream,
-            skip_unreferenced=skip, short_side=short_side, shape=(0, 0), entry=0, end=None,
+            skip_unreferenced=skip, short_side=short_side, pixel_format="", shape=(0, 0), entry=0, end=None,
             first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=spacing_s, num_frames=num_frames,
         )  # fmt: skip
         try:
@@ -198,8 +198,8 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
         while sample_time(first_sample, template.num_frames, template.spacing_s) < begin_s:
             first_sample += 1
         return replace(
-            template, shape=(picture.shape[0], picture.shape[1]), entry=entry, first_timestamp_s=first_timestamp_s,
-            begin_s=begin_s, first_sample=first_sample,
+            template, pixel_format=frame.format.name, shape=(picture.shape[0], picture.shape[1]), entry=entry,
+            first_timestamp_s=first_timestamp_s, begin_s=begin_s, first_sample=first_sample,
         )  # fmt: skip
 
     def count_bytes(part: PartTask, until: int) -> int:
@@ -276,6 +276,8 @@ class DecodingPool:
     def close(self) -> None:
         """End the threads and what they serve."""
         self.is_closed = True
+        for worker in self.workers:  # all end at the same time
+            worker.end_input()
         for worker in self.workers:
             self.tasks.put(None)
             worker.free.put(NO_MEMORY)  # wakes a thread that waits for one

@@ -113,10 +113,11 @@ class PartWorker:
 
     def rest(self) -> None:
         """Let the process close its file and give the GPU's memory back: no part has come for a while."""
-        if self.gpu is not None and self.process is not None and self.process.stdin is not None:
+        process = self.process  # once: another thread may close it
+        if self.gpu is not None and process is not None and process.stdin is not None:
             with suppress(OSError, ValueError):  # it has died, or was closed
-                self.process.stdin.write("\n")
-                self.process.stdin.flush()
+                process.stdin.write("\n")
+                process.stdin.flush()
 
     def _map(self, number: int, num_bytes: int) -> mmap.mmap:
         """Memory of at least this size. It grows, and shrinks never."""
@@ -133,11 +134,18 @@ class PartWorker:
         if self.process is None:
             root, decoder = str(Path(__file__).resolve().parents[2]), CPU if self.gpu is None else str(self.gpu)
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, root, decoder, *map(str, self.descriptors)],
+                [sys.executable, "-P", "-c", PROGRAM, root, decoder, *map(str, self.descriptors)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                 pass_fds=self.descriptors,
             )  # fmt: skip
         return self.process
+
+    def end_input(self) -> None:
+        """Say that no part comes any more, and do not wait for the end."""
+        process = self.process
+        if process is not None and process.stdin is not None:
+            with suppress(OSError, ValueError):  # of what was not sent
+                process.stdin.close()
 
     def close(self, kill: bool = False) -> None:
         """End the process, which ends with its input; or at once."""

@@ -11,12 +11,19 @@ import pytest
 from hiero.evaluation.case_processes import CaseProcesses, start_processes
 from hiero.evaluation.cases import EvalOptions, map_cases
 from hiero.evaluation.own_videos import TASKS, evaluate_own_videos, run_own_videos
+from tests.processes import FORKSERVER
 
 FEW_DRAWS = EvalOptions(num_draws=5)
 
 
 @pytest.fixture
-def processes(model):
+def forked(monkeypatch):
+    """Processes that have imported torch when they begin; `test_the_report_of_several_processes` starts them as users do."""
+    monkeypatch.setattr("hiero.evaluation.case_processes.get_context", lambda _: FORKSERVER)
+
+
+@pytest.fixture
+def processes(model, forked):
     with CaseProcesses(str(model), 2) as processes:
         yield processes
 
@@ -48,7 +55,7 @@ def test_the_report_of_several_processes(model, data, monkeypatch):
     assert reports[0].tables == reports[1].tables
 
 
-def test_an_error_does_not_wait_for_what_is_begun(cases, model):
+def test_an_error_does_not_wait_for_what_is_begun(cases, model, forked):
     processes = CaseProcesses(str(model), 2)
     waiting = [processes.submit(_sleep, case) for case in cases[:2]]
     with pytest.raises(ValueError, match="no such case"), processes:

@@ -167,21 +167,22 @@ def test_unknown_backbones_and_precision():
 
 
 @pytest.mark.parametrize(
-    ("device", "num_cores", "gib", "setting", "is_built", "expected"),
+    ("device", "num_cores", "gib", "free_gib", "setting", "is_built", "expected"),
     [
-        ("cpu", 2, 0, "", True, (0, None)),
-        ("cpu", 16, 0, "", True, (4, None)),
-        ("cuda:1", 16, 140, "", True, (12, 1)),
-        ("cuda:1", 2, 24, "", True, (5, 1)),
-        ("cuda:1", 32, 24, "", True, (32, None)),  # the cores are faster
-        ("cuda:1", 4, 4, "", True, (4, None)),  # no memory to spare
-        ("cuda:1", 16, 140, "0", True, (16, None)),
-        ("cuda:1", 16, 140, "", False, (16, None)),
+        ("cpu", 2, 0, 0, "", True, (0, None)),
+        ("cpu", 16, 0, 0, "", True, (4, None)),
+        ("cuda:1", 16, 140, 130, "", True, (12, 1)),
+        ("cuda:1", 2, 24, 20, "", True, (5, 1)),
+        ("cuda:1", 32, 24, 20, "", True, (32, None)),  # the cores are faster
+        ("cuda:1", 4, 4, 4, "", True, (4, None)),  # no memory to spare
+        ("cuda:1", 4, 140, 1, "", True, (4, None)),  # others have it
+        ("cuda:1", 16, 140, 130, "0", True, (16, None)),
+        ("cuda:1", 16, 140, 130, "", False, (16, None)),
     ],
 )
-def test_who_decodes(monkeypatch, device, num_cores, gib, setting, is_built, expected):
+def test_who_decodes(monkeypatch, device, num_cores, gib, free_gib, setting, is_built, expected):
     monkeypatch.setattr(extractor, "num_usable_cores", lambda: num_cores)
     monkeypatch.setattr(extractor, "has_gpu_decoder", lambda: is_built)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=gib * 2**30))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free_gib * 2**30, gib * 2**30))
     monkeypatch.setenv("HIERO_GPU_DECODING", setting)
     assert extractor.decoding_processes(torch.device(device)) == expected

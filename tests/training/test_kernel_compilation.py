@@ -32,6 +32,8 @@ def processes(monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", start)
     monkeypatch.setattr(kernel_compilation, "num_usable_cores", lambda: 4)
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(kernel_compilation, "_free_bytes", lambda _: kernel_compilation.MIN_FREE_BYTES)
     return started
 
 
@@ -51,8 +53,14 @@ def test_a_process_that_fails_or_does_not_start_is_no_error(processes, monkeypat
         assert len(processes) == 1
 
 
-def test_few_cores(processes, monkeypatch):
-    monkeypatch.setattr(kernel_compilation, "num_usable_cores", lambda: 2)
+@pytest.mark.parametrize("missing", ["cores", "memory", "python"])
+def test_where_it_would_not_pay(processes, monkeypatch, missing):
+    if missing == "cores":
+        monkeypatch.setattr(kernel_compilation, "num_usable_cores", lambda: 2)
+    elif missing == "memory":
+        monkeypatch.setattr(kernel_compilation, "_free_bytes", lambda _: 2**30)
+    else:
+        monkeypatch.setattr(sys, "executable", None)
     with kernels_compiled_beside(*make_objective()):
         assert not processes
 

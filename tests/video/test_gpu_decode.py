@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -12,10 +17,12 @@ from hypothesis import strategies as st
 
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
-from hiero.video import decode, parallel_decode
+from hiero.video import decode, parallel_decode, part_worker
 from hiero.video.decode import DisplayedFrame, new_reformatter, read_segments
-from hiero.video.decode_worker import PartDecoder, PartTask
+from hiero.video.decode_worker import GpuFrame, PartDecoder, PartError, PartTask
 from hiero.video.parallel_decode import read_segments_parallel
+from tests.films import write_video
+from tests.waiting import wait_until
 
 OPTIONS = {"spacing_s": 1.0, "num_frames": 6, "short_side": 32, "min_share": 0.0}
 
@@ -25,9 +32,10 @@ def _short_parts(monkeypatch):
     monkeypatch.setattr(parallel_decode, "PART_S", 0.5)
 
 
-@pytest.fixture
-def video(make):
-    return make("v.mp4", [0] * 60, pictures=random_pictures(60, 256, 192), options={"g": "5", "bf": "2", "preset": "fast"})
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    path, pictures = tmp_path_factory.mktemp("video") / "v.mp4", random_pictures(60, 256, 192)
+    return write_video(path, [0] * 60, pictures=pictures, options={"g": "5", "bf": "2", "preset": "fast"})
 
 
 @pytest.fixture
@@ -53,8 +61,8 @@ def random_pictures(num: int, width: int = 96, height: int = 64, seed: int = 0) 
 
 def find_parts(path) -> list[tuple[PartTask, int]]:
     template = PartTask(
-        path=str(path), version=file_state(path), stream=0, skip_unreferenced=False, short_side=32, shape=(0, 0), entry=0,
-        end=None, first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=1.0, num_frames=6,
+        path=str(path), version=file_state(path), stream=0, skip_unreferenced=False, short_side=32, pixel_format="", shape=(0, 0),
+        entry=0, end=None, first_timestamp_s=0.0, begin_s=0.0, first_sample=0, spacing_s=1.0, num_frames=6,
     )  # fmt: skip
     return list(parallel_decode._find_parts(template))
 
@@ -73,15 +81,16 @@ def decode_parts(decoder: PartDecoder, path) -> np.ndarray:
 @settings(max_examples=30, deadline=None)
 @given(
     st.integers(8, 60), st.integers(8, 60), st.integers(4, 80), st.sampled_from([1, 2, 5, 9]), st.booleans(),
-    st.sampled_from([("yuv420p", "nv12"), ("yuv420p10le", "p010le")]), st.integers(0, 1000),
+    st.sampled_from([("yuv420p", "nv12"), ("yuvj420p", "nv12"), ("yuv420p10le", "p010le")]), st.integers(0, 1000),
 )  # fmt: skip
 def test_the_layout_of_a_gpu_gives_the_same_pictures(half_height, half_width, short_side, matrix, is_full, layouts, seed):
     (picture,) = random_pictures(1, 2 * half_width, 2 * half_height, seed)
     frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format=layouts[0])
-    frame.colorspace, frame.color_range = matrix, 2 if is_full else 1
-    shared = frame.reformat(format=layouts[1])
-    expected, actual = (DisplayedFrame(x, new_reformatter(), 1).picture(short_side) for x in (frame, shared))
-    assert np.array_equal(actual, expected)
+    frame.colorspace, frame.color_range = matrix, 2 if is_full or layouts[0] == "yuvj420p" else 1
+    downloaded = GpuFrame(frame.reformat(format=layouts[1]), new_reformatter(), new_reformatter(), layouts[0])
+    for side in (short_side, None, 2 * min(half_height, half_width)):  # the last two keep the size
+        downloaded._cached = None
+        assert np.array_equal(downloaded.picture(side), DisplayedFrame(frame, new_reformatter(), 1).picture(side))
 
 
 def test_a_decoder_stays_open_for_the_next_part(video, cpu_as_gpu):
@@ -94,10 +103,11 @@ def test_a_decoder_stays_open_for_the_next_part(video, cpu_as_gpu):
     assert decoder.reader is None
 
 
-@pytest.mark.parametrize("packet_s", [0.0, 3.0, 5.8])
-def test_the_cpu_reads_what_the_gpu_cannot(video, cpu_as_gpu, monkeypatch, packet_s):
+@pytest.mark.parametrize("packet_s", [0.0, 3.0, 5.5])
+def test_the_cpu_reads_what_the_gpu_cannot(tmp_path, cpu_as_gpu, monkeypatch, packet_s):
     """Also in the last part, where a fault of the GPU must not look like one of the file."""
-    expected = decode_parts(PartDecoder(), video)
+    path = write_video(tmp_path / "v.mp4", [0] * 60, pictures=random_pictures(60), options={"g": "20", "bf": "0"})
+    expected = decode_parts(PartDecoder(), path)
     decode_packet = decode.VideoReader._decode
 
     def fail(reader, packet):
@@ -107,9 +117,47 @@ def test_the_cpu_reads_what_the_gpu_cannot(video, cpu_as_gpu, monkeypatch, packe
 
     monkeypatch.setattr(decode.VideoReader, "_decode", fail)
     decoder = PartDecoder(gpu=0)
-    assert np.array_equal(decode_parts(decoder, video), expected)
+    assert np.array_equal(decode_parts(decoder, path), expected)
     assert cpu_as_gpu == [0]  # it is not tried again on the same video
     assert decoder.reader is None
+
+
+def test_a_decoder_that_failed_is_gone(video, cpu_as_gpu, monkeypatch):
+    """It holds memory of the GPU."""
+    readers = []
+
+    def fail(reader, _):
+        readers.append(weakref.ref(reader))
+        raise av.FFmpegError(1, "no memory on the GPU")
+
+    decoder, (task, num_bytes) = PartDecoder(gpu=0), find_parts(video)[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(decode.VideoReader, "_decode", fail)
+        with pytest.raises(InputError):
+            decoder.decode(task, np.empty(num_bytes, np.uint8))
+    assert len(readers) == 2  # the CPU fails too here
+    assert readers[0]() is None
+
+
+def test_codecs_whose_decoders_may_differ(tmp_path, cpu_as_gpu):
+    path = write_video(tmp_path / "v.mp4", [0] * 60, pictures=random_pictures(60), codec="mpeg4")
+    decoder = PartDecoder(gpu=0)
+    assert np.array_equal(decode_parts(decoder, path), decode_parts(PartDecoder(), path))
+    assert decoder.failed
+
+
+def test_frames_that_are_cropped(video):
+    """FFmpeg does not cut the left and the top off what is on a GPU."""
+    context = SimpleNamespace(width=1278, height=720)
+    reader, frame = SimpleNamespace(gpu=0, stream=SimpleNamespace(codec_context=context)), SimpleNamespace(width=1280, height=720)
+    with pytest.raises(PartError, match="cropped"):
+        PartDecoder(gpu=0)._display(frame, find_parts(video)[0][0], reader)
+
+
+def test_another_file_of_the_same_name(video):
+    task, num_bytes = find_parts(video)[0]
+    with pytest.raises(PartError, match="the file has changed"):
+        PartDecoder().decode(replace(task, version=(1, 2, 3)), np.empty(num_bytes, np.uint8))
 
 
 def test_no_gpu(video):
@@ -120,23 +168,43 @@ def test_no_gpu(video):
     assert np.array_equal([s.frames for s in actual], [s.frames for s in expected])
 
 
-def test_a_pool_that_rests_goes_on(video, monkeypatch):
-    monkeypatch.setattr(parallel_decode, "REST_AFTER_S", 0.05)
+def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
+    """A stand-in for the GPU in the processes themselves: its number comes there, and files are open until they rest."""
+    log = tmp_path / "log"
+    stub = (
+        "import av; from hiero.video import decode; decode.open_for_decoding = "
+        f"lambda file, gpu: (open({str(log)!r}, 'a').write(f' {{gpu}}'), av.open(file))[1]; "
+    )
+    monkeypatch.setattr(part_worker, "PROGRAM", part_worker.PROGRAM.replace("from hiero", stub + "from hiero", 1))
+    pool = parallel_decode.DecodingPool(2, gpu=3)
+    monkeypatch.setattr(parallel_decode, "decoding_pool", lambda *_: pool)
+
+    def open_files():
+        folders = [Path(f"/proc/{worker.process.pid}/fd") for worker in pool.workers if worker.process is not None]
+        return sum(file.readlink() == video for folder in folders for file in folder.iterdir())
+
     expected = [s.frames for s in read_segments(video, **OPTIONS)]
-    actual = []
-    for segment in read_segments_parallel(video, processes=2, gpu=0, **OPTIONS):
-        actual.append(segment.frames)
-        for worker in parallel_decode.decoding_pool(2, 0).workers:
+    for _ in range(2):
+        actual = [s.frames for s in read_segments_parallel(video, processes=2, gpu=3, **OPTIONS)]
+        assert np.array_equal(actual, expected)
+        assert open_files() > 0
+        for worker in pool.workers:
             worker.rest()
-    assert np.array_equal(actual, expected)
+        wait_until(lambda: not open_files())
+    assert set(log.read_text().split()) == {"3"}
+    pool.close()
+    assert all(worker.process is None for worker in pool.workers)
 
 
-def test_a_deleted_video(video):
+def test_a_deleted_video(video, tmp_path):
+    expected = [s.frames for s in read_segments(video, **(OPTIONS | {"num_frames": 1}))]
+    video = Path(shutil.copy(video, tmp_path / "v.mp4"))
     segments = read_segments_parallel(video, processes=2, gpu=0, **(OPTIONS | {"num_frames": 1}))
-    next(segments)
+    actual = [next(segments).frames]
     video.unlink()
     with contextlib.suppress(InputError):  # of what is not decoded yet
-        list(segments)
+        actual += [s.frames for s in segments]
+    assert np.array_equal(actual, expected[: len(actual)])
 
 
 @pytest.mark.gpu
