@@ -21,7 +21,7 @@ from hiero.storage.cache import file_state
 from hiero.video.decode import MAX_FRAME_S, DisplayedFrame, VideoReader, new_reformatter, sample_time, scaled_size
 from hiero.video.packets import packets_from
 
-EXACT_CODECS = ("h264", "hevc", "vp9", "av1")  # whose frames are the same in every bit, whoever decodes them
+EXACT_CODECS = ("h264", "hevc", "vp9")  # whose frames are the same in every bit, whoever decodes them
 MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depend on the one before
 
 
