@@ -19,7 +19,7 @@ from hiero.evaluation.egoprocel_data import find_egoprocel_videos as find_egopro
 from hiero.evaluation.egoprocel_data import probe_rates as probe_rates
 from hiero.evaluation.egoprocel_data import read_rates as read_rates
 from hiero.evaluation.egoprocel_data import video_name as video_name
-from hiero.evaluation.metrics import MIN_DENOMINATOR, harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
+from hiero.evaluation.metrics import harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
 from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import DrawnScores, Row, Scores, Table, bootstrap_row
 from hiero.steps.clustering import cluster
@@ -280,8 +280,7 @@ def _data_set_means(videos: Sequence[EgoProceLVideo], video_scores: Sequence[dic
         task_means = _mean_or_nan(task_weights @ values, task_weights.sum(2, keepdims=True))
         means = np.stack([_nan_mean(task_means[:, [t.data_set == name for t in tasks]]) for name in data_sets], axis=1)
         if f1_of_means:
-            precision, recall = means[..., -2], means[..., -1]
-            means[..., 0] = 2 * precision * recall / np.maximum(precision + recall, MIN_DENOMINATOR)
+            means[..., 0] = harmonic_mean(means[..., -2], means[..., -1])
         is_drawn = ~np.isnan(means).all(2, keepdims=True)
         overall = _mean_or_nan(np.where(is_drawn, means, 0.0).sum(1), is_drawn.sum(1))
         out = {f"mean {measure}": 100 * overall[:, j] for j, measure in enumerate(measures)}

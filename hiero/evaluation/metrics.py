@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5)  # tIoU of step localization
 MIN_DENOMINATOR = 1e-12
+FloatOrArray = TypeVar("FloatOrArray", float, np.ndarray)
 SAME_SPAN_S = 1e-3  # true spans that differ by no more are one; shorter ones are none
 
 
@@ -128,9 +130,9 @@ def key_step_scores(
     return {int(step): dict(zip(names, row.tolist(), strict=True)) for step, row in zip(steps, scores, strict=True)}
 
 
-def harmonic_mean(precision: float, recall: float) -> float:
-    """F1."""
-    return 2 * precision * recall / max(precision + recall, MIN_DENOMINATOR)
+def harmonic_mean(precision: FloatOrArray, recall: FloatOrArray) -> FloatOrArray:
+    """F1, of numbers or of arrays."""
+    return 2 * precision * recall / np.maximum(precision + recall, MIN_DENOMINATOR)
 
 
 def _score_matched(

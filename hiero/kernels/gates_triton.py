@@ -152,6 +152,11 @@ if triton is not None:
         return tl.load(at + index, mask=index < size, other=0.0)
 
     @triton.jit
+    def _hidden_units(w1, b1, distance, slope):  # type: ignore[no-untyped-def]
+        value = w1 * distance + b1
+        return tl.where(value > 0, value, value * slope)
+
+    @triton.jit
     def _tanh(x):  # type: ignore[no-untyped-def]
         """To a few units in the last place, also near 0, where 1 − 2 / (e²ˣ + 1) would cancel."""
         square = x * x
@@ -169,8 +174,7 @@ if triton is not None:
         w2 = tl.load(_address(table, 2) + channel[:, None] * hidden_size + unit[None, :], mask=mask, other=0.0)
         b2 = _load_vector(_address(table, 3), channel, size)
         for o in range(O):
-            hidden = w1 * tl.load(distances + gate * O + o) + b1
-            hidden = tl.where(hidden > 0, hidden, hidden * slope)
+            hidden = _hidden_units(w1, b1, tl.load(distances + gate * O + o), slope)
             value = _tanh(tl.sum(w2 * hidden[None, :], axis=1) + b2)
             tl.store(out + (gate * O + o) * size + channel, value, mask=channel < size)
 
@@ -189,8 +193,7 @@ if triton is not None:
         bias_sum = tl.zeros((CHANNELS,), dtype=tl.float32)
         sums = partial_sums + (gate * tl.num_programs(1) + tl.program_id(1)) * O * hidden_size + unit
         for o in range(O):
-            hidden = w1 * tl.load(distances + gate * O + o) + b1
-            hidden = tl.where(hidden > 0, hidden, hidden * slope)
+            hidden = _hidden_units(w1, b1, tl.load(distances + gate * O + o), slope)
             value = _load_vector(out + (gate * O + o) * size, channel, size)
             inner = _load_vector(grad + (gate * O + o) * size, channel, size) * (1.0 - value * value)
             weight_sum += inner[:, None] * hidden[None, :]

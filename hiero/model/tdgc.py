@@ -40,8 +40,7 @@ def gates_of_layers(layers: Sequence[TDGC], distances: Sequence[Sequence[float]]
     Returns:
         (L, O, D), or None where no such kernel runs. A gate that nobody uses then gets a gradient of zero, not None.
     """
-    gates = [layer.gate for layer in layers]
-    parameters = [p for gate in gates for p in (gate.hidden.weight, gate.hidden.bias, gate.out.weight, gate.out.bias)]
+    parameters = [parameter for layer in layers for parameter in layer.gate.parameters()]
     if not distances or not distances[0] or not gates_triton.is_available(parameters):
         return None
     return gates_triton.uniform_gates_triton(parameters, distances, GATE_SLOPE)

@@ -12,10 +12,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import torch
 
+from hiero.child_process import python_command
 from hiero.config import LossConfig, ModelConfig
 from hiero.data.narrated_windows import TrainingBatch
 from hiero.devices import num_usable_cores
@@ -26,7 +26,6 @@ from hiero.training.step import Objective, make_adam
 MIN_CORES = 4  # with fewer the two processes would wait for each other
 MIN_FREE_BYTES = 4 * 2**30  # on the GPU: the other process takes one for a while
 NUM_NODES = 64  # of the plain step; kernels are the same for any number
-PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.training.kernel_compilation import main; main(sys.argv[2])"
 
 
 @contextmanager
@@ -46,11 +45,10 @@ def kernels_compiled_beside(objective: Objective, optimizer: torch.optim.Optimiz
         "precision": None if objective.precision is None else str(objective.precision).removeprefix("torch."),
         "optimizer": "adamw" if isinstance(optimizer, torch.optim.AdamW) else "adam",
     }  # fmt: skip
-    root = str(Path(__file__).resolve().parents[2])
     process = None
     with suppress(OSError):  # then they are compiled here
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, root, json.dumps(settings)],
+            python_command("hiero.training.kernel_compilation", json.dumps(settings)),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
@@ -66,13 +64,13 @@ def _free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
 
 
-def main(settings: str) -> None:
+def main(arguments: list[str]) -> None:
     """Take one plain step, which compiles all kernels.
 
     Args:
-        settings: JSON, as `kernels_compiled_beside` writes them.
+        arguments: JSON, as `kernels_compiled_beside` writes it.
     """
-    values = json.loads(settings)
+    values = json.loads(arguments[0])
     config, device = ModelConfig.from_dict(values["config"]), torch.device(values["device"])
     torch.cuda.set_device(device)
     from hiero.kernels.adam_triton import ClippedAdam  # here, where Triton is known to be installed

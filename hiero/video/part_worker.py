@@ -8,21 +8,18 @@ import mmap
 import os
 import queue
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
+from hiero.child_process import python_command
 from hiero.video.decode_worker import PartReply, PartTask
 
 NUM_MEMORIES = 2  # of a worker: it fills one while the other is read
 CLOSE_TIMEOUT_S = 1.0
 CPU = "cpu"  # in place of the number of a GPU
-# Of a process: the same hiero as here, wherever it is imported from.
-PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.video.decode_worker import main; main(sys.argv[2:])"
 
 
 class FailedPartError(Exception):
@@ -132,9 +129,9 @@ class PartWorker:
         if self.process is not None and self.process.poll() is not None:
             self.close()
         if self.process is None:
-            root, decoder = str(Path(__file__).resolve().parents[2]), CPU if self.gpu is None else str(self.gpu)
+            decoder = CPU if self.gpu is None else str(self.gpu)
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PROGRAM, root, decoder, *map(str, self.descriptors)],
+                python_command("hiero.video.decode_worker", decoder, *map(str, self.descriptors)),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                 pass_fds=self.descriptors,
             )  # fmt: skip
@@ -149,13 +146,12 @@ class PartWorker:
 
     def close(self, kill: bool = False) -> None:
         """End the process, which ends with its input; or at once."""
+        if kill and self.process is not None:
+            self.process.kill()
+        self.end_input()
         process, self.process = self.process, None
-        if process is None or process.stdin is None or process.stdout is None:
+        if process is None or process.stdout is None:
             return
-        if kill:
-            process.kill()
-        with suppress(OSError):  # of what was not sent
-            process.stdin.close()
         try:
             process.wait(CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:

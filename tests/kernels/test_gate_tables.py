@@ -9,13 +9,9 @@ from hiero.kernels.gates_triton import MAX_TABLES, _find_tables, is_available
 from hiero.model.tdgc import Gate
 
 
-def parameters_of(gate):
-    return [gate.hidden.weight, gate.hidden.bias, gate.out.weight, gate.out.bias]
-
-
 def test_addresses_and_distances(monkeypatch):
     monkeypatch.setattr(gates_triton, "_tables", {})
-    parameters = parameters_of(Gate(4, 3))
+    parameters = list(Gate(4, 3).parameters())
     torch.set_default_dtype(torch.float64)  # what the kernels read is in single precision
     try:
         addresses, distances = _find_tables(parameters, [0.1, 0.2])
@@ -29,16 +25,16 @@ def test_addresses_and_distances(monkeypatch):
 
 def test_many_clocks_do_not_pile_up(monkeypatch):
     monkeypatch.setattr(gates_triton, "_tables", {})
-    parameters = parameters_of(Gate(4, 3))
+    parameters = list(Gate(4, 3).parameters())
     for i in range(2 * MAX_TABLES):
         _find_tables(parameters, [float(i)])
     assert len(gates_triton._tables) == MAX_TABLES
 
 
 def test_where_the_kernels_run(monkeypatch):
-    parameters = parameters_of(Gate(4, 3))
+    parameters = list(Gate(4, 3).parameters())
     assert not is_available(parameters)  # on a CPU
     monkeypatch.setattr(gates_triton, "can_compile", lambda _: True)
     assert is_available(parameters)
     assert not is_available([*parameters, torch.zeros(4, dtype=torch.float64)])
-    assert not is_available(parameters_of(Gate(4, 2000)))
+    assert not is_available(list(Gate(4, 2000).parameters()))

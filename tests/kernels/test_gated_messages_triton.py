@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
 import torch
@@ -15,14 +14,10 @@ from hiero.kernels.gated_messages_triton import sum_messages_triton
 from hiero.model import tdgc
 from hiero.model.neighbours import uniform_neighbours
 from hiero.model.stage import Stage
+from tests.kernels.triton_device import DEVICE, INTERPRETED, TRITON_MARKS
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 NUM_STAGES = 9 if INTERPRETED else 41  # on a GPU the medians of nine differ by a factor of three
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not gated_messages_triton.HAS_TRITON or not (DEVICE == "cuda" or INTERPRETED), reason="needs a CUDA GPU"),
-]
+pytestmark = TRITON_MARKS
 # Of one rounding; the interpreter of Triton cuts bf16 off.
 PRECISION = {torch.float32: 2e-6, torch.bfloat16: 2**-7 if INTERPRETED else 2**-8}
 

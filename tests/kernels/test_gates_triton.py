@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
 import torch
@@ -12,17 +11,13 @@ from hiero.config import ModelConfig
 from hiero.kernels import gates_triton
 from hiero.model.hiero import HiERO
 from hiero.model.tdgc import GATE_SLOPE, Gate
+from tests.kernels.triton_device import DEVICE, TRITON_MARKS
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(gates_triton.triton is None or not (DEVICE == "cuda" or INTERPRETED), reason="needs a CUDA GPU"),
-]
+pytestmark = TRITON_MARKS
 
 
 def parameters_of(gates):
-    return [p for gate in gates for p in (gate.hidden.weight, gate.hidden.bias, gate.out.weight, gate.out.bias)]
+    return [parameter for gate in gates for parameter in gate.parameters()]
 
 
 def random_gates(num_gates, size, hidden_size, num_offsets, seed=0):

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hiero import child_process
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
-from hiero.video import decode, parallel_decode, part_worker
+from hiero.video import decode, parallel_decode
 from hiero.video.decode import DisplayedFrame, new_reformatter, read_segments
 from hiero.video.decode_worker import GpuFrame, PartDecoder, PartError, PartTask
 from hiero.video.parallel_decode import read_segments_parallel
@@ -175,7 +176,8 @@ def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
         "import av; from hiero.video import decode; decode.open_for_decoding = "
         f"lambda file, gpu: (open({str(log)!r}, 'a').write(f' {{gpu}}'), av.open(file))[1]; "
     )
-    monkeypatch.setattr(part_worker, "PROGRAM", part_worker.PROGRAM.replace("from hiero", stub + "from hiero", 1))
+    run = "importlib.import_module"
+    monkeypatch.setattr(child_process, "PROGRAM", child_process.PROGRAM.replace(run, stub + run))
     pool = parallel_decode.DecodingPool(2, gpu=3)
     monkeypatch.setattr(parallel_decode, "decoding_pool", lambda *_: pool)
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hiero import child_process
 from hiero.errors import InputError
-from hiero.video import parallel_decode, part_worker
+from hiero.video import parallel_decode
 from hiero.video.decode import BrokenVideoWarning, read_segments
 from hiero.video.parallel_decode import decoding_pool, read_segments_parallel
 from tests.films import import_av, write_video
@@ -153,7 +154,7 @@ def test_videos_that_nobody_reads_on_do_not_stop_others(make, monkeypatch):
 
 
 def test_what_else_a_process_prints_is_no_answer(make, monkeypatch):
-    monkeypatch.setattr(part_worker, "PROGRAM", "print('welcome');" + part_worker.PROGRAM)
+    monkeypatch.setattr(child_process, "PROGRAM", "print('welcome');" + child_process.PROGRAM)
     monkeypatch.setattr(parallel_decode, "_pools", {})
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
     for _ in range(3):
