@@ -1,10 +1,12 @@
-"""What context, threads and L_ft each add, on simulated activity (hiero/data/simulation.py), over several worlds and seeds.
+"""What context, threads and L_ft each add, on simulated activity (hiero/data/simulation.py), over
+several worlds and seeds.
 
     python -m benchmarks.ablation [--seeds 3] [--only "interleaved"]
 
 Each run trains on 24 narrated sessions of a world and is scored on 8 new ones:
-  label    seconds whose most similar step text, among the texts of the session's steps, is the right one
-  threads  seconds that agree with the true steps after a spectral cut into the true number (best one-to-one matching)
+  label    seconds whose most similar step text, among the texts of the session's steps, is the
+  right one threads  seconds that agree with the true steps after a spectral cut into the true
+  number (best one-to-one matching)
 Pauses do not count. Numbers are means over seeds with their standard deviation.
 """
 
@@ -64,12 +66,24 @@ def train(world: World, variant: str, seed: int, num_sessions: int = 24, epochs:
         windows = NarratedWindows(store, read_narrations(narrations))
         config = TrainConfig(
             ModelConfig(
-                store.width, 64, 64, 64, gate_size=32, radius_s=2.5, standardise=True, clock=store.clock, random_state=seed,
+                store.width,
+                64,
+                64,
+                64,
+                gate_size=32,
+                radius_s=2.5,
+                standardise=True,
+                clock=store.clock,
+                random_state=seed,
                 **model,
             ),
             LossConfig(alpha=0.5, **losses),
-            epochs=epochs, lr=2e-3, warmup_epochs=2, weight_decay=1e-4, seed=seed,
-        )  # fmt: skip
+            epochs=epochs,
+            lr=2e-3,
+            warmup_epochs=2,
+            weight_decay=1e-4,
+            seed=seed,
+        )
         training = HieroTraining(
             config, windows, Path(folder) / "run", make_fabric("cpu"), text_vectors=bag_of_words(windows.texts)
         )

@@ -1,4 +1,5 @@
-"""What a few corrected recordings teach: CaptainCook4D, a recipe that the model never saw, 1, 2, 4 or 8 recordings corrected.
+"""What a few corrected recordings teach: CaptainCook4D, a recipe that the model never saw, 1, 2, 4 or
+8 recordings corrected.
 
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK                   the curve on unseen recipes
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --part dev        the same on recipes for development
@@ -6,10 +7,11 @@
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --draw docs/adaptation.png
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --methods prototypes both --numbers 8 --batch-size 4
 
-The model is trained without these recipes: WORK/models/PART-0, by the recipe of `hiero-k400`, and trained now where it is missing
-(minutes on a GPU). `--part test` has the unseen recipes of `benchmarks.captaincook4d`; `dev` those that its training recordings are
-split into once more, on which everything was chosen. For each recipe and number some recordings are drawn and their true steps
-given; the others are scored:
+The model is trained without these recipes: WORK/models/PART-0, by the recipe of `hiero-k400`, and
+trained now where it is missing (minutes on a GPU). `--part test` has the unseen recipes of
+`benchmarks.captaincook4d`; `dev` those that its training recordings are split into once more, on
+which everything was chosen. For each recipe and number some recordings are drawn and their true
+steps given; the others are scored:
 
     labels      a true step gets the best of the recipe's step texts: share that is right
     R1@.3       the text of a step is searched in its recording: share whose first answer has an IoU above 0.3
@@ -36,8 +38,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.captaincook4d_data import CLOCK, NARRATION_SPACING_S, PARTS, expand, read_annotations, read_features, split
-from hiero.corpus.adaptation import TUNING_BATCH_SIZE, TUNING_SETTINGS, TUNING_STEPS, CorrectedSteps, fine_tune, learn_from_videos
+from benchmarks.captaincook4d_data import (
+    CLOCK,
+    NARRATION_SPACING_S,
+    PARTS,
+    expand,
+    read_annotations,
+    read_features,
+    split,
+)
+from hiero.corpus.adaptation import (
+    TUNING_BATCH_SIZE,
+    TUNING_SETTINGS,
+    TUNING_STEPS,
+    CorrectedSteps,
+    fine_tune,
+    learn_from_videos,
+)
 from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.evaluation.metrics import grounding_recall, interval_iou
@@ -71,7 +88,8 @@ class Data:
         features = expand(load_tensors(prepared)) if prepared.is_file() else read_features(source, "k400")
         self.annotations = read_annotations(source)
         recordings = sorted(self.annotations)
-        listed = source / "unseen.json"  # of a folder with some of the recordings only, for a machine that cannot hold all
+        # of a folder with some of the recordings only, for a machine that cannot hold all
+        listed = source / "unseen.json"
         self.parts = None if listed.is_file() else split(self.annotations, recordings, part)
         unseen = json.loads(listed.read_text())[part] if self.parts is None else self.parts[PARTS[1]]
         self.features = {name: features[name].numpy() for name in unseen}
@@ -83,7 +101,9 @@ class Data:
     def steps(self, recording: str) -> tuple[AnnotatedStep, ...]:
         length_s = len(self.features[recording])
         rows = self.annotations[recording]["steps"]
-        return tuple(AnnotatedStep(row["start_s"], row["end_s"], row["text"]) for row in rows if row["start_s"] < length_s)
+        return tuple(
+            AnnotatedStep(row["start_s"], row["end_s"], row["text"]) for row in rows if row["start_s"] < length_s
+        )
 
     def texts(self, recipe: str) -> list[str]:
         return sorted({step.text for recording in self.recipes[recipe] for step in self.steps(recording)})
@@ -97,7 +117,9 @@ class Data:
 # Scores
 
 
-def score_similarity(video: Video, texts: list[str], steps: Sequence[AnnotatedStep], similarity: np.ndarray) -> list[float]:
+def score_similarity(
+    video: Video, texts: list[str], steps: Sequence[AnnotatedStep], similarity: np.ndarray
+) -> list[float]:
     """All metrics of a recording, from the similarity of all texts with its nodes."""
     spans = np.array([_nodes(step, len(video.nodes)) for step in steps])
     best = span_means(similarity, spans).argmax(0)
@@ -157,9 +179,14 @@ def base_video(data: Data, folder: Path, recording: str) -> Video:
 
 
 def score_engine(
-    data: Data, folder: Path, recipe: str, learn: Sequence[str], score: Sequence[str], teach: bool,
+    data: Data,
+    folder: Path,
+    recipe: str,
+    learn: Sequence[str],
+    score: Sequence[str],
+    teach: bool,
     weights: PrototypeWeights | None = None,
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     """A model, with prototypes of the corrected recordings or without."""
     texts = data.texts(recipe)
     prototypes: StepPrototypes | None = None
@@ -202,9 +229,17 @@ def score_neighbour(data: Data, recipe: str, learn: Sequence[str], score: Sequen
 
 
 def score_tuned(
-    data: Data, folder: Path, recipe: str, learn: Sequence[str], score: Sequence[str], teach: bool, device: str,
-    lr: str = "", num_updates: int = TUNING_STEPS, batch_size: int = TUNING_BATCH_SIZE,
-) -> list[float]:  # fmt: skip
+    data: Data,
+    folder: Path,
+    recipe: str,
+    learn: Sequence[str],
+    score: Sequence[str],
+    teach: bool,
+    device: str,
+    lr: str = "",
+    num_updates: int = TUNING_STEPS,
+    batch_size: int = TUNING_BATCH_SIZE,
+) -> list[float]:
     """The model after a short training on the corrected recordings."""
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "model"
@@ -245,17 +280,24 @@ def score_head(
         if kind == "vslnet":
             predicted, truth, owner = predict_spans(head, clips["score"], embeddings)
             hits = np.array(
-                [float(grounding_recall([spans[:1]], true[None])[0, 0]) for spans, true in zip(predicted, truth, strict=True)]
+                [
+                    float(grounding_recall([spans[:1]], true[None])[0, 0])
+                    for spans, true in zip(predicted, truth, strict=True)
+                ]
             )
             return [None, float(np.mean([hits[owner == i].mean() for i in range(len(clips["score"]))])), None]
         rows = []
-        for truth_row, detections, clip in zip(*predict_detections(head, clips["score"]), clips["score"].clips, strict=True):
+        for truth_row, detections, clip in zip(
+            *predict_detections(head, clips["score"]), clips["score"].clips, strict=True
+        ):
             rows.append(_score_detections(truth_row, detections, len(clip.truth)))
         return np.mean(rows, axis=0).tolist()
 
 
 def _score_detections(truth: object, detections: object, num: int) -> list[float]:
-    """Detections: the label of a true step is that of the best one around it; a text's answer is the best one of its label."""
+    """Detections: the label of a true step is that of the best one around it; a text's answer is the
+    best one of its label.
+    """
     spans, labels, scores = detections.spans, detections.labels, detections.scores  # type: ignore[attr-defined]
     right, hits = [], []
     for span, label in zip(truth.spans, truth.labels, strict=True):  # type: ignore[attr-defined]
@@ -305,9 +347,10 @@ def run_cells(args: argparse.Namespace) -> list[dict]:
     todo = [
         (method, recipe, num, number)
         for number, method, num, recipe in product(range(args.draws), args.methods, args.numbers, data.recipes)
-        if num < len(data.recipes[recipe]) and (method, recipe, num, number) not in done
+        if num < len(data.recipes[recipe])
+        and (method, recipe, num, number) not in done
         and (number < args.slow_draws or method in ("none", "neighbour", "prototypes"))
-    ]  # fmt: skip
+    ]
     with file.open("a") as out:
         arguments = [(args.source, args.work, args.part, *cell, args.device, args.batch_size) for cell in todo]
         for cell in _compute_cells(arguments, args.jobs):
@@ -335,12 +378,14 @@ def select(args: argparse.Namespace) -> None:
     context = get_context("spawn")
     with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
         jobs = {
-            values: pool.submit(_score_weights, data.part, args.source, args.work, folder, values, args.draws) for values in grid
+            values: pool.submit(_score_weights, data.part, args.source, args.work, folder, values, args.draws)
+            for values in grid
         }
         results = {values: job.result() for values, job in jobs.items()}
     for values, scores in sorted(results.items(), key=lambda item: -np.mean(item[1])):
         print(
-            f"prototype {values[0]:g} readout {values[1]:g} position {values[2]:g}:", np.round(100 * np.array(scores), 1).tolist()
+            f"prototype {values[0]:g} readout {values[1]:g} position {values[2]:g}:",
+            np.round(100 * np.array(scores), 1).tolist(),
         )
 
 
@@ -353,25 +398,38 @@ def _score_weights(
     for num in SELECTED_ON:
         scores = [
             score_engine(data, folder, recipe, *data.draw(recipe, num, number), True, PrototypeWeights(*values))
-            for recipe in data.recipes if num < len(data.recipes[recipe]) for number in range(draws)
-        ]  # fmt: skip
+            for recipe in data.recipes
+            if num < len(data.recipes[recipe])
+            for number in range(draws)
+        ]
         rows.append(np.mean(scores, axis=0).tolist())
     return rows
 
 
 def select_tuning(args: argparse.Namespace) -> None:
-    """Rate and length of the fine-tuning, with prototypes after it, on recipes for development with 4 and 8 corrected."""
+    """Rate and length of the fine-tuning, with prototypes after it, on recipes for development with
+    4 and 8 corrected.
+    """
     data = open_data(args.source, args.work, "dev")
     grid = list(product(("5e-5", "1e-4", "3e-4"), (60, 150)))
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
         jobs = {
             (*values, num, recipe): pool.submit(_score_tuning, args.source, args.work, recipe, num, values, args.device)
-            for values in grid for num in (4, 8) for recipe in data.recipes if num < len(data.recipes[recipe])
-        }  # fmt: skip
+            for values in grid
+            for num in (4, 8)
+            for recipe in data.recipes
+            if num < len(data.recipes[recipe])
+        }
         results = {key: job.result() for key, job in jobs.items()}
     for lr, num_updates in grid:
-        scores = {num: np.mean([v for key, v in results.items() if key[:3] == (lr, num_updates, num)], axis=0) for num in (4, 8)}
-        print(f"lr {lr}, {num_updates} updates:", {num: np.round(100 * values, 1).tolist() for num, values in scores.items()})
+        scores = {
+            num: np.mean([v for key, v in results.items() if key[:3] == (lr, num_updates, num)], axis=0)
+            for num in (4, 8)
+        }
+        print(
+            f"lr {lr}, {num_updates} updates:",
+            {num: np.round(100 * values, 1).tolist() for num, values in scores.items()},
+        )
 
 
 def _score_tuning(source: Path, work: Path, recipe: str, num: int, values: tuple[str, int], device: str) -> list[float]:
@@ -410,12 +468,19 @@ def train_model(source: Path, work: Path, part: str, device: str, settings: Sequ
         (folder / "narrations.csv").write_text("\n".join(lines) + "\n")
         print(f"training {out} on {len(names)} recordings", flush=True)
         train_from_files(
-            folder / "store", folder / "narrations.csv", out, settings=list(settings), validation_share=0.0, device=device
+            folder / "store",
+            folder / "narrations.csv",
+            out,
+            settings=list(settings),
+            validation_share=0.0,
+            device=device,
         )
 
 
 def summarise(cells: list[dict]) -> dict[str, dict[int, np.ndarray]]:
-    """For each method and number: mean and deviation over recipes of each metric, (2, 3); of draws that all methods have."""
+    """For each method and number: mean and deviation over recipes of each metric, (2, 3); of draws
+    that all methods have.
+    """
     methods = {cell["method"] for cell in cells}
     shared = [{cell["draw"] for cell in cells if cell["method"] == method} for method in methods]
     draws = set.intersection(*shared) if shared else set()
@@ -426,7 +491,9 @@ def summarise(cells: list[dict]) -> dict[str, dict[int, np.ndarray]]:
             by_recipe: dict[str, list[list[float]]] = {}
             for cell in cells:
                 if cell["method"] == method and cell["num"] == num:
-                    by_recipe.setdefault(cell["recipe"], []).append([np.nan if v is None else v for v in cell["scores"]])
+                    by_recipe.setdefault(cell["recipe"], []).append(
+                        [np.nan if v is None else v for v in cell["scores"]]
+                    )
             if by_recipe:
                 means = np.array([np.mean(rows, axis=0) for rows in by_recipe.values()])
                 out.setdefault(method, {})[num] = 100 * np.stack([means.mean(0), means.std(0)])
@@ -436,7 +503,13 @@ def summarise(cells: list[dict]) -> dict[str, dict[int, np.ndarray]]:
 def print_table(cells: list[dict]) -> None:
     summary = summarise(cells)
     for column, metric in enumerate(METRICS):
-        print(f"\n| {metric} | " + " | ".join(f"{num} corrected" for num in NUMBERS) + " |\n|---" + "|---" * len(NUMBERS) + "|")
+        print(
+            f"\n| {metric} | "
+            + " | ".join(f"{num} corrected" for num in NUMBERS)
+            + " |\n|---"
+            + "|---" * len(NUMBERS)
+            + "|"
+        )
         for method, rows in summary.items():
             values = [rows[num][:, column] if num in rows else None for num in NUMBERS]
             if any(value is not None and np.isfinite(value[0]) for value in values):
@@ -453,9 +526,14 @@ def draw(cells: list[dict], file: Path) -> None:
 
     summary = summarise(cells)
     styles = {
-        "none": ("#888888", "--"), "neighbour": ("#b8860b", "-"), "prototypes": ("#0b6e4f", "-"), "tuned": ("#7a9bd1", "-"),
-        "both": ("#1d3f8f", "-"), "vslnet": ("#c0392b", ":"), "actionformer": ("#8e44ad", ":"),
-    }  # fmt: skip
+        "none": ("#888888", "--"),
+        "neighbour": ("#b8860b", "-"),
+        "prototypes": ("#0b6e4f", "-"),
+        "tuned": ("#7a9bd1", "-"),
+        "both": ("#1d3f8f", "-"),
+        "vslnet": ("#c0392b", ":"),
+        "actionformer": ("#8e44ad", ":"),
+    }
     titles = {"labels": "Right name for a step, %", "R1@.3": "Step found by its text, R1@.3", "F1": "Cut and named, F1"}
     figure, axes = plt.subplots(1, len(METRICS), figsize=(11, 3.7), sharex=True)
     for column, (axis, metric) in enumerate(zip(axes, METRICS, strict=True)):
@@ -464,7 +542,9 @@ def draw(cells: list[dict], file: Path) -> None:
             if numbers:
                 values = [rows[num][0, column] for num in numbers]
                 color, line = styles[method]
-                axis.plot(numbers, values, line, marker="o", markersize=4, color=color, label=METHODS[method], linewidth=1.8)
+                axis.plot(
+                    numbers, values, line, marker="o", markersize=4, color=color, label=METHODS[method], linewidth=1.8
+                )
         axis.set_xscale("log", base=2)
         axis.set_xticks(NUMBERS, [str(num) for num in NUMBERS])
         axis.set_ylim(bottom=0)

@@ -1,10 +1,12 @@
 """The paper's backbones: windows and frames a second, against the arithmetic limit of the machine.
 
 python -m benchmarks.backbones [--device cuda] [--names egovlp lavila-l …] [--batch 16] [--profile]
-python -m benchmarks.backbones --extract [--device cuda] [--names egovlp] [--jobs 1 4 8]    whole videos, with decoding
+python -m benchmarks.backbones --extract [--device cuda] [--names egovlp] [--jobs 1 4 8]    whole
+videos, with decoding
 
-Networks of full size with random weights (as fast as the released ones) on random frames. The limit is what a large matrix product
-reaches in the same run and precision; the share is the network's products and attention (torch's FLOP counter) against it.
+Networks of full size with random weights (as fast as the released ones) on random frames. The limit
+is what a large matrix product reaches in the same run and precision; the share is the network's
+products and attention (torch's FLOP counter) against it.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.video import make_video
+from hiero.backbones.registry import FPS, STRIDE, backbones, find_backbone
+from hiero.decoding.decode import probe, read_segments
 from hiero.extraction.extractor import LoadedBackbones, extract_features
-from hiero.video.decode import probe, read_segments
-from hiero.video.registry import FPS, STRIDE, backbones, find_backbone
 
 TOWERS = [name for name, backbone in backbones().items() if backbone.num_frames and name != "egovlp-768"]
 SIZE = 224  # pixels of a frame, in all towers
@@ -55,7 +57,13 @@ def measure_peak_flops(device: str, dtype: torch.dtype) -> float:
 
 @torch.inference_mode()
 def measure(
-    name: str, device: str, dtype: torch.dtype, batch_sizes: list[int], peak_flops: float, num_frames: int | None, compiled: bool
+    name: str,
+    device: str,
+    dtype: torch.dtype,
+    batch_sizes: list[int],
+    peak_flops: float,
+    num_frames: int | None,
+    compiled: bool,
 ) -> None:
     """Print a row of the table for each batch size."""
     backbone = find_backbone(name)
@@ -66,7 +74,8 @@ def measure(
         x = torch.randn(batch_size, num_frames, 3, SIZE, SIZE, device=device, dtype=dtype)
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        with torch.enable_grad(), FlopCounterMode(display=False) as counter:  # gradients: torch's own kernels, which it can count
+        # gradients: torch's own kernels, which it can count
+        with torch.enable_grad(), FlopCounterMode(display=False) as counter:
             network(x[:1])
         window_flop = counter.get_total_flops()
         call_s = mean_time_s(lambda: run(x), device)  # noqa: B023
@@ -74,10 +83,17 @@ def measure(
         video_s = batch_size * STRIDE / FPS / call_s
         memory = f"{torch.cuda.max_memory_allocated() / 2**30:.1f}" if device == "cuda" else ""
         cells = [
-            f"{name}, compiled" if compiled else name, num_frames, batch_size, f"{window_flop / 1e9:.0f}",
-            f"{batch_size / call_s:.2f}", f"{batch_size * num_frames / call_s:.1f}", f"{video_s:.2f}", f"{flops / 1e12:.2f}",
-            f"{100 * flops / peak_flops:.0f} %", memory,
-        ]  # fmt: skip
+            f"{name}, compiled" if compiled else name,
+            num_frames,
+            batch_size,
+            f"{window_flop / 1e9:.0f}",
+            f"{batch_size / call_s:.2f}",
+            f"{batch_size * num_frames / call_s:.1f}",
+            f"{video_s:.2f}",
+            f"{flops / 1e12:.2f}",
+            f"{100 * flops / peak_flops:.0f} %",
+            memory,
+        ]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
@@ -122,7 +138,10 @@ def measure_extraction(names: list[str], device: str, job_counts: list[int], sec
                 run = functools.partial(extract_features, networks=networks, thumbnails=False)
                 run(videos[0])  # warms up
                 times_s.append(_parallel_time_s(run, videos[:num_jobs]))
-            print(f"| {num_jobs} | " + " | ".join(f"{duration_s * num_jobs / time_s:.1f}" for time_s in times_s) + " |", flush=True)
+            print(
+                f"| {num_jobs} | " + " | ".join(f"{duration_s * num_jobs / time_s:.1f}" for time_s in times_s) + " |",
+                flush=True,
+            )
 
 
 def _decode(video: Path) -> None:
@@ -158,7 +177,16 @@ def main() -> None:
     peak_flops = measure_peak_flops(args.device, dtype)
     machine = torch.cuda.get_device_name() if args.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
     print(f"{machine}, {dtype}, torch {torch.__version__}: a large product reaches {peak_flops / 1e12:.2f} TFLOP/s")
-    columns = ("backbone", "frames", "batch", "GFLOP a window", "windows/s", "frames/s", "seconds of video a second", "TFLOP/s")
+    columns = (
+        "backbone",
+        "frames",
+        "batch",
+        "GFLOP a window",
+        "windows/s",
+        "frames/s",
+        "seconds of video a second",
+        "TFLOP/s",
+    )
     print("| " + " | ".join([*columns, "of the limit", "GiB"]) + " |")
     print("|---" * 10 + "|")
     for name in args.names:

@@ -1,4 +1,5 @@
-"""Real training: HiERO on 58 hours of egocentric cooking (CaptainCook4D features), held out by recording and by recipe.
+"""Real training: HiERO on 58 hours of egocentric cooking (CaptainCook4D features), held out by
+recording and by recipe.
 
     python -m benchmarks.captaincook4d prepare WORK [--source ../shared/captaincook4d]    stores, narrations, splits, text vectors
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
@@ -7,10 +8,11 @@
     python -m benchmarks.captaincook4d own WORK --models MODELS    all tasks and baselines, MODELS/KIND-SEED, as Markdown
     python -m benchmarks.captaincook4d words WORK --model MODEL --dev-model MODEL   what class names add; "not in this video"
 
-Step texts, spread over their spans every 4 s, are the narrations. One recipe in six is never trained on ("unseen recipes");
-of the other recipes one recording in seven is not ("seen recipes"). Zero-shot grounding of each step's text in its recording:
-R@k at IoU 0.3 and 0.5. Settings are chosen on `--part dev`, which splits the training recordings once more in the same way;
-`--part test` is what is reported.
+Step texts, spread over their spans every 4 s, are the narrations. One recipe in six is never
+trained on ("unseen recipes"); of the other recipes one recording in seven is not ("seen recipes").
+Zero-shot grounding of each step's text in its recording: R@k at IoU 0.3 and 0.5. Settings are
+chosen on `--part dev`, which splits the training recordings once more in the same way; `--part
+test` is what is reported.
 """
 
 from __future__ import annotations
@@ -75,10 +77,11 @@ COLUMNS = {
 
 
 def own(work: Path, models: Path, kinds: list[str], device: str) -> None:
-    """`hiero eval own` for each model MODELS/KIND-SEED on the recordings that it did not see; baselines with the first seed.
+    """`hiero eval own` for each model MODELS/KIND-SEED on the recordings that it did not see;
+    baselines with the first seed.
 
-    The reports in WORK/reports hold everything; printed are the main columns, seen and unseen recipes side by side, the first
-    column of each with its interval.
+    The reports in WORK/reports hold everything; printed are the main columns, seen and unseen
+    recipes side by side, the first column of each with its interval.
     """
     for kind in kinds:
         reports = {part: _read_or_run_reports(work, models, kind, part.split()[0], device) for part in PARTS}
@@ -99,9 +102,21 @@ def _read_or_run_reports(work: Path, models: Path, kind: str, part: str, device:
     for folder in sorted(models.glob(f"{kind}-[0-9]*")):
         file = work / "reports" / f"{folder.name}-{part}.json"
         command = [
-            "eval", "own", "--features", str(work / "own" / kind), "--annotations", str(work / "own" / "annotations.json"),
-            "--only", str(work / "own" / f"{kind}-test-{part}.txt"), "--model", str(folder), "--device", device, "-o", str(file),
-        ]  # fmt: skip
+            "eval",
+            "own",
+            "--features",
+            str(work / "own" / kind),
+            "--annotations",
+            str(work / "own" / "annotations.json"),
+            "--only",
+            str(work / "own" / f"{kind}-test-{part}.txt"),
+            "--model",
+            str(folder),
+            "--device",
+            device,
+            "-o",
+            str(file),
+        ]
         command += ["--no-baselines"] if reports else []
         if not file.is_file():
             subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], check=True, stdout=subprocess.DEVNULL)
@@ -134,9 +149,16 @@ def train_one(work: Path, kind: str, variant: str, seed: int, part: str, device:
     skip.write_text("\n".join(r for r in store if r not in parts["train"]))
     all_settings = [*VARIANTS[variant], *settings, f"seed={seed}"]
     train_from_files(
-        work / kind / "store", work / kind / "narrations.csv", out / "model", settings=all_settings, validation_share=0.0,
-        skip=skip, capture=False, text_cache=work / "text", device=device,
-    )  # fmt: skip
+        work / kind / "store",
+        work / kind / "narrations.csv",
+        out / "model",
+        settings=all_settings,
+        validation_share=0.0,
+        skip=skip,
+        capture=False,
+        text_cache=work / "text",
+        device=device,
+    )
     if kind == "omnivore-b":
         file = out / "model" / "model.safetensors"
         save_tensors(file, restrict_input(load_tensors(file), load_tensors(work / f"{kind}.safetensors")["basis"]))
@@ -173,8 +195,12 @@ def score_model(
     return {method: grounding_recall(spans, np.array(truth)).flatten().tolist() for method, spans in predicted.items()}
 
 
-def score_untrained(work: Path, kind: str, annotations: dict, recordings: list[str], num_windows: int = 20) -> list[float]:
-    """No training: equal windows, ranked by class posteriors × sentence embeddings of the class names; by chance for Omnivore."""
+def score_untrained(
+    work: Path, kind: str, annotations: dict, recordings: list[str], num_windows: int = 20
+) -> list[float]:
+    """No training: equal windows, ranked by class posteriors × sentence embeddings of the class names;
+    by chance for Omnivore.
+    """
     store = FeatureStore(work / kind / "store")
     classes = encode_texts(class_names(), cache=work / "text").float()
     generator = torch.Generator().manual_seed(0)
@@ -206,10 +232,24 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
     jobs = [(kind, variant, seed) for seed in range(args.seeds) for kind in args.kinds for variant in args.variants]
     settings = [text for setting in args.set for text in ("--set", setting)]
     commands = [
-        ["benchmarks.captaincook4d", "one", str(work), "--kinds", kind, "--variants", variant, "--seeds", str(seed),
-         "--device", args.device, "--part", args.part, *settings]
+        [
+            "benchmarks.captaincook4d",
+            "one",
+            str(work),
+            "--kinds",
+            kind,
+            "--variants",
+            variant,
+            "--seeds",
+            str(seed),
+            "--device",
+            args.device,
+            "--part",
+            args.part,
+            *settings,
+        ]
         for kind, variant, seed in jobs
-    ]  # fmt: skip
+    ]
     run_modules(commands, args.jobs)
     table(work, args.part)
 
@@ -222,13 +262,18 @@ def table(work: Path, part: str) -> None:
             continue
         parts = split(annotations, list(FeatureStore(work / kind / "store")), part)
         print(f"\n{title} ({part}): {len(parts['train'])} training recordings")
-        print(f"| | {' | '.join(f'{name} ({len(parts[name])}): R1@.3 | R5@.3 | R1@.5 | R5@.5' for name in PARTS)} | runs |")
+        print(
+            f"| | {' | '.join(f'{name} ({len(parts[name])}): R1@.3 | R5@.3 | R1@.5 | R5@.5' for name in PARTS)} | "
+            "runs |"
+        )
         print("|---" * 10 + "|")
         rows = {"no training": [[score_untrained(work, kind, annotations, parts[name]) for name in PARTS]]}
         for variant in VARIANTS:
             files = sorted((work / "runs" / part / kind / variant.replace(" ", "-")).glob("*/scores.json"))
             for method in ("threads", "spans"):
-                rows[f"{variant}, {method}"] = [[json.loads(file.read_text())[name][method] for name in PARTS] for file in files]
+                rows[f"{variant}, {method}"] = [
+                    [json.loads(file.read_text())[name][method] for name in PARTS] for file in files
+                ]
         for name, runs in rows.items():
             if runs:
                 values = 100 * np.array(runs).reshape(len(runs), -1)
@@ -245,7 +290,9 @@ EVIDENCE = ("model", "class names", "both", "both, in order")
 
 
 def words(work: Path, model_folder: Path, dev_model_folder: Path) -> None:
-    """What class names add to the model's own words, and how well "not in this video" is known: fitted on dev, shown on test."""
+    """What class names add to the model's own words, and how well "not in this video" is known: fitted
+    on dev, shown on test.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
 
@@ -256,7 +303,10 @@ def words(work: Path, model_folder: Path, dev_model_folder: Path) -> None:
     predicted, statistics, present = ground_with_evidence(work, model_folder, "test")
     print("| | " + " | ".join(f"{name}: R1@.3 | R5@.3 | R1@.5 | R5@.5" for name in PARTS) + " |\n" + "|---" * 9 + "|")
     for method in EVIDENCE:
-        recalls = [100 * grounding_recall(predicted[name][method], np.array(predicted[name]["truth"])).flatten() for name in PARTS]
+        recalls = [
+            100 * grounding_recall(predicted[name][method], np.array(predicted[name]["truth"])).flatten()
+            for name in PARTS
+        ]
         print(f"| {method} | " + " | ".join(f"{v:.1f}" for recall in recalls for v in recall) + " |")
     probability, truth = regression.predict_proba(np.array(statistics))[:, 1], np.array(present)
     print(f"in the video or not, test: AUC {roc_auc_score(truth, probability):.3f}; said → true share (of queries)")
@@ -277,7 +327,8 @@ def ground_with_evidence(work: Path, folder: Path, part: str) -> tuple[dict[str,
         part: `dev` or `test`.
 
     Returns:
-        Predicted spans of each part by evidence, and the true ones; statistics of each text for `PRESENCE`; whether it is shown.
+        Predicted spans of each part by evidence, and the true ones; statistics of each text for
+        `PRESENCE`; whether it is shown.
     """
     annotations = read_annotations(work)
     store = FeatureStore(work / "k400" / "store")
@@ -332,8 +383,12 @@ def main() -> None:
     parser.add_argument("--part", choices=["dev", "test", "all"], default="test")
     parser.add_argument("--set", action="append", default=[], help="settings of hiero train")
     parser.add_argument("--model", type=Path, help="for `words`: a folder trained without the test recordings")
-    parser.add_argument("--models", type=Path, help="for `own`: a folder with KIND-SEED, trained without the test recordings")
-    parser.add_argument("--dev-model", type=Path, help="for `words`: one trained without the development recordings too")
+    parser.add_argument(
+        "--models", type=Path, help="for `own`: a folder with KIND-SEED, trained without the test recordings"
+    )
+    parser.add_argument(
+        "--dev-model", type=Path, help="for `words`: one trained without the development recordings too"
+    )
     args = parser.parse_args()
     if args.what == "prepare":
         prepare(args.work, args.source)

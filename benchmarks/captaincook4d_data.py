@@ -1,4 +1,6 @@
-"""CaptainCook4D for benchmarks: features, annotations, splits, and the files that `hiero train` and `hiero eval own` take."""
+"""CaptainCook4D for benchmarks: features, annotations, splits, and the files that `hiero train` and
+`hiero eval own` take.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from hiero.text.encoders import encode_texts
 
 CLOCK = Clock(1.0, 1.0)
 KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components", "omnivore-b": "Omnivore-B, 1024-d"}
-KINDS |= {"both": "Kinetics-400 logits and Omnivore-B", "both.first": "of both, the logits", "both.second": "of both, Omnivore-B"}
+KINDS |= {
+    "both": "Kinetics-400 logits and Omnivore-B",
+    "both.first": "of both, the logits",
+    "both.second": "of both, Omnivore-B",
+}
 COMPONENTS = {"k400": 128, "omnivore": 180}  # principal components of each kind that are compressed
 NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often
 PARTS = ("seen recipes", "unseen recipes")
@@ -69,12 +75,18 @@ def read_features(source: Path, kind: str) -> dict[str, Tensor]:
     """Features of each recording at 1 Hz, from the published files."""
     if kind == "k400":
         raw = load_tensors(source / "kinetics400_logits.safetensors")
-        return {name.removeprefix("logits/"): v.float() * raw["scale"] for name, v in raw.items() if name.startswith("logits/")}
+        return {
+            name.removeprefix("logits/"): v.float() * raw["scale"]
+            for name, v in raw.items()
+            if name.startswith("logits/")
+        }
     raw = load_tensors(source / "omnivore_pca384.safetensors")
     if kind == "omnivore-b":
         return expand(to_compressed(raw))
     num = COMPONENTS[kind]
-    return {n.removeprefix("pca/"): v[:, :num].float() * raw["scale"][:num] for n, v in raw.items() if n.startswith("pca/")}
+    return {
+        n.removeprefix("pca/"): v[:, :num].float() * raw["scale"][:num] for n, v in raw.items() if n.startswith("pca/")
+    }
 
 
 def compress(features: dict[str, Tensor], num_components: int) -> dict[str, Tensor]:
@@ -91,29 +103,39 @@ def compress(features: dict[str, Tensor], num_components: int) -> dict[str, Tens
         f"pc/{name}": (((x - mean) / deviation) @ basis / scale).round().clamp(-INT8_MAX, INT8_MAX).char()
         for name, x in features.items()
     }
-    return compressed | {"basis": (basis * scale).float().mT.contiguous(), "mean": mean.float(), "deviation": deviation.float()}
+    return compressed | {
+        "basis": (basis * scale).float().mT.contiguous(),
+        "mean": mean.float(),
+        "deviation": deviation.float(),
+    }
 
 
 def to_compressed(raw: dict[str, Tensor]) -> dict[str, Tensor]:
     """The published components in the layout of `compress`: `expand` gives back the 1024-d features."""
     components = {name.replace("pca/", "pc/"): value for name, value in raw.items() if name.startswith("pca/")}
     basis = raw["basis"].float() * raw["scale"]
-    return components | {"basis": basis.mT.contiguous(), "mean": raw["mean"].float(), "deviation": torch.ones(len(basis))}
+    return components | {
+        "basis": basis.mT.contiguous(),
+        "mean": raw["mean"].float(),
+        "deviation": torch.ones(len(basis)),
+    }
 
 
 def expand(compressed: dict[str, Tensor]) -> dict[str, Tensor]:
     """The reverse of `compress`."""
     basis, mean, deviation = compressed["basis"], compressed["mean"], compressed["deviation"]
     return {
-        name.removeprefix("pc/"): (x.float() @ basis) * deviation + mean for name, x in compressed.items() if name.startswith("pc/")
+        name.removeprefix("pc/"): (x.float() @ basis) * deviation + mean
+        for name, x in compressed.items()
+        if name.startswith("pc/")
     }
 
 
 def restrict_input(state: dict[str, Tensor], basis: Tensor) -> dict[str, Tensor]:
     """The weights of a model with an input layer that is blind to what lies outside the span of `basis` (n, F).
 
-    The training features have nothing outside, so there the layer still has its random initial weights: noise, for features that
-    do have something.
+    The training features have nothing outside, so there the layer still has its random initial
+    weights: noise, for features that do have something.
     """
     inside = torch.linalg.qr(basis.double().mT).Q
     scale = state["input_scale"].double()
@@ -149,7 +171,9 @@ def unpack(work: Path, kind: str) -> None:
         features = join_kinds(*(expand(load_tensors(work / f"{part}.safetensors")) for part in ("k400", "omnivore-b")))
     else:
         features = expand(load_tensors(work / f"{kind}.safetensors"))
-    write_training_files(work / kind, features, {name: annotations[name.split(".")[0]]["steps"] for name in features}, kind)
+    write_training_files(
+        work / kind, features, {name: annotations[name.split(".")[0]]["steps"] for name in features}, kind
+    )
 
 
 def join_kinds(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -164,11 +188,16 @@ def join_kinds(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str,
         parts = [first[name][:length], second[name][:length]]
         blanks = [mean.expand(length, -1) for mean in means]
         out[name] = torch.cat(parts, 1)
-        out[f"{name}.first"], out[f"{name}.second"] = torch.cat([parts[0], blanks[1]], 1), torch.cat([blanks[0], parts[1]], 1)
+        out[f"{name}.first"], out[f"{name}.second"] = (
+            torch.cat([parts[0], blanks[1]], 1),
+            torch.cat([blanks[0], parts[1]], 1),
+        )
     return out
 
 
-def write_training_files(folder: Path, features: dict[str, Tensor], steps: dict[str, list[dict]], backbone: str) -> None:
+def write_training_files(
+    folder: Path, features: dict[str, Tensor], steps: dict[str, list[dict]], backbone: str
+) -> None:
     """FOLDER/store and FOLDER/narrations.csv, with each step's text every few seconds."""
     for name, x in features.items():
         save_tensors(folder / "features" / f"{name}.safetensors", {"features": x.contiguous()})
@@ -188,7 +217,9 @@ def narrate(name: str, start_s: float, end_s: float, text: str) -> list[list[str
 
 
 def export(work: Path, source: Path, kinds: list[str], part: str) -> None:
-    """Write files as `hiero eval own` takes them: OWN/KIND/RECORDING.npy, OWN/annotations.json, and lists of each part."""
+    """Write files as `hiero eval own` takes them: OWN/KIND/RECORDING.npy, OWN/annotations.json, and
+    lists of each part.
+    """
     annotations = read_annotations(source)
     own = work / "own"
     for kind in kinds:

@@ -1,13 +1,16 @@
-"""Commands that people wait for, against an earlier version in the same run: time, processor time and memory of each.
+"""Commands that people wait for, against an earlier version in the same run: time, processor time
+and memory of each.
 
     git worktree add ../before COMMIT
     python -m benchmarks.commands --against ../before [--work WORK] [--videos 12] [--only own label spectral]
 
-own        `hiero eval own`, all tasks and baselines; WORK is a folder of `python -m benchmarks.captaincook4d prepare` and `export`
-label      `hiero label` with 20,000 labels on an hour of features: with new labels, and again
-spectral   `hiero steps --method spectral` on three hours of features
+own        `hiero eval own`, all tasks and baselines; WORK is a folder of `python -m
+benchmarks.captaincook4d prepare` and `export` label      `hiero label` with 20,000 labels on an
+hour of features: with new labels, and again spectral   `hiero steps --method spectral` on three
+hours of features
 
-Each command is a process of its own with an empty home, so that nothing is cached. What both versions print is compared.
+Each command is a process of its own with an empty home, so that nothing is cached. What both
+versions print is compared.
 """
 
 from __future__ import annotations
@@ -35,7 +38,11 @@ NUM_LABELS, LABEL_HOURS, SPECTRAL_HOURS = 20_000, 1, 3
 
 def write_labels(path: Path, num: int) -> None:
     """Different short labels: each verb of the bundled vocabulary with each thing, in random order."""
-    lines = [line.split("|") for line in (ASSETS / "vocabulary.txt").read_text().splitlines() if "|" in line and line[0] != "#"]
+    lines = [
+        line.split("|")
+        for line in (ASSETS / "vocabulary.txt").read_text().splitlines()
+        if "|" in line and line[0] != "#"
+    ]
     verbs, things = (dict.fromkeys(word.strip() for line in lines for word in line[i].split(",")) for i in (0, 1))
     labels = [f"{verb} {thing}" for verb, thing in itertools.product(verbs, things)]
     path.write_text("\n".join(labels[i] for i in np.random.default_rng(0).permutation(len(labels))[:num]) + "\n")
@@ -47,7 +54,11 @@ def measure(tree: Path, home: Path, arguments: list[str]) -> tuple[str, float, f
     begin = time.perf_counter()
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hiero", *arguments], cwd=tree, env=environment, stdout=printed, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "hiero", *arguments],
+            cwd=tree,
+            env=environment,
+            stdout=printed,
+            stderr=subprocess.DEVNULL,
         )
         _, status, usage = os.wait4(process.pid, 0)
         if status:
@@ -57,7 +68,9 @@ def measure(tree: Path, home: Path, arguments: list[str]) -> tuple[str, float, f
 
 
 def numbers_of(document: Any) -> list[float]:
-    """All numbers of a JSON document in their order; a text counts as its hash, so that another one is a large difference."""
+    """All numbers of a JSON document in their order; a text counts as its hash, so that another one is
+    a large difference.
+    """
     if isinstance(document, dict):
         return [number for key, value in document.items() if key != "command" for number in numbers_of(value)]
     if isinstance(document, list):
@@ -70,7 +83,11 @@ def numbers_of(document: Any) -> list[float]:
 def largest_difference(before: str, after: str) -> float:
     """Between the numbers of two outputs in JSON; infinite where they do not have the same fields."""
     first, second = (numbers_of([json.loads(line) for line in output.splitlines()]) for output in (before, after))
-    return max((abs(a - b) for a, b in zip(first, second, strict=True)), default=0.0) if len(first) == len(second) else np.inf
+    return (
+        max((abs(a - b) for a, b in zip(first, second, strict=True)), default=0.0)
+        if len(first) == len(second)
+        else np.inf
+    )
 
 
 def list_commands(folder: Path, args: argparse.Namespace) -> dict[str, list[str]]:
@@ -81,9 +98,16 @@ def list_commands(folder: Path, args: argparse.Namespace) -> dict[str, list[str]
         names = [*(own / "k400-test-seen.txt").read_text().split(), *(own / "k400-test-unseen.txt").read_text().split()]
         (folder / "names.txt").write_text("\n".join(names[:: max(1, len(names) // args.videos)][: args.videos]))
         commands[f"eval own, {args.videos} recordings"] = [
-            "eval", "own", "--features", str(own / "k400"), "--annotations", str(own / "annotations.json"),
-            "--only", str(folder / "names.txt"), "--json",
-        ]  # fmt: skip
+            "eval",
+            "own",
+            "--features",
+            str(own / "k400"),
+            "--annotations",
+            str(own / "annotations.json"),
+            "--only",
+            str(folder / "names.txt"),
+            "--json",
+        ]
     if "label" in args.only:
         write_scores(folder / "label.npy", 3600 * LABEL_HOURS)
         write_labels(folder / "labels.txt", NUM_LABELS)
@@ -92,8 +116,13 @@ def list_commands(folder: Path, args: argparse.Namespace) -> dict[str, list[str]
     if "spectral" in args.only:
         write_scores(folder / "long.npy", 3600 * SPECTRAL_HOURS)
         commands[f"steps --method spectral, {SPECTRAL_HOURS} h"] = [
-            "steps", str(folder / "long.npy"), "--method", "spectral", "--no-cache", "--json",
-        ]  # fmt: skip
+            "steps",
+            str(folder / "long.npy"),
+            "--method",
+            "spectral",
+            "--no-cache",
+            "--json",
+        ]
     return commands
 
 
@@ -102,7 +131,9 @@ def main() -> None:
     parser.add_argument("--against", type=Path, required=True, help="a checkout of an earlier version")
     parser.add_argument("--work", type=Path, help="for `own`")
     parser.add_argument("--videos", type=int, default=12, help="of `own`")
-    parser.add_argument("--model", type=Path, help="a model folder; by default the one that came with the earlier version")
+    parser.add_argument(
+        "--model", type=Path, help="a model folder; by default the one that came with the earlier version"
+    )
     parser.add_argument("--only", nargs="+", default=["own", "label", "spectral"], choices=["own", "label", "spectral"])
     args = parser.parse_args()
     print(
@@ -114,8 +145,14 @@ def main() -> None:
         folder = Path(name)
         for title, command in list_commands(folder, args).items():
             arguments = [*command, "--model", str(args.model or args.against.resolve() / "hiero/assets/hiero-k400")]
-            before, now = (measure(tree, folder / home, arguments) for tree, home in ((args.against, "before"), (HERE, "now")))
-            cells = [f"{value:.1f}" if i < 2 else f"{value:.2f}" for part in (before, now) for i, value in enumerate(part[1:])]
+            before, now = (
+                measure(tree, folder / home, arguments) for tree, home in ((args.against, "before"), (HERE, "now"))
+            )
+            cells = [
+                f"{value:.1f}" if i < 2 else f"{value:.2f}"
+                for part in (before, now)
+                for i, value in enumerate(part[1:])
+            ]
             ratios = [f"{before[i] / now[i]:.1f}×" for i in (1, 2)]
             difference = f"{largest_difference(before[0], now[0]):.2g}"
             print(f"| {title} | {' | '.join([*cells, *ratios, difference])} |", flush=True)

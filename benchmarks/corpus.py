@@ -2,8 +2,9 @@
 
 python -m benchmarks.corpus [--steps 1000000] [--folder FOLDER]
 
-Steps are drawn around centres (kinds of activity) on the sphere, 200 a video; queries likewise. The table is the one of `hiero
-index`, without pictures. Recall: of the 20 nearest by exact search, how many the index gives.
+Steps are drawn around centres (kinds of activity) on the sphere, 200 a video; queries likewise. The
+table is the one of `hiero index`, without pictures. Recall: of the 20 nearest by exact search, how
+many the index gives.
 """
 
 from __future__ import annotations
@@ -41,19 +42,21 @@ def synthetic_steps(rng: np.random.Generator, centres: np.ndarray, first: int, n
     chosen = centres[rng.integers(0, len(centres), num_steps)]
     vectors = normalise_rows(chosen + NOISE * rng.standard_normal((num_steps, WIDTH), dtype=np.float32))
     video, position = np.divmod(first + np.arange(num_steps), STEPS_PER_VIDEO)
-    return pa.table({
-        "uid": [f"v{v}\n2\n2.{i}" for v, i in zip(video, position, strict=True)],
-        "video": [f"v{v}" for v in video],
-        "level": pa.array(np.full(num_steps, 2), pa.int32()),
-        "step": [f"2.{i}" for i in position],
-        "start_s": position * STEP_S,
-        "end_s": position * STEP_S + STEP_S,
-        "thread": pa.array((first + np.arange(num_steps)) % NUM_THREADS, pa.int32()),
-        "label": pa.array([None] * num_steps, pa.string()),
-        "picture": pa.array([None] * num_steps, pa.binary()),
-        "about": [""] * num_steps,
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), WIDTH),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "uid": [f"v{v}\n2\n2.{i}" for v, i in zip(video, position, strict=True)],
+            "video": [f"v{v}" for v in video],
+            "level": pa.array(np.full(num_steps, 2), pa.int32()),
+            "step": [f"2.{i}" for i in position],
+            "start_s": position * STEP_S,
+            "end_s": position * STEP_S + STEP_S,
+            "thread": pa.array((first + np.arange(num_steps)) % NUM_THREADS, pa.int32()),
+            "label": pa.array([None] * num_steps, pa.string()),
+            "picture": pa.array([None] * num_steps, pa.binary()),
+            "about": [""] * num_steps,
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), WIDTH),
+        }
+    )
 
 
 def normalise_rows(x: np.ndarray) -> np.ndarray:
@@ -101,7 +104,9 @@ def run(folder: Path, num_steps: int, num_queries: int = 200, num_exact: int = 3
     rng = np.random.default_rng(0)
     centres = normalise_rows(rng.standard_normal((NUM_CENTRES, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
     corpus = write_corpus(folder, rng, centres, num_steps)
-    queries = normalise_rows(centres[rng.integers(0, NUM_CENTRES, num_queries)] + NOISE * rng.standard_normal((num_queries, WIDTH)))
+    queries = normalise_rows(
+        centres[rng.integers(0, NUM_CENTRES, num_queries)] + NOISE * rng.standard_normal((num_queries, WIDTH))
+    )
     latencies_s: dict[str, list[float]] = {"index": [], "exact": []}
     recalls = []
     for i, query in enumerate(queries):
@@ -115,7 +120,10 @@ def run(folder: Path, num_steps: int, num_queries: int = 200, num_exact: int = 3
     for name, times_s in latencies_s.items():
         print(f"| {name} | {1e3 * np.median(times_s):.0f} ms | {1e3 * np.quantile(times_s, 0.99):.0f} ms |")
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"recall at {NUM_HITS}: {np.mean(recalls):.3f} ({num_exact} queries); peak memory {peak_gib:.1f} GiB; table {TABLE}")
+    print(
+        f"recall at {NUM_HITS}: {np.mean(recalls):.3f} ({num_exact} queries); peak memory {peak_gib:.1f} GiB; "
+        f"table {TABLE}"
+    )
 
 
 def main() -> None:

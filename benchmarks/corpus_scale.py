@@ -1,10 +1,13 @@
-"""What a video costs to index, in time and on disk, when many are in; and what a question costs when many were asked.
+"""What a video costs to index, in time and on disk, when many are in; and what a question costs
+when many were asked.
 
-python -m benchmarks.corpus_scale [--videos 2000] [--seconds 600] [--model raw] [--questions 10000] [--folder FOLDER]
+python -m benchmarks.corpus_scale [--videos 2000] [--seconds 600] [--model raw] [--questions 10000]
+[--folder FOLDER]
 
-Feature files at 1 Hz, 400 wide, of activities that come back; they are written before the clock starts, and indexed as by `hiero
-index`, in one run. Rates are of tenths of the run, so the last against the first says what the others in the corpus cost. Beside
-them stands the most that can be: the same files read and cut into steps, and not indexed.
+Feature files at 1 Hz, 400 wide, of activities that come back; they are written before the clock
+starts, and indexed as by `hiero index`, in one run. Rates are of tenths of the run, so the last
+against the first says what the others in the corpus cost. Beside them stands the most that can be:
+the same files read and cut into steps, and not indexed.
 """
 
 from __future__ import annotations
@@ -92,7 +95,8 @@ def measure_indexing(engine: Engine, corpus: TimedCorpus, files: dict[str, Path]
     total_s = time.perf_counter() - begin
     size_mib, stored_mib = disk_mib(Path(corpus.uri)), corpus.table.stats()["total_bytes"] / 2**20
     print(
-        f"{result.num_added} videos in {total_s:.0f} s, {result.num_added / total_s:.1f} a second; last part against first: "
+        f"{result.num_added} videos in {total_s:.0f} s, {result.num_added / total_s:.1f} a second; last part "
+        "against first: "
         f"{rates[-1] / rates[0]:.2f}; {corpus.num_videos} videos, {len(corpus)} steps, {size_mib:.0f} MiB on disk for "
         f"{stored_mib:.0f} MiB of rows; {len(corpus.check())} problems"
     )
@@ -121,7 +125,10 @@ def measure_questions(folder: Path, num_questions: int) -> None:
         for i in range(first, last):
             TextCache("key", folder).encode([f"question {i}"], encode)
         times_ms.append(lookup_ms())
-    print(f"a question: {times_ms[0]:.2f} ms after 10, {times_ms[1]:.2f} ms after {num_questions}: {times_ms[1] / times_ms[0]:.2f}")
+    print(
+        f"a question: {times_ms[0]:.2f} ms after 10, {times_ms[1]:.2f} ms after {num_questions}: "
+        f"{times_ms[1] / times_ms[0]:.2f}"
+    )
 
 
 def main() -> None:
@@ -142,7 +149,10 @@ def main() -> None:
         files = write_features(folder / "features", args.videos, args.seconds)
         engine = load(args.model, backbone="default")
         rate = measure_reading(engine, dict(list(files.items())[:NUM_READ]))
-        print(f"{args.videos} files of {args.seconds} rows of {WIDTH} numbers, {args.model}; read only: {rate:.1f} files a second")
+        print(
+            f"{args.videos} files of {args.seconds} rows of {WIDTH} numbers, {args.model}; read only: {rate:.1f} "
+            "files a second"
+        )
         measure_indexing(engine, TimedCorpus(str(folder / "corpus"), create=True), files)
 
 

@@ -1,4 +1,5 @@
-"""Recipes never seen: training on CaptainCook4D with some recipes left out, all turns, and the spread of what is found on them.
+"""Recipes never seen: training on CaptainCook4D with some recipes left out, all turns, and the spread
+of what is found on them.
 
     python -m benchmarks.captaincook4d prepare WORK
     python -m benchmarks.cross_validation texts WORK [--encoder FOLDER] [--others FILE]    vectors of texts; of mpnet or of bge
@@ -8,9 +9,10 @@
     python -m benchmarks.cross_validation one WORK --kinds k400 --variants small --fold -1       trained on all recipes
     python -m benchmarks.cross_validation join WORK --kinds k400 --variants text-noise-1 small radius-5 -o MODEL
 
-The 19 recipes are dealt into six folds. Each fold's model is trained without its recipes and without one recording in seven of the
-others. So every recording is once one of a recipe that its model never saw ("unseen"); "known" are the others that were left out.
-A run writes what it found on both to WORK/folds/KIND/VARIANT/SEED/FOLD.safetensors; several variants joined by + are an ensemble,
+The 19 recipes are dealt into six folds. Each fold's model is trained without its recipes and
+without one recording in seven of the others. So every recording is once one of a recipe that its
+model never saw ("unseen"); "known" are the others that were left out. A run writes what it found on
+both to WORK/folds/KIND/VARIANT/SEED/FOLD.safetensors; several variants joined by + are an ensemble,
 whose similarities are averaged, and whose nodes are the networks' side by side.
 """
 
@@ -66,7 +68,8 @@ EMBEDDING_SIZE = 256  # of an ensemble
 RECORDING_STEP, NODE_STEP = 4, 3  # of those that its projection is fitted to
 NUM_DIRECTIONS = 64  # of nodes that are kept
 PIECE_NODES, MIN_CHANGE = 4, 10.0  # of `count_changes`
-# Settings of `hiero train`; "narrations" and "text" (vectors of another encoder in the place of MiniLM's) are files of WORK.
+# Settings of `hiero train`; "narrations" and "text" (vectors of another encoder in the place of
+# MiniLM's) are files of WORK.
 VARIANTS: dict[str, dict] = {
     "base": {},
     "mpnet": {"text": "text-mpnet"},
@@ -80,13 +83,17 @@ VARIANTS: dict[str, dict] = {
     "versions": {"settings": ["epochs=20"]},  # of kind `both`, with three versions of each recording
     "paraphrases": {"narrations": "narrations-paraphrases.csv"},
     "negatives": {"negatives": True},
-    # A second training, with the recordings that were left out and what the first one says of them in place of their text.
+    # A second training, with the recordings that were left out and what the first one says of them
+    # in place of their text.
     "self-nearest": {"teacher": "base", "soft": False},
     "self-soft": {"teacher": "base", "soft": True},
 }
 LONG = ["noise=1.0", "epochs=60"]  # as hiero-omnivore-b is trained
 VARIANTS |= {
-    ("long" if name == "base" else f"long-{name}"): {**VARIANTS[name], "settings": [*VARIANTS[name].get("settings", []), *LONG]}
+    ("long" if name == "base" else f"long-{name}"): {
+        **VARIANTS[name],
+        "settings": [*VARIANTS[name].get("settings", []), *LONG],
+    }
     for name in ("base", "text-noise-1", "radius-5", "small")
 }
 
@@ -94,8 +101,8 @@ VARIANTS |= {
 def write_text_vectors(work: Path, encoder: Path | None, others: Path | None) -> None:
     """Vectors of all sentences, in full, in short, and of what they are about; and of texts of other data sets.
 
-    Of MiniLM, into WORK/text; or of a folder: a transformer's into WORK/text-mpnet, one with bge's model_quantized.onnx and
-    tokenizer.json into WORK/text-bge.
+    Of MiniLM, into WORK/text; or of a folder: a transformer's into WORK/text-mpnet, one with bge's
+    model_quantized.onnx and tokenizer.json into WORK/text-bge.
     """
     full = {step["text"] for entry in read_annotations(work).values() for step in entry["steps"]}
     texts = sorted(full | set(map(shorten, full)) | set(map(object_of, full)))
@@ -132,7 +139,11 @@ def bge_encoder(folder: Path) -> Callable[[list[str]], np.ndarray]:
         rows = []
         for text in batch:  # one at a time: a scale of int8 activations depends on all that is beside them
             tokens = tokenizer.encode(text)
-            values = {"input_ids": tokens.ids, "attention_mask": tokens.attention_mask, "token_type_ids": tokens.type_ids}
+            values = {
+                "input_ids": tokens.ids,
+                "attention_mask": tokens.attention_mask,
+                "token_type_ids": tokens.type_ids,
+            }
             inputs = {name: np.array([value], dtype=np.int64) for name, value in values.items() if name in names}
             rows.append(session.run(None, inputs)[0][0, 0])
         vectors = np.array(rows, dtype=np.float32)
@@ -175,7 +186,8 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
     options = VARIANTS[variant]
     annotations = read_annotations(work)
     store = FeatureStore(work / kind / "store")
-    recordings = [recording for recording in store if "." not in recording]  # names with a dot are versions of a recording
+    # names with a dot are versions of a recording
+    recordings = [recording for recording in store if "." not in recording]
     parts = split_fold(annotations, recordings, fold)
     out = work / "folds" / kind / variant / str(seed)
     out.mkdir(parents=True, exist_ok=True)
@@ -194,9 +206,16 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
         if options.get("negatives"):
             patches.enter_context(patch.object(HiERO, "losses", losses_with_negatives(negative_vectors(work, text))))
         train_from_files(
-            work / kind / "store", narrations, out / f"model{fold}", settings=settings, validation_share=0.0,
-            skip=skip, capture=False, text_cache=text, device=device,
-        )  # fmt: skip
+            work / kind / "store",
+            narrations,
+            out / f"model{fold}",
+            settings=settings,
+            validation_share=0.0,
+            skip=skip,
+            capture=False,
+            text_cache=text,
+            device=device,
+        )
     trained_s = time.perf_counter() - begin
     if kind == "omnivore-b":
         file = out / f"model{fold}" / "model.safetensors"
@@ -208,31 +227,43 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
         described = describe_held_out(work, out / f"model{fold}", store, text, parts, device, version)
         save_tensors(work / "folds" / (kind + version) / variant / str(seed) / f"{fold}.safetensors", described)
     print(
-        f"{kind} {variant} seed {seed} fold {fold}: {trained_s:.0f} s, {time.perf_counter() - begin:.0f} s with scores", flush=True
+        f"{kind} {variant} seed {seed} fold {fold}: {trained_s:.0f} s, {time.perf_counter() - begin:.0f} s with scores",
+        flush=True,
     )
 
 
 def describe_held_out(
-    work: Path, folder: Path, store: FeatureStore, text: Path, parts: dict[str, list[str]], device: str, version: str = ""
+    work: Path,
+    folder: Path,
+    store: FeatureStore,
+    text: Path,
+    parts: dict[str, list[str]],
+    device: str,
+    version: str = "",
 ) -> dict[str, torch.Tensor]:
     """What a model says of each recording (or of a version of it) that was left out, small enough to keep.
 
     Returns:
-        `PART/RECORDING/…`: `similarity` of its steps' texts with its nodes, (Q, T), in 1/127; candidate `spans`, (N, 2); F1 and
-        IoU of as many pieces as it has `steps`; and its `nodes` on their principal directions, (T, 64), as int8.
+        `PART/RECORDING/…`: `similarity` of its steps' texts with its nodes, (Q, T), in 1/127;
+        candidate `spans`, (N, 2); F1 and IoU of as many pieces as it has `steps`; and its `nodes`
+        on their principal directions, (T, 64), as int8.
     """
     annotations, model = read_annotations(work), HiERO.from_pretrained(folder).to(device)
     out: dict[str, torch.Tensor] = {}
     for part in PARTS:
         for recording in parts[part]:
-            nodes = F.normalize(embed_features(model, store.read(recording + version), CLOCK, [0])["projected0"], dim=-1)
+            nodes = F.normalize(
+                embed_features(model, store.read(recording + version), CLOCK, [0])["projected0"], dim=-1
+            )
             steps = annotations[recording]["steps"]
             with torch.no_grad():
                 vectors = encode_texts([step["text"] for step in steps], cache=text).float().to(device)
                 queries = model.embed_text(vectors).cpu()
             key = f"{part}/{recording}"
             out[f"{key}/similarity"] = (INT8_MAX * queries @ nodes.mT).round().char()
-            out[f"{key}/spans"] = torch.from_numpy(candidate_spans(nodes.numpy(), CLOCK.spacing_s, NODE_LENGTH_PRIOR)).short()
+            out[f"{key}/spans"] = torch.from_numpy(
+                candidate_spans(nodes.numpy(), CLOCK.spacing_s, NODE_LENGTH_PRIOR)
+            ).short()
             out[f"{key}/steps"] = torch.tensor(score_steps(nodes.numpy(), steps))
             centred = F.normalize(nodes - nodes.mean(0), dim=-1)
             directions, scale, _ = torch.pca_lowrank(centred, q=min(NUM_DIRECTIONS, *centred.shape), center=False)
@@ -349,7 +380,9 @@ def number_table(work: Path, kind: str, variant: str) -> None:
         for name, chosen in numbers.items():
             pairs = list(zip(recordings, chosen, strict=True))
             error = np.mean([abs(np.log(num / r.num_steps)) for r, num in pairs])
-            scores = [[*score_steps(r.nodes, r.steps, num), *score_steps(r.nodes, r.steps, num, True)] for r, num in pairs]
+            scores = [
+                [*score_steps(r.nodes, r.steps, num), *score_steps(r.nodes, r.steps, num, True)] for r, num in pairs
+            ]
             cells = " | ".join(f"{100 * value:.1f}" for value in np.mean(scores, axis=0))
             print(f"| {part} | {name} | {100 * np.expm1(error):.0f} % | {cells} | {len(pairs)} |", flush=True)
 
@@ -357,7 +390,9 @@ def number_table(work: Path, kind: str, variant: str) -> None:
 def read_predictions(
     work: Path, kind: str, variant: str, part: str
 ) -> Iterator[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Recording, fold, similarity (Q, T), spans and scores of steps, of the ensemble of all seeds and variants that are there."""
+    """Recording, fold, similarity (Q, T), spans and scores of steps, of the ensemble of all seeds and
+    variants that are there.
+    """
     annotations = read_annotations(work)
     files: dict[int, list[Path]] = {}
     for name in variant.split("+"):
@@ -370,7 +405,8 @@ def read_predictions(
                 stem = key.removesuffix("similarity")
                 similarity = sum(run[key].float().numpy() for run in runs) / len(runs) / INT8_MAX
                 recording = key.split("/")[1]
-                if len(runs) == 1 or any(stem + "nodes" not in run for run in runs):  # those of earlier runs were not kept
+                # those of earlier runs were not kept
+                if len(runs) == 1 or any(stem + "nodes" not in run for run in runs):
                     steps = np.mean([run[stem + "steps"].numpy() for run in runs], axis=0)
                 else:
                     nodes = torch.cat([F.normalize(run[stem + "nodes"].float(), dim=1) for run in runs], dim=1)
@@ -407,7 +443,9 @@ def table(work: Path, kinds: list[str], variants: list[str]) -> None:
                     continue
                 values, where = np.array(rows), np.array(folds)
                 weights = np.where(np.arange(7) < 5, values[:, 7:], 1.0)  # recall is of steps, F1 of recordings
-                means = [np.average(values[where == f, :7], axis=0, weights=weights[where == f]) for f in sorted(set(folds))]
+                means = [
+                    np.average(values[where == f, :7], axis=0, weights=weights[where == f]) for f in sorted(set(folds))
+                ]
                 cells = zip(np.average(values[:, :7], axis=0, weights=weights), np.std(means, axis=0), strict=True)
                 print(
                     f"| {variant} | {part} | "
@@ -421,13 +459,28 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
     for kind in args.kinds:
         unpack(work, kind)
         write_narrations(work, kind)
-    jobs = [(k, v, s, f) for v in args.variants for s in range(args.seeds) for k in args.kinds for f in range(NUM_FOLDS)]
+    jobs = [
+        (k, v, s, f) for v in args.variants for s in range(args.seeds) for k in args.kinds for f in range(NUM_FOLDS)
+    ]
     commands = [
-        ["benchmarks.cross_validation", "one", str(work), "--kinds", kind, "--variants", variant, "--seeds", str(seed),
-         "--fold", str(fold), "--device", args.device]
+        [
+            "benchmarks.cross_validation",
+            "one",
+            str(work),
+            "--kinds",
+            kind,
+            "--variants",
+            variant,
+            "--seeds",
+            str(seed),
+            "--fold",
+            str(fold),
+            "--device",
+            args.device,
+        ]
         for kind, variant, seed, fold in jobs
         if not (work / "folds" / kind / variant / str(seed) / f"{fold}.safetensors").is_file()
-    ]  # fmt: skip
+    ]
     run_modules(commands, args.jobs, args.limit_s)
     table(work, args.kinds, args.variants)
 
@@ -448,7 +501,9 @@ def join(work: Path, kind: str, variants: list[str], seed: int, out: Path) -> No
         for recording in list(store)[::RECORDING_STEP]:
             levels = ensemble(store.read(recording)[None], spacing_s=CLOCK.spacing_s)
             parts = levels[0].features[0].split([network.config.hidden_size for network in networks], dim=-1)
-            rows.append(torch.cat([n.embed_video(part) for n, part in zip(networks, parts, strict=True)], dim=1)[::NODE_STEP])
+            rows.append(
+                torch.cat([n.embed_video(part) for n, part in zip(networks, parts, strict=True)], dim=1)[::NODE_STEP]
+            )
         ensemble.fit_projection(torch.cat(rows))
     settings = [json.loads((folder / "config.json").read_text()) for folder in folders]
     extra = {"text_encoder": settings[0]["text_encoder"], "training": [values["training"] for values in settings]}
@@ -469,7 +524,9 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=1e9, help="no run begins after so many seconds")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--encoder", type=Path, help="of `texts`")
-    parser.add_argument("--others", type=Path, help="of `texts`: texts of other data sets, a csv.gz with a column `text`")
+    parser.add_argument(
+        "--others", type=Path, help="of `texts`: texts of other data sets, a csv.gz with a column `text`"
+    )
     parser.add_argument("-o", "--out", type=Path, help="of `join`")
     args = parser.parse_args()
     if args.what == "texts":

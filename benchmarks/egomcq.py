@@ -1,4 +1,5 @@
-"""How long EgoMCQ takes: as many questions as the real one, simulated videos, a network of the paper's size with random weights.
+"""How long EgoMCQ takes: as many questions as the real one, simulated videos, a network of the paper's
+size with random weights.
 
 python -m benchmarks.egomcq [--questions 39751] [--device cuda]
 """
@@ -41,7 +42,12 @@ def make_questions(path: Path, num_questions: int, num_videos: int) -> None:
             for j in range(NUM_CHOICES)
         }
         answer = int(rng.integers(NUM_CHOICES))
-        content[str(i)] = {"answer": answer, "types": 1 + i % 2, "choices": choices, "query": {"clip_text": f"#C C does {i}"}}
+        content[str(i)] = {
+            "answer": answer,
+            "types": 1 + i % 2,
+            "choices": choices,
+            "query": {"clip_text": f"#C C does {i}"},
+        }
     path.write_text(json.dumps(content))
 
 
@@ -77,7 +83,9 @@ def main() -> None:
                 for video, start_s, end_s in question.choices:
                     window = context_window(store.num_segments(video), CLOCK, start_s, end_s, CONTEXT)
                     x = store.read(video, window.start, window.end).to(device)
-                    model.embed_video(model(x[None], spacing_s=CLOCK.spacing_s, threads=False)[0].features[:, len(x) // 2])
+                    model.embed_video(
+                        model(x[None], spacing_s=CLOCK.spacing_s, threads=False)[0].features[:, len(x) // 2]
+                    )
         single_s = (time.perf_counter() - begin) / args.one_at_a_time
     print(f"{len(questions)} questions on {args.device}: {batched_s:.1f} s, {len(questions) / batched_s:.0f} a second")
     speedup = single_s * len(questions) / batched_s

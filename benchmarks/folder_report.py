@@ -2,12 +2,14 @@
 
     python -m benchmarks.folder_report --model MODEL [--kind k400|omnivore-b] [--part dev|test] [--source ../shared/captaincook4d]
 
-Each recipe that the model never saw is a folder of recordings. Activities of `hiero report` are matched one to one with true steps
-by the seconds that they share in all recordings (Hungarian): NMI and F1, annotated seconds only, beside equal parts of each
-recording and K-Means of the same vectors, both with the true number of steps. An omission is a step that most other recordings have
-and this one has not; a displacement is a step at an unusual place. Both are computed by the same rules from the annotation, and
-what the page says is scored against that. The annotation also marks steps with errors of any kind: how much more of the displaced
-true steps are marked than of all says whether the rules mean something. Settings were chosen with `--part dev`.
+Each recipe that the model never saw is a folder of recordings. Activities of `hiero report` are
+matched one to one with true steps by the seconds that they share in all recordings (Hungarian): NMI
+and F1, annotated seconds only, beside equal parts of each recording and K-Means of the same
+vectors, both with the true number of steps. An omission is a step that most other recordings have
+and this one has not; a displacement is a step at an unusual place. Both are computed by the same
+rules from the annotation, and what the page says is scored against that. The annotation also marks
+steps with errors of any kind: how much more of the displaced true steps are marked than of all says
+whether the rules mean something. Settings were chosen with `--part dev`.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def read_recipes(source: Path, kind: str, model: str, part: str) -> dict[str, li
         truth = np.full(len(video.nodes), -1)
         for step in annotations[name]["steps"]:
             truth[round(step["start_s"]) : round(step["end_s"])] = step["step_id"]
-        steps = VideoSteps(name, video.duration_s, level, video.embed_spans(video.level_spans(level)), (None,) * len(level))
+        steps = VideoSteps(
+            name, video.duration_s, level, video.embed_spans(video.level_spans(level)), (None,) * len(level)
+        )
         out[annotations[name]["recipe"]].append(Recording(steps, truth, annotations[name]["steps"]))
     return {recipe: recordings for recipe, recordings in out.items() if len(recordings) >= MIN_RECORDINGS}
 
@@ -69,7 +73,9 @@ def score_labels(labels: Sequence[np.ndarray], recordings: Sequence[Recording]) 
     is_step = truth >= 0
     true_labels = np.unique(truth[is_step], return_inverse=True)[1]
     activities = np.unique(predicted[is_step], return_inverse=True)[1]
-    return 100 * normalized_mutual_info_score(true_labels, activities), 100 * procedure_scores(activities, true_labels + 1).f1
+    return 100 * normalized_mutual_info_score(true_labels, activities), 100 * procedure_scores(
+        activities, true_labels + 1
+    ).f1
 
 
 def true_times(recordings: Sequence[Recording]) -> tuple[list[int], np.ndarray]:
@@ -144,7 +150,9 @@ def main() -> None:
         scores["equal parts, true number"].append(score_labels(parts, recordings))
         vectors = np.concatenate([recording.steps.vectors for recording in recordings])
         grouped = iter(
-            KMeans(len(ids), n_init=4, random_state=0).fit_predict(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+            KMeans(len(ids), n_init=4, random_state=0).fit_predict(
+                vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            )
         )
         by_kmeans = []
         for recording in recordings:

@@ -1,12 +1,14 @@
-"""Supervised heads on CaptainCook4D: a backbone's features against HiERO's, for all three heads; and how fast they train.
+"""Supervised heads on CaptainCook4D: a backbone's features against HiERO's, for all three heads; and
+how fast they train.
 
     python -m benchmarks.heads words WORK                                  token vectors, for a machine without the text encoder
     python -m benchmarks.heads train WORK --model MODEL --device cuda      all heads, several seeds; then the tables
     python -m benchmarks.heads tables WORK
     python -m benchmarks.heads speed [--device cuda]                       training steps a second, at the sizes of the papers
 
-WORK as `python -m benchmarks.captaincook4d prepare` leaves it; MODEL was trained without the test recordings. The same split: heads
-learn from the training recordings and are scored on unseen recordings of seen recipes and, where words allow it, on unseen recipes.
+WORK as `python -m benchmarks.captaincook4d prepare` leaves it; MODEL was trained without the test
+recordings. The same split: heads learn from the training recordings and are scored on unseen
+recordings of seen recipes and, where words allow it, on unseen recipes.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ def read_part(work: Path, kind: str, part: str) -> Clips:
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            json.dumps({name: {"task": video["recipe"], "steps": video["steps"]} for name, video in annotations.items()})
+            json.dumps(
+                {name: {"task": video["recipe"], "steps": video["steps"]} for name, video in annotations.items()}
+            )
         )
     store = FeatureStore(work / "k400" / "store")
     return read_clips(work / "heads" / kind, file, CLOCK, only=split(annotations, list(store), "test")[part])
@@ -76,7 +80,12 @@ def train_one(work: Path, head: str, kind: str, seed: int, device: str, settings
     out = work / "heads" / "runs" / f"{head}-{kind}-{seed}"
     embeddings = embed_texts(work)
     train_head(
-        head, read_part(work, kind, "train"), out, settings=[*settings, f"seed={seed}"], device=device, embeddings=embeddings
+        head,
+        read_part(work, kind, "train"),
+        out,
+        settings=[*settings, f"seed={seed}"],
+        device=device,
+        embeddings=embeddings,
     )
     trained = [load_head(out, device)]
     parts = PARTS if head == "vslnet" else PARTS[:1]  # ActionFormer detects the labels of its training set only
@@ -84,7 +93,12 @@ def train_one(work: Path, head: str, kind: str, seed: int, device: str, settings
     scores = {part: [table.rows[0].scores, table.rows[0].intervals] for part, table in tables.items()}
     (out / "scores.json").write_text(json.dumps(scores))
     print(
-        f"{time.perf_counter() - start_s:.0f} s", head, kind, seed, {part: means for part, (means, _) in scores.items()}, flush=True
+        f"{time.perf_counter() - start_s:.0f} s",
+        head,
+        kind,
+        seed,
+        {part: means for part, (means, _) in scores.items()},
+        flush=True,
     )
 
 
@@ -95,10 +109,22 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
     jobs = [(head, kind, seed) for seed in range(args.seeds) for head in args.heads for kind in FEATURE_KINDS]
     settings = [text for setting in args.set for text in ("--set", setting)]
     commands = [
-        ["benchmarks.heads", "one", str(work), "--heads", head, "--kind", kind, "--seeds", str(seed), "--device", args.device,
-         *settings]
+        [
+            "benchmarks.heads",
+            "one",
+            str(work),
+            "--heads",
+            head,
+            "--kind",
+            kind,
+            "--seeds",
+            str(seed),
+            "--device",
+            args.device,
+            *settings,
+        ]
         for head, kind, seed in jobs
-    ]  # fmt: skip
+    ]
     run_modules(commands, args.jobs)
     print_tables(work)
 
@@ -124,7 +150,9 @@ def print_tables(work: Path) -> None:
 
 
 def speed(device: str, seconds: float = 20.0) -> None:
-    """Steps a second: VSLNet at batch 32, 128 positions, 1536-d; ActionFormer at batch 2, 2304 segments, 1536-d, 514 classes."""
+    """Steps a second: VSLNet at batch 32, 128 positions, 1536-d; ActionFormer at batch 2, 2304
+    segments, 1536-d, 514 classes.
+    """
     torch.manual_seed(0)
     video = torch.randn(32, 128, 1536)
     mask = torch.ones(32, 128, dtype=torch.bool)
@@ -133,9 +161,11 @@ def speed(device: str, seconds: float = 20.0) -> None:
     )
     starts = torch.rand(2, 60, 1) * 2200
     clips = ActionFormerInputs(
-        torch.randn(2, 2304, 1536), torch.ones(2, 2304, dtype=torch.bool),
-        torch.cat([starts, starts + 30], dim=2), torch.randint(0, 514, (2, 60)),
-    )  # fmt: skip
+        torch.randn(2, 2304, 1536),
+        torch.ones(2, 2304, dtype=torch.bool),
+        torch.cat([starts, starts + 30], dim=2),
+        torch.randint(0, 514, (2, 60)),
+    )
     precision = torch.bfloat16 if device == "cuda" else None
     for name, network, batch in (
         ("VSLNet, 32 queries", VSLNet(VSLNetConfig(1536)), queries),

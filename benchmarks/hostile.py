@@ -1,11 +1,14 @@
-"""A hostile test of the whole program: damaged files of every kind, odd requests, kills, disks that are full, several writers.
+"""A hostile test of the whole program: damaged files of every kind, odd requests, kills, disks that
+are full, several writers.
 
-python -m benchmarks.hostile [--cases 250]                    this many of each kind that is quick, and a tenth of the slow ones
-python -m benchmarks.hostile --kind features --first 17 --cases 1    one case again, as a failure says
+python -m benchmarks.hostile [--cases 250]                    this many of each kind that is quick,
+and a tenth of the slow ones python -m benchmarks.hostile --kind features --first 17 --cases 1
+one case again, as a failure says
 
-A case behaves where it ends within its limit with a result or with a clear message (InputError, exit code 1 or 2, 4xx); it does not
-where something else is raised, a process prints a traceback, or the result differs from an undisturbed run. Every case follows from
-its kind and number alone. Only temporary folders and 127.0.0.1 are touched.
+A case behaves where it ends within its limit with a result or with a clear message (InputError,
+exit code 1 or 2, 4xx); it does not where something else is raised, a process prints a traceback, or
+the result differs from an undisturbed run. Every case follows from its kind and number alone. Only
+temporary folders and 127.0.0.1 are touched.
 """
 
 from __future__ import annotations
@@ -36,8 +39,36 @@ LIMIT_S = 30.0  # of a case within this process
 PROCESS_LIMIT_S = 120.0
 KILL_AFTER_S = (0.2, 3.0)  # of a process that starts from nothing
 SLOW = ("kills", "disks", "writers")  # a tenth as many of these: each takes seconds
-ODD_TEXTS = ("", " ", "=1+1", "-->", "<b>&amp;", '"', "\n\n", "\x00", "\udc80", "🍳" * 300, "../../x", "%s%n", "a" * 70_000, "NaN")
-ODD_NUMBERS: tuple[Any, ...] = (-1, 0, 1e308, 1e30, -1e-300, float("nan"), float("inf"), 2**70, 10**400, True, "7", None)
+ODD_TEXTS = (
+    "",
+    " ",
+    "=1+1",
+    "-->",
+    "<b>&amp;",
+    '"',
+    "\n\n",
+    "\x00",
+    "\udc80",
+    "🍳" * 300,
+    "../../x",
+    "%s%n",
+    "a" * 70_000,
+    "NaN",
+)
+ODD_NUMBERS: tuple[Any, ...] = (
+    -1,
+    0,
+    1e308,
+    1e30,
+    -1e-300,
+    float("nan"),
+    float("inf"),
+    2**70,
+    10**400,
+    True,
+    "7",
+    None,
+)
 
 
 # Damage
@@ -92,9 +123,11 @@ def damage_document(document: Any, rng: random.Random) -> bytes:
 
 def read_video(folder: Path, rng: random.Random) -> None:
     """A damaged video is read to its end, or refused."""
-    from hiero.video.decode import probe, read_segments
+    from hiero.decoding.decode import probe, read_segments
 
-    container, codec = rng.choice((("mp4", "libx264"), ("mkv", "mpeg4"), ("webm", "libvpx"), ("avi", "mpeg4"), ("ts", "libx264")))
+    container, codec = rng.choice(
+        (("mp4", "libx264"), ("mkv", "mpeg4"), ("webm", "libvpx"), ("avi", "mpeg4"), ("ts", "libx264"))
+    )
     path = folder / f"v.{container}"
     path.write_bytes(damage_bytes(_made_video(container, codec), rng))
     probe(path)
@@ -111,8 +144,17 @@ def read_features(folder: Path, rng: random.Random) -> None:
     path = folder / f"f{suffix}"
     _save_rows(path, rows)
     if rng.random() < 0.3:
-        sidecar = {"version": 1, "backbone": "egovlp", "width": 16, "num_segments": len(rows), "fps": 30.0, "stride": 16.0,
-                   "weights": "x", "settings": "y", "rows": "z"}  # fmt: skip
+        sidecar = {
+            "version": 1,
+            "backbone": "egovlp",
+            "width": 16,
+            "num_segments": len(rows),
+            "fps": 30.0,
+            "stride": 16.0,
+            "weights": "x",
+            "settings": "y",
+            "rows": "z",
+        }
         path.with_name(path.name + ".json").write_bytes(damage_document(sidecar, rng))
     else:
         path.write_bytes(damage_bytes(path.read_bytes(), rng))
@@ -138,7 +180,12 @@ def read_annotations(folder: Path, rng: random.Random) -> None:
         path.write_bytes(damage_document({"0": question}, rng))
         egomcq.read_questions(path)
     elif kind == 2:
-        part = {"clip_uid": "v", "video_start_sec": 0.0, "video_end_sec": 9.0, "annotations": [{"language_queries": [query]}]}
+        part = {
+            "clip_uid": "v",
+            "video_start_sec": 0.0,
+            "video_end_sec": 9.0,
+            "annotations": [{"language_queries": [query]}],
+        }
         path.write_bytes(damage_document({"videos": [{"video_uid": "v", "clips": [part]}]}, rng))
         goalstep.read_grounding(path)
     elif kind == 3:
@@ -162,7 +209,9 @@ def read_model(folder: Path, rng: random.Random) -> None:
 
     from hiero import HiERO, ModelConfig
 
-    HiERO(ModelConfig(4, hidden_size=8, embedding_size=8, text_size=8, depth=1, num_layers=1, gate_size=4)).save_pretrained(folder)
+    HiERO(
+        ModelConfig(4, hidden_size=8, embedding_size=8, text_size=8, depth=1, num_layers=1, gate_size=4)
+    ).save_pretrained(folder)
     path = folder / rng.choice(("config.json", "model.safetensors"))
     document = json.loads(path.read_text()) if path.suffix == ".json" else None
     path.write_bytes(damage_bytes(path.read_bytes(), rng) if document is None else damage_document(document, rng))
@@ -172,10 +221,22 @@ def read_model(folder: Path, rng: random.Random) -> None:
 def read_hierarchy(folder: Path, rng: random.Random) -> None:
     """A damaged document of steps is refused, or every export of it can be written."""
     import hiero
-    from hiero.report.exports import exporter_names, write_export
+    from hiero.formats.exports import exporter_names, write_export
 
-    steps = [{"id": f"0.{i}", "start_s": float(i), "end_s": i + 1.0, "thread": i, "label": rng.choice(ODD_TEXTS) or None,
-              "score": 0.5, "parent": None, "children": [], "background": False} for i in range(3)]  # fmt: skip
+    steps = [
+        {
+            "id": f"0.{i}",
+            "start_s": float(i),
+            "end_s": i + 1.0,
+            "thread": i,
+            "label": rng.choice(ODD_TEXTS) or None,
+            "score": 0.5,
+            "parent": None,
+            "children": [],
+            "background": False,
+        }
+        for i in range(3)
+    ]
     document = {"version": 1, "video": "v", "model": "m", "duration_s": 3.0, "levels": [{"level": 0, "steps": steps}]}
     hierarchy = hiero.Hierarchy.from_dict(damage_json(document, rng, 0.05))
     hierarchy.to_dict()
@@ -186,12 +247,27 @@ def read_hierarchy(folder: Path, rng: random.Random) -> None:
 def ask_server(folder: Path, rng: random.Random) -> None:
     """An odd request is answered, and not by 5xx."""
     client, id = _server(folder)
-    paths = ("/api/videos", "/api/videos/{id}", "/api/videos/{id}/steps", "/api/videos/{id}/ask", "/api/videos/{id}/label",
-             "/api/videos/{id}/edits", "/api/videos/{id}/export/{x}", "/api/videos/{id}/picture", "/api/search", "/api/jobs/{x}",
-             "/api/videos/{id}/similarity/{x}/{x}/{x}", "/api/upload")  # fmt: skip
+    paths = (
+        "/api/videos",
+        "/api/videos/{id}",
+        "/api/videos/{id}/steps",
+        "/api/videos/{id}/ask",
+        "/api/videos/{id}/label",
+        "/api/videos/{id}/edits",
+        "/api/videos/{id}/export/{x}",
+        "/api/videos/{id}/picture",
+        "/api/search",
+        "/api/jobs/{x}",
+        "/api/videos/{id}/similarity/{x}/{x}/{x}",
+        "/api/upload",
+    )
 
     def odd() -> str:
-        return str(rng.choice((*ODD_TEXTS, *ODD_NUMBERS, "vtt", "3", "2,5", "99999")))[:2000].encode("utf-8", "replace").decode()
+        return (
+            str(rng.choice((*ODD_TEXTS, *ODD_NUMBERS, "vtt", "3", "2,5", "99999")))[:2000]
+            .encode("utf-8", "replace")
+            .decode()
+        )
 
     from urllib.parse import quote
 
@@ -202,7 +278,10 @@ def ask_server(folder: Path, rng: random.Random) -> None:
     parameters = {name: odd() for name in ("q", "n", "k", "t", "model", "level", "name") if rng.random() < 0.4}
     body = damage_document({"labels": ["a"], "levels": [{"level": 0, "steps": []}], "duration_s": 1.0}, rng)
     body = body if method in ("POST", "PUT") else b""
-    headers = {"Content-Type": "application/json", "Range": f"bytes={odd()}".encode("latin-1", "replace").decode("latin-1")}
+    headers = {
+        "Content-Type": "application/json",
+        "Range": f"bytes={odd()}".encode("latin-1", "replace").decode("latin-1"),
+    }
     headers = {name: value for name, value in headers.items() if value.isprintable()}
     answer = client.request(method, path, params=parameters, content=body, headers=headers)
     assert answer.status_code < 500, f"{method} {path}: {answer.status_code} {answer.text[:200]}"
@@ -239,11 +318,13 @@ def fill_disk(folder: Path, rng: random.Random) -> None:
     features.mkdir()
     np.save(features / "v.npy", np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32))
     out, limit = folder / "out", rng.choice((0, 100, 4096, 20_000))
-    command = rng.choice((
-        ["pack", str(features), str(out), "--fps", "1", "--stride", "1"],
-        ["steps", str(features / "v.npy"), "--model", "raw", "-o", str(out)],
-        ["index", str(features), "--to", str(out), "--model", "raw"],
-    ))  # fmt: skip
+    command = rng.choice(
+        (
+            ["pack", str(features), str(out), "--fps", "1", "--stride", "1"],
+            ["steps", str(features / "v.npy"), "--model", "raw", "-o", str(out)],
+            ["index", str(features), "--to", str(out), "--model", "raw"],
+        )
+    )
     _run(command, limit_bytes=limit, codes=(0, 1, 2))
 
 
@@ -264,9 +345,16 @@ def write_at_once(folder: Path, rng: random.Random) -> None:
 
 
 KINDS: dict[str, Callable[[Path, random.Random], None]] = {
-    "videos": read_video, "features": read_features, "annotations": read_annotations, "models": read_model,
-    "hierarchies": read_hierarchy, "requests": ask_server, "kills": kill_command, "disks": fill_disk, "writers": write_at_once,
-}  # fmt: skip
+    "videos": read_video,
+    "features": read_features,
+    "annotations": read_annotations,
+    "models": read_model,
+    "hierarchies": read_hierarchy,
+    "requests": ask_server,
+    "kills": kill_command,
+    "disks": fill_disk,
+    "writers": write_at_once,
+}
 
 
 # Running
@@ -322,7 +410,11 @@ def _start(arguments: list[str], limit_bytes: int | None = None) -> subprocess.P
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
     return subprocess.Popen(
-        [sys.executable, "-m", "hiero", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limit
+        [sys.executable, "-m", "hiero", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limit,
     )
 
 
@@ -361,7 +453,9 @@ def _made_video(container: str, codec: str) -> bytes:
                 stream = out.add_stream(codec, rate=10)
                 stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
                 for i in range(20):
-                    for packet in stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(noise[:, i : i + 64]), "rgb24")):
+                    for packet in stream.encode(
+                        av.VideoFrame.from_ndarray(np.ascontiguousarray(noise[:, i : i + 64]), "rgb24")
+                    ):
                         out.mux(packet)
                 for packet in stream.encode():
                     out.mux(packet)

@@ -1,4 +1,5 @@
-"""How time and memory grow from ten minutes to ten hours: `hiero steps` and `hiero ask` on feature files, each in its own process.
+"""How time and memory grow from ten minutes to ten hours: `hiero steps` and `hiero ask` on feature
+files, each in its own process.
 
 python -m benchmarks.hours [--hours 0.1667 1 3 10]
 """
@@ -23,7 +24,9 @@ ACTIVITY_S = (20, 120)  # shortest and longest
 
 
 def write_scores(path: Path, num_seconds: int, seed: int = 0) -> None:
-    """Class scores of a long day, a row a second: activities of about a minute that recur, each of a few classes, with noise."""
+    """Class scores of a long day, a row a second: activities of about a minute that recur, each of a
+    few classes, with noise.
+    """
     rng = np.random.default_rng(seed)
     shape = NUM_ACTIVITIES, NUM_CLASSES
     activities = rng.normal(0, 2, shape) * (rng.random(shape) < CLASS_SHARE)
@@ -53,13 +56,15 @@ def main() -> None:
     for hours in args.hours:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "day.npy"
-            write_scores(file, round(3600 * hours), seed=time.time_ns())  # another file each time: nothing of it is cached
+            # another file each time: nothing of it is cached
+            write_scores(file, round(3600 * hours), seed=time.time_ns())
             hiero = [sys.executable, "-m", "hiero"]
             cells = [f"{hours:.2f}"]
             for command in (
-                [*hiero, "steps", str(file), "--no-cache"], [*hiero, "ask", str(file), "cut the onion"],
+                [*hiero, "steps", str(file), "--no-cache"],
+                [*hiero, "ask", str(file), "cut the onion"],
                 [*hiero, "ask", str(file), f"wash {time.time_ns()} dishes"],  # a new text: only the video is cached
-            ):  # fmt: skip
+            ):
                 spent_s, peak_gib = measure(command)
                 cells += [f"{spent_s:.1f}", f"{peak_gib:.2f}"]
             print(f"| {' | '.join(cells)} |", flush=True)

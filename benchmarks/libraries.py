@@ -2,9 +2,10 @@
 
     python -m benchmarks.libraries
 
-Rows whose library is not installed are left out: transformers (in the extra `text`), timm and torchvision
-(`pip install --no-deps timm torchvision`, which beside a CPU build of torch may fail to import: the row then says so).
-Random weights, which are as fast. Times are the best of several; ratios are of one run.
+Rows whose library is not installed are left out: transformers (in the extra `text`), timm and
+torchvision (`pip install --no-deps timm torchvision`, which beside a CPU build of torch may fail to
+import: the row then says so). Random weights, which are as fast. Times are the best of several;
+ratios are of one run.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class PlainI3D(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        from hiero.video import i3d
+        from hiero.backbones import i3d
 
         self.network, self.module = network, i3d
 
@@ -90,13 +91,14 @@ class PlainI3D(nn.Module):
 def sentences() -> str:
     (ours_s, ours_mb), (theirs_s, theirs_mb) = process(OURS), process(THEIRS)
     return (
-        f"| one sentence, from a cold start | numpy ({count_lines('text/minilm.py')} lines): {ours_s:.2f} s, {ours_mb:.0f} MB "
+        f"| one sentence, from a cold start | numpy ({count_lines('text/minilm.py')} lines): {ours_s:.2f} s, "
+        f"{ours_mb:.0f} MB "
         f"| transformers: {theirs_s:.2f} s, {theirs_mb:.0f} MB | {theirs_s / ours_s:.1f} |"
     )
 
 
 def actions() -> str:
-    from hiero.video import i3d
+    from hiero.backbones import i3d
 
     network, frames = i3d.untrained().eval(), torch.rand(1, 24, 3, i3d.SIZE, i3d.SIZE) * 2 - 1
     plain = PlainI3D(network).eval()
@@ -110,7 +112,7 @@ def actions() -> str:
 
 
 def swin() -> str:
-    from hiero.video import omnivore
+    from hiero.backbones import omnivore
 
     ours_network, clip = omnivore.untrained("B").eval(), torch.randn(1, 16, 3, 224, 224)
     ours = fastest(lambda: ours_network(clip), 3)

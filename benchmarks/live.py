@@ -1,7 +1,8 @@
 """hiero watch, measured: how late steps are, how much of the machine it takes, and memory over hours.
 
-python -m benchmarks.live delay --video VIDEO [--seconds 120]     a file that grows in real time, by the default model
-python -m benchmarks.live memory [--hours 2]                      a made film, by a backbone without weights of the same width
+python -m benchmarks.live delay --video VIDEO [--seconds 120]     a file that grows in real time, by
+the default model python -m benchmarks.live memory [--hours 2]                      a made film, by
+a backbone without weights of the same width
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def grow(video: Path, target: Path, seconds: float, written: dict[float, float])
     """Copy the packets of a video into an MPEG-TS file in real time; notes when each moment was written."""
     import av
 
-    with av.open(str(video)) as source, av.open(str(target), "w", format="mpegts", options={"flush_packets": "1"}) as out:
+    with (
+        av.open(str(video)) as source,
+        av.open(str(target), "w", format="mpegts", options={"flush_packets": "1"}) as out,
+    ):
         stream = source.streams.video[0]
         copied = out.add_stream_from_template(stream)
         begin_s = first_s = None
@@ -67,8 +71,10 @@ def measure_delay(video: Path, seconds: float) -> None:
         target.touch()
         process = subprocess.Popen(
             [sys.executable, "-m", "hiero", "watch", str(target), "--json", "--step-s", "20", "--idle-s", "60"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         assert process.stdout is not None
         time.sleep(15.0)  # networks are loaded before the recording begins, as somebody would
         loaded_s = _cpu_s(process.pid)
@@ -86,7 +92,9 @@ def measure_delay(video: Path, seconds: float) -> None:
                 if writer.is_alive():
                     cpu_s = (_cpu_s(process.pid) - loaded_s) / (now_s - begin_s)
             elif event["event"] == "step":
-                closing_s.append(now_s - max(when_s for time_s, when_s in written.items() if time_s <= event["step"]["end_s"]))
+                closing_s.append(
+                    now_s - max(when_s for time_s, when_s in written.items() if time_s <= event["step"]["end_s"])
+                )
             elif event["event"] == "message":
                 messages.append(event["text"])
             else:
@@ -116,7 +124,7 @@ def measure_memory(hours: float) -> None:
         sys.path.insert(0, str(site))
         from hiero.engine import load
         from hiero.engine.live import LiveReader
-        from hiero.video.live_source import GrowingFile
+        from hiero.sources.live_source import GrowingFile
 
         film = Path(folder) / "film.ts"
         _write_film(film, round(3600 * hours))
@@ -128,13 +136,16 @@ def measure_memory(hours: float) -> None:
             if update is not None and update.end_s >= next_s:
                 log_mb = reader.log.path.stat().st_size / 1e6
                 print(
-                    f"| {update.end_s / 3600:.2f} h | {_memory_mb():.0f} | {log_mb:.0f} | {len(reader.steps.closed)} |", flush=True
+                    f"| {update.end_s / 3600:.2f} h | {_memory_mb():.0f} | {log_mb:.0f} | {len(reader.steps.closed)} |",
+                    flush=True,
                 )
                 spent.append((update.end_s, time.monotonic() - begin_s))
                 next_s = max(2 * next_s, update.end_s)
         result = reader.finish()
-        print(f"end: {result.video.duration_s / 3600:.2f} h, {_memory_mb():.0f} MB, "
-              f"{result.num_confirmed} of {result.num_shown} ends confirmed")  # fmt: skip
+        print(
+            f"end: {result.video.duration_s / 3600:.2f} h, {_memory_mb():.0f} MB, "
+            f"{result.num_confirmed} of {result.num_shown} ends confirmed"
+        )
         print("seconds of video a second: " + ", ".join(f"{end_s / wall_s:.0f}" for end_s, wall_s in spent))
 
 
@@ -146,11 +157,14 @@ def _write_film(path: Path, seconds: int) -> None:
     noise = rng.integers(-20, 20, (16, 32, 32, 3), dtype=np.int16)
     colours = rng.integers(20, 235, (40, 2, 2, 3), dtype=np.int16).repeat(16, 1).repeat(16, 2)
     with av.open(str(path), "w") as out:
-        stream = out.add_stream("mpeg2video", rate=25)  # MPEG-2 knows no fewer frames a second: each is shown five times as long
+        # MPEG-2 knows no fewer frames a second: each is shown five times as long
+        stream = out.add_stream("mpeg2video", rate=25)
         stream.width = stream.height = 32
         stream.pix_fmt = "yuv420p"
         for i in range(seconds * MADE_FPS):
-            picture = np.clip(colours[i // (MADE_FPS * SCENE_S) % len(colours)] + noise[i % 16], 0, 255).astype(np.uint8)
+            picture = np.clip(colours[i // (MADE_FPS * SCENE_S) % len(colours)] + noise[i % 16], 0, 255).astype(
+                np.uint8
+            )
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
             frame.pts = i * 25 // MADE_FPS
             for packet in stream.encode(frame):

@@ -2,11 +2,12 @@
 
     python -m benchmarks.load [--clients 64] [--seconds 20] [--videos 45] [--steps 100000]
 
-A corpus of simulated sessions is indexed and served on 127.0.0.1. Clients ask in a loop: steps of a video, a question to one video,
-a search over all, the list of videos, a tile of the similarity. Once with questions that come back, once with questions that nobody
-asked before. Printed: answers a second, the median and the slowest hundredth in milliseconds, errors, and the memory of the server
-at the beginning, in the middle and at the end of each. With --steps the corpus also has copies of the sessions, with noise, until
-it has so many steps; these are searched and listed, and not opened.
+A corpus of simulated sessions is indexed and served on 127.0.0.1. Clients ask in a loop: steps of a
+video, a question to one video, a search over all, the list of videos, a tile of the similarity.
+Once with questions that come back, once with questions that nobody asked before. Printed: answers a
+second, the median and the slowest hundredth in milliseconds, errors, and the memory of the server
+at the beginning, in the middle and at the end of each. With --steps the corpus also has copies of
+the sessions, with noise, until it has so many steps; these are searched and listed, and not opened.
 """
 
 from __future__ import annotations
@@ -27,8 +28,39 @@ from urllib.parse import quote
 
 import numpy as np
 
-VERBS = ("cut", "wash", "open", "close", "stir", "pour", "peel", "take", "mix", "clean", "fold", "fill", "turn", "press", "hold")
-THINGS = ("onion", "bowl", "drawer", "pan", "bottle", "board", "cup", "door", "box", "lid", "knife", "cloth", "towel", "bag")
+VERBS = (
+    "cut",
+    "wash",
+    "open",
+    "close",
+    "stir",
+    "pour",
+    "peel",
+    "take",
+    "mix",
+    "clean",
+    "fold",
+    "fill",
+    "turn",
+    "press",
+    "hold",
+)
+THINGS = (
+    "onion",
+    "bowl",
+    "drawer",
+    "pan",
+    "bottle",
+    "board",
+    "cup",
+    "door",
+    "box",
+    "lid",
+    "knife",
+    "cloth",
+    "towel",
+    "bag",
+)
 SESSION_S = 600
 
 
@@ -41,7 +73,9 @@ def make_corpus(folder: Path, num_videos: int) -> None:
         rows = np.repeat(scenes, SESSION_S // 10, axis=0) + rng.normal(size=(SESSION_S, 400))
         np.save(folder / "features" / f"session{i:03}.npy", rows.astype(np.float32))
     command = ["index", str(folder / "features"), "--to", str(folder / "corpus")]
-    subprocess.run([sys.executable, "-m", "hiero", *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "hiero", *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def enlarge_corpus(uri: str, num_steps: int) -> None:
@@ -60,13 +94,19 @@ def enlarge_corpus(uri: str, num_steps: int) -> None:
         paths = {r.video: Path(r.path).with_name(f"{r.video} {copy}.npy") for r in records if r}
         for record in filter(None, records):
             paths[record.video].hardlink_to(record.path)  # a file of its own that takes no space
-        abouts = [replace(r, video=f"{r.video} {copy}", path=str(paths[r.video])).to_json() if r else "" for r in records]
+        abouts = [
+            replace(r, video=f"{r.video} {copy}", path=str(paths[r.video])).to_json() if r else "" for r in records
+        ]
         names = [f"{name} {copy}" for name in rows["video"].to_pylist()]
         noisy = (vectors + 0.1 * vectors.std() * rng.standard_normal(vectors.shape)).astype(np.float32)
         columns = {
-            "video": names, "about": abouts, "vector": list(noisy),
-            "uid": [f"{name}\n{uid.split(chr(10), 1)[1]}" for name, uid in zip(names, rows["uid"].to_pylist(), strict=True)],
-        }  # fmt: skip
+            "video": names,
+            "about": abouts,
+            "vector": list(noisy),
+            "uid": [
+                f"{name}\n{uid.split(chr(10), 1)[1]}" for name, uid in zip(names, rows["uid"].to_pylist(), strict=True)
+            ],
+        }
         arrays = [pa.array(columns[f.name], f.type) if f.name in columns else rows[f.name] for f in rows.schema]
         corpus.table.add(pa.table(arrays, schema=rows.schema))
     corpus.optimize()
@@ -171,7 +211,9 @@ def main() -> None:
             for video in videos:  # read once, as a visit of the page does
                 connection.request("GET", f"/api/videos/{video}/steps")
                 connection.getresponse().read()
-            print("| questions | answers a second | p50, ms | p99, ms | errors | memory, MB |\n|---|---|---|---|---|---|")
+            print(
+                "| questions | answers a second | p50, ms | p99, ms | errors | memory, MB |\n|---|---|---|---|---|---|"
+            )
             for new_questions in (False, True):
                 measure(match[1], server.pid, videos, args.clients, args.seconds, new_questions)
         finally:

@@ -2,11 +2,12 @@
 
     python -m benchmarks.made_day [--minutes 10] [--videos 45] [--kill-every 45] [--seed 0]
 
-A corpus of simulated sessions is served with a state. Eight people look and ask, two rename steps of the same videos and have
-videos read. Every so often the server is killed (SIGKILL) or stopped (SIGTERM) and started again. Every answer that acknowledges a
-change is written down; at the end the state is compared with what was acknowledged: each save is in the history of its video under
-its version and person, the last one of each video is what the server shows (unless a later save was sent whose answer never came),
-each job is there and has ended or waits, each change has its line.
+A corpus of simulated sessions is served with a state. Eight people look and ask, two rename steps
+of the same videos and have videos read. Every so often the server is killed (SIGKILL) or stopped
+(SIGTERM) and started again. Every answer that acknowledges a change is written down; at the end the
+state is compared with what was acknowledged: each save is in the history of its video under its
+version and person, the last one of each video is what the server shows (unless a later save was
+sent whose answer never came), each job is there and has ended or waits, each change has its line.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Server:
 class Person(threading.Thread):
     """Clicks until the day ends; waits where the server is away."""
 
-    def __init__(self, name: str, token: str, server: Server, videos: list[str], log: Log, seed: int, end: threading.Event) -> None:
+    def __init__(
+        self, name: str, token: str, server: Server, videos: list[str], log: Log, seed: int, end: threading.Event
+    ) -> None:
         super().__init__()
         self.name_, self.token, self.server, self.videos, self.log, self.end = name, token, server, videos, log, end
         self.rng = random.Random(seed)
@@ -137,7 +140,9 @@ class EditingPerson(Person):
             return status, "open"
         self.rng.choice(steps["levels"][-1]["steps"])["label"] = f"{self.name_} {self.rng.randrange(10**9)}"
         time.sleep(self.rng.random() * PAUSE_S)
-        status, _, saved = self.request("PUT", f"/api/videos/{video}/edits", steps, **({"If-Match": version} if version else {}))
+        status, _, saved = self.request(
+            "PUT", f"/api/videos/{video}/edits", steps, **({"If-Match": version} if version else {})
+        )
         with self.log.lock:
             if status == 200:
                 self.log.saves.append((video, saved.strip('"'), self.name_))
@@ -191,7 +196,9 @@ def main() -> None:
         looker = Person("", tokens["viewer0"], server, [], log, 0, end)
         videos = [row["id"] for row in looker.request("GET", "/api/videos?n=1000")[1]["videos"]]
         threads = [
-            (EditingPerson if person.startswith("editor") else Person)(person, tokens[person], server, videos, log, i, end)
+            (EditingPerson if person.startswith("editor") else Person)(
+                person, tokens[person], server, videos, log, i, end
+            )
             for i, person in enumerate(people)
         ]
         for thread in threads:
@@ -206,7 +213,8 @@ def main() -> None:
                 log.problems.append(errors[-500:])
             server.start()
             print(
-                f"{'killed' if kill else 'stopped'} and started again: {len(log.saves)} saves, {len(log.jobs)} jobs so far",
+                f"{'killed' if kill else 'stopped'} and started again: {len(log.saves)} saves, {len(log.jobs)} "
+                "jobs so far",
                 flush=True,
             )
         end.set()
@@ -215,7 +223,9 @@ def main() -> None:
         server.end(signal.SIGTERM)
         lost = compare(state, log)
     print(f"{num_kills} kills, {num_stops} stops; {dict(sorted(log.counts.items()))}")
-    print(f"{len(log.saves)} saves and {len(log.jobs)} jobs acknowledged, {len(log.unanswered)} saves without an answer")
+    print(
+        f"{len(log.saves)} saves and {len(log.jobs)} jobs acknowledged, {len(log.unanswered)} saves without an answer"
+    )
     print(f"problems: {Counter(log.problems) or 'none'}\nlost: {lost or 'nothing'}")
     sys.exit(bool(lost or log.problems))
 

@@ -1,12 +1,15 @@
-"""A trained baseline for procedure learning: frames embedded by optimal transport between videos of a task, then clustered.
+"""A trained baseline for procedure learning: frames embedded by optimal transport between videos of a
+task, then clustered.
 
     python -m benchmarks.opel [--source ../shared/captaincook4d] [--steps 300]
 
-In the spirit of OPEL (Chowdhury et al. 2024) on Omnivore features, written from its description: for each recipe a small network
-learns, without labels, from pairs of its videos. Frames of one video are matched with those of the other by entropic optimal
-transport, whose prior is a mixture of "at the same share of the video" and "whatever looks alike"; matched frames are pulled
-together by a contrastive loss, and within a video frames that are near in time are, those far apart are not (C-IDM). Then each
-video is cut into its true number of clusters. Scored on the recordings and by the measure of docs/results.md (background removed).
+In the spirit of OPEL (Chowdhury et al. 2024) on Omnivore features, written from its description:
+for each recipe a small network learns, without labels, from pairs of its videos. Frames of one
+video are matched with those of the other by entropic optimal transport, whose prior is a mixture of
+"at the same share of the video" and "whatever looks alike"; matched frames are pulled together by a
+contrastive loss, and within a video frames that are near in time are, those far apart are not
+(C-IDM). Then each video is cut into its true number of clusters. Scored on the recordings and by
+the measure of docs/results.md (background removed).
 """
 
 from __future__ import annotations
@@ -130,9 +133,10 @@ def main() -> None:
                 for method, x, algorithm in (
                     ("optimal transport, K-Means", embedded, "k-means-cosine"),
                     ("optimal transport, spectral", embedded, "spectral"),
-                    ("raw, K-Means (cosine)", raw, "k-means-cosine"), ("raw, spectral", raw, "spectral"),
+                    ("raw, K-Means (cosine)", raw, "k-means-cosine"),
+                    ("raw, spectral", raw, "spectral"),
                     ("equal parts", raw, "equal-parts"),
-                ):  # fmt: skip
+                ):
                     results.setdefault((method, part), []).append(score_video(x, steps, algorithm))
         print(f"recipe {recipe}: {len(names)} recordings", flush=True)
     print("| | seen F1 | seen IoU | unseen F1 | unseen IoU |\n|---|---|---|---|---|")

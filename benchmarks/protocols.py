@@ -1,6 +1,8 @@
-"""What each difference between the release's evaluation and a corrected one changes, on the made data of tests/fixtures/protocols.
+"""What each difference between the release's evaluation and a corrected one changes, on the made data
+of tests/fixtures/protocols.
 
-python -m benchmarks.protocols        one line for each option of `Protocol`: the release's numbers with this one option corrected
+python -m benchmarks.protocols        one line for each option of `Protocol`: the release's numbers
+with this one option corrected
 """
 
 from __future__ import annotations
@@ -25,9 +27,13 @@ DATA = Path(__file__).parent.parent / "tests" / "fixtures" / "protocols"
 def score(engine: Engine, protocol: Protocol) -> list[str]:
     """Cells of a line: EgoProceL with HiERO and with raw features, Goal-Step."""
     rates = egoprocel.read_rates(DATA / "egoprocel" / "rates.csv")
-    videos, _, _ = egoprocel.find_egoprocel_videos(DATA / "egoprocel/annotations", DATA / "egoprocel/features/egovlp", rates)
+    videos, _, _ = egoprocel.find_egoprocel_videos(
+        DATA / "egoprocel/annotations", DATA / "egoprocel/features/egovlp", rates
+    )
     rows = {row.method: row.scores for row in egoprocel.evaluate_egoprocel(engine, videos, protocol=protocol)[0].rows}
-    cells = [f"{rows[name]['mean F1']:.2f} / {rows[name]['mean IoU']:.2f}" for name in ("HiERO, spectral", "raw, spectral")]
+    cells = [
+        f"{rows[name]['mean F1']:.2f} / {rows[name]['mean IoU']:.2f}" for name in ("HiERO, spectral", "raw, spectral")
+    ]
     groups = read_groups(DATA / "goalstep" / "goalstep_video_groups.tsv")
     annotated, features = read_grounding(DATA / "goalstep" / "val.json"), DATA / "ego4d/features/egovlp"
     cases, _ = read_goalstep_cases(protocol.configure(engine), features, annotated, groups, Clock(), protocol=protocol)
@@ -38,7 +44,9 @@ def score(engine: Engine, protocol: Protocol) -> list[str]:
 
 
 def main() -> None:
-    print("| | EgoProceL, HiERO: F1 / IoU | raw: F1 / IoU | Goal-Step: R1@.3 / R5@.3 / R1@.5 / R5@.5 |\n|---|---|---|---|")
+    print(
+        "| | EgoProceL, HiERO: F1 / IoU | raw: F1 / IoU | Goal-Step: R1@.3 / R5@.3 / R1@.5 / R5@.5 |\n|---|---|---|---|"
+    )
     with tempfile.TemporaryDirectory() as folder:
         read_released(DATA / "checkpoint" / "hiero_small.pth").save(Path(folder) / "model")
         engine = load(str(Path(folder) / "model"))

@@ -3,15 +3,18 @@
     python -m benchmarks.same_step ../shared/captaincook4d --model MODEL [--feature k400|omnivore] [--part test|dev]
     python -m benchmarks.same_step ../shared/captaincook4d --model DEV_MODEL --part dev --choose     the settings, on dev
 
-Each annotated step of each test recording is searched in the other recordings: those of its recipe, or all. A hit is right if it
-has the same text. R@1 and R@5: the share of steps with a right one among the first; mAP: the mean of average precisions over all
-steps of the others. Steps that no other recording has are left out. *True steps*: candidates are the annotated steps. *Cut steps*:
-those of the finest level as `hiero index` cuts them; one counts as the annotated step at its middle, and the one at the middle of
-an annotated step is the query. Intervals hold 95 % of what other recordings would give (bootstrap).
+Each annotated step of each test recording is searched in the other recordings: those of its recipe,
+or all. A hit is right if it has the same text. R@1 and R@5: the share of steps with a right one
+among the first; mAP: the mean of average precisions over all steps of the others. Steps that no
+other recording has are left out. *True steps*: candidates are the annotated steps. *Cut steps*:
+those of the finest level as `hiero index` cuts them; one counts as the annotated step at its
+middle, and the one at the middle of an annotated step is the query. Intervals hold 95 % of what
+other recordings would give (bootstrap).
 
-MODEL was trained without the test recordings, DEV_MODEL without the development recordings too: `python -m benchmarks.captaincook4d
-train WORK --part test|dev` leaves them in WORK/runs/PART/KIND/HiERO/SEED/model. Without one, raw features alone are measured.
-`--feature omnivore` takes the 1024-d features of `omnivore-b`.
+MODEL was trained without the test recordings, DEV_MODEL without the development recordings too:
+`python -m benchmarks.captaincook4d train WORK --part test|dev` leaves them in
+WORK/runs/PART/KIND/HiERO/SEED/model. Without one, raw features alone are measured. `--feature
+omnivore` takes the 1024-d features of `omnivore-b`.
 """
 
 from __future__ import annotations
@@ -42,8 +45,11 @@ COLUMNS = ("R@1", "R@5", "mAP")
 NEIGHBOUR_WEIGHT = 0.5  # of the steps before and after, chosen on dev of 0.5 and 1
 POSITION_WEIGHT = 1.0  # of the difference of positions in the video, chosen on dev of 0.5, 1 and 2
 GRID = {
-    "temperature": (0.1, 0.15, 0.2), "min_cosine": (0.0, 0.1), "video_weight": (1.0, 2.0), "step_weight": (2.0, 4.0, 8.0)
-}  # fmt: skip
+    "temperature": (0.1, 0.15, 0.2),
+    "min_cosine": (0.0, 0.1),
+    "video_weight": (1.0, 2.0),
+    "step_weight": (2.0, 4.0, 8.0),
+}
 NUM_HITS = 5  # of `hiero search --like`
 NUM_FITTED = 20  # hits of each step that the probability is fitted to
 
@@ -79,7 +85,9 @@ def read_annotated(engine: Engine, features: Tensor, name: str, entry: dict) -> 
     ends = [min(max(round(step["end_s"]), start + 1), last + 1) for step, start in zip(steps, starts, strict=True)]
     spans, texts = np.array(list(zip(starts, ends, strict=True))), [step["text"] for step in steps]
     positions = spans.mean(1) / len(video.nodes)
-    return Recording(name, entry["recipe"], video.embed_spans(spans), positions, texts, list(enumerate(texts)), middles_s(steps))
+    return Recording(
+        name, entry["recipe"], video.embed_spans(spans), positions, texts, list(enumerate(texts)), middles_s(steps)
+    )
 
 
 def read_cut(corpus: Corpus, name: str, entry: dict) -> Recording:
@@ -206,7 +214,9 @@ def by_neighbours(task: Retrieval, i: int) -> np.ndarray:
 
 
 def by_position(task: Retrieval, i: int) -> np.ndarray:
-    """Minus the difference of the positions in the recordings: what is in the middle is like what is in the middle."""
+    """Minus the difference of the positions in the recordings: what is in the middle is like what
+    is in the middle.
+    """
     positions = np.concatenate([recording.positions for recording in task.recordings])
     return -abs(positions[task.owners == i][:, None] - positions)
 
@@ -228,19 +238,27 @@ def in_order(task: Retrieval, i: int, **settings: float) -> np.ndarray:
 
 
 RAW_METHODS: dict[str, Rank] = {
-    "chance": by_chance, "position alone": by_position, "raw": by_vector, "raw, centred": by_centred_vector,
+    "chance": by_chance,
+    "position alone": by_position,
+    "raw": by_vector,
+    "raw, centred": by_centred_vector,
     "raw, in order": in_order,
-}  # fmt: skip
+}
 METHODS: dict[str, Rank] = {
-    "HiERO": by_vector, "HiERO, centred": by_centred_vector, "HiERO, with neighbours": by_neighbours,
-    "HiERO, with position": by_vector_and_position, "HiERO, in order": in_order,
-}  # fmt: skip
+    "HiERO": by_vector,
+    "HiERO, centred": by_centred_vector,
+    "HiERO, with neighbours": by_neighbours,
+    "HiERO, with position": by_vector_and_position,
+    "HiERO, in order": in_order,
+}
 
 
 # Tables
 
 
-def read_true_steps(engine: Engine, features: dict[str, Tensor], annotations: dict, parts: dict[str, list[str]]) -> Retrieval:
+def read_true_steps(
+    engine: Engine, features: dict[str, Tensor], annotations: dict, parts: dict[str, list[str]]
+) -> Retrieval:
     """All recordings with their annotated steps, as an engine embeds them."""
     names = sorted(name for part in parts.values() for name in part)
     return Retrieval([read_annotated(engine, features[name], name, annotations[name]) for name in names], parts)
@@ -261,7 +279,9 @@ def read_cut_steps(corpus: Corpus, annotations: dict, parts: dict[str, list[str]
     return Retrieval([read_cut(corpus, record.video, annotations[record.video]) for record in corpus.videos()], parts)
 
 
-def format_row(name: str, task: Retrieval, score: Callable[[str, str], tuple[np.ndarray, np.ndarray]], scope: str) -> str:
+def format_row(
+    name: str, task: Retrieval, score: Callable[[str, str], tuple[np.ndarray, np.ndarray]], scope: str
+) -> str:
     """A row of Markdown: the columns of each part, with the interval of R@1."""
     cells = []
     for part in PARTS:
@@ -272,7 +292,9 @@ def format_row(name: str, task: Retrieval, score: Callable[[str, str], tuple[np.
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def print_tables(tasks: dict[str, tuple[Retrieval, dict[str, Rank]]], title: str, corpus: CorpusHits | None = None) -> None:
+def print_tables(
+    tasks: dict[str, tuple[Retrieval, dict[str, Rank]]], title: str, corpus: CorpusHits | None = None
+) -> None:
     """A table for each scope."""
     for scope in SCOPES:
         print(f"\n{title}, candidates of {'the recipe' if scope == SCOPES[0] else scope}:\n")
@@ -281,7 +303,9 @@ def print_tables(tasks: dict[str, tuple[Retrieval, dict[str, Rank]]], title: str
         for task, methods in tasks.values():
             for name, rank in methods.items():
                 print(
-                    format_row(name, task, lambda part, scope, task=task, rank=rank: task.score(rank, part, scope), scope),
+                    format_row(
+                        name, task, lambda part, scope, task=task, rank=rank: task.score(rank, part, scope), scope
+                    ),
                     flush=True,
                 )
         if corpus is not None:
@@ -308,12 +332,16 @@ class CorpusHits:
         for number, i in enumerate(self.task.of_part(part)):
             recording = self.task.recordings[i]
             of_recipe = [
-                other.name for other in self.task.recordings if other.recipe == recording.recipe and other is not recording
+                other.name
+                for other in self.task.recordings
+                if other.recipe == recording.recipe and other is not recording
             ]
             candidates = (self.task.owners != i) & ((scope != SCOPES[0]) | (self.task.recipes == recording.recipe))
             for time_s, (_, text) in zip(recording.times_s, recording.queries, strict=True):
                 if text in self.task.texts[candidates]:
-                    _, hits = self.corpus.like(recording.name, time_s, NUM_HITS, videos=of_recipe if scope == SCOPES[0] else ())
+                    _, hits = self.corpus.like(
+                        recording.name, time_s, NUM_HITS, videos=of_recipe if scope == SCOPES[0] else ()
+                    )
                     middles = [(sort_steps(self.annotations[hit.video]), (hit.start_s + hit.end_s) / 2) for hit in hits]
                     right = [_text_at(*middle) == text for middle in middles]
                     values.append((right[0], any(right)))
@@ -336,7 +364,9 @@ def choose(tasks: list[Retrieval]) -> None:
 
 
 def fit_probability(task: Retrieval) -> None:
-    """The log-odds that one of the first hits among all recipes is right, by its score; and how often one was, by what is said."""
+    """The log-odds that one of the first hits among all recipes is right, by its score; and how often
+    one was, by what is said.
+    """
     from sklearn.linear_model import LogisticRegression
 
     scores, right = [], []

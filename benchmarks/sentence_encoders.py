@@ -2,8 +2,9 @@
 
 python -m benchmarks.sentence_encoders PICTURES.npy TEXTS.npz
 
-PICTURES.npy: (N, D), such as class token and mean patch of DINOv2; TEXTS.npz: for each encoder an array (N, S), the first sentence
-of each picture. The first 1,000 pairs are held out. See `benchmarks.words` for where pictures and sentences come from.
+PICTURES.npy: (N, D), such as class token and mean patch of DINOv2; TEXTS.npz: for each encoder an
+array (N, S), the first sentence of each picture. The first 1,000 pairs are held out. See
+`benchmarks.words` for where pictures and sentences come from.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def main() -> None:
     pictures = (pictures - pictures.mean(0)) / pictures.std(0)
     for name, vectors in np.load(args.texts).items():
         recall = train_head(pictures, torch.from_numpy(vectors).float())
-        print(name, vectors.shape[1], ", ".join(f"{measure} {value:.1f}" for measure, value in recall.items()), flush=True)
+        print(
+            name, vectors.shape[1], ", ".join(f"{measure} {value:.1f}" for measure, value in recall.items()), flush=True
+        )
 
 
 if __name__ == "__main__":

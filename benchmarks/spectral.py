@@ -63,7 +63,8 @@ def compare_with_sklearn(num_nodes: int = HOUR, num_threads: int = 8) -> None:
         theirs = SpectralClustering(num_threads, affinity="precomputed", random_state=0).fit_predict(affinity)
         sklearn_s = time.perf_counter() - begin
         print(
-            f"  κ {kappa}, noise {noise}: scikit-learn {sklearn_s:.2f} s, ARI with truth {adjusted_rand_score(truth, theirs):.3f}"
+            f"  κ {kappa}, noise {noise}: scikit-learn {sklearn_s:.2f} s, ARI with truth "
+            f"{adjusted_rand_score(truth, theirs):.3f}"
         )
         for method in ("exact", "landmarks"):
             begin = time.perf_counter()
@@ -89,7 +90,8 @@ def measure(num_nodes: int) -> None:
     peak = peak_memory()
     met = "met" if seconds < TARGET_S and peak < TARGET_GIB else "MISSED"
     print(
-        f"{num_nodes:6d} nodes  {seconds:6.1f} s  {peak - before:5.2f} GiB more than before, {peak:5.2f} GiB for the process; "
+        f"{num_nodes:6d} nodes  {seconds:6.1f} s  {peak - before:5.2f} GiB more than before, {peak:5.2f} GiB for "
+        "the process; "
         f"target {TARGET_S} s, {TARGET_GIB} GiB {met}",
         flush=True,
     )

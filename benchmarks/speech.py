@@ -1,14 +1,17 @@
-"""What is said, searched: how often `ask` finds the moment in a transcript, and how well it knows that something is not said.
+"""What is said, searched: how often `ask` finds the moment in a transcript, and how well it knows that
+something is not said.
 
     python -m benchmarks.speech GOALSTEP.json
 
-The transcripts are made from real words: Ego4D Goal-Step describes each step twice, freely by who watched the video ("Slice
-oranges") and by a category of a taxonomy ("Cut orange"). The free description is what is said, as long as it takes to say it, and
-early or late by some seconds; the category is what is asked. A query counts as found where the best match overlaps with such an
-utterance. Absent queries are categories of other videos that this one does not have. Nothing is seen: this measures speech alone.
+The transcripts are made from real words: Ego4D Goal-Step describes each step twice, freely by who
+watched the video ("Slice oranges") and by a category of a taxonomy ("Cut orange"). The free
+description is what is said, as long as it takes to say it, and early or late by some seconds; the
+category is what is asked. A query counts as found where the best match overlaps with such an
+utterance. Absent queries are categories of other videos that this one does not have. Nothing is
+seen: this measures speech alone.
 
-Half of the videos, by the hash of their names, fit the settings of hiero/engine/speech_evidence.py (`fit`, printed); the other half
-is scored.
+Half of the videos, by the hash of their names, fit the settings of hiero/speech/evidence.py (`fit`,
+printed); the other half is scored.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.data.transcripts import Transcript
-from hiero.engine import speech_evidence
-from hiero.engine.speech_evidence import SpeechEvidence, speech_probability
+from hiero.formats.transcripts import Transcript
+from hiero.speech import evidence as speech_evidence
+from hiero.speech.evidence import SpeechEvidence, speech_probability
 from hiero.storage.files import read_json
 from hiero.text.minilm import encode_minilm
 from hiero.types import Clock, Utterance
@@ -66,7 +69,9 @@ def read_cases(path: Path, seed: int = 0) -> tuple[list[Case], list[Case]]:
         absent = rng.permutation([name for name in names if name not in by_category])[:NUM_ABSENT].tolist()
         answers = [[(u.start_s, u.end_s) for u in group] for group in by_category.values()]
         num_nodes = int(max(video["end_time"], utterances[-1].end_s)) + 1
-        case = Case(Transcript(tuple(utterances)), [*by_category, *absent], [*answers, *([] for _ in absent)], num_nodes)
+        case = Case(
+            Transcript(tuple(utterances)), [*by_category, *absent], [*answers, *([] for _ in absent)], num_nodes
+        )
         digest = hashlib.sha256(video["video_uid"].encode()).digest()
         halves[digest[0] % 2].append(case)
     return halves
@@ -102,7 +107,7 @@ def hits(case: Case, spans: np.ndarray) -> list[bool]:
         any(start < b and a < end for a, b in true)
         for (start, end), true in zip(spans, case.answers, strict=True)
         if true
-    ]  # fmt: skip
+    ]
 
 
 def collect(cases: list[Case]) -> dict[str, np.ndarray]:
@@ -156,14 +161,16 @@ def main() -> None:
     slope, offset = speech_evidence.SPEECH_PRESENCE
     probability = 1 / (1 + np.exp(-slope * out["peak"] - offset))
     report["test"] = {
-        "videos": len(test), "queries said": int(out["present"].sum()), "queries absent": int((1 - out["present"]).sum()),
+        "videos": len(test),
+        "queries said": int(out["present"].sum()),
+        "queries absent": int((1 - out["present"]).sum()),
         "found %": round(100 * float(out["found"].mean()), 1),
         "found by shared words %": round(100 * float(out["words"].mean()), 1),
         "found by chance %": round(100 * float(out[CHANCE].mean()), 1),
         "present: AUC": round(auc(out["peak"], out["present"]), 3),
         "present ≥ 0.5 of those said %": round(100 * float((probability[out["present"] > 0] >= 0.5).mean()), 1),
         "present ≥ 0.5 of those absent %": round(100 * float((probability[out["present"] == 0] >= 0.5).mean()), 1),
-    }  # fmt: skip
+    }
     print(json.dumps(report, indent=1, ensure_ascii=False))
 
 

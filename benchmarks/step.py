@@ -58,7 +58,8 @@ class EdgeListObjective(Objective):
         levels = EdgeListHiERO(self.model, cut, fast_pool=True)(x.features.flatten(0, 1), x.times.flatten(), video)
         text_video = torch.arange(batch, device=video.device).repeat_interleave(x.texts.shape[1])
         texts = self.model.text_head(x.texts.flatten(0, 1))
-        projected = self.model.video_head(torch.cat([level["x"] for level in levels]))  # the release projects all levels
+        # the release projects all levels
+        projected = self.model.video_head(torch.cat([level["x"] for level in levels]))
         alignment = oracle_losses.alignment(
             projected[: len(video)], levels[0]["time"], video, texts, x.text_times.flatten(), text_video, self.losses
         )
@@ -105,7 +106,9 @@ def measure_cpu(batch: int, num_repeats: int) -> None:
     results = {}
     for name, kind, adam in (("edge list", EdgeListObjective, plain_adam), ("ours", Objective, make_adam)):
         model = make_model("cpu")
-        results[name] = median_ms(TrainStep(kind(model, LossConfig(), SPACING_S), adam(model)), inputs, num_repeats, "cpu")
+        results[name] = median_ms(
+            TrainStep(kind(model, LossConfig(), SPACING_S), adam(model)), inputs, num_repeats, "cpu"
+        )
         print(f"{name:>10}: {results[name]:8.0f} ms a step of {batch} windows", flush=True)
     ratio = results["edge list"] / results["ours"]
     print(f"     ratio: {ratio:.2f}x ({torch.get_num_threads()} threads, float32); {verdict(ratio >= 1.8, '1.8x')}")
@@ -129,7 +132,9 @@ def measure_gpu(batches: list[int], num_repeats: int) -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         model = make_model("cuda")
-        TrainStep(Objective(model, LossConfig(), SPACING_S, precision=precision), make_adam(model))(make_inputs(64, "cuda"))
+        TrainStep(Objective(model, LossConfig(), SPACING_S, precision=precision), make_adam(model))(
+            make_inputs(64, "cuda")
+        )
         peak = torch.cuda.max_memory_allocated() / 2**30
         name = "plain, bf16" if precision else "plain, float32"
         print(f"{name:>20}: peak {peak:.1f} GiB in a step of 64 windows; {verdict(peak <= 16, '16 GiB')}", flush=True)
@@ -139,7 +144,9 @@ def measure_gpu(batches: list[int], num_repeats: int) -> None:
         model = make_model("cuda")
         inputs = make_inputs(batch, "cuda")
         begin = time.perf_counter()
-        step = CapturedStep(Objective(model, LossConfig(), SPACING_S, precision=torch.bfloat16), make_adam(model), inputs)
+        step = CapturedStep(
+            Objective(model, LossConfig(), SPACING_S, precision=torch.bfloat16), make_adam(model), inputs
+        )
         torch.cuda.synchronize()
         capture_s = time.perf_counter() - begin
         ms = median_ms(step, inputs, num_repeats, "cuda")
@@ -154,7 +161,9 @@ def measure_gpu(batches: list[int], num_repeats: int) -> None:
 
 
 def convergence(num_steps: int = 288) -> None:
-    """The same 16 batches over and over, without dropout: the plain float32 step and the captured bf16 one must learn alike."""
+    """The same 16 batches over and over, without dropout: the plain float32 step and the captured bf16
+    one must learn alike.
+    """
     data = [make_inputs(8, "cuda", seed=i) for i in range(16)]
     plain_model = make_model("cuda", dropout=0.0)
     captured_model = copy.deepcopy(plain_model)
@@ -168,7 +177,10 @@ def convergence(num_steps: int = 288) -> None:
         curves.append((a.alignment.item(), b.alignment.item()))
         if i < 3 or (i + 1) % 48 == 0:
             row = [loss.item() for loss in (a.alignment, a.threads, b.alignment, b.threads)]
-            print(f"{i + 1:4d}" + "      {:8.4f} {:8.4f}".format(*row[:2]) + "        {:8.4f} {:8.4f}".format(*row[2:]), flush=True)
+            print(
+                f"{i + 1:4d}" + "      {:8.4f} {:8.4f}".format(*row[:2]) + "        {:8.4f} {:8.4f}".format(*row[2:]),
+                flush=True,
+            )
     passes = torch.tensor(curves).view(-1, 16, 2).mean(1)  # over the 16 batches
     worst = float((passes[:, 0] / passes[:, 1] - 1).abs().max())
     print(f"largest difference in L_vna, averaged over each pass: {100 * worst:.1f} %")
@@ -177,7 +189,9 @@ def convergence(num_steps: int = 288) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="all", choices=["all", "cpu", "cuda"])
-    parser.add_argument("--convergence", action="store_true", help="only train the plain and the captured step side by side (GPU)")
+    parser.add_argument(
+        "--convergence", action="store_true", help="only train the plain and the captured step side by side (GPU)"
+    )
     args = parser.parse_args()
     if args.convergence:
         convergence()

@@ -1,10 +1,11 @@
-"""The shape of the code in numbers: files, lines, the longest, import cycles, names with two meanings, comments, dialect.
+"""The shape of the code in numbers: files, lines, the longest, import cycles, names with two meanings,
+comments, dialect.
 
     python -m benchmarks.structure [FOLDER]        a folder that holds the package hiero; by default this one
 
-Imports inside functions and under TYPE_CHECKING count for cycles: a reader meets them too. A name has two meanings when two modules
-define a public class or function of that name; `load`, `prepare` and `untrained` of the backbones are one interface, and commands
-are named by what the user types.
+Imports inside functions and under TYPE_CHECKING count for cycles: a reader meets them too. A name
+has two meanings when two modules define a public class or function of that name; `load`, `prepare`
+and `untrained` of the backbones are one interface, and commands are named by what the user types.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def imports(tree: ast.AST, modules: set[str]) -> set[str]:
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Groups of modules that import each other (strongly connected components of more than one), by Tarjan's algorithm."""
+    """Groups of modules that import each other (strongly connected components of more than one), by
+    Tarjan's algorithm.
+    """
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -70,7 +73,9 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
 def names_in(source: str) -> list[str]:
     """Words of the code's names; strings and comments are left out."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return [word for token in tokens if token.type == tokenize.NAME for word in token.string.lower().strip("_").split("_")]
+    return [
+        word for token in tokens if token.type == tokenize.NAME for word in token.string.lower().strip("_").split("_")
+    ]
 
 
 def code_lines(source: str) -> int:
@@ -103,7 +108,11 @@ def main(folder: Path) -> None:
     defined: dict[str, list[str]] = defaultdict(list)
     for name, path in modules.items():
         for node in trees[path].body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_") and ".cli." not in name:
+            if (
+                isinstance(node, ast.FunctionDef | ast.ClassDef)
+                and not node.name.startswith("_")
+                and ".cli." not in name
+            ):
                 defined[node.name].append(name)
     twice = {name: where for name, where in defined.items() if len(where) > 1 and name not in INTERFACE}
     comments = sum(bool(re.match(r"\s*#", line)) for source in sources.values() for line in source.splitlines())

@@ -4,20 +4,24 @@
     python -m benchmarks.threads train WORK --kind omnivore-b [--seeds 2] [--jobs 16] [--device cuda]
     python -m benchmarks.threads table WORK --kind omnivore-b [--activities 3]
 
-`modes`: one network, different threads. MODEL was trained without the test recordings (`benchmarks.captaincook4d one --part test`);
-only these are interleaved, and in one sequence those of one room where there are such, so that a room does not tell them apart.
-Each recording goes on for a minute, then the next one does: steps come back. The same weights run with different threads inside the
-network: none, the release's edges, those of the paper with several numbers of them (also that which the eigenvalues suggest), the
-mean over three cuts, and the true activities. Of the nodes that come out:
+`modes`: one network, different threads. MODEL was trained without the test recordings
+(`benchmarks.captaincook4d one --part test`); only these are interleaved, and in one sequence those
+of one room where there are such, so that a room does not tell them apart. Each recording goes on
+for a minute, then the next one does: steps come back. The same weights run with different threads
+inside the network: none, the release's edges, those of the paper with several numbers of them (also
+that which the eigenvalues suggest), the mean over three cuts, and the true activities. Of the nodes
+that come out:
 
     activities  clusters, as many as recordings: share of nodes in the right one
     steps       F1 of clusters, as many as steps, that may come back; and of as many contiguous pieces, which may not
     words       is the best span of a step's text inside that step?
 
-Printed are means over sequences, and how each differs from no threads, with a 95 % interval (bootstrap over sequences).
+Printed are means over sequences, and how each differs from no threads, with a 95 % interval
+(bootstrap over sequences).
 
-`train`: networks that learned on interleaved recordings, of the training part, in pairs and in threes; each has its own threads and
-weight of L_ft. `table` scores them as they were trained, and without threads; seeds are averaged before the bootstrap.
+`train`: networks that learned on interleaved recordings, of the training part, in pairs and in
+threes; each has its own threads and weight of L_ft. `table` scores them as they were trained, and
+without threads; seeds are averaged before the bootstrap.
 """
 
 from __future__ import annotations
@@ -68,7 +72,9 @@ MODES = (
 # Settings of `hiero train` for networks that learn on interleaved recordings.
 TRAININGS = {
     "no threads": ["model.num_threads=1", "losses.thread_weight=0.0"],
-    "released edges, K = 4": [f"model.behaviour.{name}=true" for name in ("mixed_threads", "truncated_labels", "rounded_times")],
+    "released edges, K = 4": [
+        f"model.behaviour.{name}=true" for name in ("mixed_threads", "truncated_labels", "rounded_times")
+    ],
     "K = 2, L_ft 0": ["model.num_threads=2", "losses.thread_weight=0.0"],
     "K = 2, L_ft 1": ["model.num_threads=2"],
     "K = 4, L_ft 0": ["losses.thread_weight=0.0"],
@@ -127,7 +133,9 @@ def embed(model: HiERO, features: Tensor, mode: str, activities: np.ndarray) -> 
     """Unit vectors of level 0, (T, E), with threads of a mode."""
     config, num = model.config, int(activities.max()) + 1
     if mode == "learned K":  # by the eigenvalues of the nodes' similarity, as `spectral_cut` picks it
-        mode = f"K = {int(spectral_cut(torch.from_numpy(embed(model, features, MODES[0], activities)), 'auto').max()) + 1}"
+        mode = (
+            f"K = {int(spectral_cut(torch.from_numpy(embed(model, features, MODES[0], activities)), 'auto').max()) + 1}"
+        )
     numbers = {"as many as activities": (num,), "true activities": (num,), "mean of K = 2, 4, 8": SOFT_NUMBERS}
     total = 0
     for num_threads in numbers.get(mode, (int(mode[4:]),) if mode.startswith("K = ") else (config.num_threads,)):
@@ -228,7 +236,8 @@ def write_interleaved(work: Path, kind: str) -> None:
             x = make_sequence(annotations, store, group)
             name = f"{size}-{i}"
             features[name] = x.features
-            edges = np.flatnonzero(np.diff(x.labels, prepend=-1, append=-1))  # where a run of one step begins, and the end
+            # where a run of one step begins, and the end
+            edges = np.flatnonzero(np.diff(x.labels, prepend=-1, append=-1))
             runs = [(a, b, x.labels[a]) for a, b in pairwise(edges) if x.labels[a]]
             steps[name] = [{"start_s": float(a), "end_s": float(b), "text": x.texts[label - 1]} for a, b, label in runs]
     write_training_files(work / "threads" / kind, features, steps, kind)
@@ -244,10 +253,15 @@ def train_one(args: argparse.Namespace) -> None:
     folder = args.work / "threads" / args.kind
     out = training_folder(args.work, args.kind, args.name) / str(args.seeds)
     train_from_files(
-        folder / "store", folder / "narrations.csv", out / "model", validation_share=0.0, capture=False,
-        settings=[*TRAININGS[args.name], f"seed={args.seeds}", f"window_s={WINDOW_S}"], text_cache=args.work / "text",
+        folder / "store",
+        folder / "narrations.csv",
+        out / "model",
+        validation_share=0.0,
+        capture=False,
+        settings=[*TRAININGS[args.name], f"seed={args.seeds}", f"window_s={WINDOW_S}"],
+        text_cache=args.work / "text",
         device=args.device,
-    )  # fmt: skip
+    )
     model = HiERO.from_pretrained(out / "model").to(args.device)
     scores: dict[str, list[list[float]]] = {}
     for size, num in TEST_SEQUENCES.items():
@@ -266,12 +280,23 @@ def train_all(args: argparse.Namespace) -> None:
     if not (args.work / "threads" / args.kind / "narrations.csv").is_file():
         write_interleaved(args.work, args.kind)
     commands = [
-        ["benchmarks.threads", "one", str(args.work), "--kind", args.kind, "--name", name, "--seeds", str(seed),
-         "--device", args.device]
+        [
+            "benchmarks.threads",
+            "one",
+            str(args.work),
+            "--kind",
+            args.kind,
+            "--name",
+            name,
+            "--seeds",
+            str(seed),
+            "--device",
+            args.device,
+        ]
         for seed in range(args.seeds)
         for name in TRAININGS
         if not (training_folder(args.work, args.kind, name) / str(seed) / "scores.json").is_file()
-    ]  # fmt: skip
+    ]
     run_modules(commands, args.jobs)
 
 
@@ -314,7 +339,9 @@ def print_table(values: dict[str, list[list[float]]]) -> None:
         x = np.array(rows)
         low, high = np.percentile((x - base)[draws].mean(1), [2.5, 97.5], axis=0)
         cells = [
-            "" if np.isnan(m) else f"{100 * m:.1f}" + (f" ({100 * a:+.1f} to {100 * b:+.1f})" if mode != MODES[0] else "")
+            ""
+            if np.isnan(m)
+            else f"{100 * m:.1f}" + (f" ({100 * a:+.1f} to {100 * b:+.1f})" if mode != MODES[0] else "")
             for m, a, b in zip(x.mean(0), low, high, strict=True)
         ]
         print(f"| {mode} | {' | '.join(cells)} |")

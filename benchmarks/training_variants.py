@@ -1,4 +1,6 @@
-"""Ways to train that `benchmarks.cross_validation` compares: other words, further negatives, recordings without text."""
+"""Ways to train that `benchmarks.cross_validation` compares: other words, further negatives,
+recordings without text.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ PSEUDO_TEMPERATURE = 0.05  # of a mean of texts that stands for a piece
 
 UNIT = r"tsps?|teaspoons?|tbsps?|tablespoons?|cups?|ounces?|oz|inch(es)?|grams?|g|ml|seconds?|minutes?|mins?"
 PREPOSITIONS = frozenset(["to", "with", "in", "on", "from", "into", "until", "over", "onto", "for", "at", "by", "and"])
-AMOUNT = re.compile(rf"\(.*?\)|\b(about|a few|half|one|two)?\s*[\d/.-]+\s*({UNIT})?\b( of)?|\b(about|the|a)\b", re.IGNORECASE)
+AMOUNT = re.compile(
+    rf"\(.*?\)|\b(about|a few|half|one|two)?\s*[\d/.-]+\s*({UNIT})?\b( of)?|\b(about|the|a)\b", re.IGNORECASE
+)
 
 
 def shorten(text: str) -> str:
@@ -132,9 +136,17 @@ def losses_with_negatives(bank: Tensor) -> Callable[..., Losses]:
 
 
 def write_pseudo_narrations(
-    teacher: Path, store: FeatureStore, recordings: Sequence[str], narrations: Path, text: Path, out: Path, device: str, soft: bool
+    teacher: Path,
+    store: FeatureStore,
+    recordings: Sequence[str],
+    narrations: Path,
+    text: Path,
+    out: Path,
+    device: str,
+    soft: bool,
 ) -> Path:
-    """Narrations of recordings without text, by a model: each of its pieces gets what it finds nearest among the texts it knows.
+    """Narrations of recordings without text, by a model: each of its pieces gets what it finds nearest
+    among the texts it knows.
 
     Args:
         teacher: Folder of the model.
@@ -160,7 +172,9 @@ def write_pseudo_narrations(
     pseudo: dict[str, np.ndarray] = {}
     for recording in recordings:
         nodes = F.normalize(embed_features(model, store.read(recording), CLOCK, [0])["projected0"], dim=-1)
-        boundaries = cut_steps(nodes.numpy(), default_step_counts(len(nodes), len(nodes))[-1], length_prior=NODE_LENGTH_PRIOR)
+        boundaries = cut_steps(
+            nodes.numpy(), default_step_counts(len(nodes), len(nodes))[-1], length_prior=NODE_LENGTH_PRIOR
+        )
         for start, end in pairwise(boundaries):
             similarity = queries @ F.normalize(nodes[start:end].mean(0), dim=0)
             name = texts[int(similarity.argmax())]

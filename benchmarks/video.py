@@ -1,11 +1,13 @@
 """How fast a video is read, against real time, and what cheaper settings of I3D cost in quality.
 
-python -m benchmarks.video [VIDEO] [--seconds 120]        end to end: `hiero steps` in a process of its own, nothing cached
-python -m benchmarks.video [VIDEO] --parts --device cuda  what decoding and each network take, alone and together
-python -m benchmarks.video --extraction --device cuda     seconds of video a second: decoding by threads, by processes, by the
+python -m benchmarks.video [VIDEO] [--seconds 120]        end to end: `hiero steps` in a process of
+its own, nothing cached python -m benchmarks.video [VIDEO] --parts --device cuda  what decoding and
+each network take, alone and together python -m benchmarks.video --extraction --device cuda
+seconds of video a second: decoding by threads, by processes, by the
                                                           GPU; networks alone (random weights); all together
-python -m benchmarks.video --uhd --seconds 20             the same of 3840 × 2160 at 60 frames a second in HEVC
-python -m benchmarks.video --compare VIDEO…               class scores at other sizes and numbers of frames against 64 frames
+python -m benchmarks.video --uhd --seconds 20             the same of 3840 × 2160 at 60 frames a
+second in HEVC python -m benchmarks.video --compare VIDEO…               class scores at other sizes
+and numbers of frames against 64 frames
 """
 
 from __future__ import annotations
@@ -27,6 +29,12 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from hiero.backbones import i3d
+from hiero.backbones.i3d_int8 import has_integer_products
+from hiero.backbones.preprocessing import centre_crop
+from hiero.backbones.registry import find_backbone
+from hiero.decoding.decode import Segment, probe, read_segments
+from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.errors import InputError
 from hiero.extraction import extractor
 from hiero.extraction.extractor import (
@@ -41,28 +49,36 @@ from hiero.extraction.extractor import (
     stack_frames,
 )
 from hiero.storage import weights
-from hiero.video import i3d
-from hiero.video.decode import Segment, probe, read_segments
-from hiero.video.i3d_int8 import has_integer_products
-from hiero.video.parallel_decode import read_segments_parallel
-from hiero.video.preprocessing import centre_crop
-from hiero.video.registry import find_backbone
 
 WINDOW_S = 2.0  # of a window of I3D
 MIN_MEASURE_S = 3.0  # how long a measurement runs at least
 ENCODED_S = 20.0  # of a longer video, which repeats them
 MAX_FRAMES = 64  # of a window, for the scores that others are compared with
 SETTINGS = (  # frames of a window, pixels
-    (32, 224), (24, 192), (20, 192), (16, 224), (16, 208), (24, 160), (16, 192), (12, 224), (16, 176), (16, 160), (8, 224),
-)  # fmt: skip
+    (32, 224),
+    (24, 192),
+    (20, 192),
+    (16, 224),
+    (16, 208),
+    (24, 160),
+    (16, 192),
+    (12, 224),
+    (16, 176),
+    (16, 160),
+    (8, 224),
+)
 
 
-def make_video(path: Path, seconds: float, width: int = 1280, height: int = 720, fps: int = 30, codec: str = "libx264") -> None:
+def make_video(
+    path: Path, seconds: float, width: int = 1280, height: int = 720, fps: int = 30, codec: str = "libx264"
+) -> None:
     """Coloured noise that drifts: as hard to decode as a real recording, and of no other use."""
     import av
 
     rng = np.random.default_rng(0)
-    scene = np.kron(rng.integers(0, 255, (height // 8, width // 4, 3), dtype=np.uint8), np.ones((8, 8, 1), dtype=np.uint8))
+    scene = np.kron(
+        rng.integers(0, 255, (height // 8, width // 4, 3), dtype=np.uint8), np.ones((8, 8, 1), dtype=np.uint8)
+    )
     with av.open(str(path), "w") as out:
         stream = out.add_stream(codec, rate=fps)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
@@ -71,7 +87,9 @@ def make_video(path: Path, seconds: float, width: int = 1280, height: int = 720,
             stream.options = {"preset": "ultrafast", "x265-params": "log-level=error"}
         for i in range(round(seconds * fps)):
             left = (3 * i) % width
-            for packet in stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(scene[:, left : left + width]), "rgb24")):
+            for packet in stream.encode(
+                av.VideoFrame.from_ndarray(np.ascontiguousarray(scene[:, left : left + width]), "rgb24")
+            ):
                 out.mux(packet)
         for packet in stream.encode():
             out.mux(packet)
@@ -82,10 +100,13 @@ def measure_end_to_end(video: Path) -> None:
     info = probe(video)
     duration_s = info.duration_s or 0.0
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "hiero", "steps", str(video), "--no-cache"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "hiero", "steps", str(video), "--no-cache"], check=True, stdout=subprocess.DEVNULL
+    )
     spent_s = time.perf_counter() - start
     print(
-        f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s: in {spent_s:.1f} s, {duration_s / spent_s:.2f} × real time"
+        f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s: in {spent_s:.1f} s, "
+        f"{duration_s / spent_s:.2f} × real time"
     )
     precision = "int8" if has_integer_products() else choose_precision(torch.device("cpu"))
     print(f"{torch.get_num_threads()} threads, I3D in {precision}")
@@ -125,7 +146,10 @@ def measure_parts(video: Path, device: str) -> None:
     extract_features(video, device=device)
     spent_s["all together"] = time.perf_counter() - start
     info = probe(video)
-    print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s, {device}, {dtype}; seconds for a second of video:")
+    print(
+        f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s, {device}, {dtype}; seconds for a second of "
+        "video:"
+    )
     print(", ".join(f"{name} {part_s / duration_s:.3f}" for name, part_s in spent_s.items()))
 
 
@@ -142,7 +166,11 @@ def repeat_video(source: Path, out: Path, num: int) -> None:
             container.seek(0)
             for packet in container.demux(video):
                 if packet.size:
-                    packet.pts, packet.dts, packet.stream = packet.pts + number * length, packet.dts + number * length, stream
+                    packet.pts, packet.dts, packet.stream = (
+                        packet.pts + number * length,
+                        packet.dts + number * length,
+                        stream,
+                    )
                     target.mux(packet)
 
 
@@ -156,9 +184,12 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
     duration_s = info.duration_s or 0.0
     print(f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s; {os.cpu_count()} cores, {device}, {dtype}")
     options: dict[str, Any] = {
-        "spacing_s": WINDOW_S, "num_frames": NUM_FRAMES, "short_side": backbones[0].short_side, "min_share": 0.0,
+        "spacing_s": WINDOW_S,
+        "num_frames": NUM_FRAMES,
+        "short_side": backbones[0].short_side,
+        "min_share": 0.0,
         "skip_unreferenced": True,
-    }  # fmt: skip
+    }
 
     def report(name: str, num_s: float, spent_s: float) -> None:
         print(f"{name}: {num_s / spent_s:.1f} s of video a second", flush=True)
@@ -177,11 +208,17 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
         del ways["the GPU"]
     for name, (num, gpu) in ways.items():
         for suffix in (", with their start", ""):
-            first = measure_decoding(f"{name} ({num}){suffix}", read_segments_parallel(video, processes=num, gpu=gpu, **options))
-        print(f"the same pictures: {all(np.array_equal(a.frames, b.frames) for a, b in zip(batch, first, strict=True))}")
+            first = measure_decoding(
+                f"{name} ({num}){suffix}", read_segments_parallel(video, processes=num, gpu=gpu, **options)
+            )
+        print(
+            f"the same pictures: {all(np.array_equal(a.frames, b.frames) for a, b in zip(batch, first, strict=True))}"
+        )
 
-    modules = [backbone.untrained().to(torch_device, dtype if backbone.allows_half or device != "cpu" else torch.float32)
-               for backbone in backbones]  # fmt: skip
+    modules = [
+        backbone.untrained().to(torch_device, dtype if backbone.allows_half or device != "cpu" else torch.float32)
+        for backbone in backbones
+    ]
     networks = LoadedBackbones(backbones, modules, torch_device, NUM_FRAMES, 2)
     windows = batch if device != "cpu" else batch[:1]
     num_s = len(windows) * WINDOW_S
@@ -205,7 +242,9 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
         with patch.object(extractor, "decoding_processes", lambda _, way=way: way):
             extract_features(video, networks=networks, thumbnails=thumbnails)
         report(
-            f"decoding by {name}, and networks{', with thumbnails' if thumbnails else ''}", duration_s, time.perf_counter() - start
+            f"decoding by {name}, and networks{', with thumbnails' if thumbnails else ''}",
+            duration_s,
+            time.perf_counter() - start,
         )
 
 
@@ -255,7 +294,10 @@ def compare(videos: list[Path]) -> None:
     model.use_integers(NUM_FRAMES)
     scores, cost = score(NUM_FRAMES, i3d.SIZE)
     similarity = F.cosine_similarity(scores - scores.mean(0), same - same.mean(0), dim=1)
-    print(f"{NUM_FRAMES}, {i3d.SIZE} in integers: {cost:.2f} s a second of video; cosine with {dtype} at the same size: ", end="")
+    print(
+        f"{NUM_FRAMES}, {i3d.SIZE} in integers: {cost:.2f} s a second of video; cosine with {dtype} at the same size: ",
+        end="",
+    )
     print(f"mean {similarity.mean():.4f}, lowest {similarity.min():.4f}")
 
 
@@ -278,7 +320,9 @@ def main() -> None:
             large = {"width": 3840, "height": 2160, "fps": 60, "codec": "libx265"} if args.uhd else {}
             if args.extraction:
                 make_video(Path(folder) / "part.mp4", min(ENCODED_S, args.seconds), **large)
-                repeat_video(Path(folder) / "part.mp4", Path(folder) / "made.mp4", max(1, round(args.seconds / ENCODED_S)))
+                repeat_video(
+                    Path(folder) / "part.mp4", Path(folder) / "made.mp4", max(1, round(args.seconds / ENCODED_S))
+                )
             else:
                 make_video(Path(folder) / "made.mp4", args.seconds, **large)
         video = args.videos[0] if args.videos else Path(folder) / "made.mp4"

@@ -7,8 +7,9 @@
     python -m benchmarks.words labels                                   vectors of the bundled labels, into the package
     python -m benchmarks.words score CLIPS                              `ask`, `search`, `steps` on real first-person videos
 
-CLONES holds bare clones owner+name/repo; PAIRS the texts, CLIPS the videos: see their README. `score` reads videos with what ships,
-as a user's are; it chose the settings of hiero/engine/video.py, so it is no test of them.
+CLONES holds bare clones owner+name/repo; PAIRS the texts, CLIPS the videos: see their README.
+`score` reads videos with what ships, as a user's are; it chose the settings of
+hiero/engine/video.py, so it is no test of them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from torch.nn import functional as F
 
 from benchmarks import words_data
 from benchmarks.words_score import score
+from hiero.backbones.dinov2 import PictureHead, TwoLayers
 from hiero.storage.files import ASSETS
-from hiero.video.dinov2 import PictureHead, TwoLayers
 
 HELD_OUT = 1000  # pictures of COCO and of Flickr8k, in the order of the packs
 BATCH_SIZE, ENCODE_BATCH = 1024, 512
@@ -46,8 +47,8 @@ DISTILLATION_WEIGHT = 1.0  # of what teachers say, beside the loss of the pairs
 
 def encode(work: Path, pairs: Path, device: torch.device) -> None:
     """Tokens of all views, 1 + 8 × 8 a picture, in half precision; and the vectors of all texts."""
+    from hiero.backbones.dinov2 import GRID, load
     from hiero.storage import weights
-    from hiero.video.dinov2 import GRID, load
 
     network = load(weights.get("dinov2-text")).network.to(device)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -61,9 +62,14 @@ def encode(work: Path, pairs: Path, device: torch.device) -> None:
             rows = []
             with torch.inference_mode():
                 for start in range(0, len(pictures), ENCODE_BATCH):
-                    batch = torch.from_numpy(pictures[start : start + ENCODE_BATCH]).to(device).permute(0, 3, 1, 2).float() / 255
+                    batch = (
+                        torch.from_numpy(pictures[start : start + ENCODE_BATCH]).to(device).permute(0, 3, 1, 2).float()
+                        / 255
+                    )
                     tokens = network(words_data.make_view(batch, view, generator).to(dtype)).float()
-                    patches = F.avg_pool2d(tokens[:, 1:].unflatten(1, (GRID, GRID)).permute(0, 3, 1, 2), 2).flatten(2).mT
+                    patches = (
+                        F.avg_pool2d(tokens[:, 1:].unflatten(1, (GRID, GRID)).permute(0, 3, 1, 2), 2).flatten(2).mT
+                    )
                     rows.append(torch.cat([tokens[:, :1], patches], 1).half().cpu().numpy())
             np.save(work / f"{name}.view{view}.npy", np.concatenate(rows))
         print(f"{name}: {len(names)} pictures, {num_views} views")
@@ -84,13 +90,16 @@ def encode_all_texts(work: Path, pairs: Path, device: torch.device) -> None:
         if (work / f"{name}.names.json").exists():
             sentences = words_data.read_texts(pairs / source.texts)
             names = json.loads((work / f"{name}.names.json").read_text())
-            pictures[name] = [[number(texts) for texts in words_data.texts_of_picture(name, sentences[n])] for n in names]
+            pictures[name] = [
+                [number(texts) for texts in words_data.texts_of_picture(name, sentences[n])] for n in names
+            ]
     labels = {n: texts[0].split(",") for n, texts in words_data.read_texts(pairs / "coco_labels.tsv.gz").items()}
     classes = sorted({label for of_picture in labels.values() for label in of_picture})
     prompts = [number([prompt.format(label) for prompt in words_data.PROMPTS]) for label in classes]
     labelled = work / f"{words_data.LABELLED}.names.json"
     of_pictures = [
-        [classes.index(c) for c in labels.get(n, [])] for n in (json.loads(labelled.read_text()) if labelled.exists() else [])
+        [classes.index(c) for c in labels.get(n, [])]
+        for n in (json.loads(labelled.read_text()) if labelled.exists() else [])
     ]
     np.save(work / "texts.npy", MiniLMEncoder(device).encode(list(index)).astype(np.float16))
     (work / "texts.json").write_text(json.dumps({"pictures": pictures, "prompts": prompts, "labels": of_pictures}))
@@ -127,7 +136,9 @@ class JointHead(nn.Module):
         return texts[0] @ pictures[0].T, ((cosines * self.scales[2].exp()).softmax(-1) * cosines).sum(-1)
 
     def combine(self, whole: Tensor, patches: Tensor) -> list[Tensor]:
-        """Logits of whole pictures, of patches, and of both together, from their similarity with texts, (Q, N) each."""
+        """Logits of whole pictures, of patches, and of both together, from their similarity with
+        texts, (Q, N) each.
+        """
         scales = self.scales.exp().clamp(max=MAX_SCALE)
         return [scales[0] * whole, scales[1] * patches, scales[3] * whole + scales[4] * patches]
 
@@ -136,7 +147,9 @@ class JointHead(nn.Module):
         return self.combine(*self.similarity(self.embed_texts(vectors), self.embed_pictures(tokens)))
 
     def export(self) -> dict[str, np.ndarray]:
-        """The arrays of assets/dinov2-text, in half precision: the tokens' normalisation goes into the first layers."""
+        """The arrays of assets/dinov2-text, in half precision: the tokens' normalisation goes into
+        the first layers.
+        """
         out = {}
         shift, scale = (self.mean / self.deviation).double(), 1 / self.deviation.double()
         for part, layers in (("picture", self.pictures.picture), ("patch", self.pictures.patch), ("text", self.text)):
@@ -151,7 +164,7 @@ class JointHead(nn.Module):
                     bias, weight = bias - weight @ shift, weight * scale
                 out[f"{part}.{layer}.weight"], out[f"{part}.{layer}.bias"] = (
                     x.half().cpu().numpy() for x in (weight, bias)
-                )  # fmt: skip
+                )
         out["pooling"] = self.scales[2].detach().exp().float().cpu().numpy()[None]
         return out
 
@@ -195,8 +208,8 @@ def train(
         epochs: Passes over all pictures.
         batch_size: Pairs of a step.
         seed: Of weights, order and noise.
-        num_teachers: Heads of other seeds that are trained before. Their mean is better than each; the head learns it as well, and
-            costs what one costs.
+        num_teachers: Heads of other seeds that are trained before. Their mean is better than each;
+            the head learns it as well, and costs what one costs.
     """
     from hiero.storage.files import save_arrays
 
@@ -220,7 +233,9 @@ def train_head(
     random = np.random.default_rng(seed)
     texts, vectors, tokens_of, labelled = pairs.texts, pairs.vectors, pairs.tokens, pairs.labelled
     first_row, num_views = pairs.first_row, pairs.num_views
-    items = [(name, i) for name, rows in texts["pictures"].items() for i in range(pairs.held_out.get(name, 0), len(rows))]
+    items = [
+        (name, i) for name, rows in texts["pictures"].items() for i in range(pairs.held_out.get(name, 0), len(rows))
+    ]
     head = JointHead(vectors.shape[1]).to(device)
     sample = tokens_of[first_row["coco"] :][:4000].float()
     head.mean, head.deviation = sample.mean((0, 1)), sample.std((0, 1))
@@ -240,7 +255,8 @@ def train_head(
             chosen = [items[i] for i in order[start : start + batch_size]]
             numbers = [_draw_text(texts["pictures"][name][i], random) for name, i in chosen]
             rows = [
-                first_row[name] + random.integers(num_views[name]) * len(texts["pictures"][name]) + i for name, i in chosen
+                first_row[name] + random.integers(num_views[name]) * len(texts["pictures"][name]) + i
+                for name, i in chosen
             ]  # of any view
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 loss = _contrastive_loss(head, vectors[numbers], tokens_of[rows], teachers)
@@ -254,7 +270,9 @@ def train_head(
 
 
 def _load_views(work: Path, names: list[str], device: torch.device) -> tuple[Tensor, dict[str, int], dict[str, int]]:
-    """Tokens of all views of some sources, one after the other; the first row of each source, and its number of views."""
+    """Tokens of all views of some sources, one after the other; the first row of each source, and
+    its number of views.
+    """
     parts: list[Tensor] = []
     first_row, num_views = {}, {}
     for name in names:
@@ -318,7 +336,10 @@ def _label_loss(
 @torch.inference_mode()
 def recall_of(heads: Sequence[JointHead], vectors: Tensor, tokens: Tensor) -> dict[str, float]:
     """A sentence's own picture among all, in percent: first, and among five. By the mean of heads."""
-    both = sum((head.logits(vectors, tokens)[2] for head in heads), torch.zeros(len(vectors), len(tokens), device=vectors.device))
+    both = sum(
+        (head.logits(vectors, tokens)[2] for head in heads),
+        torch.zeros(len(vectors), len(tokens), device=vectors.device),
+    )
     rank = (both > both.diagonal()[:, None]).sum(1).float()
     return {f"R@{k}": round(100 * float((rank < k).float().mean()), 1) for k in (1, 5)}
 
@@ -340,10 +361,15 @@ def write_label_vectors() -> None:
 
 # Of names in DINOv2's own code to those in the hub's file.
 HUB_NAMES = {
-    "blocks.": "encoder.layer.", "attn.qkv": "attention.attention.qkv", "attn.proj": "attention.output.dense",
-    "ls1.gamma": "layer_scale1.lambda1", "ls2.gamma": "layer_scale2.lambda1", "cls_token": "embeddings.cls_token",
-    "pos_embed": "embeddings.position_embeddings", "patch_embed.proj": "embeddings.patch_embeddings.projection",
-}  # fmt: skip
+    "blocks.": "encoder.layer.",
+    "attn.qkv": "attention.attention.qkv",
+    "attn.proj": "attention.output.dense",
+    "ls1.gamma": "layer_scale1.lambda1",
+    "ls2.gamma": "layer_scale2.lambda1",
+    "cls_token": "embeddings.cls_token",
+    "pos_embed": "embeddings.position_embeddings",
+    "patch_embed.proj": "embeddings.patch_embeddings.projection",
+}
 PRODUCTS = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")  # of each block in turn; the ONNX file has no names for them
 
 
@@ -380,7 +406,9 @@ def write_template() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", type=Path, nargs="?", help="folder of packs and features; for `score` that of the clips")
+    parser.add_argument(
+        "work", type=Path, nargs="?", help="folder of packs and features; for `score` that of the clips"
+    )
     parser.add_argument("--clones", type=Path)
     parser.add_argument("--pairs", type=Path)
     parser.add_argument("--limit", type=int, help="pictures of each source, for a try")

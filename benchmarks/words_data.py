@@ -1,7 +1,9 @@
-"""Pictures with sentences, for `python -m benchmarks.words`: out of clones of their repositories, into features and texts.
+"""Pictures with sentences, for `python -m benchmarks.words`: out of clones of their repositories, into
+features and texts.
 
-Pictures are squashed to squares and packed as WebP, which loses what a video codec loses; a pack is a file of pictures one after
-the other, and a .json with [name, offset, size] of each. Nothing of this goes into the project.
+Pictures are squashed to squares and packed as WebP, which loses what a video codec loses; a pack is
+a file of pictures one after the other, and a .json with [name, offset, size] of each. Nothing of
+this goes into the project.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hiero.video.preprocessing import IMAGENET, normalise
+from hiero.backbones.preprocessing import IMAGENET, normalise
 
 SIZE = 224
 QUALITY = 45  # of WebP
@@ -31,7 +33,9 @@ PACK_BYTES = 57 * 2**20
 
 @dataclass(frozen=True)
 class Source:
-    """Where pictures are: a clone FOLDER/owner+name/repo, a commit, a path in it; and the file with their sentences."""
+    """Where pictures are: a clone FOLDER/owner+name/repo, a commit, a path in it; and the file with
+    their sentences.
+    """
 
     clone: str
     commit: str
@@ -46,16 +50,25 @@ SOURCES = {
         "hai4h+cnn-edge-detection", "a2978a7048f2cde061a0d0d66ce2dcc576647857", "train2017", "coco_captions.tsv.gz"
     ),
     "flickr8k": Source(
-        "RlNZLER+Image-Text-Matching", "56a15d913c3f290e2ee896386ece6076c1eea02e", "data/images", "flickr8k_captions.tsv.gz"
+        "RlNZLER+Image-Text-Matching",
+        "56a15d913c3f290e2ee896386ece6076c1eea02e",
+        "data/images",
+        "flickr8k_captions.tsv.gz",
     ),
     "stanford40": Source(
-        "dicky1207+dashboard_stanford40", "57503389fa5b687353782d1c9331c55115eed8c8", "stanford40", "stanford40_captions.tsv.gz"
+        "dicky1207+dashboard_stanford40",
+        "57503389fa5b687353782d1c9331c55115eed8c8",
+        "stanford40",
+        "stanford40_captions.tsv.gz",
     ),
     "grocery": Source(
-        "marcusklasson+GroceryStoreDataset", "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc", "dataset", "grocery_captions.tsv.gz",
+        "marcusklasson+GroceryStoreDataset",
+        "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc",
+        "dataset",
+        "grocery_captions.tsv.gz",
         flat_names=True,
     ),
-}  # fmt: skip
+}
 LABELLED = "coco-labels"  # pictures of COCO that have classes but no sentences
 VIEWS = {"coco": 5, "flickr8k": 2, "stanford40": 2, "grocery": 2, LABELLED: 1}
 
@@ -91,8 +104,10 @@ def list_blobs(repository: Path, source: Source) -> list[tuple[str, str]]:
     """(hash, name) of each file, in an order that has nothing to do with its content."""
     listing = subprocess.run(
         ["git", "-c", "core.quotepath=off", "-C", repository, "ls-tree", "-r", source.commit, source.path],
-        check=True, capture_output=True, text=True,
-    ).stdout.splitlines()  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
     rows = [(line.split()[2], line.split("\t")[1].removeprefix(source.path + "/")) for line in listing]
     rows = [(blob, name.replace("/", "_") if source.flat_names else name.split("/")[-1]) for blob, name in rows]
     return [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
@@ -177,8 +192,8 @@ def _decode(job: tuple[Path, list[tuple[str, int, int]]]) -> np.ndarray:
 def make_view(pictures: Tensor, view: int, generator: torch.Generator) -> Tensor:
     """Pictures (N, 3, H, W) in [0, 1] as a camera on a head might have seen them, normalised for the network.
 
-    View 0 is the whole picture. Others are turned, cut out, mirrored, lit differently; half of them lose resolution and get noise,
-    some are blurred by motion.
+    View 0 is the whole picture. Others are turned, cut out, mirrored, lit differently; half of them
+    lose resolution and get noise, some are blurred by motion.
     """
     if view:
         num = len(pictures)
@@ -211,21 +226,116 @@ def make_view(pictures: Tensor, view: int, generator: torch.Generator) -> Tensor
 # Texts
 
 # Words that look like verbs in -ing and are none; where phrases end; heads of phrases that say nothing.
-NO_VERBS = frozenset([
-    "thing", "something", "anything", "everything", "nothing", "ceiling", "building", "clothing", "evening", "morning",
-    "during", "king", "ring", "string", "wing", "spring", "railing", "wedding", "bedding", "lighting", "dining", "living",
-    "swing", "sling", "awning", "siding", "flooring", "icing", "pudding", "stuffing", "topping", "being", "having",
-    "parking", "skiing", "surfing", "earring", "dressing", "setting",
-])  # fmt: skip
-PHRASE_ENDS = frozenset([
-    "in", "on", "at", "with", "of", "by", "near", "from", "for", "over", "under", "behind", "while", "as", "to", "and",
-    "into", "onto", "next", "front", "beside", "between", "that", "which", "who", "is", "are", "has",
-])  # fmt: skip
-VAGUE = frozenset([
-    "man", "woman", "person", "people", "boy", "girl", "child", "kid", "men", "women", "someone", "guy", "lady", "group",
-    "couple", "player", "picture", "photo", "image", "close", "view", "bunch", "pair", "lot", "front", "top", "side",
-    "back", "it", "one", "other",
-])  # fmt: skip
+NO_VERBS = frozenset(
+    [
+        "thing",
+        "something",
+        "anything",
+        "everything",
+        "nothing",
+        "ceiling",
+        "building",
+        "clothing",
+        "evening",
+        "morning",
+        "during",
+        "king",
+        "ring",
+        "string",
+        "wing",
+        "spring",
+        "railing",
+        "wedding",
+        "bedding",
+        "lighting",
+        "dining",
+        "living",
+        "swing",
+        "sling",
+        "awning",
+        "siding",
+        "flooring",
+        "icing",
+        "pudding",
+        "stuffing",
+        "topping",
+        "being",
+        "having",
+        "parking",
+        "skiing",
+        "surfing",
+        "earring",
+        "dressing",
+        "setting",
+    ]
+)
+PHRASE_ENDS = frozenset(
+    [
+        "in",
+        "on",
+        "at",
+        "with",
+        "of",
+        "by",
+        "near",
+        "from",
+        "for",
+        "over",
+        "under",
+        "behind",
+        "while",
+        "as",
+        "to",
+        "and",
+        "into",
+        "onto",
+        "next",
+        "front",
+        "beside",
+        "between",
+        "that",
+        "which",
+        "who",
+        "is",
+        "are",
+        "has",
+    ]
+)
+VAGUE = frozenset(
+    [
+        "man",
+        "woman",
+        "person",
+        "people",
+        "boy",
+        "girl",
+        "child",
+        "kid",
+        "men",
+        "women",
+        "someone",
+        "guy",
+        "lady",
+        "group",
+        "couple",
+        "player",
+        "picture",
+        "photo",
+        "image",
+        "close",
+        "view",
+        "bunch",
+        "pair",
+        "lot",
+        "front",
+        "top",
+        "side",
+        "back",
+        "it",
+        "one",
+        "other",
+    ]
+)
 ARTICLES = frozenset(["a", "an", "the", "some", "two", "three", "his", "her", "their", "several", "many"])
 CLAUSE_STARTS = frozenset(["while", "that", "which", "who", "as", "and"])
 MAX_WORDS = 8  # of a phrase that begins with a verb
@@ -246,7 +356,9 @@ def read_texts(path: Path) -> dict[str, list[str]]:
 
 
 def phrases(sentence: str) -> tuple[list[str], list[str]]:
-    """What a sentence says in few words, as questions do: phrases from a verb in -ing on, and nouns after an article."""
+    """What a sentence says in few words, as questions do: phrases from a verb in -ing on, and nouns
+    after an article.
+    """
     words = re.findall(r"[a-z']+", sentence.lower())
 
     def is_verb(word: str) -> bool:
@@ -265,7 +377,10 @@ def phrases(sentence: str) -> tuple[list[str], list[str]]:
         if word in ARTICLES:
             end = i + 1
             while (
-                end < len(words) and end - i <= MAX_NOUNS and words[end] not in PHRASE_ENDS | ARTICLES and not is_verb(words[end])
+                end < len(words)
+                and end - i <= MAX_NOUNS
+                and words[end] not in PHRASE_ENDS | ARTICLES
+                and not is_verb(words[end])
             ):
                 end += 1
             if end > i + 1 and words[end - 1] not in VAGUE:

@@ -1,4 +1,6 @@
-"""`ask`, `search` and `steps` on real first-person videos: the part of `python -m benchmarks.words` that needs no training."""
+"""`ask`, `search` and `steps` on real first-person videos: the part of `python -m benchmarks.words`
+that needs no training.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,40 @@ MIN_IOU = 0.3
 RATE = 10  # samples a second at which steps are compared
 CAPTIONS = {
     "frying": [
-        "frying food in a pan", "a person cooks in a frying pan", "frying", "cooking food on the stove", "stirring food in a pan",
+        "frying food in a pan",
+        "a person cooks in a frying pan",
+        "frying",
+        "cooking food on the stove",
+        "stirring food in a pan",
     ],
     "blender": [
-        "preparing a sauce in a blender", "a chef makes a sauce with a blender", "blending", "using a blender",
-        "making a smoothie in a mixer", "chef preparing a sauce in a blender",
+        "preparing a sauce in a blender",
+        "a chef makes a sauce with a blender",
+        "blending",
+        "using a blender",
+        "making a smoothie in a mixer",
+        "chef preparing a sauce in a blender",
     ],
-    "dough": ["kneading dough", "hands knead dough on a table", "hands of a baker kneading a dough", "making bread dough"],
+    "dough": [
+        "kneading dough",
+        "hands knead dough on a table",
+        "hands of a baker kneading a dough",
+        "making bread dough",
+    ],
     "loaf": [
-        "cutting a loaf of bread into slices", "a baker slices bread with a knife", "slicing bread",
-        "pastry chef cutting a loaf into slices", "cutting bread",
+        "cutting a loaf of bread into slices",
+        "a baker slices bread with a knife",
+        "slicing bread",
+        "pastry chef cutting a loaf into slices",
+        "cutting bread",
     ],
-}  # fmt: skip
+}
 
 
 def join_clips(clips: Sequence[Path], path: Path, width: int = 480, height: int = 270, rate: int = 25) -> list[float]:
-    """Write the clips one after the other into a video of constant rate; returns where each begins, and the end, in seconds."""
+    """Write the clips one after the other into a video of constant rate; returns where each begins,
+    and the end, in seconds.
+    """
     import av
 
     boundaries = [0.0]
@@ -43,12 +63,14 @@ def join_clips(clips: Sequence[Path], path: Path, width: int = 480, height: int 
         for clip in clips:
             with av.open(str(clip)) as container:
                 frames = [
-                    (float(f.pts * f.time_base), f.reformat(width, height, "rgb24").to_ndarray()) for f in container.decode(video=0)
+                    (float(f.pts * f.time_base), f.reformat(width, height, "rgb24").to_ndarray())
+                    for f in container.decode(video=0)
                 ]
             times_s = np.array([time_s for time_s, _ in frames]) - frames[0][0]
             num_frames = int((times_s[-1] + np.median(np.diff(times_s))) * rate)
             for i in range(num_frames):
-                index = max(0, int(np.searchsorted(times_s, i / rate, side="right")) - 1)  # the frame that is shown at i / rate
+                # the frame that is shown at i / rate
+                index = max(0, int(np.searchsorted(times_s, i / rate, side="right")) - 1)
                 for packet in stream.encode(av.VideoFrame.from_ndarray(frames[index][1], "rgb24")):
                     out.mux(packet)
             boundaries.append(boundaries[-1] + num_frames / rate)
@@ -78,8 +100,12 @@ def score(clips: Path, folder: Path) -> None:
     truth = json.loads((clips / "procedures" / "steps.json").read_text())
     grounding(videos, {clips / "procedures" / f"{name}.mp4": steps for name, steps in truth.items()})
     queries = [(videos[path], name) for path, name in zip(chores, names, strict=True)]
-    queries += [(videos[path], caption) for path, group in zip(kitchen, CAPTIONS.values(), strict=True) for caption in group]
-    queries += [(videos[clips / "procedures" / f"{name}.mp4"], text) for name, steps in truth.items() for *_, text in steps]
+    queries += [
+        (videos[path], caption) for path, group in zip(kitchen, CAPTIONS.values(), strict=True) for caption in group
+    ]
+    queries += [
+        (videos[clips / "procedures" / f"{name}.mp4"], text) for name, steps in truth.items() for *_, text in steps
+    ]
     presence(queries)
 
 
@@ -97,7 +123,9 @@ def search_ranks(engine: Engine, videos: list[Video], queries: list[str], owners
 
 
 def ask_ranks(engine: Engine, clips: Sequence[Path], queries: list[str], owners: np.ndarray, path: Path) -> np.ndarray:
-    """The rank of the first answer that lies in the right clip, in a video of all clips; 99 where none of ten does."""
+    """The rank of the first answer that lies in the right clip, in a video of all clips; 99 where
+    none of ten does.
+    """
     boundaries = join_clips(clips, path)
     out = []
     for answer, owner in zip(engine.read(path).ask(queries, num=10), owners, strict=True):
@@ -127,7 +155,10 @@ def grounding(videos: dict[Path, Video], truth: dict[Path, list]) -> None:
         gains[path.stem] = (f1, baseline)
     r1, r5 = 100 * np.mean(hits, axis=0)
     print(f"procedures, ask: R1@.3 {r1:.0f}, R5@.3 {r5:.0f} of {len(hits)} texts")
-    print(f"procedures, steps: F1 (equal parts) {', '.join(f'{n} {a:.0f} ({b:.0f})' for n, (a, b) in gains.items())}; ", end="")
+    print(
+        f"procedures, steps: F1 (equal parts) {', '.join(f'{n} {a:.0f} ({b:.0f})' for n, (a, b) in gains.items())}; ",
+        end="",
+    )
     print(f"mean gain {np.mean([a - b for a, b in gains.values()]):+.1f}")
 
 
@@ -177,8 +208,9 @@ def _ece(p: np.ndarray, y: np.ndarray, weights: np.ndarray, bins: int = 5) -> fl
     index = np.minimum((p * bins).astype(int), bins - 1)
     gaps = [
         weights[index == b].sum() * abs(np.average((p - y)[index == b], weights=weights[index == b]))
-        for b in range(bins) if (index == b).any()
-    ]  # fmt: skip
+        for b in range(bins)
+        if (index == b).any()
+    ]
     return float(sum(gaps) / weights.sum())
 
 

@@ -1,7 +1,8 @@
 """Build the image and use it as docs/deploy.md says: python deploy/image_test.py, or make image-test
 
-With buildah and podman, as root, without a daemon or a registry: unless one is named, the base is Debian with its own Python, made
-by debootstrap. The container has no network, a read-only root and no rights; it reads a made video, is stopped and started again.
+With buildah and podman, as root, without a daemon or a registry: unless one is named, the base is
+Debian with its own Python, made by debootstrap. The container has no network, a read-only root and
+no rights; it reads a made video, is stopped and started again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ STOP_TIMEOUT_S = 60
 FPS, VIDEO = 10, [i // 60 * 30 for i in range(480)]  # greys of the frames
 # A machine that is itself a container may not raise these limits.
 LIMITS = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
-HARDENED = ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=none", *LIMITS]
+HARDENED = [
+    "--read-only",
+    "--cap-drop=all",
+    "--security-opt=no-new-privileges",
+    "--tmpfs=/tmp",
+    "--network=none",
+    *LIMITS,
+]
 REQUEST = """
 import json, sys, urllib.request, urllib.error
 method, path, token = sys.argv[1:]
@@ -50,7 +58,9 @@ def run(*command: str, timeout_s: float = 120.0, check: bool = True) -> str:
     """What a command prints on standard output; where it fails, all that it prints, and the end."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     if check and done.returncode:
-        sys.exit(f"{shlex.join(command[:6])} … failed ({done.returncode}):\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+        sys.exit(
+            f"{shlex.join(command[:6])} … failed ({done.returncode}):\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
     return done.stdout.strip()
 
 
@@ -97,7 +107,9 @@ def make_base() -> str:
 
 
 def pip_settings(folder: Path) -> list[str]:
-    """Options that let pip in the build reach the same package indexes as pip here, by its settings and local folders."""
+    """Options that let pip in the build reach the same package indexes as pip here, by its settings
+    and local folders.
+    """
     listing = run(sys.executable, "-m", "pip", "config", "list")
     wanted = ("index-url", "extra-index-url", "find-links")
     settings: dict[str, str] = {}
@@ -125,7 +137,15 @@ def build(base: str, options: list[str]) -> None:
     """The image, by buildah, which needs neither a daemon nor namespaces for it."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        command = ["buildah", "bud", "--layers", "--format=docker", "--isolation=chroot", "--network=host", f"--tag={IMAGE}"]
+        command = [
+            "buildah",
+            "bud",
+            "--layers",
+            "--format=docker",
+            "--isolation=chroot",
+            "--network=host",
+            f"--tag={IMAGE}",
+        ]
         command += [*pip_settings(Path(folder)), f"--build-arg=BASE={base}", *options, str(ROOT)]
         run(*command, timeout_s=BUILD_TIMEOUT_S)
     size = int(json.loads(run("podman", "image", "inspect", IMAGE))[0]["Size"])
@@ -140,7 +160,9 @@ def check_image(podman: Podman) -> None:
     inside = "import os; print(os.getuid(), os.access('/', os.W_OK), os.access('/opt/hiero', os.W_OK), os.access('/tmp', os.W_OK))"
     words = podman("run", "--rm", *HARDENED, "--entrypoint=python", IMAGE, "-c", inside)
     assert words == "10001 False False True", words
-    status = podman("run", "--rm", *HARDENED, "--entrypoint=grep", IMAGE, "-E", "^(CapEff|NoNewPrivs)", "/proc/self/status").split()
+    status = podman(
+        "run", "--rm", *HARDENED, "--entrypoint=grep", IMAGE, "-E", "^(CapEff|NoNewPrivs)", "/proc/self/status"
+    ).split()
     assert int(status[1], 16) == 0, status
     assert status[3] == "1", status
     report("runs as user 10001, without capabilities, on a read-only root")
@@ -149,7 +171,9 @@ def check_image(podman: Podman) -> None:
 def check_doctor(podman: Podman) -> None:
     """hiero doctor finds no problem, and the weights are in the image."""
     begin = time.monotonic()
-    findings = json.loads(podman("run", "--rm", *HARDENED, IMAGE, "doctor", "--state", "/var/lib/hiero", "--json", check=False))
+    findings = json.loads(
+        podman("run", "--rm", *HARDENED, IMAGE, "doctor", "--state", "/var/lib/hiero", "--json", check=False)
+    )
     problems = [finding for finding in findings["findings"] if finding["level"] != "ok"]
     assert findings["ok"], problems
     levels = {finding["name"]: finding["message"] for finding in findings["findings"]}
@@ -173,7 +197,11 @@ def check_backup(podman: Podman, name: str) -> None:
 def check_server(podman: Podman, videos: Path) -> None:
     """The image's own command: healthy, closed to strangers, reads a video, ends in time and remembers its people."""
     name = f"hiero-image-test-{time.time_ns()}"
-    volumes = [f"--volume={name}-state:/var/lib/hiero", f"--volume={name}-cache:/var/cache/hiero", f"--volume={videos}:/videos:ro"]
+    volumes = [
+        f"--volume={name}-state:/var/lib/hiero",
+        f"--volume={name}-cache:/var/cache/hiero",
+        f"--volume={videos}:/videos:ro",
+    ]
 
     def ask(method: str, path: str, token: str = "") -> tuple[int, str]:
         return tuple(json.loads(podman("exec", name, "python", "-c", REQUEST, method, path, token)))
@@ -199,9 +227,9 @@ def check_server(podman: Podman, videos: Path) -> None:
 
     try:
         start()
-        token = podman("exec", name, "hiero", "serve", "token", "add", "tester", "--role=edit", "--state=/var/lib/hiero").split()[
-            -1
-        ]
+        token = podman(
+            "exec", name, "hiero", "serve", "token", "add", "tester", "--role=edit", "--state=/var/lib/hiero"
+        ).split()[-1]
         assert ask("GET", "/api/videos")[0] == 401
         status, body = ask("GET", "/api/videos", token)
         assert status == 200, (status, body)
@@ -219,7 +247,10 @@ def check_server(podman: Podman, videos: Path) -> None:
         check_backup(podman, name)
         memory = podman("exec", name, "grep", "VmHWM", "/proc/1/status").split()[1]
         cache = podman("exec", name, "du", "-sk", "/var/cache/hiero/cache").split()[0]
-        report(f"memory: at most {int(memory) / 1e6:.2f} GB; cache of {len(VIDEO) / FPS:.0f} s of video: {int(cache) / 1e3:.2f} MB")
+        report(
+            f"memory: at most {int(memory) / 1e6:.2f} GB; cache of {len(VIDEO) / FPS:.0f} s of video: "
+            f"{int(cache) / 1e3:.2f} MB"
+        )
         stop()
         start()
         assert ask("GET", "/api/videos", token)[0] == 200
@@ -234,9 +265,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--base", help="the base image; by default one is made by debootstrap")
     parser.add_argument("--no-build", action="store_true", help="use the image that was built before")
-    parser.add_argument("build_options", nargs="*", help="for buildah, after --, such as --build-arg=TORCH_INDEX=ADDRESS")
+    parser.add_argument(
+        "build_options", nargs="*", help="for buildah, after --, such as --build-arg=TORCH_INDEX=ADDRESS"
+    )
     arguments = parser.parse_args()
-    missing = [tool for tool in ("buildah", "podman", *([] if arguments.base else ["debootstrap"])) if shutil.which(tool) is None]
+    missing = [
+        tool
+        for tool in ("buildah", "podman", *([] if arguments.base else ["debootstrap"]))
+        if shutil.which(tool) is None
+    ]
     if missing:
         sys.exit(f"needs {', '.join(missing)}: apt install buildah podman runc debootstrap")
     from tests.films import write_video

@@ -28,7 +28,8 @@ def generate() -> str:
     text = text[text.index("## Table of Contents") :].replace("## Table of Contents", "")
     commands = text.index("**Commands**:")
     text = text[:commands].strip() + "\n\n" + text[text.index("\n## ", commands) :].strip()
-    text = re.sub(r"(?m)^(hiero(?: [a-z][a-z-]*)+) -m \S+", r"\1", text)  # cyclopts puts in how Python itself was started
+    # cyclopts puts in how Python itself was started
+    text = re.sub(r"(?m)^(hiero(?: [a-z][a-z-]*)+) -m \S+", r"\1", text)
     text = re.sub(r" \*\[default: (False|\"\")\]\*", "", text)  # what is off unless said needs no word
     text = re.sub(r"\n    (?=[^\s-])", " ", text)  # lines of a list item that go on
     return re.sub(r"\n{3,}", "\n\n", wrap(f"{HEAD}\n{text}\n"))
@@ -55,7 +56,9 @@ def wrap(text: str, width: int = WIDTH) -> str:
 
 
 def _fill(block: list[str], width: int) -> list[str]:
-    """One paragraph or list item; one whose lines all fit stays as it is. No line begins with what would be a mark of a list."""
+    """One paragraph or list item; one whose lines all fit stays as it is. No line begins with what
+    would be a mark of a list.
+    """
     if all(len(line.rstrip()) <= width for line in block):
         return [line.rstrip() for line in block]
     item = LIST_ITEM.match(block[0])

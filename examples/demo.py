@@ -1,10 +1,13 @@
-"""The main job, where the truth is known: on a film of real photographs, and on simulated sessions from training on.
+"""The main job, where the truth is known: on a film of real photographs, and on simulated sessions
+from training on.
 
     python -m examples.demo [OUT] [VIDEO]
 
-The film is made of photographs that come with scikit-image: `hiero steps` finds the cuts, `hiero ask` what they show, and that
-something is not there. The sessions come from hiero/data/simulation.py: steps share places, and half of the actions look the same
-in every step. With VIDEO, `hiero steps` is run on a video of your own too, with the shipped model. About two minutes on 2 cores.
+The film is made of photographs that come with scikit-image: `hiero steps` finds the cuts, `hiero
+ask` what they show, and that something is not there. The sessions come from
+hiero/data/simulation.py: steps share places, and half of the actions look the same in every step.
+With VIDEO, `hiero steps` is run on a video of your own too, with the shipped model. About two
+minutes on 2 cores.
 """
 
 from __future__ import annotations
@@ -34,12 +37,23 @@ from hiero.types import format_time
 
 WORLD = WorldConfig(interleave=0.0, num_places=3, noise=2.0)
 SETTINGS = [
-    "model.hidden_size=64", "model.gate_size=32", "model.dropout=0.1", "model.centre=false", "model.rescale=false",
-    "epochs=24", "window_s=600.0", "lr=0.002", "noise=0.5", "jitter=0.0", "text_noise=0.0", "losses.inside=0.0",
-]  # fmt: skip
+    "model.hidden_size=64",
+    "model.gate_size=32",
+    "model.dropout=0.1",
+    "model.centre=false",
+    "model.rescale=false",
+    "epochs=24",
+    "window_s=600.0",
+    "lr=0.002",
+    "noise=0.5",
+    "jitter=0.0",
+    "text_noise=0.0",
+    "losses.inside=0.0",
+]
 NUM_TRAINING_SESSIONS = 24  # their seeds begin at 0
 NEW_SEEDS = (1000, 1001, 1002)  # sessions that the model has not seen
-COMMON_VERBS = ("looks", "washes", "reaches")  # actions that look the same in every step: hard to tell where they happen
+# actions that look the same in every step: hard to tell where they happen
+COMMON_VERBS = ("looks", "washes", "reaches")
 
 
 def train_model(world: World, out: Path) -> Path:
@@ -49,13 +63,21 @@ def train_model(world: World, out: Path) -> Path:
     for weights in (out / "model").glob("*.safetensors"):  # of an earlier run, which training refuses to overwrite
         weights.unlink()
     train_from_files(
-        out / "store", narrations, out / "model", settings=SETTINGS, device="cpu", validation_share=0.0, display=TrainDisplay()
+        out / "store",
+        narrations,
+        out / "model",
+        settings=SETTINGS,
+        device="cpu",
+        validation_share=0.0,
+        display=TrainDisplay(),
     )
     return out / "model"
 
 
 def render_video(session: Session, path: Path, fps: int = 4) -> None:
-    """A video of what is done at each moment, for the page: a colour for the step, its name and that of the action."""
+    """A video of what is done at each moment, for the page: a colour for the step, its name and
+    that of the action.
+    """
     try:
         import av
         from PIL import Image, ImageDraw
@@ -67,7 +89,9 @@ def render_video(session: Session, path: Path, fps: int = 4) -> None:
         stream.width, stream.height, stream.pix_fmt, stream.options = 480, 270, "yuv420p", {"g": str(fps), "crf": "30"}
         for i in range(len(session.steps) * fps):  # the features are at 1 Hz
             step, time_s = int(session.steps[i // fps]), i / fps
-            colour = (60, 64, 70) if step < 0 else tuple(int(c) for c in np.random.default_rng(step).integers(40, 170, 3))
+            colour = (
+                (60, 64, 70) if step < 0 else tuple(int(c) for c in np.random.default_rng(step).integers(40, 170, 3))
+            )
             image = Image.new("RGB", (480, 270), colour)
             draw = ImageDraw.Draw(image)
             left = 30 + round(14 * time_s) % 380
@@ -96,9 +120,18 @@ def index_sessions(console: Console, world: World, model: Path, out: Path) -> No
     shutil.rmtree(out / "corpus", ignore_errors=True)  # of an earlier model, whose steps cannot be compared
     files = [str(folder / f"session-{seed}.safetensors") for seed in NEW_SEEDS]
     run(
-        console, "index", *files, "--to", str(out / "corpus"), "--model", str(model), "--labels", str(out / "labels.txt"),
-        "-k", "3,10",
-    )  # fmt: skip
+        console,
+        "index",
+        *files,
+        "--to",
+        str(out / "corpus"),
+        "--model",
+        str(model),
+        "--labels",
+        str(out / "labels.txt"),
+        "-k",
+        "3,10",
+    )
     query = next(iter(world.step_texts.values()))
     run(console, "search", str(out / "corpus"), query, "-n", "3")
 
@@ -131,15 +164,26 @@ def segment(console: Console, session: Session, file: Path, model: Path, out: Pa
     """`hiero steps` on a new session, and how well its steps agree with the truth."""
     num_steps = len(session.step_texts)
     run(
-        console, "steps", str(file), "--model", str(model), "-k", f"3,{num_steps}", "--labels", str(out / "labels.txt"),
-        "-o", str(out / "report"),
-    )  # fmt: skip
+        console,
+        "steps",
+        str(file),
+        "--model",
+        str(model),
+        "-k",
+        f"3,{num_steps}",
+        "--labels",
+        str(out / "labels.txt"),
+        "-o",
+        str(out / "report"),
+    )
     labels = np.zeros(len(session.steps), dtype=int)
     for i, step in enumerate(load(model).read(file).steps([num_steps]).levels[-1]):
         labels[round(step.start_s) : round(step.end_s)] = i
     f1, iou = score_labels(labels, session.steps)
     baseline_f1, baseline_iou = score_labels(np.arange(len(labels)) * num_steps // len(labels), session.steps)
-    console.print(f"against the truth: F1 {f1:.0f}, IoU {iou:.0f}; equal parts: F1 {baseline_f1:.0f}, IoU {baseline_iou:.0f}")
+    console.print(
+        f"against the truth: F1 {f1:.0f}, IoU {iou:.0f}; equal parts: F1 {baseline_f1:.0f}, IoU {baseline_iou:.0f}"
+    )
 
 
 def ground(console: Console, session: Session, file: Path, model: Path) -> None:
@@ -153,7 +197,9 @@ def ground(console: Console, session: Session, file: Path, model: Path) -> None:
 
 
 def show_photographs(console: Console, out: Path) -> None:
-    """The shipped models on real pictures: `hiero steps` and `hiero ask` on a film of photographs, beside the truth."""
+    """The shipped models on real pictures: `hiero steps` and `hiero ask` on a film of photographs,
+    beside the truth.
+    """
     film = out / "photographs.mp4"
     try:
         truth = write_film(film)
@@ -162,7 +208,9 @@ def show_photographs(console: Console, out: Path) -> None:
         return
     run(console, "steps", str(film), "-k", f"3,{len(truth)}", "-o", str(out / "photographs"))
     run(console, "ask", str(film), truth[0][2], ABSENT[0], "-n", "2")
-    console.print("the truth: " + ", ".join(f"{format_time(start)} {text}" for start, _, text in truth), highlight=False)
+    console.print(
+        "the truth: " + ", ".join(f"{format_time(start)} {text}" for start, _, text in truth), highlight=False
+    )
     run(console, "index", str(film), "--to", str(out / "film-corpus"), "-k", f"3,{len(truth)}")
 
 
@@ -188,10 +236,12 @@ def main(out: Path, video: Path | None = None) -> None:
     if video is not None:
         run(console, "steps", str(video), "-o", str(out / re.sub(r"\W+", "-", video.stem)))
     console.print(
-        f"\n{time.perf_counter() - begin:.0f} s in all. The sessions are simulated: they show how the parts work, not how well."
+        f"\n{time.perf_counter() - begin:.0f} s in all. The sessions are simulated: they show how the parts work, "
+        "not how well."
     )
     console.print(
-        f"The report: {out / 'report' / 'report.html'} (open it in a browser). Your own: make demo VIDEO=my.mp4", highlight=False
+        f"The report: {out / 'report' / 'report.html'} (open it in a browser). Your own: make demo VIDEO=my.mp4",
+        highlight=False,
     )
     command = f"hiero serve {out / 'corpus'} --truth {out / 'truth.json'} --labels {out / 'labels.txt'} --open"
     console.print(

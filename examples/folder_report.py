@@ -1,4 +1,5 @@
-"""One page over seven films whose truth is known: photographs in a usual order, but for what two films leave out or exchange.
+"""One page over seven films whose truth is known: photographs in a usual order, but for what two films
+leave out or exchange.
 
     python -m examples.folder_report [OUT] [PICTURE.png]
 
@@ -18,8 +19,15 @@ from examples.photographs import FPS, HEIGHT, WIDTH, ZOOM
 from hiero.cli import app
 
 USUAL = (
-    "coffee.png", "chelsea.png", "brick.png", "motorcycle_left.png", "astronaut.png", "rocket.jpg", "moon.png", "grass.png",
-)  # fmt: skip
+    "coffee.png",
+    "chelsea.png",
+    "brick.png",
+    "motorcycle_left.png",
+    "astronaut.png",
+    "rocket.jpg",
+    "moon.png",
+    "grass.png",
+)
 SECONDS = (6, 12)  # shortest and longest time that a photograph is shown
 FILMS = {
     "monday": USUAL,
@@ -60,7 +68,9 @@ def write_film(path: Path, names: tuple[str, ...], seed: int) -> list[tuple[floa
             seconds = int(rng.integers(SECONDS[0], SECONDS[1] + 1))
             for t in np.linspace(0, 1, seconds * FPS):
                 left, top = t * (photograph.width - width), rng.uniform(0.48, 0.52) * (photograph.height - height)
-                frame = photograph.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC, box=(left, top, left + width, top + height))
+                frame = photograph.resize(
+                    (WIDTH, HEIGHT), Image.Resampling.BICUBIC, box=(left, top, left + width, top + height)
+                )
                 for packet in stream.encode(av.VideoFrame.from_image(frame)):
                     out.mux(packet)
             truth.append((begin_s, begin_s + seconds, name))
@@ -96,7 +106,10 @@ def main(out: Path, picture: Path | None = None) -> None:
     for seed, (name, photographs) in enumerate(FILMS.items()):
         if not (out / "films" / f"{name}.mp4").is_file():
             write_film(out / "films" / f"{name}.mp4", photographs, seed)
-    app(["report", str(out / "films"), "-o", str(out / "page.html"), "--title", "A week of films"], result_action="return_value")
+    app(
+        ["report", str(out / "films"), "-o", str(out / "page.html"), "--title", "A week of films"],
+        result_action="return_value",
+    )
     if picture is not None:
         draw_page(out / "page.html", picture)
 

@@ -1,8 +1,10 @@
-"""A film of real photographs whose truth is known: slow pans over pictures that come with scikit-image, joined by cuts.
+"""A film of real photographs whose truth is known: slow pans over pictures that come with
+scikit-image, joined by cuts.
 
     python -m examples.photographs FILM.mp4
 
-The pictures are in the public domain or free to use; scikit-image's data/README.txt and documentation say whose each is.
+The pictures are in the public domain or free to use; scikit-image's data/README.txt and
+documentation say whose each is.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ ZOOM = 0.8  # share of the photograph that a frame shows
 
 
 def write_film(path: Path, seconds: int = SECONDS) -> list[tuple[float, float, str]]:
-    """Write the film; returns (start, end, text) of each photograph, in seconds. Needs scikit-image, av and Pillow."""
+    """Write the film; returns (start, end, text) of each photograph, in seconds. Needs
+    scikit-image, av and Pillow.
+    """
     import av
     from PIL import Image
 

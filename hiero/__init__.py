@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hiero.backbones.registry import Backbone as Backbone
     from hiero.config import Behaviour as Behaviour
     from hiero.config import LossConfig as LossConfig
     from hiero.config import ModelConfig as ModelConfig
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
     from hiero.data.batches import Batch as Batch
     from hiero.data.batches import collate as collate
     from hiero.data.features import read_features as read_features
-    from hiero.data.transcripts import Transcript as Transcript
-    from hiero.data.transcripts import read_transcript as read_transcript
     from hiero.engine import Embedder as Embedder
     from hiero.engine import Engine as Engine
     from hiero.engine import Video as Video
     from hiero.engine import load as load
     from hiero.errors import InputError as InputError
     from hiero.extraction.video_features import VideoFeatures as VideoFeatures
+    from hiero.formats.exports import Exporter as Exporter
+    from hiero.formats.transcripts import Transcript as Transcript
+    from hiero.formats.transcripts import read_transcript as read_transcript
     from hiero.model.embed import embed_features as embed_features
     from hiero.model.ensemble import HieroEnsemble as HieroEnsemble
     from hiero.model.hiero import HiERO as HiERO
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from hiero.model.released import read_released as read_released
     from hiero.model.spectral import spectral_cut as spectral_cut
     from hiero.model.unet import Level as Level
-    from hiero.report.exports import Exporter as Exporter
     from hiero.types import Answer as Answer
     from hiero.types import Clock as Clock
     from hiero.types import Hierarchy as Hierarchy
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from hiero.types import Utterance as Utterance
     from hiero.types import VideoFile as VideoFile
     from hiero.types import Window as Window
-    from hiero.video.registry import Backbone as Backbone
 
 __version__ = "0.1.0"
 
@@ -61,7 +61,7 @@ _HOMES = {
     "hiero.corpus.corpus": ("Corpus", "Hit", "IndexedVideo"),
     "hiero.data.batches": ("Batch", "collate"),
     "hiero.data.features": ("read_features",),
-    "hiero.data.transcripts": ("Transcript", "read_transcript"),
+    "hiero.formats.transcripts": ("Transcript", "read_transcript"),
     "hiero.engine": ("Embedder", "Engine", "Video", "load"),
     "hiero.errors": ("InputError",),
     "hiero.extraction.video_features": ("VideoFeatures",),
@@ -71,12 +71,21 @@ _HOMES = {
     "hiero.model.released": ("Released", "read_released"),
     "hiero.model.spectral": ("spectral_cut",),
     "hiero.model.unet": ("Level",),
-    "hiero.report.exports": ("Exporter",),
+    "hiero.formats.exports": ("Exporter",),
     "hiero.types": (
-        "Answer", "Clock", "Hierarchy", "Match", "Narration", "ProgressEvent", "Step", "Utterance", "VideoFile", "Window",
+        "Answer",
+        "Clock",
+        "Hierarchy",
+        "Match",
+        "Narration",
+        "ProgressEvent",
+        "Step",
+        "Utterance",
+        "VideoFile",
+        "Window",
     ),
-    "hiero.video.registry": ("Backbone",),
-}  # fmt: skip
+    "hiero.backbones.registry": ("Backbone",),
+}
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)

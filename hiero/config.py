@@ -36,16 +36,14 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The reverse of `to_dict`; missing settings get their defaults.
-
-        Raises:
-            InputError: A setting is unknown or of another type.
-        """
+        """The reverse of `to_dict`; missing settings get their defaults."""
         names = {f.name for f in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - names):
             raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it knows {', '.join(sorted(names))}")
         try:
-            nested = {name: build(values[name]) for name, build in cls._nested.items() if isinstance(values.get(name), dict)}
+            nested = {
+                name: build(values[name]) for name, build in cls._nested.items() if isinstance(values.get(name), dict)
+            }
         except TypeError as error:  # a clock, which is no Config, with an unknown setting
             raise InputError(f"{cls.__name__}: {error}") from error
         hints = get_type_hints(cls)
@@ -61,7 +59,9 @@ class Config:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Whether a value read from JSON or TOML is of a field's plain type. Choices are checked by the dataclasses themselves."""
+    """Whether a value read from JSON or TOML is of a field's plain type. Choices are checked by the
+    dataclasses themselves.
+    """
     if get_origin(hint) is Literal:
         return isinstance(value, str)
     options = get_args(hint) or (hint,)
@@ -81,7 +81,9 @@ class Behaviour(Config):
     rounded_times: bool = False
     """Take distances from float32 times, rounding included, even on a uniform clock where they are exact multiples."""
     rounded_samples: bool = False
-    """Find the nearest sample from float32 positions, rounding included: a node half-way between two then takes the later one."""
+    """Find the nearest sample from float32 positions, rounding included: a node half-way between
+    two then takes the later one.
+    """
 
     @classmethod
     def corrected(cls) -> Behaviour:
@@ -106,7 +108,9 @@ class ModelConfig(Config):
     text_size: int = 768
     """Width of the text encoder's output."""
     depth: int = 3
-    """Levels of the encoder; the decoder puts out levels 0 … depth − 1. With 0 there is no graph: an MLP on each segment."""
+    """Levels of the encoder; the decoder puts out levels 0 … depth − 1. With 0 there is no graph:
+    an MLP on each segment.
+    """
     num_layers: int = 3
     """TDGC layers in a stage."""
     gate_size: int = 256
@@ -149,14 +153,18 @@ class ModelConfig(Config):
             _check_range(self, "sample_points", 1, MAX_COUNT)
         if self.num_parameters > MAX_PARAMETERS:  # before they are allocated
             raise InputError(
-                f"depth {self.depth}, num_layers {self.num_layers} and hidden_size {self.hidden_size} make a network of "
-                f"{self.num_parameters / 1e9:.1f} billion parameters; at most {MAX_PARAMETERS / 1e9:.0f} billion are supported"
+                f"depth {self.depth}, num_layers {self.num_layers} and hidden_size {self.hidden_size} make a "
+                "network of "
+                f"{self.num_parameters / 1e9:.1f} billion parameters; at most {MAX_PARAMETERS / 1e9:.0f} billion "
+                "are supported"
             )
         for name in ("radius_s", "thread_radius", "kappa"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, got {getattr(self, name)}")
         if self.sample_points is not None and self.sample_points < self.num_threads:
-            raise InputError(f"sample_points ({self.sample_points}) must not be fewer than num_threads ({self.num_threads})")
+            raise InputError(
+                f"sample_points ({self.sample_points}) must not be fewer than num_threads ({self.num_threads})"
+            )
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
 
@@ -181,7 +189,9 @@ class LossConfig(Config):
     alignment_weight: float = 1.0
     thread_weight: float = 1.0
     inside: float = 0.0
-    """Share of L_vna that is taken within each video alone; the rest, and all of it in the paper, compares across the batch."""
+    """Share of L_vna that is taken within each video alone; the rest, and all of it in the paper,
+    compares across the batch.
+    """
     projected_threads: bool = False
     """Compare threads after h_v, as the paper writes, instead of on the decoder's features, as its release does."""
 
@@ -201,9 +211,13 @@ class TextConfig(Config):
     encoder: str = "minilm"
     """minilm, distilbert, or a file or folder with a text tower (EgoVLP's, LaViLa's, an imported checkpoint's)."""
     mode: Literal["frozen", "lora", "full"] = "frozen"
-    """frozen: vectors are computed once and cached, dropout off; lora: low-rank corrections learn; full: all of it learns."""
+    """frozen: vectors are computed once and cached, dropout off; lora: low-rank corrections learn;
+    full: all of it learns.
+    """
     lora_rank: int = 32
-    """With corrections of query, key and value this is the parameter count of the paper's appendix (0.89 M for DistilBERT)."""
+    """With corrections of query, key and value this is the parameter count of the paper's appendix
+    (0.89 M for DistilBERT).
+    """
     lora_alpha: int = 32
     drop_tags: bool = False
     """Leave Ego4D's marks of who acts ("#C C", "#O X") out of the texts."""
@@ -229,7 +243,9 @@ class RunConfig(Config):
     warmup_factor: float = 0.001
     """The rate starts at this share of lr and grows linearly; after the warm-up it falls to min_lr on a cosine."""
     optimizer: Literal["adam", "adamw"] = "adam"
-    """adam adds weight decay to the gradient, as the paper does; adamw shrinks the weights by it, whatever the gradient."""
+    """adam adds weight decay to the gradient, as the paper does; adamw shrinks the weights by it,
+    whatever the gradient.
+    """
     weight_decay: float = 1e-5
     """Of matrices; vectors have none."""
     clip: float = 1.0
@@ -258,7 +274,9 @@ class TrainConfig(RunConfig):
     losses: LossConfig = field(default_factory=LossConfig)
     text: TextConfig = field(default_factory=TextConfig)
     noise: float = 0.0
-    """Noise added to the inputs in training, in deviations of each channel (with model.standardise) or in their own units."""
+    """Noise added to the inputs in training, in deviations of each channel (with model.standardise)
+    or in their own units.
+    """
     jitter: float = 0.0
     """Each channel of each video is stretched by exp(jitter · N(0, 1)): another classifier is surer of other things."""
     text_noise: float = 0.0
@@ -267,8 +285,10 @@ class TrainConfig(RunConfig):
     """Length of the windows that videos are cut into."""
 
     _nested: ClassVar[dict[str, Any]] = {
-        "model": ModelConfig.from_dict, "losses": LossConfig.from_dict, "text": TextConfig.from_dict,
-    }  # fmt: skip
+        "model": ModelConfig.from_dict,
+        "losses": LossConfig.from_dict,
+        "text": TextConfig.from_dict,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -290,14 +310,7 @@ def _check_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """Settings of a training run.
-
-    Args:
-        name: Of a file in hiero/presets, without its ending; or a TOML file of your own.
-
-    Raises:
-        InputError: There is no such preset, or the file is not TOML.
-    """
+    """Settings of a training run."""
     presets = Path(__file__).parent / "presets"
     path = Path(name) if name.endswith(".toml") else presets / f"{name}.toml"
     if not path.is_file():
@@ -314,15 +327,7 @@ def read_preset(name: str) -> dict[str, Any]:
 
 
 def override(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Change settings from the command line.
-
-    Args:
-        values: Nested settings, which stay as they are.
-        settings: `key=value`, keys with dots for tables, values as TOML or plain words, such as `model.depth=2`.
-
-    Raises:
-        InputError: A setting is not `key=value`, or reaches into a plain value.
-    """
+    """Change settings from the command line."""
     values = copy.deepcopy(values)
     for setting in settings:
         name, equals, text = setting.partition("=")

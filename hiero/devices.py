@@ -14,11 +14,7 @@ CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time in a peri
 
 
 def choose_device(name: str) -> str:
-    """The device by its name; `auto` is a GPU where there is one, else the CPU.
-
-    Raises:
-        InputError: torch cannot use this device.
-    """
+    """The device by its name; `auto` is a GPU where there is one, else the CPU."""
     if name == "cpu":
         return name
     import torch
@@ -28,7 +24,9 @@ def choose_device(name: str) -> str:
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name} cannot be used here ({str(error).splitlines()[0]}); try --device cpu") from error
+        raise InputError(
+            f"--device {name} cannot be used here ({str(error).splitlines()[0]}); try --device cpu"
+        ) from error
     return name
 
 
@@ -41,7 +39,8 @@ _limits_lock = threading.Lock()
 def one_thread_each() -> Iterator[None]:
     """Matrix products of one thread while this lasts: several threads of Python share the cores instead.
 
-    The setting is that of the whole process, so of several that overlap the first sets it and the last takes it back.
+    The setting is that of the whole process, so of several that overlap the first sets it and the
+    last takes it back.
     """
     global _num_inside
     with _limits_lock:

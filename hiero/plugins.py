@@ -1,6 +1,7 @@
 """Points to plug into: backbones, text encoders, clusterings and exporters, registered as entry points.
 
-A package that is installed beside hiero adds one with a line of its pyproject.toml, as hiero's own pyproject.toml does:
+A package that is installed beside hiero adds one with a line of its pyproject.toml, as hiero's own
+pyproject.toml does:
 
     [project.entry-points."hiero.clusterings"]
     my-clustering = "my_package:cluster"
@@ -20,21 +21,43 @@ DISTRIBUTION = "hiero-video"
 # Names of our own, in the order that lists have; the metadata of an installed package is sorted.
 OUR_NAMES = {
     "hiero.backbones": (
-        "i3d-k400", "dinov2-text", "clip-vit-b32", "egovlp", "egovlp-768", "lavila-l", "omnivore-l", "omnivore-b",
+        "i3d-k400",
+        "dinov2-text",
+        "clip-vit-b32",
+        "egovlp",
+        "egovlp-768",
+        "lavila-l",
+        "omnivore-l",
+        "omnivore-b",
     ),
     "hiero.text_encoders": ("minilm",),
     "hiero.clusterings": ("pieces", "spectral", "k-means", "k-means-cosine", "tw-finch", "equal-parts", "random"),
     "hiero.exporters": (
-        "vtt", "srt", "ffmetadata", "youtube", "otio", "edl", "elan", "csv", "parquet", "activitynet", "labelstudio", "fiftyone",
-        "cvat", "via", "coco",
+        "vtt",
+        "srt",
+        "ffmetadata",
+        "youtube",
+        "otio",
+        "edl",
+        "elan",
+        "csv",
+        "parquet",
+        "activitynet",
+        "labelstudio",
+        "fiftyone",
+        "cvat",
+        "via",
+        "coco",
     ),
-}  # fmt: skip
+}
 GROUPS = tuple(OUR_NAMES)
 
 
 @functools.cache
 def registered(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name, hiero's own first, none of them loaded. A name that is taken stays with the first."""
+    """Entry points of a group by name, hiero's own first, none of them loaded. A name that is taken
+    stays with the first.
+    """
     own = {entry.name: entry for entry in _own_entry_points(group)}
     entries = {name: own[name] for name in OUR_NAMES.get(group, ()) if name in own} | own
     for entry in installed_entry_points().get(group, ()):

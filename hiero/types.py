@@ -172,10 +172,16 @@ class Step:
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of `hiero steps`; times are rounded to milliseconds."""
         return {
-            "id": self.id, "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "thread": self.thread,
-            "label": self.label, "score": None if self.score is None else round(self.score, 4), "parent": self.parent,
-            "children": list(self.children), "background": self.background,
-        }  # fmt: skip
+            "id": self.id,
+            "start_s": round(self.start_s, 3),
+            "end_s": round(self.end_s, 3),
+            "thread": self.thread,
+            "label": self.label,
+            "score": None if self.score is None else round(self.score, 4),
+            "parent": self.parent,
+            "children": list(self.children),
+            "background": self.background,
+        }
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Step:
@@ -183,17 +189,24 @@ class Step:
         try:
             label, score, parent = document.get("label"), document.get("score"), document.get("parent")
             return cls(
-                _parse_id(document["id"]), _parse_time(document["start_s"]), _parse_time(document["end_s"]),
-                _parse_thread(document.get("thread", 0)), None if parent is None else _parse_id(parent),
-                tuple(map(_parse_id, document.get("children", ()))), bool(document.get("background", False)),
-                None if label is None else _parse_text(label), None if score is None else _parse_finite(score),
-            )  # fmt: skip
+                _parse_id(document["id"]),
+                _parse_time(document["start_s"]),
+                _parse_time(document["end_s"]),
+                _parse_thread(document.get("thread", 0)),
+                None if parent is None else _parse_id(parent),
+                tuple(map(_parse_id, document.get("children", ()))),
+                bool(document.get("background", False)),
+                None if label is None else _parse_text(label),
+                None if score is None else _parse_finite(score),
+            )
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"not a step ({type(error).__name__}: {error})") from error
 
 
 def _parse_id(value: Any) -> str:
-    """Ids become names of files and of elements in other formats, so they are plain: letters, digits, and . + - _ and spaces."""
+    """Ids become names of files and of elements in other formats, so they are plain: letters, digits,
+    and . + - _ and spaces.
+    """
     is_name = isinstance(value, str | int) and not isinstance(value, bool)
     if not is_name or not re.fullmatch(rf"[\w.+ -]{{1,{MAX_ID_LENGTH}}}", _parse_text(str(value))):
         raise ValueError(f"an id is up to {MAX_ID_LENGTH} letters, digits, dots or dashes, not {str(value)[:40]!r}")
@@ -269,31 +282,14 @@ class VideoFile:
 
 
 def locate_time(files: Sequence[VideoFile], time_s: float) -> tuple[VideoFile, float]:
-    """The file that a moment of a common timeline is in, and when it is in that file.
-
-    Args:
-        files: One or more, in time order.
-        time_s: The moment; where one file ends and the next begins it is in the next.
-
-    Returns:
-        The file, and seconds from its own beginning.
-    """
+    """The file that a moment of a common timeline is in, and when it is in that file."""
     after = [file for file in files if file.start_s <= time_s + TIME_GRAIN_S]
     file = after[-1] if after else files[0]
     return file, min(max(0.0, time_s - file.start_s), file.duration_s)
 
 
 def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> list[tuple[VideoFile, float, float]]:
-    """The parts of a span in each of the files that it touches.
-
-    Args:
-        files: Of a common timeline, in time order.
-        start_s: When the span begins.
-        end_s: When it ends.
-
-    Returns:
-        For each part its file, and where it begins and ends in that file's own time. A span without length has one part.
-    """
+    """The parts of a span in each of the files that it touches."""
     if len(files) == 1:
         return [(files[0], start_s, end_s)]
     touched = [file for file in files if min(end_s, file.end_s) - max(start_s, file.start_s) > TIME_GRAIN_S]
@@ -304,11 +300,8 @@ def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> l
 
 
 def file_fields(files: Sequence[VideoFile], time_s: float) -> dict[str, Any]:
-    """What a row of a JSON document says about the file that a moment is in: `file`, `file_start_s`; nothing of a single file.
-
-    Args:
-        files: Of the video, in time order.
-        time_s: The moment.
+    """What a row of a JSON document says about the file that a moment is in: `file`, `file_start_s`;
+    nothing of a single file.
     """
     if len(files) < 2:
         return {}
@@ -356,8 +349,11 @@ class Hierarchy:
             for i, level in enumerate(self.levels)
         ]
         document: dict[str, Any] = {
-            "version": 1, "video": self.video, "model": self.model, "duration_s": round(self.duration_s, 3),
-        }  # fmt: skip
+            "version": 1,
+            "video": self.video,
+            "model": self.model,
+            "duration_s": round(self.duration_s, 3),
+        }
         if self.files:
             document["files"] = [file.to_dict() for file in self.files]
         document["levels"] = levels
@@ -370,11 +366,13 @@ class Hierarchy:
         """The reverse of `to_dict`.
 
         Raises:
-            InputError: Something is missing, of another type, or cannot be: two steps with one id, an end before its start.
+            InputError: Something is missing, of another type, or cannot be: two steps with one id,
+            an end before its start.
         """
         try:
             levels = tuple(tuple(Step.from_dict(step) for step in level["steps"]) for level in document["levels"])
-            names = str(document.get("video", "")), _parse_text(document.get("model", ""))  # a file's name need not be UTF-8
+            # a file's name need not be UTF-8
+            names = str(document.get("video", "")), _parse_text(document.get("model", ""))
             ids = [step.id for level in levels for step in level]
             if not ids:
                 raise ValueError("it has no steps")
@@ -398,7 +396,9 @@ class Hierarchy:
         return self.files or (VideoFile(self.video, 0.0, self.duration_s),)
 
     def of_file(self, file: VideoFile) -> Hierarchy:
-        """The steps of one of `files`, in that file's own time; a step that goes on in the next file ends with this one."""
+        """The steps of one of `files`, in that file's own time; a step that goes on in the next file
+        ends with this one.
+        """
         end_s = file.end_s
 
         def is_inside(step: Step) -> bool:
@@ -408,15 +408,20 @@ class Hierarchy:
         levels = tuple(
             tuple(
                 replace(
-                    step, start_s=max(step.start_s - file.start_s, 0.0), end_s=min(step.end_s, end_s) - file.start_s,
+                    step,
+                    start_s=max(step.start_s - file.start_s, 0.0),
+                    end_s=min(step.end_s, end_s) - file.start_s,
                     children=tuple(child for child in step.children if child in ids),
                 )
-                for step in level if step.id in ids
+                for step in level
+                if step.id in ids
             )
             for level in self.levels
-        )  # fmt: skip
+        )
         speech = tuple(
-            Utterance(max(utterance.start_s - file.start_s, 0.0), min(utterance.end_s, end_s) - file.start_s, utterance.text)
+            Utterance(
+                max(utterance.start_s - file.start_s, 0.0), min(utterance.end_s, end_s) - file.start_s, utterance.text
+            )
             for utterance in self.speech
             if min(utterance.end_s, end_s) - max(utterance.start_s, file.start_s) > TIME_GRAIN_S
         )
@@ -438,11 +443,14 @@ class Hierarchy:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of `to_rows`: STEP_COLUMNS, and `speech`, what begins inside a step, where there is a transcript."""
+        """Names of the columns of `to_rows`: STEP_COLUMNS, and `speech`, what begins inside a step,
+        where there is a transcript.
+        """
         return (*STEP_COLUMNS, "speech") if self.speech else STEP_COLUMNS
 
     def to_dataframe(self) -> pd.DataFrame:
-        """`to_rows` as a pandas table: level, id, start_s, end_s, thread, label, score, parent, background; speech where there is.
+        """`to_rows` as a pandas table: level, id, start_s, end_s, thread, label, score, parent,
+        background; speech where there is.
 
         Raises:
             InputError: pandas is not installed.
@@ -455,11 +463,7 @@ class Hierarchy:
 
 
 def link_levels(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:
-    """Say of each step which coarser one holds it and which finer ones it holds.
-
-    Args:
-        levels: Coarse to fine, each in time order and covering the video.
-    """
+    """Say of each step which coarser one holds it and which finer ones it holds."""
     out = [list(level) for level in levels]
     for coarse, fine in pairwise(out):
         starts_s = [step.start_s for step in coarse]
@@ -526,7 +530,11 @@ class Answer:
         return self.matches[0].rests_on if self.matches else None
 
     def to_dict(self) -> dict[str, Any]:
-        document = {"query": self.query, "present": round(self.present, 4), "matches": [m.to_dict() for m in self.matches]}
+        document = {
+            "query": self.query,
+            "present": round(self.present, 4),
+            "matches": [m.to_dict() for m in self.matches],
+        }
         return document if self.rests_on is None else {**document, "rests_on": self.rests_on}
 
 

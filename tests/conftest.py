@@ -8,28 +8,49 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # workers share the cores, and so do their children
+# workers share the cores, and so do their children
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.processes import end_forkserver, share_forkserver, worker_interpreter
 
-if TYPE_CHECKING:  # torch is imported where it is used: the process that starts the workers loads this file before it starts any
+# torch is imported where it is used: the process that starts the workers loads this file before it
+# starts any
+if TYPE_CHECKING:
     from torch import Tensor
 
     from hiero.model.released import Released
 
 FIXTURES = Path(__file__).parent / "fixtures"
-# Modules of many seconds begin first, so that none is left alone at the end; before all those that wait more than compute.
+# Modules of many seconds begin first, so that none is left alone at the end; before all those that
+# wait more than compute.
 LONG_MODULES = (
-    "engine/test_live.py", "extraction/test_collection.py", "browser/test_page.py", "serve/test_server.py",
-    "video/test_live_source.py", "corpus/test_s3.py", "serve/test_ray_reader.py", "cli/test_watch.py", "storage/test_weights.py",
-    "training/test_processes.py", "test_notebooks.py", "test_package.py", "engine/test_engine.py", "serve/test_api.py",
-    "training/test_loop.py", "heads/test_training.py", "browser/test_people.py", "corpus/test_corpus.py",
-    "engine/test_photographs.py", "engine/test_speech.py", "training/test_captured_step.py", "training/test_ablation.py",
+    "engine/test_live.py",
+    "extraction/test_collection.py",
+    "browser/test_page.py",
+    "serve/test_server.py",
+    "sources/test_live_source.py",
+    "corpus/test_s3.py",
+    "serve/test_ray_reader.py",
+    "cli/test_watch.py",
+    "storage/test_weights.py",
+    "training/test_processes.py",
+    "test_notebooks.py",
+    "test_package.py",
+    "engine/test_engine.py",
+    "serve/test_api.py",
+    "training/test_loop.py",
+    "heads/test_training.py",
+    "browser/test_people.py",
+    "corpus/test_corpus.py",
+    "engine/test_photographs.py",
+    "speech/test_speech.py",
+    "training/test_captured_step.py",
+    "training/test_ablation.py",
     "cli/test_cli.py",
-)  # fmt: skip
+)
 
 settings.register_profile("hiero", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hiero")

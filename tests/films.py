@@ -17,12 +17,15 @@ def import_av():
     """PyAV; without it, or where its libraries do not load, the test or module is skipped."""
     try:
         import av
-    except ImportError as error:  # pytest.importorskip takes only that it is missing, and warns of libraries that do not load
+    # pytest.importorskip takes only that it is missing, and warns of libraries that do not load
+    except ImportError as error:
         pytest.skip(f"needs PyAV: pip install 'hiero-video[video]' ({error})", allow_module_level=True)
     return av
 
 
-def write_video(path, values, times_s=None, fps=10, codec="libx264", container=None, pictures=None, start_s=0.0, options=None):
+def write_video(
+    path, values, times_s=None, fps=10, codec="libx264", container=None, pictures=None, start_s=0.0, options=None
+):
     """A video whose frame i is plain grey of values[i], shown at times_s[i] (or at start_s + i / fps).
 
     pictures: frames (H, W, 3) in place of the greys. options: of the encoder libx264.

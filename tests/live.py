@@ -55,7 +55,13 @@ def install_backbone(folder: Path) -> Path:
 
 
 def write_film(
-    path: Path, seconds: int = 24, fps: int = 10, scene_s: int = 6, container: str | None = None, options=None, bf: int = 2
+    path: Path,
+    seconds: int = 24,
+    fps: int = 10,
+    scene_s: int = 6,
+    container: str | None = None,
+    options=None,
+    bf: int = 2,
 ):
     """Scenes of one colour each, with noise, and B-frames unless `bf` is 0."""
     av = import_av()
@@ -106,7 +112,9 @@ def free_port(kind=socket.SOCK_STREAM) -> int:
 
 
 class RtspServer:
-    """An RTSP camera: MPEG-TS in RTP over the connection itself. Wants a password. Sends the film once to each who connects."""
+    """An RTSP camera: MPEG-TS in RTP over the connection itself. Wants a password. Sends the film once
+    to each who connects.
+    """
 
     def __init__(self, stream: bytes, seconds: float, speed: float = 4.0) -> None:
         self.stream, self.pause_s = stream, 7 * 188 * seconds / speed / len(stream)
@@ -147,7 +155,9 @@ class RtspServer:
                     extra = f"Content-Type: application/sdp\r\nContent-Length: {len(body)}\r\n"
                 elif method == "SETUP":
                     extra = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\nSession: 1\r\n"
-                connection.sendall(f"RTSP/1.0 {status}\r\nCSeq: {headers.get('cseq', '0')}\r\n{extra}\r\n{body}".encode())
+                connection.sendall(
+                    f"RTSP/1.0 {status}\r\nCSeq: {headers.get('cseq', '0')}\r\n{extra}\r\n{body}".encode()
+                )
                 if method == "PLAY":
                     self._play(connection)
                     return

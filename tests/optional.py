@@ -8,7 +8,9 @@ import pytest
 
 
 def skip_without(module: str, reason: str) -> None:
-    """Skip the module that calls it where a package is missing. It is not imported: every worker collects every test."""
+    """Skip the module that calls it where a package is missing. It is not imported: every worker
+    collects every test.
+    """
     try:
         is_there = find_spec(module) is not None
     except ModuleNotFoundError:  # of the package that would hold it

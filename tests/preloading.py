@@ -1,4 +1,6 @@
-"""Imported first by the process that others are forked from: all that it imports stays, so that there is no garbage to look for."""
+"""Imported first by the process that others are forked from: all that it imports stays, so that there
+is no garbage to look for.
+"""
 
 from __future__ import annotations
 

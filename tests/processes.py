@@ -1,7 +1,8 @@
 """Commands, programs and the workers of a run in processes of their own, without waiting for each to import torch.
 
-They are forked from a process that has imported it (the forkserver of multiprocessing), which takes milliseconds where
-`python -m hiero` takes seconds. Like those they have their own memory, environment, signals, limits and exit code.
+They are forked from a process that has imported it (the forkserver of multiprocessing), which takes
+milliseconds where `python -m hiero` takes seconds. Like those they have their own memory,
+environment, signals, limits and exit code.
 """
 
 from __future__ import annotations
@@ -21,19 +22,47 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import IO, Any
 
-# None of these starts a thread, which a fork would lose. lancedb and onnxruntime do; what lancedb imports in turn does not.
+# None of these starts a thread, which a fork would lose. lancedb and onnxruntime do; what lancedb
+# imports in turn does not.
 PRELOADED = [
-    "torch", "scipy.linalg", "safetensors.torch", "av", "lance_namespace", "pandas", "pyarrow.dataset", "uvicorn",
-    "hiero.cli", "hiero.engine.engine", "hiero.extraction.collection", "hiero.model.embed_files", "hiero.model.released",
-    "hiero.data.stores", "hiero.serve.server", "hiero.training.from_files", "hiero.text.minilm",
-    "lightning_fabric", "torch.utils.tensorboard",
+    "torch",
+    "scipy.linalg",
+    "safetensors.torch",
+    "av",
+    "lance_namespace",
+    "pandas",
+    "pyarrow.dataset",
+    "uvicorn",
+    "hiero.cli",
+    "hiero.engine.engine",
+    "hiero.extraction.collection",
+    "hiero.model.embed_files",
+    "hiero.model.released",
+    "hiero.data.stores",
+    "hiero.serve.server",
+    "hiero.training.from_files",
+    "hiero.text.minilm",
+    "lightning_fabric",
+    "torch.utils.tensorboard",
     "transformers.models.distilbert.modeling_distilbert",
-]  # fmt: skip
+]
 # What several test modules import besides.
 PRELOADED_FOR_WORKERS = [
-    "pytest", "hypothesis.extra.numpy", "sklearn.cluster", "sklearn.metrics", "matplotlib.pyplot", "peft", "starlette.testclient",
-    "httpx", "jsonschema", "playwright.sync_api", "opentimelineio", "ray", "onnx", "skimage",
-]  # fmt: skip
+    "pytest",
+    "hypothesis.extra.numpy",
+    "sklearn.cluster",
+    "sklearn.metrics",
+    "matplotlib.pyplot",
+    "peft",
+    "starlette.testclient",
+    "httpx",
+    "jsonschema",
+    "playwright.sync_api",
+    "opentimelineio",
+    "ray",
+    "onnx",
+    "skimage",
+]
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.preloading", *PRELOADED])
 ADDRESS = "HIERO_TESTS_FORKSERVER"
@@ -57,12 +86,15 @@ def join_forkserver() -> None:
     """Use the process to fork from of the whole run, where there is one."""
     if ADDRESS in os.environ:
         forkserver._forkserver._forkserver_address = os.environ[ADDRESS]
-        forkserver._forkserver._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)  # is handed on; the run holds the real one
+        # is handed on; the run holds the real one
+        forkserver._forkserver._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)
         forkserver._forkserver.ensure_running = resource_tracker.ensure_running
 
 
 def worker_interpreter() -> str | None:
-    """What xdist starts its workers with in place of `python`, such that they are forked too; None where they cannot be."""
+    """What xdist starts its workers with in place of `python`, such that they are forked too; None
+    where they cannot be.
+    """
     code = "from tests.processes import fork_worker; fork_worker()"
     return shlex.join([sys.executable, "-c", code]) if ADDRESS in os.environ else None
 
@@ -155,7 +187,9 @@ class Program:
     def __enter__(self) -> Program:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """It does not outlive the test."""
         self.kill()
         self.wait()
@@ -216,9 +250,12 @@ def _run(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
+    sys.path[:0] = [
+        path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path
+    ]
     os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it, and children inherit that
+    # a shell in the background ignores it, and children inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if limit_bytes is not None:
         import resource
 

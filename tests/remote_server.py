@@ -1,4 +1,6 @@
-"""A server of files over HTTP on this machine, which can lose connections, refuse ranges, ask for a password and redirect."""
+"""A server of files over HTTP on this machine, which can lose connections, refuse ranges, ask for a
+password and redirect.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hiero.storage import remote
+from hiero.sources import remote
 
 
 def isolate_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for start in range(0, min(stop, len(body)), 2**16):
             chunk = body[start : min(start + 2**16, stop)]
-            server.num_sent += len(chunk) if len(body) > 1 else 0  # before the client has them, who may look at it at once
+            # before the client has them, who may look at it at once
+            server.num_sent += len(chunk) if len(body) > 1 else 0
             self.wfile.write(chunk)
             if server.delay_s:
                 time.sleep(server.delay_s)

@@ -1,4 +1,6 @@
-"""What the documentation says is so: commands parse, files exist, generated pages are up to date, lines are wrapped."""
+"""What the documentation says is so: commands parse, files exist, generated pages are up to date,
+lines are wrapped.
+"""
 
 from __future__ import annotations
 

@@ -52,13 +52,26 @@ def test_examples_run(name, names, monkeypatch, tmp_path):
     test = EXAMPLES[name]
     test.globs = {**test.globs, **names}
     output: list[str] = []
-    results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(test, out=output.append)
+    results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(
+        test, out=output.append
+    )
     assert not results.failed, "".join(output)
 
 
 def test_the_main_names_have_examples():
     documented = {name.rsplit(".", 1)[-1] for name in EXAMPLES}
-    assert {"load", "read", "steps", "ask", "label", "Clock", "Hierarchy", "ProgressEvent", "HiERO", "spectral_cut"} <= documented
+    assert {
+        "load",
+        "read",
+        "steps",
+        "ask",
+        "label",
+        "Clock",
+        "Hierarchy",
+        "ProgressEvent",
+        "HiERO",
+        "spectral_cut",
+    } <= documented
 
 
 def public_methods():
@@ -66,7 +79,11 @@ def public_methods():
         thing = getattr(hiero, name)
         if inspect.isclass(thing):
             for method, function in vars(thing).items():
-                if not method.startswith("_") and inspect.isfunction(function) and function.__module__.startswith("hiero."):
+                if (
+                    not method.startswith("_")
+                    and inspect.isfunction(function)
+                    and function.__module__.startswith("hiero.")
+                ):
                     yield f"{name}.{method}", function
         else:
             yield name, thing
@@ -103,7 +120,12 @@ def test_docstrings_name_arguments_and_fields_that_exist(file):
         elif isinstance(node, ast.ClassDef):
             methods = [child for child in node.body if isinstance(child, ast.FunctionDef)]
             own = {name.id for child in node.body for name in ast.walk(child) if isinstance(name, ast.Name)}
-            own |= {attribute.attr for child in methods for attribute in ast.walk(child) if isinstance(attribute, ast.Attribute)}
+            own |= {
+                attribute.attr
+                for child in methods
+                for attribute in ast.walk(child)
+                if isinstance(attribute, ast.Attribute)
+            }
             own |= {method.name for method in methods}
             made_of = set().union(own, *(parameters(method) for method in methods if method.name == "__init__"))
             stale += set(documented(ast.get_docstring(node) or "", "Attributes")) - own

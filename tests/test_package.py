@@ -1,4 +1,6 @@
-"""The package from outside: its name, what it installs, light to import, few public names, the method with torch alone."""
+"""The package from outside: its name, what it installs, light to import, few public names, the method
+with torch alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from hiero.storage import weights
 ROOT = Path(__file__).parent.parent
 # An installer, then the name of this program alone: on package indexes that is someone else's project.
 NAME = "hiero"
-STRANGER = re.compile(rf"\b(?:pip3?|pipx|uv|poetry|pdm|conda)\b[^\n]*?\b(?:install|add)\b[^\n]*?(?<![-\w/.=]){NAME}(?![-\w/.])")
+STRANGER = re.compile(
+    rf"\b(?:pip3?|pipx|uv|poetry|pdm|conda)\b[^\n]*?\b(?:install|add)\b[^\n]*?(?<![-\w/.=]){NAME}(?![-\w/.])"
+)
 
 
 def run(code: str) -> str:
@@ -36,7 +40,11 @@ def run(code: str) -> str:
 def text_files() -> list[Path]:
     """Files of the repository that a person may read."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
-    names = listed.stdout.splitlines() if listed.returncode == 0 else [str(p.relative_to(ROOT)) for p in ROOT.glob("**/*.md")]
+    names = (
+        listed.stdout.splitlines()
+        if listed.returncode == 0
+        else [str(p.relative_to(ROOT)) for p in ROOT.glob("**/*.md")]
+    )
     kinds = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".html", ".js", ".ipynb", ".cff", ".cfg", ""}
     return [ROOT / name for name in names if Path(name).suffix in kinds and (ROOT / name).is_file()]
 
@@ -52,7 +60,11 @@ def test_nothing_tells_to_install_a_stranger():
 
 @pytest.mark.parametrize("extra", ["", "[serve]"])
 def test_the_check_for_strangers_can_fail(extra):
-    for line in (f"pip install {NAME}{extra}", f"run: pip install '{NAME}{extra}'", f"uv pip install -U {NAME}{extra} torch"):
+    for line in (
+        f"pip install {NAME}{extra}",
+        f"run: pip install '{NAME}{extra}'",
+        f"uv pip install -U {NAME}{extra} torch",
+    ):
         assert STRANGER.search(line)
     for line in (f"pip install {NAME}-video{extra}", "pip install -e .", f"cd {NAME}/ && pip install build"):
         assert not STRANGER.search(line)
@@ -74,7 +86,9 @@ def test_wheel_and_sdist(built):
     assert wheel.name == f"hiero_video-{version}-py3-none-any.whl"
     assert sdist.name == f"hiero_video-{version}.tar.gz"
     names = set(zipfile.ZipFile(wheel).namelist())
-    package = {str(p.relative_to(ROOT)) for p in (ROOT / "hiero").rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    package = {
+        str(p.relative_to(ROOT)) for p in (ROOT / "hiero").rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    }
     assert package <= names  # assets, presets, the page and all
     assert not [name for name in names if not name.startswith(("hiero/", "hiero_video-"))]
     with tarfile.open(sdist) as archive:
@@ -86,11 +100,16 @@ def link_requirements(requirements: Iterable[str], site: Path) -> None:
     waiting, done = [(Requirement(line), "") for line in requirements], set()
     while waiting:
         requirement, extra = waiting.pop()
-        if (requirement.marker and not requirement.marker.evaluate({"extra": extra})) or (str(requirement), extra) in done:
+        if (requirement.marker and not requirement.marker.evaluate({"extra": extra})) or (
+            str(requirement),
+            extra,
+        ) in done:
             continue
         done.add((str(requirement), extra))
         package = distribution(requirement.name)
-        assert requirement.specifier.contains(package.version, prereleases=True), f"{requirement}, here is {package.version}"
+        assert requirement.specifier.contains(package.version, prereleases=True), (
+            f"{requirement}, here is {package.version}"
+        )
         for name in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
             if not (site / name).exists():
                 (site / name).symlink_to(package.locate_file(name))
@@ -109,7 +128,16 @@ def test_the_wheel_in_a_clean_environment(built, tmp_path):
     (wheel,) = built.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     binaries = tmp_path / "env" / "bin"
-    pip = [sys.executable, "-m", "pip", "--python", str(binaries / "python"), "--disable-pip-version-check", "install", "--quiet"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(binaries / "python"),
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+    ]
     done = subprocess.run([*pip, "--no-deps", "--no-index", "--no-compile", str(wheel)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
@@ -119,7 +147,9 @@ def test_the_wheel_in_a_clean_environment(built, tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HIERO_HOME": str(weights.home())}
 
     def command(*arguments: str) -> str:
-        done = subprocess.run([binaries / "hiero", *arguments], capture_output=True, text=True, env=environment, cwd=tmp_path)
+        done = subprocess.run(
+            [binaries / "hiero", *arguments], capture_output=True, text=True, env=environment, cwd=tmp_path
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -131,19 +161,55 @@ def test_the_wheel_in_a_clean_environment(built, tmp_path):
 
 def test_import_is_light():
     begin = time.perf_counter()
-    loaded = run("import sys, hiero; print(any(m in sys.modules for m in ('torch', 'numpy', 'huggingface_hub', 'rich')))")
+    loaded = run(
+        "import sys, hiero; print(any(m in sys.modules for m in ('torch', 'numpy', 'huggingface_hub', 'rich')))"
+    )
     assert loaded.strip() == "False"
     assert time.perf_counter() - begin < 2  # the whole process on a busy machine; the import itself takes about 0.02 s
 
 
 def test_public_names():
     assert hiero.__all__ == [
-        "Answer", "Backbone", "Batch", "Behaviour", "Clock", "Corpus", "Embedder", "Engine", "Exporter", "HiERO", "Hierarchy",
-        "HieroEnsemble", "Hit", "IndexedVideo", "InputError", "Level", "LossConfig", "Losses", "Match", "ModelConfig", "Narration",
-        "ProgressEvent", "Released", "Step", "TextConfig", "TrainConfig", "Transcript", "Utterance", "Video", "VideoFeatures",
-        "VideoFile", "Window", "collate", "embed_features", "load", "read_features", "read_released", "read_transcript",
+        "Answer",
+        "Backbone",
+        "Batch",
+        "Behaviour",
+        "Clock",
+        "Corpus",
+        "Embedder",
+        "Engine",
+        "Exporter",
+        "HiERO",
+        "Hierarchy",
+        "HieroEnsemble",
+        "Hit",
+        "IndexedVideo",
+        "InputError",
+        "Level",
+        "LossConfig",
+        "Losses",
+        "Match",
+        "ModelConfig",
+        "Narration",
+        "ProgressEvent",
+        "Released",
+        "Step",
+        "TextConfig",
+        "TrainConfig",
+        "Transcript",
+        "Utterance",
+        "Video",
+        "VideoFeatures",
+        "VideoFile",
+        "Window",
+        "collate",
+        "embed_features",
+        "load",
+        "read_features",
+        "read_released",
+        "read_transcript",
         "spectral_cut",
-    ]  # fmt: skip
+    ]
     for name in hiero.__all__:
         assert getattr(hiero, name).__doc__
     assert set(hiero.__all__) <= set(dir(hiero))

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from hiero import plugins
+from hiero.backbones import registry
 from hiero.errors import InputError
-from hiero.video import registry
 from tests.films import write_video
 from tests.processes import run_python
 
@@ -50,7 +50,18 @@ def test_all_four_are_listed(installed, tmp_path):
 
 def test_a_clustering_and_an_exporter_on_the_command_line(installed, tmp_path):
     np.save(tmp_path / "tea.npy", np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32))
-    arguments = ["steps", str(tmp_path / "tea.npy"), "--model", "raw", "--method", "halves", "-k", "2", "--export", "lines"]
+    arguments = [
+        "steps",
+        str(tmp_path / "tea.npy"),
+        "--model",
+        "raw",
+        "--method",
+        "halves",
+        "-k",
+        "2",
+        "--export",
+        "lines",
+    ]
     run(installed, f"from hiero.cli import app; app({[*arguments, '-o', str(tmp_path / 'out')]})", tmp_path)
     assert (tmp_path / "out" / "steps.lines").read_text() == "0 0.0\n60 0.1\n"
 
@@ -68,7 +79,16 @@ print(video.nodes.shape)
 def test_a_backbone_extracts_a_collection_once(installed, tmp_path):
     """Without weights of its own nothing but the video decides whether it is done."""
     write_video(tmp_path / "v.mp4", [10] * 20 + [240] * 20)
-    arguments = ["extract", str(tmp_path / "v.mp4"), "-o", str(tmp_path / "out"), "--backbone", "brightness", "--device", "cpu"]
+    arguments = [
+        "extract",
+        str(tmp_path / "v.mp4"),
+        "-o",
+        str(tmp_path / "out"),
+        "--backbone",
+        "brightness",
+        "--device",
+        "cpu",
+    ]
     code = f"import os; os.chdir({str(tmp_path)!r}); from hiero.cli import app; app({arguments})"
     assert "1 done" in run(installed, code, tmp_path)
     (tmp_path / "another.txt").write_text("a new file beside it")
@@ -106,7 +126,8 @@ def test_ours_register_the_same_way():
     assert set(listed) == set(plugins.GROUPS)
     for group, entries in listed.items():
         assert entries.items() <= {name: entry.value for name, entry in plugins.registered(group).items()}.items()
-        assert tuple(entries) == plugins.OUR_NAMES[group] == tuple(plugins.registered(group))[: len(entries)]  # the order of lists
+        # the order of lists
+        assert tuple(entries) == plugins.OUR_NAMES[group] == tuple(plugins.registered(group))[: len(entries)]
         for name in entries:
             assert plugins.load_plugin(group, name) is not None
 

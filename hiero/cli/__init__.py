@@ -1,6 +1,7 @@
 """The command line: one function a command, in groups.
 
-Imports of what is heavy stay inside the functions, so that `hiero --help` and a mistake in an option are answered at once.
+Imports of what is heavy stay inside the functions, so that `hiero --help` and a mistake in an
+option are answered at once.
 """
 
 from __future__ import annotations
@@ -41,13 +42,33 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 for command in (
-    videos.steps, videos.ask, videos.label, watch.watch,
-    corpus.index, corpus.search, corpus.app, serve.app, sharing.report,
-    corrections.import_steps, annotation.push_steps, corrections.adapt,
-    evaluation.app, tables.table, tables.app, figures.app, heads.app,
-    models.train, models.pack, models.embed, models.import_checkpoint,
-    bench.app, extraction.extract, extraction.backbones, weights.app, doctor.doctor,
-):  # fmt: skip
+    videos.steps,
+    videos.ask,
+    videos.label,
+    watch.watch,
+    corpus.index,
+    corpus.search,
+    corpus.app,
+    serve.app,
+    sharing.report,
+    corrections.import_steps,
+    annotation.push_steps,
+    corrections.adapt,
+    evaluation.app,
+    tables.table,
+    tables.app,
+    figures.app,
+    heads.app,
+    models.train,
+    models.pack,
+    models.embed,
+    models.import_checkpoint,
+    bench.app,
+    extraction.extract,
+    extraction.backbones,
+    weights.app,
+    doctor.doctor,
+):
     app.command(command)
 
 
@@ -88,4 +109,6 @@ def _check_encoding(arguments: list[str]) -> None:
             argument.encode("utf-8")
         except UnicodeEncodeError:
             if not _is_there(argument):
-                raise InputError(f"{argument!r} is not UTF-8, and no file of this name is there; type it in UTF-8") from None
+                raise InputError(
+                    f"{argument!r} is not UTF-8, and no file of this name is there; type it in UTF-8"
+                ) from None

@@ -1,4 +1,6 @@
-"""hiero push-steps: steps become tasks of an annotation project; `hiero import-steps` brings back what people made of them."""
+"""hiero push-steps: steps become tasks of an annotation project; `hiero import-steps` brings back what
+people made of them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from hiero.cli.options import Flag
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
-    from hiero.data.label_studio_api import LabelStudioProject
+    from hiero.formats.label_studio_api import LabelStudioProject
 
 MAX_TASK_BYTES = 2**26
 
@@ -19,28 +21,33 @@ MAX_TASK_BYTES = 2**26
 def push_steps(*files: Path, to: str, media_url: str = "", set_up: Flag = False) -> None:
     """Send steps to a project of Label Studio, as tasks with predictions that people correct.
 
-    The token comes from LABEL_STUDIO_API_KEY (Account & Settings in Label Studio). Videos that the project has already are left as
-    they are, so an interrupted command can be run again. Back with: hiero import-steps ADDRESS --video VIDEO
+    The token comes from LABEL_STUDIO_API_KEY (Account & Settings in Label Studio). Videos that the
+    project has already are left as they are, so an interrupted command can be run again. Back with:
+    hiero import-steps ADDRESS --video VIDEO
 
     **Examples**
 
-    `hiero push-steps kitchen/steps.json --to http://localhost:8080/projects/3 --media-url http://localhost:8000/videos/`
+    `hiero push-steps kitchen/steps.json --to http://localhost:8080/projects/3 --media-url
+    http://localhost:8000/videos/`
 
     `hiero push-steps out/*/steps.json --to http://localhost:8080/projects/3`
 
     Parameters
     ----------
     files
-        steps.json as `hiero steps -o` writes it, corrected steps (.hiero.json), or labelstudio.json of `--export labelstudio`.
+        steps.json as `hiero steps -o` writes it, corrected steps (.hiero.json), or labelstudio.json of
+        `--export labelstudio`.
     to
         Address of the project, as the browser shows it.
     media_url
-        Where the browser finds the videos: their names are added to it. By default the name alone, which Label Studio cannot play
+        Where the browser finds the videos: their names are added to it. By default the name alone, which Label
+        Studio cannot play
         before its storage is set up.
     set_up
-        Replace a labelling interface that has another purpose. One that is empty, or was made by this command, is extended anyway.
+        Replace a labelling interface that has another purpose. One that is empty, or was made by this command,
+        is extended anyway.
     """
-    from hiero.data.label_studio_api import extend_interface, labels_of_tasks
+    from hiero.formats.label_studio_api import extend_interface, labels_of_tasks
 
     if not files:
         raise InputError("say what to send: hiero push-steps STEPS.json… --to http://localhost:8080/projects/3")
@@ -53,7 +60,8 @@ def push_steps(*files: Path, to: str, media_url: str = "", set_up: Flag = False)
         extended = extend_interface("<View></View>" if set_up else interface, labels)
         if extended is None:
             raise InputError(
-                f"{project.address}: its labelling interface lacks {', '.join(sorted(labels))}; use a new project, or --set-up to "
+                f"{project.address}: its labelling interface lacks {', '.join(sorted(labels))}; use a new "
+                "project, or --set-up to "
                 "replace it"
             )
         if extended.split() != interface.split():
@@ -63,20 +71,23 @@ def push_steps(*files: Path, to: str, media_url: str = "", set_up: Flag = False)
                 project.import_tasks([task])
                 advance(task["data"]["video"])
     num_present = len(tasks) - len(missing)
-    log(f"{project.address}: {len(missing)} tasks added" + (f", {num_present} were there already" if num_present else ""))
+    log(
+        f"{project.address}: {len(missing)} tasks added"
+        + (f", {num_present} were there already" if num_present else "")
+    )
 
 
 def open_project(address: str) -> LabelStudioProject:
     """A project of Label Studio, with the token of the environment."""
-    from hiero.data.label_studio_api import TOKEN_VARIABLE, LabelStudioProject
+    from hiero.formats.label_studio_api import TOKEN_VARIABLE, LabelStudioProject
 
     return LabelStudioProject(address, os.environ.get(TOKEN_VARIABLE, ""))
 
 
 def _read_tasks(file: Path, media_url: str) -> list[dict[str, Any]]:
     """Tasks of a file of steps, with the address of the video that the browser opens."""
-    from hiero.data.edits import parse_hierarchy
-    from hiero.report.exports import to_labelstudio
+    from hiero.formats.edits import parse_hierarchy
+    from hiero.formats.exports import to_labelstudio
     from hiero.storage.files import parse_json, read_bounded
 
     try:

@@ -19,14 +19,16 @@ app = App(name="bench", help="How fast it is here.")
 def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: Device = "auto") -> None:
     """Measure training on synthetic data of a given size, and project the time of a whole run.
 
-    The data is made on the device and the step is the real one (captured on a GPU), with its schedule and random order.
+    The data is made on the device and the step is the real one (captured on a GPU), with its
+    schedule and random order.
 
     **Example**: `hiero bench train --scale egoclip`
 
     Parameters
     ----------
     scale
-        egoclip: 35,100 windows of 562 nodes, 256-d, 3.8 M narrations, 768-d, 15 epochs at batch 8. small: for a laptop.
+        egoclip: 35,100 windows of 562 nodes, 256-d, 3.8 M narrations, 768-d, 15 epochs at batch 8.
+        small: for a laptop.
     seconds
         How long to train.
     """
@@ -39,7 +41,10 @@ def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: Device
     size = SCALES[scale]
     result = measure(size, torch.device(choose_device(device)), seconds=seconds, log=log)
     print(f"{result.device}, torch {torch.__version__}, {'captured' if result.captured else 'plain'} steps")
-    print(f"  data      {size.num_windows} windows of {size.num_nodes} nodes, {size.width}-d; {size.num_narrations} narrations")
+    print(
+        f"  data      {size.num_windows} windows of {size.num_nodes} nodes, {size.width}-d; {size.num_narrations} "
+        "narrations"
+    )
     measured = f"{result.steps} steps in {result.seconds:.1f} s"
     print(f"  speed     {result.steps_per_s:.1f} steps/s of {size.batch_size} windows ({measured})")
     print(f"  set-up    {result.setup_s:.0f} s once (compiling, recording)")
@@ -56,6 +61,9 @@ def bench_train(*, scale: str = "egoclip", seconds: float = 60.0, device: Device
         num_calls = sum(calls for _, calls, _ in result.kernels)
         total_ms = sum(ms for _, _, ms in result.kernels)
         busy_share = f"one runs {100 * result.busy_share:.0f} % of the time"
-        print(f"  bound by  {num_calls:.0f} kernels a step of {1e3 * total_ms / num_calls:.1f} µs on average; {busy_share}")
+        print(
+            f"  bound by  {num_calls:.0f} kernels a step of {1e3 * total_ms / num_calls:.1f} µs on average; "
+            f"{busy_share}"
+        )
         for name, calls, ms in result.kernels[:NUM_KERNELS]:
             print(f"            {ms:6.3f} ms  {calls:5.1f} × {name[:MAX_NAME]}")

@@ -27,7 +27,7 @@ def _show_addresses(line: str) -> str:
     """A line with the addresses of remote videos in place of the paths of their copies."""
     if "/remote/" not in line:
         return line
-    from hiero.storage.remote import show_addresses
+    from hiero.sources.remote import show_addresses
 
     return show_addresses(line)
 
@@ -49,7 +49,9 @@ def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Any]:
-    """A bar on standard error; yields a function of the name of what is done, and of how many units that was (by default one)."""
+    """A bar on standard error; yields a function of the name of what is done, and of how many units
+    that was (by default one).
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -70,7 +72,13 @@ def download_bars() -> Iterator[ProgressCallback]:
     """A callback with bars for what is fetched; nothing is drawn until something is."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with _transient_bars(*columns) as bars:
         tasks: dict[str, Any] = {}
 
@@ -96,7 +104,9 @@ def _reading_columns() -> tuple[Any, ...]:
 
 @contextmanager
 def reading_bars() -> Iterator[ProgressCallback]:
-    """A callback with a bar for a video, its time and how much faster than real time it goes; weights are fetched before it."""
+    """A callback with a bar for a video, its time and how much faster than real time it goes; weights
+    are fetched before it.
+    """
     with download_bars() as show_download, _transient_bars(*_reading_columns()) as bars:
         yield _ReadingTasks(bars, show_download)
 
@@ -147,13 +157,17 @@ class CollectionBars:
 
     def _update(self, share: float) -> None:
         """The bar over all; `share` is what is done of the present video."""
-        self._bars.update(self._task, completed=self._num_done + share, status=f"{self._num_done} of {self._num_videos}")
+        self._bars.update(
+            self._task, completed=self._num_done + share, status=f"{self._num_done} of {self._num_videos}"
+        )
 
 
 class _ReadingTasks:
     """A callback with a bar for each file that is read, its time and how much faster than real time it goes."""
 
-    def __init__(self, bars: Progress, show_download: ProgressCallback, on_update: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, bars: Progress, show_download: ProgressCallback, on_update: Callable[[], None] = lambda: None
+    ) -> None:
         self._bars, self._show_download, self._on_update = bars, show_download, on_update
         self._tasks: dict[str, Any] = {}
         self._downloads: dict[str, Any] = {}
@@ -180,7 +194,9 @@ class _ReadingTasks:
         elapsed_s = time.monotonic() - begin
         speed = f" {(event.done - earlier_s) / elapsed_s:.1f}x" if elapsed_s > MIN_MEASURED_S else ""
         total = f" of {format_time(event.total)}" if event.total else ""
-        self._bars.update(self._tasks[event.name], completed=event.done, status=f"{format_time(event.done)}{total}{speed}")
+        self._bars.update(
+            self._tasks[event.name], completed=event.done, status=f"{format_time(event.done)}{total}{speed}"
+        )
         self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
         self._on_update()
 
@@ -192,7 +208,9 @@ class _ReadingTasks:
             self._bars.start()
             self._downloads[event.name] = self._bars.add_task(event.name, total=event.total, status="")
         total = f" of {decimal(int(event.total))}" if event.total else ""
-        self._bars.update(self._downloads[event.name], completed=event.done, status=f"{decimal(int(event.done))}{total}")
+        self._bars.update(
+            self._downloads[event.name], completed=event.done, status=f"{decimal(int(event.done))}{total}"
+        )
         if event.total and event.done >= event.total:
             self._bars.remove_task(self._downloads.pop(event.name))
 

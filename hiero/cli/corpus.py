@@ -37,8 +37,8 @@ from hiero.types import file_fields, format_time, locate_time
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
     from hiero.engine import Engine
+    from hiero.sources.chapters import VideoSource
     from hiero.types import VideoFile
-    from hiero.video.chapters import VideoSource
 
 app = App(name="corpus", help="What is in a corpus of videos: list, remove, check.")
 
@@ -56,12 +56,13 @@ def index(
 ) -> None:
     """Add videos, or feature files of them, to a corpus: their steps of all levels, to be searched together.
 
-    Chapters of a camera are one video of the corpus, with the name of the first file; what is found says which file it is in.
+    Chapters of a camera are one video of the corpus, with the name of the first file; what is found
+    says which file it is in.
 
-    What is in unchanged is skipped; a video that changed, or has a new transcript beside it, takes the place of the old one. A
-    corpus of another version of the model is made anew from its videos. After an interruption run it again. A file that cannot be
-    read does not stop the others; the exit code is then 1. Several may run at a time, also on the same files: each video is in
-    once.
+    What is in unchanged is skipped; a video that changed, or has a new transcript beside it, takes
+    the place of the old one. A corpus of another version of the model is made anew from its videos.
+    After an interruption run it again. A file that cannot be read does not stop the others; the
+    exit code is then 1. Several may run at a time, also on the same files: each video is in once.
 
     **Examples**
 
@@ -76,7 +77,8 @@ def index(
     Parameters
     ----------
     videos
-        Video or feature files, folders of them, or patterns ('*.mp4'); also addresses: https://, s3:// and what else fsspec opens.
+        Video or feature files, folders of them, or patterns ('*.mp4'); also addresses: https://, s3:// and what
+        else fsspec opens.
     to
         The corpus: a folder, or an address that LanceDB knows (s3://…).
     k
@@ -86,7 +88,8 @@ def index(
     again
         Also those that are in unchanged.
     watch
-        Go on looking for files that arrive, until Ctrl-C: a file is indexed when its size no longer changes. One that cannot be
+        Go on looking for files that arrive, until Ctrl-C: a file is indexed when its size no longer changes.
+        One that cannot be
         read is named, and tried again later.
     every
         Seconds between two looks of `--watch`.
@@ -108,9 +111,16 @@ def index(
     options.check_single_transcript(len(files))
     with progress_bar("index", len(files)) as advance:
         result = index_files(
-            corpus, engine, files, lambda file: options.read_video(file, engine), num_steps=num_steps, labels=vocabulary,
-            again=again, transcripts=not options.no_transcript, progress=advance,
-        )  # fmt: skip
+            corpus,
+            engine,
+            files,
+            lambda file: options.read_video(file, engine),
+            num_steps=num_steps,
+            labels=vocabulary,
+            again=again,
+            transcripts=not options.no_transcript,
+            progress=advance,
+        )
     for problem in result.problems:
         log(f"failed: {problem}")
     _log_single_chapters(corpus, files)
@@ -123,9 +133,15 @@ def index(
 
 
 def _index_arrivals(
-    corpus: Corpus, engine: Engine, videos: Sequence[str], every_s: float, join: bool | None, num_steps: list[int] | None,
-    labels: list[str] | None, options: VideoOptions,
-) -> None:  # fmt: skip
+    corpus: Corpus,
+    engine: Engine,
+    videos: Sequence[str],
+    every_s: float,
+    join: bool | None,
+    num_steps: list[int] | None,
+    labels: list[str] | None,
+    options: VideoOptions,
+) -> None:
     """`--watch`: index what arrives, a line each, until Ctrl-C or a signal to end."""
     from hiero.corpus.index_files import index_files
     from hiero.corpus.watching import ArrivalWatcher
@@ -145,9 +161,13 @@ def _index_arrivals(
                 arrived = {}
             for name, source in arrived.items():
                 result = index_files(
-                    corpus, engine, {name: source}, lambda file: options.read_video(file, engine), num_steps=num_steps,
+                    corpus,
+                    engine,
+                    {name: source},
+                    lambda file: options.read_video(file, engine),
+                    num_steps=num_steps,
                     labels=labels,
-                )  # fmt: skip
+                )
                 num_added += result.num_added
                 if result.num_added:
                     print(f"{name}: added; {corpus.num_videos} videos, {len(corpus)} steps", flush=True)
@@ -160,7 +180,7 @@ def _index_arrivals(
 
 def shown_source(source: str) -> str:
     """A path, or an address without passwords."""
-    from hiero.storage.remote import shown_path
+    from hiero.sources.remote import shown_path
 
     return shown_path(source)
 
@@ -184,15 +204,20 @@ def _ended_by_signal() -> Iterator[None]:
 
 def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> None:
     """Name files that are a part of a video of the corpus, and are in it by themselves too, from an earlier run."""
-    from hiero.storage.remote import as_path
+    from hiero.sources.remote import as_path
 
     parts = {path.resolve() for source in files.values() if isinstance(source, tuple) for path in source}
     if not parts:
         return
-    repeated = [record.video for record in corpus.videos() if not record.files and as_path(record.path).resolve() in parts]
+    repeated = [
+        record.video for record in corpus.videos() if not record.files and as_path(record.path).resolve() in parts
+    ]
     if repeated:
         names = " ".join(map(shlex.quote, repeated))
-        log(f"these are parts of longer videos, and in by themselves too; to remove them: hiero corpus remove {corpus.uri} {names}")
+        log(
+            "these are parts of longer videos, and in by themselves too; to remove them: hiero corpus remove "
+            f"{corpus.uri} {names}"
+        )
 
 
 def search(
@@ -210,8 +235,8 @@ def search(
 ) -> None:
     """Find steps in all videos of a corpus: by words, or those that are like a moment of one of them.
 
-    Where videos were indexed with their transcripts, also what is said is searched; each hit tells whether it rests on speech, on
-    pictures or on both.
+    Where videos were indexed with their transcripts, also what is said is searched; each hit tells
+    whether it rests on speech, on pictures or on both.
 
     **Examples**
 
@@ -226,7 +251,8 @@ def search(
     query
         What to look for.
     like
-        VIDEO@m:ss: the same step elsewhere. The step at that moment is compared with the steps of the other videos, by what they
+        VIDEO@m:ss: the same step elsewhere. The step at that moment is compared with the steps of the other
+        videos, by what they
         show and by what comes before and after.
     video
         Only in these videos; may be repeated.
@@ -240,7 +266,9 @@ def search(
     from hiero.corpus.corpus import Corpus
 
     if (query is None) == (like is None):
-        raise InputError('say what to look for, in words or by a moment: hiero search CORPUS "cut the onion", or --like VIDEO@m:ss')
+        raise InputError(
+            'say what to look for, in words or by a moment: hiero search CORPUS "cut the onion", or --like VIDEO@m:ss'
+        )
     opened = Corpus(corpus)
     names = [opened.find(name).video for name in video or []]
     document: dict[str, Any] = {"version": 1, "corpus": corpus}
@@ -248,7 +276,9 @@ def search(
         step, hits = opened.like(*parse_moment(like), num=num, level=level, videos=names, exact=exact)
         document["like"] = step.to_dict()
     else:
-        hits = opened.search_text(_query_engine(opened, options), str(query), num, videos=names, level=level, exact=exact)
+        hits = opened.search_text(
+            _query_engine(opened, options), str(query), num, videos=names, level=level, exact=exact
+        )
         document["query"] = query
     files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items() if record.files}
     if json_:
@@ -259,7 +289,9 @@ def search(
 
 
 def _query_engine(corpus: Corpus, options: VideoOptions) -> Engine:
-    """The engine that puts queries into the space of a corpus: of the model that it was made with, unless another is named."""
+    """The engine that puts queries into the space of a corpus: of the model that it was made with,
+    unless another is named.
+    """
     from hiero.corpus.corpus import corpus_model
 
     if not corpus.num_videos:
@@ -330,7 +362,8 @@ def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = DEFAU
     corpus
         Made by `hiero index`.
     repair
-        Mend it: a video that is in twice is then in once, missing steps are read again from their file, and steps without their
+        Mend it: a video that is in twice is then in once, missing steps are read again from their file, and
+        steps without their
         video are removed. What cannot be mended, such as a file that is gone, is said.
     """
     from hiero.corpus.corpus import Corpus
@@ -353,7 +386,15 @@ def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> No
     from rich.text import Text
 
     has_speech = any(hit.rests_on is not None for hit in hits)
-    columns = ["video", "from", "to", "step", "score", *(["in file"] if files else []), *(["by", "said"] if has_speech else [])]
+    columns = [
+        "video",
+        "from",
+        "to",
+        "step",
+        "score",
+        *(["in file"] if files else []),
+        *(["by", "said"] if has_speech else []),
+    ]
     table = plain_table(*columns, right=("from", "to", "score"))
     for hit in hits:
         times = format_time(hit.start_s), format_time(hit.end_s)
@@ -364,6 +405,9 @@ def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> No
         elif files:
             cells.append("")
         if hit.rests_on is not None:
-            cells += [Text(hit.rests_on, style="cyan"), Text("" if hit.quote is None else f"“{hit.quote}”", style="dim")]
+            cells += [
+                Text(hit.rests_on, style="cyan"),
+                Text("" if hit.quote is None else f"“{hit.quote}”", style="dim"),
+            ]
         table.add_row(*cells)
     Console(highlight=False).print(table)

@@ -11,7 +11,7 @@ from hiero.cli.options import DEFAULTS, Flag, Join, OptionalOut, Out, Repeated, 
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
-    from hiero.video.chapters import VideoSource
+    from hiero.sources.chapters import VideoSource
 
 
 def import_steps(
@@ -26,10 +26,12 @@ def import_steps(
     cut_overlaps: Flag = False,
     hz: float | None = None,
 ) -> None:
-    """Take back steps that were corrected or made in another tool: they become the video's edits, which the page shows.
+    """Take back steps that were corrected or made in another tool: they become the video's edits,
+    which the page shows.
 
-    Files that hiero exported give back the same steps; unchanged ones of annotation tools with their ids and threads. In files of
-    others, gaps become unnamed background steps, and a step inside another one goes to a finer level.
+    Files that hiero exported give back the same steps; unchanged ones of annotation tools with
+    their ids and threads. In files of others, gaps become unnamed background steps, and a step
+    inside another one goes to a finer level.
 
     **Examples**
 
@@ -44,11 +46,14 @@ def import_steps(
     Parameters
     ----------
     file
-        ELAN (.eaf), Label Studio (JSON), FiftyOne (samples.json, labels.json), CVAT (XML for video or images 1.1), VIA 3 (project
-        JSON), ActivityNet (JSON), WebVTT or SubRip (.vtt, .srt), a table (.csv, .tsv), hiero's steps.json, or the page's edits
+        ELAN (.eaf), Label Studio (JSON), FiftyOne (samples.json, labels.json), CVAT (XML for video or images
+        1.1), VIA 3 (project
+        JSON), ActivityNet (JSON), WebVTT or SubRip (.vtt, .srt), a table (.csv, .tsv), hiero's steps.json, or
+        the page's edits
         (.hiero.json). Or the address of a Label Studio project, with a token in LABEL_STUDIO_API_KEY.
     video
-        The video, or feature file, that the steps are of. Where the file holds several videos, the one of this name is taken.
+        The video, or feature file, that the steps are of. Where the file holds several videos, the one of this
+        name is taken.
     out
         Write there instead of beside the video, where `hiero serve` and `hiero adapt` look.
     replace
@@ -56,7 +61,8 @@ def import_steps(
     tier
         Of an ELAN file: which tiers, coarse to fine; may be repeated. By default all with annotations.
     fps
-        Frames a second that the tool has counted with: 25 for Label Studio (frameRate of its Video tag); for CVAT and FiftyOne what
+        Frames a second that the tool has counted with: 25 for Label Studio (frameRate of its Video tag); for
+        CVAT and FiftyOne what
         the file says, else the video.
     cut_overlaps
         Where two steps overlap, the earlier one ends where the later one begins. Otherwise that is an error.
@@ -64,9 +70,9 @@ def import_steps(
         For feature files: rows a second, where it is not what was written beside them, else 1.
     """
     from hiero.cli.annotation import open_project
-    from hiero.data.edits import edits_file, write_edits
-    from hiero.data.label_studio_api import is_project_address
-    from hiero.data.step_files import read_step_document, read_step_file
+    from hiero.formats.edits import edits_file, write_edits
+    from hiero.formats.label_studio_api import is_project_address
+    from hiero.formats.reading import read_step_document, read_step_file
 
     if not video.is_file():
         raise InputError(f"{video}: no such file; --video is the video that the steps are of")
@@ -80,7 +86,9 @@ def import_steps(
             hierarchy = read_step_document(project.export(), video, duration_s, fps=fps, cut_overlaps=cut_overlaps)
         except InputError as error:
             message = str(error)
-            raise InputError(message if message.startswith(project.server) else f"{project.address}: {message}") from error
+            raise InputError(
+                message if message.startswith(project.server) else f"{project.address}: {message}"
+            ) from error
     else:
         hierarchy = read_step_file(Path(file), video, duration_s, tiers=tier or (), fps=fps, cut_overlaps=cut_overlaps)
     write_edits(target, hierarchy)
@@ -99,9 +107,10 @@ def adapt(
 ) -> None:
     """Learn from corrected or labelled steps: a model that finds and names these steps in other videos too.
 
-    At once, without training: what each named step looks like, in the model's space, and when it usually comes. Use the new folder
-    as any model: --model models/mine. From eight videos and a hundred steps on the network also goes on training for a minute or
-    two; after an interruption run the same command again to go on with it.
+    At once, without training: what each named step looks like, in the model's space, and when it
+    usually comes. Use the new folder as any model: --model models/mine. From eight videos and a
+    hundred steps on the network also goes on training for a minute or two; after an interruption
+    run the same command again to go on with it.
 
     **Examples**
 
@@ -114,14 +123,16 @@ def adapt(
     Parameters
     ----------
     what
-        Videos, feature files, folders of them, patterns ('*.mp4'), or a corpus made by `hiero index`. Those with corrected steps
+        Videos, feature files, folders of them, patterns ('*.mp4'), or a corpus made by `hiero index`. Those
+        with corrected steps
         beside them are learned from: saved on the page of `hiero serve`, or brought by `hiero import-steps`.
     out
         Folder for the adapted model.
     annotations
         Labelled steps of the videos in one file, as `hiero eval own` takes it, instead of corrected ones beside them.
     fine_tune
-        Whether the network goes on training; by default where there are enough steps. With fewer, prototypes alone name better.
+        Whether the network goes on training; by default where there are enough steps. With fewer, prototypes
+        alone name better.
     """
     from hiero.corpus.adaptation import adapt as adapt_model
     from hiero.corpus.adaptation import annotated_corrections, find_corrections
@@ -132,16 +143,25 @@ def adapt(
     corrections = find_corrections(videos) if annotations is None else annotated_corrections(videos, annotations)
     if not corrections:
         raise InputError(
-            f"none of these {len(videos)} videos has corrected steps with names beside it; correct some on the page (hiero serve), "
+            f"none of these {len(videos)} videos has corrected steps with names beside it; correct some on the "
+            "page (hiero serve), "
             "or bring them with hiero import-steps"
         )
     engine = options.load_engine()
     prototypes = adapt_model(
-        engine, corrections, lambda reader, source: options.read_video(source, reader), out, tune=fine_tune, device=options.device,
-        display=TrainDisplay(), log=log,
-    )  # fmt: skip
+        engine,
+        corrections,
+        lambda reader, source: options.read_video(source, reader),
+        out,
+        tune=fine_tune,
+        device=options.device,
+        display=TrainDisplay(),
+        log=log,
+    )
     num_steps = int(prototypes.num_steps.sum())
-    print(f"{out}: {len(prototypes.labels)} named steps, from {num_steps} in {len(corrections)} of {len(videos)} videos")
+    print(
+        f"{out}: {len(prototypes.labels)} named steps, from {num_steps} in {len(corrections)} of {len(videos)} videos"
+    )
     print(f"  next: hiero steps VIDEO --model {out}")
 
 
@@ -150,7 +170,7 @@ def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSou
     from hiero.corpus.corpus import Corpus
     from hiero.extraction.collection import find_recordings
     from hiero.serve.library import is_corpus
-    from hiero.video.chapters import source_paths
+    from hiero.sources.chapters import source_paths
 
     videos: dict[str, VideoSource] = {}
     for uri in filter(is_corpus, what):
@@ -172,7 +192,7 @@ def _duration(video: Path, hz: float | None) -> float | None:
     from hiero.types import Clock
 
     if video.suffix.lower() not in FEATURE_SUFFIXES:
-        from hiero.video.decode import probe
+        from hiero.decoding.decode import probe
 
         return probe(video).duration_s
     sidecar = read_sidecar(video)

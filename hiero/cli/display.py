@@ -21,9 +21,13 @@ class TrainDisplay:
 
         self.console = Console(stderr=True, highlight=False)
         self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), TextColumn("{task.fields[status]}"),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True), console=self.console,
-        )  # fmt: skip
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            console=self.console,
+        )
         self.task: Any = None
 
     def log(self, line: str) -> None:

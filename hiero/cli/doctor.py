@@ -26,10 +26,11 @@ def doctor(
     fast: Flag = False,
     json: Json = False,
 ) -> None:
-    """Check this machine: versions, weights, GPU, decoders, disks, rights, the server's state; and what to do about each problem.
+    """Check this machine: versions, weights, GPU, decoders, disks, rights, the server's state; and
+    what to do about each problem.
 
-    Nothing is changed, nothing is fetched, and no other machine is asked without `--online`. The exit code is 1 where there is a
-    problem. Warnings are about what can be done without.
+    Nothing is changed, nothing is fetched, and no other machine is asked without `--online`. The
+    exit code is 1 where there is a problem. Warnings are about what can be done without.
 
     **Examples**
 
@@ -58,13 +59,17 @@ def doctor(
     findings: list[Finding] = []
     console = Console(stderr=True)
     with console.status("") as status:  # on a terminal only
-        for finding in diagnose(Machine(state, host, port, online, fast), lambda name: status.update(f"checking {name}")):
+        for finding in diagnose(
+            Machine(state, host, port, online, fast), lambda name: status.update(f"checking {name}")
+        ):
             findings.append(finding)
             if not json:
                 _print_finding(finding)
     counts = {level: sum(finding.level == level for finding in findings) for level in STYLES}
     if json:
-        print_json({"ok": not counts["problem"], "counts": counts, "findings": [asdict(finding) for finding in findings]})
+        print_json(
+            {"ok": not counts["problem"], "counts": counts, "findings": [asdict(finding) for finding in findings]}
+        )
     else:
         print(", ".join(f"{count} {level}{'s' * (level != 'ok' and count != 1)}" for level, count in counts.items()))
     sys.exit(1 if counts["problem"] else 0)

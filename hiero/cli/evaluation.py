@@ -26,7 +26,9 @@ MIN_RUN_NODES = 5  # Goal-Step: shorter runs of a thread are background
 
 ProtocolName = Annotated[
     Literal["corrected", "release"],
-    Parameter(help="release: what the authors' scripts print, defects included; corrected: right times, rates and edges."),
+    Parameter(
+        help="release: what the authors' scripts print, defects included; corrected: right times, rates and edges."
+    ),
 ]
 
 app = App(name="eval", help="Score a model on one's own videos or on the paper's benchmarks.")
@@ -53,7 +55,8 @@ def own(
 
     **Example**: `hiero eval own --features features/ --annotations steps.json`
 
-    The annotations are JSON: `{"video": {"task": "tea", "duration_s": 300, "steps": [{"start_s": 0, "end_s": 9, "text": "boil"}]}}`
+    The annotations are JSON: `{"video": {"task": "tea", "duration_s": 300, "steps": [{"start_s": 0,
+    "end_s": 9, "text": "boil"}]}}`
 
     Parameters
     ----------
@@ -62,7 +65,8 @@ def own(
     annotations
         JSON file with the timed steps of each video.
     model
-        The shipped model by its name (for Kinetics-400 scores; it learned from all of CaptainCook4D), a model folder, a hub id,
+        The shipped model by its name (for Kinetics-400 scores; it learned from all of CaptainCook4D), a model
+        folder, a hub id,
         or `raw`.
     tasks
         Some of procedure, grounding, localization, choices, separated by commas.
@@ -150,7 +154,9 @@ def egomcq(
         table, missing = evaluate_egomcq(
             engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
         )
-    summary = {"raw" if engine.folder is None else "HiERO": {name: table.rows[0].scores[name] for name in ("inter", "intra")}}
+    summary = {
+        "raw" if engine.folder is None else "HiERO": {name: table.rows[0].scores[name] for name in ("inter", "intra")}
+    }
     settings = {"model": model, "context": context}
     output_report(Report("egomcq", command_line(), [table], settings, missing, summary), json_, out)
 
@@ -223,7 +229,13 @@ def egoprocel(
     engine = load(model, backbone="default", device=device)
     with progress_bar("videos", len(annotated)) as advance:
         tables = egoprocel_benchmark.evaluate_egoprocel(
-            engine, annotated, stride=stride, baselines=baselines, protocol=find_protocol(protocol), seed=seed, progress=advance
+            engine,
+            annotated,
+            stride=stride,
+            baselines=baselines,
+            protocol=find_protocol(protocol),
+            seed=seed,
+            progress=advance,
         )
     settings = {"model": model, "protocol": protocol, "videos": len(annotated), "stride": stride, "seed": seed}
     num_printed = len(tables) - NUM_DETAIL_TABLES
@@ -265,7 +277,9 @@ class GoalStepOptions:
     json_: Json = False
     out: ReportFile = None
 
-    def read_cases(self, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None) -> tuple[list[Case], list[str]]:
+    def read_cases(
+        self, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None
+    ) -> tuple[list[Case], list[str]]:
         """The annotated videos that have features, and the names of those without."""
         from hiero.engine import load
         from hiero.evaluation.goalstep import read_goalstep_cases, read_groups
@@ -274,7 +288,9 @@ class GoalStepOptions:
 
         engine = load(self.model, backbone=self.backbone, device=self.device)
         if engine.folder is None and not engine.has_text:
-            raise InputError("Goal-Step compares with words: raw features have none; give --model FOLDER, or --backbone egovlp")
+            raise InputError(
+                "Goal-Step compares with words: raw features have none; give --model FOLDER, or --backbone egovlp"
+            )
         if protocol is not None:
             engine = protocol.configure(engine)
         groups = {} if self.groups is None else read_groups(self.groups)
@@ -295,9 +311,17 @@ class GoalStepOptions:
         """Print the result and write the report."""
         from hiero.evaluation.results import Report
 
-        settings = {"model": self.model, "protocol": protocol, "videos": len(cases), "fps": self.fps, "stride": self.stride}
+        settings = {
+            "model": self.model,
+            "protocol": protocol,
+            "videos": len(cases),
+            "fps": self.fps,
+            "stride": self.stride,
+        }
         settings = {name: value for name, value in settings.items() if value is not None}
-        output_report(Report(benchmark, command_line(), [table], settings, missing, summary or {}), self.json_, self.out)
+        output_report(
+            Report(benchmark, command_line(), [table], settings, missing, summary or {}), self.json_, self.out
+        )
 
 
 @app.command(name="goalstep-grounding")
@@ -311,12 +335,14 @@ def goalstep_grounding(
 ) -> None:
     """Goal-Step, step grounding without training: where is the step that a text describes?
 
-    "HiERO, runs of threads" is the paper's method; "HiERO" is what `hiero ask` does. The row with all queries in their order
-    knows more than the others: in these files the order follows the truth.
+    "HiERO, runs of threads" is the paper's method; "HiERO" is what `hiero ask` does. The row with
+    all queries in their order knows more than the others: in these files the order follows the
+    truth.
 
     **Examples**
 
-    `hiero eval goalstep-grounding --annotations goalstep_grounding_val.json --features egovlp/ --model hiero-egovlp/`
+    `hiero eval goalstep-grounding --annotations goalstep_grounding_val.json --features egovlp/
+    --model hiero-egovlp/`
 
     `hiero eval goalstep-grounding … --protocol release` is what the authors' script prints for the same checkpoint.
 
@@ -337,7 +363,9 @@ def goalstep_grounding(
     chosen = find_protocol(protocol)
     cases, missing = options.read_cases(read_grounding(annotations, prefix), chosen)
     embeddings = TextEmbeddings(cases[0].video.engine, [step.text for case in cases for step in case.truth])
-    eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines, protocol=chosen)
+    eval_options = EvalOptions(
+        num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines, protocol=chosen
+    )
     evaluate = evaluate_runs if chosen == RELEASE else evaluate_grounding
     table = evaluate(cases, embeddings, eval_options)
     table.title += f", protocol: {chosen.name}"
@@ -352,7 +380,8 @@ def goalstep_localization(
 ) -> None:
     """Goal-Step, step localization without training: mAP at tIoU 0.1 to 0.5 over steps and substeps.
 
-    **Example**: `hiero eval goalstep-localization --annotations goalstep_val.json --features egovlp/ --model hiero-egovlp/`
+    **Example**: `hiero eval goalstep-localization --annotations goalstep_val.json --features
+    egovlp/ --model hiero-egovlp/`
 
     Parameters
     ----------
@@ -385,7 +414,8 @@ def goalstep_classification(
 ) -> None:
     """Goal-Step, key-step classification with known segments: without training, and with a linear probe.
 
-    **Example**: `hiero eval goalstep-classification --annotations val.json --train train.json --features f/ --model m/`
+    **Example**: `hiero eval goalstep-classification --annotations val.json --train train.json
+    --features f/ --model m/`
 
     Parameters
     ----------
@@ -417,5 +447,8 @@ def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> 
 
     labels = read_taxonomy(annotated, [file for file in files if file is not None])
     if len(labels) != NUM_LABELS:
-        log(f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds those of training")
+        log(
+            f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds "
+            "those of training"
+        )
     return labels

@@ -18,9 +18,9 @@ from hiero.cli.options import Device, Flag, Json, Out, StoredPrecision, set_thre
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
+    from hiero.backbones.registry import Backbone
     from hiero.extraction.collection import ExtractionProgress, ExtractionResult
     from hiero.types import ProgressEvent
-    from hiero.video.registry import Backbone
 
 RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")
 FILE_WIDTH = 220  # characters of a table that goes to a file or a pipe
@@ -50,8 +50,8 @@ def extract(
 ) -> None:
     """Extract features of videos with a backbone, one file a video, with a sidecar that says where they come from.
 
-    Run it again after an interruption: finished videos are kept, one that was begun goes on. A video that cannot be read does
-    not stop the others; the report names it, and the exit code is 1.
+    Run it again after an interruption: finished videos are kept, one that was begun goes on. A
+    video that cannot be read does not stop the others; the report names it, and the exit code is 1.
 
     **Examples**
 
@@ -72,7 +72,8 @@ def extract(
     weights
         A checkpoint in place of the weights that `hiero weights get` brought.
     clock
-        seconds: a row every 16/30 s (or `--spacing`), whatever the frame rate; frames: every 16 frames of each video's own rate.
+        seconds: a row every 16/30 s (or `--spacing`), whatever the frame rate; frames: every 16
+        frames of each video's own rate.
     spacing
         Seconds from row to row.
     window
@@ -86,7 +87,8 @@ def extract(
     jobs
         Videos at a time; more than one pays on a GPU, where decoding is the limit.
     ray
-        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there (`auto` on one of its machines).
+        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there (`auto` on
+        one of its machines).
     address
         The same as the address after `--ray`.
     workers
@@ -100,9 +102,9 @@ def extract(
     threads
         CPU threads of the network and of each decoder.
     """
+    from hiero.backbones.registry import fetch_weights, find_backbone
     from hiero.extraction.collection import ExtractionPlan, extract_all, find_videos
     from hiero.extraction.ray_cluster import extract_on_cluster
-    from hiero.video.registry import fetch_weights, find_backbone
 
     if jobs < 1 or (workers is not None and workers < 1):
         raise InputError("--jobs and --workers are at least 1")
@@ -112,15 +114,29 @@ def extract(
         raise InputError(f"{weights}: no such file")
     files = find_videos(videos)
     plan = ExtractionPlan(
-        backbone, out, clock, spacing, window, frames, format, dtype or ("float32" if format == "pt" else "float16"), weights,
-        device, precision, batch_size, stream, threads or 0,
-    )  # fmt: skip
+        backbone,
+        out,
+        clock,
+        spacing,
+        window,
+        frames,
+        format,
+        dtype or ("float32" if format == "pt" else "float16"),
+        weights,
+        device,
+        precision,
+        batch_size,
+        stream,
+        threads or 0,
+    )
     if weights is None:
         with download_bars() as progress:
             fetch_weights(find_backbone(backbone), progress)
     with _extraction_bars(len(files)) as extraction_progress:
         if ray or address is not None:
-            results = extract_on_cluster(files, plan, address=address, workers=workers, jobs=jobs, progress=extraction_progress)
+            results = extract_on_cluster(
+                files, plan, address=address, workers=workers, jobs=jobs, progress=extraction_progress
+            )
         else:
             results = extract_all(files, plan, jobs, extraction_progress)
     _print_results(results, out, json_)
@@ -129,7 +145,9 @@ def extract(
 
 
 def expand_ray_address(tokens: list[str]) -> list[str]:
-    """`--ray ADDRESS` as `--ray --address ADDRESS`: what follows --ray is an address if it looks like one and is no file."""
+    """`--ray ADDRESS` as `--ray --address ADDRESS`: what follows --ray is an address if it looks like
+    one and is no file.
+    """
     for index, (token, progress) in enumerate(itertools.pairwise(tokens)):
         if token == "--ray" and RAY_ADDRESS.fullmatch(progress) and not Path(progress).exists():
             return [*tokens[: index + 1], "--address", *tokens[index + 1 :]]
@@ -162,9 +180,12 @@ def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
 
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[status]}"), TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeElapsedColumn(),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         overall = bars.add_task("all videos", total=num_videos, status=f"0 of {num_videos}")
         tasks: dict[str, Any] = {}
@@ -203,9 +224,12 @@ def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
 
 
 def backbones(
-    *, measure: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None, device: Device = "auto"
+    *,
+    measure: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    device: Device = "auto",
 ) -> None:
-    """List the backbones: what they give, which weights they need and where these come from, and how fast they are here.
+    """List the backbones: what they give, which weights they need and where these come from, and how
+    fast they are here.
 
     **Examples**
 
@@ -223,9 +247,9 @@ def backbones(
     from rich.console import Console
     from rich.table import Table
 
+    from hiero.backbones.registry import backbones as registered_backbones
     from hiero.devices import choose_device
     from hiero.extraction.speed import known_speeds, measure_speed
-    from hiero.video.registry import backbones as registered_backbones
 
     device = choose_device(device)
     for name in list(registered_backbones()) if measure == ["all"] else measure or []:
@@ -245,8 +269,8 @@ def backbones(
 
 def _describe_backbone(backbone: Backbone, speed: float | None) -> list[str]:
     """The cells of its row."""
+    from hiero.backbones.registry import FPS, STRIDE
     from hiero.storage import weights
-    from hiero.video.registry import FPS, STRIDE
 
     if backbone.num_frames:
         window = f"{STRIDE}/{FPS:.0f} s, {backbone.num_frames} frames"
@@ -258,6 +282,12 @@ def _describe_backbone(backbone: Backbone, speed: float | None) -> list[str]:
     else:
         availability = "fetched when needed" if backbone.auto_fetch else f"hiero weights get {entry.name}"
     return [
-        backbone.name, str(backbone.width), window, backbone.description, availability, entry.licence if entry else "",
-        entry.origin if entry else backbone.module, "--measure" if speed is None else f"{speed:.2f} × real time",
-    ]  # fmt: skip
+        backbone.name,
+        str(backbone.width),
+        window,
+        backbone.description,
+        availability,
+        entry.licence if entry else "",
+        entry.origin if entry else backbone.module,
+        "--measure" if speed is None else f"{speed:.2f} × real time",
+    ]

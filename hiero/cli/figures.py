@@ -64,7 +64,8 @@ def similarity(features: Path, /, *, options: FigureOptions, also: Repeated = No
 
     `hiero figure similarity features/tea.npy --annotations steps.json -o tea.svg`
 
-    `hiero figure similarity egovlp/tea.pt --also Omnivore=omnivore/tea.pt --annotations steps.json --model m/egovlp -o tea`
+    `hiero figure similarity egovlp/tea.pt --also Omnivore=omnivore/tea.pt --annotations steps.json
+    --model m/egovlp -o tea`
 
     Parameters
     ----------
@@ -171,13 +172,15 @@ def narrations(
 
     engine = load(model, backbone="default")
     clock = None if features is None else parse_hz(hz)
-    figure = narrated_steps_figure(engine, texts, annotations, video, features=features, clock=clock, seed=seed, log=log)
+    figure = narrated_steps_figure(
+        engine, texts, annotations, video, features=features, clock=clock, seed=seed, log=log
+    )
     _log_written(save_figure(figure, out))
 
 
 def read_frames(video: Path, times_s: Sequence[float], short_side: int = 160) -> list[tuple[float, np.ndarray]]:
     """Pictures of a video at some times, small, (time, (H, W, 3)); times after its end get none."""
-    from hiero.video.decode import read_segments
+    from hiero.decoding.decode import read_segments
 
     wanted, out = sorted(times_s), []
     for segment in read_segments(video, num_frames=1, short_side=short_side):

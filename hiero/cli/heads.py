@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 MAX_WARNINGS = 10  # about names and lengths of videos, that are shown
 SPACING_TOLERANCE = 1e-3  # relative, between the clock of a head and that of the features
 
-app = App(name="head", help="Supervised heads on any features: VSLNet (grounding), ActionFormer (localization), a linear probe.")
+app = App(
+    name="head",
+    help="Supervised heads on any features: VSLNet (grounding), ActionFormer (localization), a linear probe.",
+)
 
 
 @Parameter(name="*")
@@ -37,7 +40,8 @@ class ClipOptions:
     features
         Folder with a feature file for each video or clip: a backbone's, or what `hiero embed` wrote (level 0 is taken).
     annotations
-        Ego4D's NLQ or step-grounding file, Goal-Step's, or your own (as for `hiero eval own`); told apart by what they hold.
+        Ego4D's NLQ or step-grounding file, Goal-Step's, or your own (as for `hiero eval own`); told apart by
+        what they hold.
     groups
         goalstep_video_groups.tsv: videos that are joined.
     fps
@@ -56,7 +60,9 @@ class ClipOptions:
     hz: float | None = None
 
     def clock(self, head_clock: Clock | None = None) -> Clock | None:
-        """The clock of the options, else the one that a head learned with; None leaves it to the layout of the annotations."""
+        """The clock of the options, else the one that a head learned with; None leaves it to the
+        layout of the annotations.
+        """
         from hiero.types import Clock
 
         if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
@@ -67,9 +73,12 @@ class ClipOptions:
             clock = Clock(self.fps or 30.0, self.stride or 16.0)
         else:
             return head_clock
-        if head_clock is not None and not math.isclose(clock.spacing_s, head_clock.spacing_s, rel_tol=SPACING_TOLERANCE):
+        if head_clock is not None and not math.isclose(
+            clock.spacing_s, head_clock.spacing_s, rel_tol=SPACING_TOLERANCE
+        ):
             raise InputError(
-                f"the head learned from features every {head_clock.spacing_s:g} s; these are every {clock.spacing_s:g} s"
+                f"the head learned from features every {head_clock.spacing_s:g} s; these are every "
+                f"{clock.spacing_s:g} s"
             )
         return clock
 
@@ -91,7 +100,9 @@ class ClipOptions:
         from hiero.heads.clips import read_clips
 
         names = None if only is None else read_lines(only)
-        clips = read_clips(self.features, annotations or self.annotations, self.clock(head_clock), self.groups, names, exclude)
+        clips = read_clips(
+            self.features, annotations or self.annotations, self.clock(head_clock), self.groups, names, exclude
+        )
         for warning in clips.warnings[:MAX_WARNINGS]:
             log(warning)
         if clips.missing:
@@ -115,13 +126,16 @@ def train(
     device: Device = "auto",
     save_every_s: float = 300.0,
 ) -> None:
-    """Train a head. Ctrl-C saves and stops, `--resume` goes on; TensorBoard's events lie beside it. Several processes: torchrun.
+    """Train a head. Ctrl-C saves and stops, `--resume` goes on; TensorBoard's events lie beside it.
+    Several processes: torchrun.
 
     **Examples**
 
-    `hiero head train vslnet --features egovlp/ --annotations nlq_train.json --validation nlq_val.json -o heads/nlq-egovlp`
+    `hiero head train vslnet --features egovlp/ --annotations nlq_train.json --validation
+    nlq_val.json -o heads/nlq-egovlp`
 
-    `hiero head train actionformer --features enriched/ --annotations goalstep_train.json --set batch_size=4 -o heads/steps`
+    `hiero head train actionformer --features enriched/ --annotations goalstep_train.json --set
+    batch_size=4 -o heads/steps`
 
     `hiero head train vslnet --features features/ --annotations steps.json --hz 1 --only train.txt -o heads/mine`
 
@@ -132,7 +146,8 @@ def train(
     out
         Folder for the head and the state of the run.
     validation
-        Annotations to validate on after each epoch; the best head is kept in OUT/best. What is trained on is left out of them.
+        Annotations to validate on after each epoch; the best head is kept in OUT/best. What is trained on is
+        left out of them.
     validation_only
         A file with the names of videos to validate on, of --validation or of the same annotations.
     only
@@ -153,9 +168,17 @@ def train(
     if validation is not None or validation_only is not None:
         validation_clips = options.read_clips(validation, validation_only, exclude={clip.name for clip in clips.clips})
     train_head(
-        kind, clips, out, validation=validation_clips, preset=preset, settings=set_ or [], resume=resume, device=device,
-        save_every_s=save_every_s, display=TrainDisplay(),
-    )  # fmt: skip
+        kind,
+        clips,
+        out,
+        validation=validation_clips,
+        preset=preset,
+        settings=set_ or [],
+        resume=resume,
+        device=device,
+        save_every_s=save_every_s,
+        display=TrainDisplay(),
+    )
 
 
 @app.command(name="eval")
@@ -168,7 +191,8 @@ def evaluate_heads(
     json_: Json = False,
     out: ReportFile = None,
 ) -> None:
-    """Score heads: R1 and R5 at IoU 0.3 and 0.5 as Ego4D counts, or mAP at tIoU 0.1 to 0.5. Several are seeds, and are averaged.
+    """Score heads: R1 and R5 at IoU 0.3 and 0.5 as Ego4D counts, or mAP at tIoU 0.1 to 0.5. Several
+    are seeds, and are averaged.
 
     **Example**: `hiero head eval heads/nlq-0 heads/nlq-1 --features egovlp/ --annotations nlq_val.json`
 

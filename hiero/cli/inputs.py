@@ -14,7 +14,7 @@ from hiero.errors import InputError
 if TYPE_CHECKING:
     from hiero.cli.options import VideoOptions
     from hiero.engine import Engine, Video
-    from hiero.video.chapters import VideoSource
+    from hiero.sources.chapters import VideoSource
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class Inputs:
     @property
     def paths(self) -> list[Path]:
         """All files that will be read."""
-        from hiero.video.chapters import source_paths
+        from hiero.sources.chapters import source_paths
 
         return [path for source in self.sources.values() for path in source_paths(source)]
 
@@ -71,15 +71,23 @@ def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs
         InputError: There is nothing to read.
     """
     from hiero.extraction.collection import find_recordings, is_collection
-    from hiero.storage.remote import find_remote
-    from hiero.video.chapters import find_siblings, source_paths
+    from hiero.sources.chapters import find_siblings, source_paths
+    from hiero.sources.remote import find_remote
 
     if not paths:
-        raise InputError("say which video: a file, a folder, a pattern such as 'videos/*.mp4', or an address (https://…, s3://…)")
+        raise InputError(
+            "say which video: a file, a folder, a pattern such as 'videos/*.mp4', or an address (https://…, s3://…)"
+        )
     sources = find_recordings(paths, join, resolve_clashes=True, log=log)
     is_single = len(sources) == 1 and (bool(join) or not any(map(is_collection, paths)))
     first = source_paths(next(iter(sources.values())))[0]
-    if len(paths) == 1 and is_single and join is None and find_remote(first) is None and (siblings := find_siblings(first)):
+    if (
+        len(paths) == 1
+        and is_single
+        and join is None
+        and find_remote(first) is None
+        and (siblings := find_siblings(first))
+    ):
         names = ", ".join(path.name for path in siblings[:3])
         log(f"{first.name} is a part of a longer recording; to read it whole give the other files too: {names}")
     return Inputs(sources, is_single)
@@ -88,7 +96,8 @@ def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs
 def read_all(
     inputs: Inputs, options: VideoOptions, engine: Engine, title: str, work: Callable[[str, Video], Result]
 ) -> Results[Result]:
-    """Read videos one after the other; one that cannot be read does not stop the others, unless it is the only one.
+    """Read videos one after the other; one that cannot be read does not stop the others, unless it
+    is the only one.
 
     Args:
         inputs: Which.
@@ -105,7 +114,7 @@ def read_all(
         OSError: The disk is full.
     """
     from hiero.extraction.collection import DISK_FULL_ERRNOS, failure_message
-    from hiero.video.chapters import source_paths
+    from hiero.sources.chapters import source_paths
 
     results: Results[Result] = Results()
     options.check_single_transcript(len(inputs.sources))
@@ -133,15 +142,16 @@ def print_documents(inputs: Inputs, results: Results[dict[str, Any]], **more: An
         results: The document of each video.
         more: Other fields of the document over several videos.
     """
-    from hiero.storage.remote import shown_path
-    from hiero.video.chapters import source_paths
+    from hiero.sources.chapters import source_paths
+    from hiero.sources.remote import shown_path
 
     if inputs.is_single:
         print_json(next(iter(results.done.values())))
         return
     videos = [
-        {"name": name, **results.done[name]} if name in results.done
+        {"name": name, **results.done[name]}
+        if name in results.done
         else {"name": name, "video": shown_path(source_paths(source)[0]), "error": results.failed[name]}
         for name, source in inputs.sources.items()
-    ]  # fmt: skip
+    ]
     print_json({"version": 1, "videos": videos, **more})

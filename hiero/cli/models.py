@@ -31,7 +31,10 @@ def import_checkpoint(file: Path, out: Path, /) -> None:
     released = read_released(file)
     released.save(out)
     config = released.config
-    print(f"{out}: {config.backbone or 'unnamed'} features ({config.input_size}-d) → {config.hidden_size}-d, {config.depth} levels")
+    print(
+        f"{out}: {config.backbone or 'unnamed'} features ({config.input_size}-d) → {config.hidden_size}-d, "
+        f"{config.depth} levels"
+    )
     print(f"  text encoder: {len(released.text_encoder)} tensors; behaviour: released (see config.json)")
     print(f"  next: hiero embed FEATURES --model {out} -o out.safetensors")
 
@@ -115,7 +118,8 @@ def pack(
 ) -> None:
     """Pack a folder of feature files into a store that training reads window by window.
 
-    All files that cannot be used are listed at once. Packing again replaces the store when it is complete, never half of it.
+    All files that cannot be used are listed at once. Packing again replaces the store when it is
+    complete, never half of it.
 
     **Example**: `hiero pack ego4d/omnivore/ stores/omnivore --backbone omnivore`
 
@@ -145,7 +149,14 @@ def pack(
     clock = None if fps is None and stride is None else Clock(fps or 30.0, stride or 16.0)
     with progress_bar(f"pack {folder.name}/", len(find_features(folder))) as advance:
         store, problems = pack_features(
-            folder, out, backbone=backbone, clock=clock, window=window, precision=dtype, skip_bad=skip_bad, progress=advance
+            folder,
+            out,
+            backbone=backbone,
+            clock=clock,
+            window=window,
+            precision=dtype,
+            skip_bad=skip_bad,
+            progress=advance,
         )
     hours = sum(video.length for video in store.videos.values()) * store.clock.spacing_s / 3600
     print(f"{out}: {len(store)} videos, {hours:.1f} hours, {store.width}-d, {dtype}")
@@ -174,9 +185,10 @@ def train(
 ) -> None:
     """Train a model from features and narrations.
 
-    OUT becomes a model folder that `hiero embed` takes, with the state to resume and TensorBoard's events beside it
-    (`tensorboard --logdir OUT`). Ctrl-C ends the step, saves and stops; after that, or after a crash, `--resume` goes on,
-    on a CPU to the very same weights. For several processes start it with torchrun.
+    OUT becomes a model folder that `hiero embed` takes, with the state to resume and TensorBoard's
+    events beside it (`tensorboard --logdir OUT`). Ctrl-C ends the step, saves and stops; after
+    that, or after a crash, `--resume` goes on, on a CPU to the very same weights. For several
+    processes start it with torchrun.
 
     **Examples**
 
@@ -193,7 +205,8 @@ def train(
     store
         Features packed by `hiero pack`.
     narrations
-        EgoClip's csv, or your own .csv or .jsonl with video, time_s (or start_s and end_s) and text. Or transcripts: one (.srt,
+        EgoClip's csv, or your own .csv or .jsonl with video, time_s (or start_s and end_s) and text. Or
+        transcripts: one (.srt,
         .vtt, Whisper's .json), or a folder of them, each named as its video.
     out
         Folder for the model and the state of the run.
@@ -208,7 +221,8 @@ def train(
     skip
         File with video ids to leave out, one a line.
     speech_window_s
-        Of transcripts: how many seconds before or after an utterance its moment may be, since people speak early or late. At
+        Of transcripts: how many seconds before or after an utterance its moment may be, since people speak
+        early or late. At
         level l it is 2^l times as far. --set losses.alpha goes before it, which is one over these seconds.
     resume
         Go on with the run in OUT.
@@ -222,11 +236,22 @@ def train(
     from hiero.training.from_files import train_from_files
 
     train_from_files(
-        store, narrations, out, preset=preset, settings=set_ or [], validation=validation, validation_share=validation_share,
-        skip=skip, speech_window_s=speech_window_s, resume=resume,
-        capture="auto" if capture == "auto" else capture == "yes", save_every_s=save_every_s, text_cache=text_cache,
-        device=device, display=TrainDisplay(),
-    )  # fmt: skip
+        store,
+        narrations,
+        out,
+        preset=preset,
+        settings=set_ or [],
+        validation=validation,
+        validation_share=validation_share,
+        skip=skip,
+        speech_window_s=speech_window_s,
+        resume=resume,
+        capture="auto" if capture == "auto" else capture == "yes",
+        save_every_s=save_every_s,
+        text_cache=text_cache,
+        device=device,
+        display=TrainDisplay(),
+    )
 
 
 def _parse_levels(text: str) -> list[int]:

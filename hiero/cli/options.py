@@ -16,21 +16,24 @@ from hiero.storage.files import read_lines
 
 if TYPE_CHECKING:
     from hiero.cli.console import CollectionBars
-    from hiero.data.transcripts import Transcript
     from hiero.engine import Engine, Video
+    from hiero.formats.transcripts import Transcript
+    from hiero.sources.chapters import VideoSource
     from hiero.types import Clock, ProgressCallback
-    from hiero.video.chapters import VideoSource
 
 # Types of options. A flag that has no --no-FLAG, and a list of which the option is repeated, have `negative=""`.
 Flag = Annotated[bool, Parameter(negative="")]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of a table.")]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps …")]
-FeatureRate = Annotated[float | None, Parameter(help="Rows a second of the features, where it is not the model's own clock.")]
+FeatureRate = Annotated[
+    float | None, Parameter(help="Rows a second of the features, where it is not the model's own clock.")
+]
 ReportFile = Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")]
 Join = Annotated[
     bool | None,
     Parameter(
-        help="Read all files as one video. By default only the chapters of one recording, where a camera's names say so "
+        help="Read all files as one video. By default only the chapters of one recording, where a camera's names "
+        "say so "
         "(GX010012.MP4, GX020012.MP4 …); --no-join reads each file by itself."
     ),
 ]
@@ -51,9 +54,11 @@ class VideoOptions:
     Parameters
     ----------
     model
-        A shipped model by its name (hiero-k400, hiero-omnivore-b), a model folder, a hub id, or `raw` for features as they are.
+        A shipped model by its name (hiero-k400, hiero-omnivore-b), a model folder, a hub id, or `raw` for
+        features as they are.
     backbone
-        For videos. default: what the model was made for; clip, egovlp, lavila-l: without a model, if `hiero weights get`
+        For videos. default: what the model was made for; clip, egovlp, lavila-l: without a model, if `hiero
+        weights get`
         brought them; auto: clip where it is here, else the default. See `hiero backbones`.
     hz
         For feature files: rows a second, where it is not the model's own clock.
@@ -70,12 +75,14 @@ class VideoOptions:
     cache
         Keep and use what was computed before, by the content of the file.
     transcript
-        What is said in the video: .srt, .vtt, or Whisper's .json. Without it one that lies beside the video is used: kitchen.srt or
+        What is said in the video: .srt, .vtt, or Whisper's .json. Without it one that lies beside the video is
+        used: kitchen.srt or
         kitchen.en.vtt for kitchen.mp4.
     no_transcript
         Do not use a transcript that lies beside the video.
     speech
-        Recognise what is said, where the video has no transcript: by faster-whisper or pocketsphinx, whichever is installed.
+        Recognise what is said, where the video has no transcript: by faster-whisper or pocketsphinx, whichever
+        is installed.
     """
 
     model: str = "hiero-k400"
@@ -107,10 +114,15 @@ class VideoOptions:
             batch_size=self.batch_size,
         )
         if self.backbone == "auto" and engine.folder is None and engine.backbone.has_text:
-            log(f"backbone: {', '.join(engine.backbones)}, which is here; --backbone default for I3D and the shipped model")
+            log(
+                f"backbone: {', '.join(engine.backbones)}, which is here; --backbone default for I3D and the "
+                "shipped model"
+            )
         return engine
 
-    def read_video(self, source: VideoSource, engine: Engine | None = None, bars: CollectionBars | None = None) -> Video:
+    def read_video(
+        self, source: VideoSource, engine: Engine | None = None, bars: CollectionBars | None = None
+    ) -> Video:
         """Read a video or feature file, with bars on standard error; what could be read of a broken one is used.
 
         Args:
@@ -126,7 +138,9 @@ class VideoOptions:
             reading_bars() if bars is None else bars.reading(num_files) as progress,
         ):
             warnings.simplefilter("always", UserWarning)
-            video = engine.read(source, clock=parse_hz(self.hz), cache=self.cache, stream=self.stream, progress=progress)
+            video = engine.read(
+                source, clock=parse_hz(self.hz), cache=self.cache, stream=self.stream, progress=progress
+            )
             engine.fetch_text_encoder(progress)
             lines: list[str] = []
             video.transcript = self._load_transcript(video, progress, lines.append)
@@ -136,25 +150,36 @@ class VideoOptions:
             log(line)
         return video
 
-    def _load_transcript(self, video: Video, progress: ProgressCallback, log: Callable[[str], None]) -> Transcript | None:
+    def _load_transcript(
+        self, video: Video, progress: ProgressCallback, log: Callable[[str], None]
+    ) -> Transcript | None:
         """`--transcript`, `--no-transcript`, `--speech`."""
-        from hiero.engine.speech_files import load_transcript
+        from hiero.speech.files import load_transcript
 
         return load_transcript(
-            video, file=self.transcript, find=not self.no_transcript, recognise=self.speech, cache=self.cache, progress=progress,
+            video,
+            file=self.transcript,
+            find=not self.no_transcript,
+            recognise=self.speech,
+            cache=self.cache,
+            progress=progress,
             log=log,
-        )  # fmt: skip
+        )
 
     def _check_speech(self) -> None:
-        """Report what is wrong with a transcript, or that speech cannot be recognised, before hours of video are read."""
+        """Report what is wrong with a transcript, or that speech cannot be recognised, before hours
+        of video are read.
+        """
         if self.transcript is not None:
-            from hiero.data.transcripts import read_transcript
+            from hiero.formats.transcripts import read_transcript
 
             if self.speech or self.no_transcript:
-                raise InputError(f"--transcript and {'--speech' if self.speech else '--no-transcript'} exclude each other")
+                raise InputError(
+                    f"--transcript and {'--speech' if self.speech else '--no-transcript'} exclude each other"
+                )
             read_transcript(self.transcript)
         if self.speech:
-            from hiero.text.speech import NO_RECOGNISER, recogniser_name
+            from hiero.speech.recognisers import NO_RECOGNISER, recogniser_name
 
             if recogniser_name() is None:
                 raise InputError(NO_RECOGNISER)
@@ -167,7 +192,8 @@ class VideoOptions:
         """
         if self.transcript is not None and num_videos != 1:
             raise InputError(
-                f"--transcript is of one video, not of {num_videos}; theirs are found beside them (kitchen.srt for kitchen.mp4)"
+                f"--transcript is of one video, not of {num_videos}; theirs are found beside them (kitchen.srt "
+                "for kitchen.mp4)"
             )
 
 

@@ -38,7 +38,10 @@ def output_report(report: Report, as_json: bool, out: Path | None, num_tables: i
         print_json(report.to_dict())
         return
     if report.missing:
-        log(f"{len(report.missing)} videos of the benchmark have no features here: {', '.join(report.missing[:MAX_MISSING])} …")
+        log(
+            f"{len(report.missing)} videos of the benchmark have no features here: "
+            f"{', '.join(report.missing[:MAX_MISSING])} …"
+        )
     for table in report.tables[:num_tables]:
         print_table(table)
     print(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")

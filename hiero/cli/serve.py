@@ -53,7 +53,8 @@ def serve(
 ) -> None:
     """Open a page where videos can be browsed by their steps and searched in words.
 
-    Only this machine can reach it, unless you choose another `--host`; then a token is needed, which is printed with the address.
+    Only this machine can reach it, unless you choose another `--host`; then a token is needed,
+    which is printed with the address.
 
     **Examples**
 
@@ -65,7 +66,8 @@ def serve(
 
     For a group, with people by name (`hiero serve token`), jobs and edits that outlive the server, behind a proxy:
 
-    `hiero serve corpus/ --state /var/lib/hiero --jobs 2 --root-path /hiero --trusted-proxy 127.0.0.1 --log-format json`
+    `hiero serve corpus/ --state /var/lib/hiero --jobs 2 --root-path /hiero --trusted-proxy
+    127.0.0.1 --log-format json`
 
     Parameters
     ----------
@@ -83,7 +85,8 @@ def serve(
     labels
         A file with one label a line for the steps, instead of the bundled everyday phrases.
     token
-        One for all, with all rights; made up where the server is not for this machine alone and nobody has one of their own.
+        One for all, with all rights; made up where the server is not for this machine alone and nobody has one
+        of their own.
     allow_host
         A name that this server may be reached by, such as its name in your network; may be repeated.
     upload
@@ -91,7 +94,8 @@ def serve(
     upload_limit
         Megabytes of an upload at most.
     state
-        A folder for what the server remembers: jobs, edits with their history, tokens, vectors of questions. Without it jobs end
+        A folder for what the server remembers: jobs, edits with their history, tokens, vectors of questions.
+        Without it jobs end
         with the server, and edits are files beside the videos.
     write_edits
         With --state, write the edits beside the videos too (KITCHEN.mp4.hiero.json).
@@ -100,7 +104,8 @@ def serve(
     watch
         Look at folders and addresses again every ten seconds: videos that arrive there are shown, and read.
     ray
-        Read videos on a Ray cluster, one that is started on this machine or that at --address; all its machines need the same
+        Read videos on a Ray cluster, one that is started on this machine or that at --address; all its machines
+        need the same
         paths and the same cache.
     address
         Of the Ray cluster; `--ray HOST:PORT` says the same.
@@ -130,7 +135,9 @@ def serve(
     if not what and upload is None:
         raise InputError("say what to show: hiero serve VIDEO…, a folder, or a corpus")
     if options.transcript is not None:
-        raise InputError("--transcript is of one video; put it beside the video under its name: kitchen.srt for kitchen.mp4")
+        raise InputError(
+            "--transcript is of one video; put it beside the video under its name: kitchen.srt for kitchen.mp4"
+        )
     engines: dict[str, Engine] = {}
     for model in [_main_model(what, options), *(compare or [])]:
         engine = replace(options, model=model).load_engine()
@@ -156,7 +163,7 @@ def serve(
     if watch:
         from hiero.corpus.watching import ArrivalWatcher
         from hiero.serve.library import is_corpus
-        from hiero.storage.remote_origins import is_address
+        from hiero.sources.remote_origins import is_address
 
         folders = [source if is_address(source) else Path(source) for source in what if not is_corpus(source)]
         if not folders:
@@ -170,17 +177,30 @@ def serve(
 
     role = None if header_role == "none" else header_role
     server_options = ServerOptions(
-        host=host, port=port, token=token, allowed_hosts=tuple(allow_host or ()), upload_folder=upload,
-        upload_limit_mb=upload_limit, state=state, write_edits=write_edits, num_jobs=jobs, root_path=root_path,
-        trusted_proxies=tuple(trusted_proxy or ()), user_header=user_header, header_role=role, log_format=log_format,
-        watcher=watcher, reader=reader,
-    )  # fmt: skip
+        host=host,
+        port=port,
+        token=token,
+        allowed_hosts=tuple(allow_host or ()),
+        upload_folder=upload,
+        upload_limit_mb=upload_limit,
+        state=state,
+        write_edits=write_edits,
+        num_jobs=jobs,
+        root_path=root_path,
+        trusted_proxies=tuple(trusted_proxy or ()),
+        user_header=user_header,
+        header_role=role,
+        log_format=log_format,
+        watcher=watcher,
+        reader=reader,
+    )
     run_server(library, server_options, announce)
 
 
 @token_app.command
 def add(name: str, /, *, role: Literal["view", "edit", "admin"] = "view", state: Path) -> None:
-    """Give someone a token, and print it: it is shown once, and only its digest is stored. One that they had is replaced.
+    """Give someone a token, and print it: it is shown once, and only its digest is stored. One that
+    they had is replaced.
 
     **Example**: `hiero serve token add anna --role edit --state /var/lib/hiero`
 

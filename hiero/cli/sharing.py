@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 SplitFolder = Annotated[
     Path | None,
     Parameter(
-        help="Also cut the video: a file for each step in this folder, exact to the frame. Frames are copied but for a few at the "
+        help="Also cut the video: a file for each step in this folder, exact to the frame. Frames are copied but "
+        "for a few at the "
         "edges. Files that are there and whole stay."
     ),
 ]
-SplitLevel = Annotated[int | None, Parameter(help="Of --split: the level of the steps, 0 the coarsest; by default the finest.")]
+SplitLevel = Annotated[
+    int | None, Parameter(help="Of --split: the level of the steps, 0 the coarsest; by default the finest.")
+]
 ReelFile = Annotated[
-    Path | None, Parameter(help="Also join the best moments of all queries in this video file, such as best.mp4; in their order.")
+    Path | None,
+    Parameter(help="Also join the best moments of all queries in this video file, such as best.mp4; in their order."),
 ]
 MIN_REEL_SHARE = 0.5  # of the score of a query's best moment, that another needs to be in a reel
 MIN_LABEL_SCORE = 0.5  # of a bundled label of a step, to name an activity on the page
@@ -69,7 +73,7 @@ def write_split(video: Video, hierarchy: Hierarchy, level: int | None, folder: P
         folder: Where clips go.
         stream: Number of the video stream.
     """
-    from hiero.video.splitting import split_video
+    from hiero.decoding.splitting import split_video
 
     if level is not None and level >= len(hierarchy.levels):
         raise InputError(
@@ -78,8 +82,13 @@ def write_split(video: Video, hierarchy: Hierarchy, level: int | None, folder: P
     steps = hierarchy.levels[-1 if level is None else level]
     spans = [(step.start_s, step.end_s) for step in steps]
     with progress_bar("cut", len(steps)) as advance:
-        result = split_video(video.files, spans, folder, labels=[step.label for step in steps], stream=stream, progress=advance)
-    num_copied, num_encoded = sum(clip.num_copied for clip in result.clips), sum(clip.num_encoded for clip in result.clips)
+        result = split_video(
+            video.files, spans, folder, labels=[step.label for step in steps], stream=stream, progress=advance
+        )
+    num_copied, num_encoded = (
+        sum(clip.num_copied for clip in result.clips),
+        sum(clip.num_encoded for clip in result.clips),
+    )
     unchanged = len(result.clips) - result.num_written
     parts = [f"{result.num_written} clips written", *([f"{unchanged} were there"] if unchanged else [])]
     parts += [f"{len(result.removed)} of other steps removed"] if result.removed else []
@@ -105,7 +114,7 @@ def check_reel(reel: Path | None, sources: Sequence[Path]) -> None:
     if reel is None:
         return
     from hiero.data.features import FEATURE_SUFFIXES
-    from hiero.video.cutting import CONTAINERS
+    from hiero.decoding.cutting import CONTAINERS
 
     if reel.suffix.lower() not in CONTAINERS:
         raise InputError(f"--reel {reel}: a video file ends in one of {', '.join(CONTAINERS)}")
@@ -116,7 +125,9 @@ def check_reel(reel: Path | None, sources: Sequence[Path]) -> None:
             raise InputError(f"--reel {reel}: is the video itself; name another file")
 
 
-def write_reel(reel: Path, answered: Mapping[str, tuple[Sequence[Answer], tuple[VideoFile, ...]]], num: int, stream: int) -> None:
+def write_reel(
+    reel: Path, answered: Mapping[str, tuple[Sequence[Answer], tuple[VideoFile, ...]]], num: int, stream: int
+) -> None:
     """`--reel`: the best moments of all queries in one file, and a line for each.
 
     Args:
@@ -128,12 +139,16 @@ def write_reel(reel: Path, answered: Mapping[str, tuple[Sequence[Answer], tuple[
     Raises:
         InputError: No query is likely to be in any of the videos.
     """
-    from hiero.video.splitting import join_moments
+    from hiero.decoding.splitting import join_moments
 
     moments = choose_moments({name: answers for name, (answers, _) in answered.items()}, num)
     if not moments:
-        raise InputError("nothing to join: none of this is likely in these videos; ask for something else, or leave --reel out")
-    written = join_moments(reel, [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments], stream)
+        raise InputError(
+            "nothing to join: none of this is likely in these videos; ask for something else, or leave --reel out"
+        )
+    written = join_moments(
+        reel, [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments], stream
+    )
     position_s = 0.0
     for query, name, match in moments:
         log(f"{format_time(position_s):>7}  {query}  ({name} {format_time(match.start_s)})")
@@ -151,8 +166,9 @@ def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tu
         num: Moments of each query at most.
 
     Returns:
-        Query, name of the video and moment. A query that is probably in none of the videos has none, a moment that is far less
-        likely than the best of its query is left out, and so is one that another query has brought already.
+        Query, name of the video and moment. A query that is probably in none of the videos has
+        none, a moment that is far less likely than the best of its query is left out, and so is one
+        that another query has brought already.
     """
     from hiero.cli.videos import PRESENCE_THRESHOLD
 
@@ -160,13 +176,19 @@ def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tu
     order = {name: i for i, name in enumerate(answers)}
     for query in dict.fromkeys(answer.query for video_answers in answers.values() for answer in video_answers):
         matches = [
-            (name, match) for name, video_answers in answers.items() for answer in video_answers if answer.query == query
-            for match in answer.matches if answer.present >= PRESENCE_THRESHOLD
-        ]  # fmt: skip
+            (name, match)
+            for name, video_answers in answers.items()
+            for answer in video_answers
+            if answer.query == query
+            for match in answer.matches
+            if answer.present >= PRESENCE_THRESHOLD
+        ]
         matches.sort(key=lambda pair: -pair[1].score)
         chosen: list[tuple[str, str, Match]] = []
         for name, match in matches[:num]:
-            is_repeated = any(other == name and _overlap(match, seen) > MAX_REEL_OVERLAP for _, other, seen in (*out, *chosen))
+            is_repeated = any(
+                other == name and _overlap(match, seen) > MAX_REEL_OVERLAP for _, other, seen in (*out, *chosen)
+            )
             if match.score >= MIN_REEL_SHARE * matches[0][1].score and not is_repeated:
                 chosen.append((query, name, match))
         out += sorted(chosen, key=lambda moment: (order[moment[1]], moment[2].start_s))
@@ -193,9 +215,10 @@ def report(
 ) -> None:
     """One page over many videos: the activities that they share, time spent on each, what differs from the others.
 
-    Steps of all videos that are alike become one activity. The page has a row for each video, coloured by activity; the usual
-    order of the activities; for each video what is not seen that most others have, what comes at an unusual place, and what took
-    long; and a table of times. It is one file that works offline. Beside it are the same numbers as .csv and .json.
+    Steps of all videos that are alike become one activity. The page has a row for each video,
+    coloured by activity; the usual order of the activities; for each video what is not seen that
+    most others have, what comes at an unusual place, and what took long; and a table of times. It
+    is one file that works offline. Beside it are the same numbers as .csv and .json.
 
     **Examples**
 
@@ -206,7 +229,8 @@ def report(
     Parameters
     ----------
     videos
-        Videos, feature files, folders of them, or patterns; or one corpus, made by `hiero index`. Steps that were corrected on
+        Videos, feature files, folders of them, or patterns; or one corpus, made by `hiero index`. Steps that
+        were corrected on
         the page of `hiero serve`, or brought by `hiero import-steps`, are used where they lie beside a video.
     out
         The page, such as page.html.
@@ -215,7 +239,8 @@ def report(
     num
         How many activities; by default that follows from the videos.
     labels
-        A file with one label a line, to name activities with, instead of the bundled everyday phrases. Not for a corpus, whose
+        A file with one label a line, to name activities with, instead of the bundled everyday phrases. Not for
+        a corpus, whose
         steps have their labels.
     by_label
         Activities are the labels of the steps, in place of what is alike: for steps that were corrected.
@@ -270,11 +295,15 @@ def _read_corpus(uri: str, level: int | None) -> tuple[list[VideoSteps], str]:
     for record in records:
         chosen = len(record.levels) - 1 if level is None else level
         if chosen >= len(record.levels):
-            raise InputError(f"{record.video} has {len(record.levels)} levels; --level is 0 to {len(record.levels) - 1}")
+            raise InputError(
+                f"{record.video} has {len(record.levels)} levels; --level is 0 to {len(record.levels) - 1}"
+            )
         rows = corpus.described_steps(record.video, chosen)
         steps = tuple(Step(hit.step, hit.start_s, hit.end_s, hit.thread, label=hit.label) for hit, _, _ in rows)
         vectors = np.stack([vector for _, vector, _ in rows])
-        out.append(VideoSteps(record.video, record.duration_s, steps, vectors, tuple(picture for _, _, picture in rows)))
+        out.append(
+            VideoSteps(record.video, record.duration_s, steps, vectors, tuple(picture for _, _, picture in rows))
+        )
     return out, records[0].model if records else ""
 
 
@@ -282,7 +311,7 @@ def _read_videos(
     paths: Sequence[Path], level: int | None, labels: Path | None, join: bool | None, options: VideoOptions
 ) -> tuple[list[VideoSteps], str, dict[str, str]]:
     from hiero.cli.inputs import find_inputs, read_all
-    from hiero.data.edits import read_edits
+    from hiero.formats.edits import read_edits
     from hiero.report.folder_report import describe_steps, select_corrected
 
     vocabulary = read_labels(labels) if labels is not None else None
@@ -294,7 +323,9 @@ def _read_videos(
     corrected: list[str] = []
 
     def describe(name: str, video: Video) -> VideoSteps:
-        """The steps of one video with what they are compared by: the corrected ones, where there are some beside it."""
+        """The steps of one video with what they are compared by: the corrected ones, where there
+        are some beside it.
+        """
         edits = read_edits(Path(video.files[0].path))
         if edits is not None:
             steps = select_corrected(edits, level, video.duration_s)

@@ -43,7 +43,8 @@ def table(
     Parameters
     ----------
     name
-        mcq, egoprocel, grounding, localization, ablation, clustering-grounding, clustering-egoprocel, context, window, text,
+        mcq, egoprocel, grounding, localization, ablation, clustering-grounding, clustering-egoprocel, context,
+        window, text,
         classification, nlq, grounding-supervised, localization-supervised or egoprocel-statistics.
     data
         Folder with annotations and features; without it, the table says what to put where.
@@ -102,7 +103,8 @@ def _without_nan(value: Any) -> Any:
 
 @app.command
 def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_: Json = False) -> None:
-    """Say what of the paper's data is in a folder, what is missing and where to get it, and which tables can be made.
+    """Say what of the paper's data is in a folder, what is missing and where to get it, and which
+    tables can be made.
 
     **Example**: `hiero data check data/ --models models/`
 
@@ -127,4 +129,7 @@ def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_:
         print(f"{'here   ' if item.found else 'missing'}  {item.path}: {item.found or item.source}")
     print("\nRows of ours that can be made now:")
     for name, (ready, total) in report.rows.items():
-        print(f"  {name:25} {ready} of {total}" + (f"    hiero table {name} --data {data} --models {models}" if ready else ""))
+        print(
+            f"  {name:25} {ready} of {total}"
+            + (f"    hiero table {name} --data {data} --models {models}" if ready else "")
+        )

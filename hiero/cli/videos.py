@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from hiero.engine import Video
     from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
 
-PRESENCE_THRESHOLD = 0.3  # a text whose probability is below this was in the video in 16 % of the cases (docs/results.md)
+# a text whose probability is below this was in the video in 16 % of the cases (docs/results.md)
+PRESENCE_THRESHOLD = 0.3
 
 
 def steps(
@@ -51,8 +52,9 @@ def steps(
 ) -> None:
     """Find the steps of videos: a hierarchy, coarse to fine, each step with a label and a score.
 
-    Of several videos each has its own result; one that cannot be read does not stop the others, the exit code is then 1. Chapters
-    of a camera are read as one video, and results say which file a moment is in.
+    Of several videos each has its own result; one that cannot be read does not stop the others, the
+    exit code is then 1. Chapters of a camera are read as one video, and results say which file a
+    moment is in.
 
     **Examples**
 
@@ -73,19 +75,23 @@ def steps(
     Parameters
     ----------
     videos
-        Video files that FFmpeg reads, feature files (.pt, .npy, .npz, .safetensors), folders of them, or patterns ('*.mp4'); also
+        Video files that FFmpeg reads, feature files (.pt, .npy, .npz, .safetensors), folders of them, or
+        patterns ('*.mp4'); also
         addresses: https://, s3:// and what else fsspec opens.
     k
         Numbers of steps of each level, separated by commas; by default three levels that follow from the length.
     method
-        pieces: contiguous steps; spectral: the paper's threads, which may come back; or any other clustering: k-means,
+        pieces: contiguous steps; spectral: the paper's threads, which may come back; or any other
+        clustering: k-means,
         k-means-cosine, tw-finch, equal-parts, random, and those of other packages.
     labels
         A file with one label a line, instead of the bundled everyday phrases.
     out
-        Folder for steps.json, report.html, the exports and a small picture of each step; of several videos each has a folder in it.
+        Folder for steps.json, report.html, the exports and a small picture of each step; of several videos each
+        has a folder in it.
     export
-        Also write a file for other tools; may be repeated: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
+        Also write a file for other tools; may be repeated: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv,
+        parquet,
         activitynet, labelstudio, fiftyone, cvat, via, coco, those of other packages, or all.
     """
     from hiero.steps.clustering import clustering_names
@@ -104,7 +110,9 @@ def steps(
         """The steps of one video: written to its folder, printed, and as a document."""
         hierarchy = video.steps(num_steps, method=method, labels=vocabulary)
         if num_steps and method == "pieces" and len(hierarchy.levels[-1]) < num_steps[-1]:
-            log(f"{len(hierarchy.levels[-1])} steps are the most that fit into this video; -k asked for {num_steps[-1]}")
+            log(
+                f"{len(hierarchy.levels[-1])} steps are the most that fit into this video; -k asked for {num_steps[-1]}"
+            )
         if out is not None:
             _write_steps(video, hierarchy, vocabulary, out if inputs.is_single else out / name, formats)
         if not json_:
@@ -123,14 +131,16 @@ def steps(
 
 def _fetch_files(files: Sequence[VideoFile]) -> None:
     """Bring remote videos that are cut now, and were not needed before: what was computed from them was here."""
-    from hiero.storage.remote import fetch_copy
+    from hiero.sources.remote import fetch_copy
 
     with reading_bars() as progress:
         for file in files:
             fetch_copy(Path(file.path), progress)
 
 
-def _write_steps(video: Video, hierarchy: Hierarchy, labels: list[str] | None, folder: Path, formats: list[str]) -> None:
+def _write_steps(
+    video: Video, hierarchy: Hierarchy, labels: list[str] | None, folder: Path, formats: list[str]
+) -> None:
     """`-o`: the files of one video, and a line that names them."""
     from hiero.report.page import write_results
 
@@ -152,11 +162,11 @@ def ask(
 ) -> None:
     """Find moments in words: for each query the best stretches of the video, or of each of several.
 
-    A score is how likely the query is in the video at all, times how the stretch compares with the best one. Of several videos the
-    best moments of all follow at the end.
+    A score is how likely the query is in the video at all, times how the stretch compares with the
+    best one. Of several videos the best moments of all follow at the end.
 
-    Where a transcript lies beside a video, or is given, also what is said is searched; each stretch tells whether it rests on
-    speech, on pictures or on both.
+    Where a transcript lies beside a video, or is given, also what is said is searched; each stretch
+    tells whether it rests on speech, on pictures or on both.
 
     **Examples**
 
@@ -179,7 +189,8 @@ def ask(
     queries
         What to look for.
     video
-        Another video, folder or pattern; may be repeated. With it the first argument is a query, unless such a file is there.
+        Another video, folder or pattern; may be repeated. With it the first argument is a query, unless such a
+        file is there.
     num
         Matches for each query.
     in_order
@@ -212,11 +223,15 @@ def ask(
     best = {} if inputs.is_single or in_order else rank_across_videos(by_video, num)
     if json_:
         rows = [
-            {"query": query, "matches": [
-                {"name": name, **match.to_dict(), **file_fields(shown_files[name], match.start_s)} for name, match in matches
-            ]}
+            {
+                "query": query,
+                "matches": [
+                    {"name": name, **match.to_dict(), **file_fields(shown_files[name], match.start_s)}
+                    for name, match in matches
+                ],
+            }
             for query, matches in best.items()
-        ]  # fmt: skip
+        ]
         print_documents(inputs, results, best=rows)
     elif best:
         _print_best(best, shown_files)
@@ -230,8 +245,9 @@ def ask(
 def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tuple[list[Path | str], list[str]]:
     """The arguments of `hiero ask`: which are videos, and which are queries.
 
-    The first argument is a video, unless videos were given by `--video` and no such file is there. Those that follow are videos as
-    long as they are files of videos or features: a shell writes *.mp4 out.
+    The first argument is a video, unless videos were given by `--video` and no such file is there.
+    Those that follow are videos as long as they are files of videos or features: a shell writes
+    *.mp4 out.
 
     Args:
         arguments: In their order.
@@ -242,7 +258,7 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tup
     """
     from hiero.data.features import FEATURE_SUFFIXES
     from hiero.extraction.collection import VIDEO_SUFFIXES
-    from hiero.storage.remote_origins import is_address
+    from hiero.sources.remote_origins import is_address
 
     suffixes = (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)
     rest, paths = list(arguments), list(videos)
@@ -256,14 +272,14 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tup
 
 def _source(argument: str) -> Path | str:
     """A path, or an address as it is: a path would lose one of its slashes."""
-    from hiero.storage.remote_origins import is_address
+    from hiero.sources.remote_origins import is_address
 
     return argument if is_address(argument) else Path(argument)
 
 
 def _is_there(argument: str) -> bool:
     """Whether an argument is the name of a file or folder, or an address. A text may be too long for a name."""
-    from hiero.storage.remote_origins import is_address
+    from hiero.sources.remote_origins import is_address
 
     if is_address(argument) and not any(map(str.isspace, argument)):
         return True
@@ -274,7 +290,8 @@ def _is_there(argument: str) -> bool:
 
 
 def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dict[str, list[tuple[str, Match]]]:
-    """The best matches of each query in all videos; scores are probabilities, so those of two videos can be compared.
+    """The best matches of each query in all videos; scores are probabilities, so those of two
+    videos can be compared.
 
     Args:
         answers: Of the same queries, by name of the video.
@@ -295,7 +312,8 @@ def _answers_to_dict(answers: list[Answer], files: tuple[VideoFile, ...]) -> dic
     for answer in answers:
         row = answer.to_dict()
         matches = [
-            {**shown, **file_fields(files, match.start_s)} for shown, match in zip(row["matches"], answer.matches, strict=True)
+            {**shown, **file_fields(files, match.start_s)}
+            for shown, match in zip(row["matches"], answer.matches, strict=True)
         ]
         rows.append({**row, "matches": matches})
     return {**_files_to_dict(files), "queries": rows}
@@ -357,7 +375,7 @@ def label(
 
 def parse_formats(export: list[str]) -> list[str]:
     """`--export`: the names of formats, each once."""
-    from hiero.report.exports import NO_PARQUET, exporter_names
+    from hiero.formats.exports import NO_PARQUET, exporter_names
 
     names = [name for part in export for name in part.split(",")]
     registered = exporter_names()
@@ -381,7 +399,13 @@ def print_steps(hierarchy: Hierarchy, video_name: str | None = None) -> None:
     depth = {step.id: number for number, level in enumerate(hierarchy.levels) for step in level}
     by_id = {step.id: step for level in hierarchy.levels for step in level}
     table = plain_table(
-        "from", "to", "thread", "step", "score", *_file_columns(hierarchy.files), right=("from", "to", "thread", "score")
+        "from",
+        "to",
+        "thread",
+        "step",
+        "score",
+        *_file_columns(hierarchy.files),
+        right=("from", "to", "thread", "score"),
     )
 
     def add_rows(step: Step) -> None:
@@ -392,7 +416,9 @@ def print_steps(hierarchy: Hierarchy, video_name: str | None = None) -> None:
         style = "bold" if level == 0 and len(hierarchy.levels) > 1 else None
         # Text shows a label as it is: rich reads [brackets] in a plain string as markup.
         times = format_time(step.start_s), format_time(step.end_s)
-        table.add_row(*times, str(step.thread), Text(name), score, *_file_cells(hierarchy.files, step.start_s), style=style)
+        table.add_row(
+            *times, str(step.thread), Text(name), score, *_file_cells(hierarchy.files, step.start_s), style=style
+        )
         for child in step.children:
             add_rows(by_id[child])
 

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from cyclopts import Parameter
 
 from hiero.cli.console import log, print_json, reading_bars
-from hiero.cli.options import DEFAULTS, Json, OptionalOut, Repeated, StepCounts, VideoOptions, parse_step_counts, read_labels
+from hiero.cli.options import (
+    DEFAULTS,
+    Json,
+    OptionalOut,
+    Repeated,
+    StepCounts,
+    VideoOptions,
+    parse_step_counts,
+    read_labels,
+)
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,9 +60,10 @@ def watch(
 ) -> None:
     """Find steps while a video is being recorded: from a camera, an address, a file that grows, or a pipe.
 
-    A step is printed when it is over; the one that goes on is shown below, a few seconds late. Ctrl-C, or the end of the recording,
-    ends it: then the steps of all of it are found as `hiero steps` finds them. Memory does not grow with the hours. Features are on
-    the disk: after a crash the same command goes on with a file, and `hiero steps OUT/recording.features` reads the rest.
+    A step is printed when it is over; the one that goes on is shown below, a few seconds late.
+    Ctrl-C, or the end of the recording, ends it: then the steps of all of it are found as `hiero
+    steps` finds them. Memory does not grow with the hours. Features are on the disk: after a crash
+    the same command goes on with a file, and `hiero steps OUT/recording.features` reads the rest.
 
     **Examples**
 
@@ -68,14 +78,17 @@ def watch(
     Parameters
     ----------
     source
-        A file that is being written (.ts, .mkv, fragmented .mp4); `-` for standard input; a camera (/dev/video0, or 0); or an
+        A file that is being written (.ts, .mkv, fragmented .mp4); `-` for standard input; a camera
+        (/dev/video0, or 0); or an
         address: rtsp://, rtmp://, http://, udp://, rtp://, srt://, tcp://. Passwords of an address are never shown.
     k
-        Numbers of steps of each level of the result, separated by commas; by default three levels that follow from the length.
+        Numbers of steps of each level of the result, separated by commas; by default three levels that follow
+        from the length.
     labels
         A file with one label a line, instead of the bundled everyday phrases.
     out
-        Folder for steps.json, which is written every few seconds, and report.html, the exports and pictures at the end. For what
+        Folder for steps.json, which is written every few seconds, and report.html, the exports and pictures at
+        the end. For what
         cannot be read again also recording.features, which steps, ask and label read like a video.
     export
         Also write a file for other tools at the end; as for `hiero steps`.
@@ -84,17 +97,20 @@ def watch(
     window_s
         How far back steps are found again while it runs; those before stay as they are.
     idle_s
-        Without anything new for so long the recording is over: by default 10 s for a file (or when its writer closes it), 120 s for
+        Without anything new for so long the recording is over: by default 10 s for a file (or when its writer
+        closes it), 120 s for
         a camera or an address, which is connected again until then, and no limit for a pipe.
     max_delay_s
-        Where the machine is slower than the recording, parts are skipped so that no more than this waits: by default 10 s, and no
+        Where the machine is slower than the recording, parts are skipped so that no more than this waits: by
+        default 10 s, and no
         limit for a pipe, whose writer waits. The skipped parts of a file are read when it is finished.
     json_
-        Print a line of JSON for each event: step, update, message; and end, with the document that `hiero steps --json` prints.
+        Print a line of JSON for each event: step, update, message; and end, with the document that `hiero steps
+        --json` prints.
     """
     from hiero.cli.videos import parse_formats
     from hiero.engine.live import LiveReader, cut_off_recordings
-    from hiero.video.live_source import GrowingFile, open_live_source
+    from hiero.sources.live_source import GrowingFile, open_live_source
 
     formats = parse_formats(export or [])
     if formats and out is None:
@@ -111,11 +127,23 @@ def watch(
     with reading_bars() as progress:
         engine.fetch_text_encoder(progress)
         reader = LiveReader(
-            engine, live_source, labels=vocabulary, step_s=step_s, window_s=window_s, max_delay_s=max_delay_s,
-            stream=options.stream, folder=out, cache=options.cache, message=display.message, progress=progress,
-        )  # fmt: skip
+            engine,
+            live_source,
+            labels=vocabulary,
+            step_s=step_s,
+            window_s=window_s,
+            max_delay_s=max_delay_s,
+            stream=options.stream,
+            folder=out,
+            cache=options.cache,
+            message=display.message,
+            progress=progress,
+        )
     try:
-        with _shown_warnings(display.message, is_lossy=live_source.is_lossy), _stopped_by_signals(reader, display.message):
+        with (
+            _shown_warnings(display.message, is_lossy=live_source.is_lossy),
+            _stopped_by_signals(reader, display.message),
+        ):
             _follow(reader, display, out)
             with reading_bars() as progress:
                 result = reader.finish(progress)
@@ -171,11 +199,14 @@ def _write_result(
         display.message("all of it was read: the result is that of the whole recording")
     if result.num_shown:
         display.message(
-            f"{result.num_confirmed} of the {result.num_shown} steps that were shown end within 5 s of one of the result"
+            f"{result.num_confirmed} of the {result.num_shown} steps that were shown end within 5 s of one of the "
+            "result"
         )
     if out is not None:
         write_results(result.video, hierarchy, labels, out, formats)
-        display.message(f"{out}: {', '.join(sorted(path.name for path in out.iterdir() if not path.name.startswith('.')))}")
+        display.message(
+            f"{out}: {', '.join(sorted(path.name for path in out.iterdir() if not path.name.startswith('.')))}"
+        )
     if display.as_json:
         print_json({"event": "end", "differences": list(result.differences), "hierarchy": hierarchy.to_dict()})
     else:
@@ -183,7 +214,9 @@ def _write_result(
 
 
 class _Display:
-    """Events as lines: steps on standard output, messages on standard error, or all as JSON; the open step on a line of its own."""
+    """Events as lines: steps on standard output, messages on standard error, or all as JSON; the open
+    step on a line of its own.
+    """
 
     def __init__(self, name: str, as_json: bool) -> None:
         self.name, self.as_json = name, as_json
@@ -220,10 +253,14 @@ class _Display:
         if self.as_json:
             for step in update.closed:
                 self._print({"event": "step", "step": step.to_dict()})
-            self._print({
-                "event": "update", "end_s": round(update.end_s, 3), "delay_s": round(update.delay_s, 2),
-                "open": [step.to_dict() for step in update.open_steps],
-            })  # fmt: skip
+            self._print(
+                {
+                    "event": "update",
+                    "end_s": round(update.end_s, 3),
+                    "delay_s": round(update.delay_s, 2),
+                    "open": [step.to_dict() for step in update.open_steps],
+                }
+            )
             return
         current = update.open_steps[-1]
         with self._lock:
@@ -235,7 +272,8 @@ class _Display:
                 for step in update.closed:
                     print(_format_step(step), flush=True)
             self._status = (
-                f"{format_time(update.end_s):>7}  {_printable(current.label or 'a step')} since {format_time(current.start_s)}, "
+                f"{format_time(update.end_s):>7}  {_printable(current.label or 'a step')} since "
+                f"{format_time(current.start_s)}, "
                 f"{update.delay_s:.0f} s behind"
             )
             self.tick()
@@ -280,7 +318,7 @@ def _printable(text: str) -> str:
 @contextmanager
 def _shown_warnings(say: Callable[[str], None], is_lossy: bool) -> Iterator[None]:
     """Warnings of all threads as messages. That a connection broke off is said elsewhere."""
-    from hiero.video.decode import BrokenVideoWarning
+    from hiero.decoding.decode import BrokenVideoWarning
 
     def show(
         message: Warning | str,

@@ -1,7 +1,8 @@
 """Adapting a model to one's own videos: what people corrected or labelled teaches it.
 
-At once: prototypes of the named steps, which cost one look at the nodes of the corrected videos. And where there are enough steps,
-by a short training that goes on from the model's weights, with the texts of the steps as narrations spread over their spans.
+At once: prototypes of the named steps, which cost one look at the nodes of the corrected videos.
+And where there are enough steps, by a short training that goes on from the model's weights, with
+the texts of the steps as narrations spread over their spans.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from hiero.data.edits import read_edits
 from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
+from hiero.formats.edits import read_edits
 from hiero.model.model_folder import CONFIG_FILE, PROTOTYPE_FILES, TEXT_ENCODER_FILE, WEIGHTS_FILE, open_model_folder
+from hiero.sources.chapters import VideoSource, source_paths
 from hiero.steps.prototypes import CorrectedVideo, StepPrototypes, learn_prototypes
 from hiero.storage.files import atomic_path
 from hiero.types import AnnotatedStep, Hierarchy
-from hiero.video.chapters import VideoSource, source_paths
 
 NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often, as the shipped models were trained
 MIN_TUNING_STEPS = 100  # fewer teach a network less than prototypes do: see docs/results.md
@@ -40,13 +41,7 @@ MAX_NAMES = 3  # of videos that an error lists
 
 @dataclass(frozen=True)
 class CorrectedSteps:
-    """A video whose steps somebody corrected or labelled.
-
-    Attributes:
-        name: Of the video.
-        source: The video or feature file, or several files that are one video.
-        steps: Those with names, of all levels.
-    """
+    """A video whose steps somebody corrected or labelled."""
 
     name: str
     source: VideoSource
@@ -54,7 +49,9 @@ class CorrectedSteps:
 
 
 def named_steps(hierarchy: Hierarchy) -> tuple[AnnotatedStep, ...]:
-    """The steps of a hierarchy that have names: those of the finest level, and coarser ones of other names than what they hold."""
+    """The steps of a hierarchy that have names: those of the finest level, and coarser ones of other
+    names than what they hold.
+    """
     by_id = {step.id: step for step in hierarchy}
     out: dict[tuple[float, float, str], AnnotatedStep] = {}
     for step in hierarchy:
@@ -66,14 +63,7 @@ def named_steps(hierarchy: Hierarchy) -> tuple[AnnotatedStep, ...]:
 
 
 def find_corrections(videos: Mapping[str, VideoSource]) -> list[CorrectedSteps]:
-    """Those of some videos that have corrected steps beside them.
-
-    Args:
-        videos: Files by name; several files that are one video have them beside the first.
-
-    Raises:
-        InputError: A file of corrected steps is damaged.
-    """
+    """Those of some videos that have corrected steps beside them."""
     corrected = []
     for name, source in videos.items():
         hierarchy = read_edits(source_paths(source)[0])
@@ -83,15 +73,7 @@ def find_corrections(videos: Mapping[str, VideoSource]) -> list[CorrectedSteps]:
 
 
 def annotated_corrections(videos: Mapping[str, VideoSource], annotations: Path) -> list[CorrectedSteps]:
-    """Videos that are labelled in a file as `hiero eval own` takes it.
-
-    Args:
-        videos: Files by name.
-        annotations: The file.
-
-    Raises:
-        InputError: It cannot be read, or has none of the videos.
-    """
+    """Videos that are labelled in a file as `hiero eval own` takes it."""
     corrected = [
         CorrectedSteps(annotated.video, videos[annotated.video], tuple(annotated.steps))
         for annotated in read_annotations(annotations)
@@ -103,14 +85,7 @@ def annotated_corrections(videos: Mapping[str, VideoSource], annotations: Path) 
 
 
 def learn_from_videos(videos: Sequence[tuple[Video, Sequence[AnnotatedStep]]]) -> StepPrototypes:
-    """Prototypes of the named steps of videos that were read.
-
-    Args:
-        videos: Each with its named steps; those after its end are left out.
-
-    Raises:
-        InputError: No step has a name.
-    """
+    """Prototypes of the named steps of videos that were read."""
     corrected = [
         CorrectedVideo(video.views, [step for step in steps if step.start_s < video.duration_s], video.clock)
         for video, steps in videos
@@ -119,12 +94,7 @@ def learn_from_videos(videos: Sequence[tuple[Video, Sequence[AnnotatedStep]]]) -
 
 
 def copy_model(source: Path, out: Path) -> None:
-    """Copy the files of a model folder, without prototypes.
-
-    Args:
-        source: A model folder.
-        out: Where to; it is made.
-    """
+    """Copy the files of a model folder, without prototypes."""
     for name in (WEIGHTS_FILE, TEXT_ENCODER_FILE, CONFIG_FILE):  # the configuration last: a folder with it is whole
         if (source / name).is_file():
             with atomic_path(out / name) as temporary:
@@ -159,22 +129,8 @@ def fine_tune(
     device: str = "auto",
     display: Any = None,
 ) -> None:
-    """Go on training a model with corrected steps; leaves a model folder. After an interruption call it again to go on.
-
-    Args:
-        engine: Whose model is trained; its text encoder must be frozen.
-        videos: As read by this engine, and their steps.
-        out: The model folder.
-        settings: Changes to the preset.
-        num_updates: Of the weights, about.
-        window_s: Longest piece of a video in a batch.
-        batch_size: Of such pieces.
-        save_every_s: Seconds between two saves, which an interrupted training goes on from.
-        device: `auto`, `cpu`, `cuda` …
-        display: Shows progress, as `train_from_files` takes it.
-
-    Raises:
-        InputError: The model cannot be trained further.
+    """Go on training a model with corrected steps; leaves a model folder. After an interruption call
+    it again to go on.
     """
     from hiero.training.from_files import train_from_files
     from hiero.training.loop import STATE_FILE
@@ -187,7 +143,9 @@ def fine_tune(
     for i, (video, _) in enumerate(videos):
         features = video.source.features.get(engine.backbones[0])
         if features is None:
-            raise InputError(f"{video.path}: has no features of {engine.backbones[0]} to train on; leave it out (--no-fine-tune)")
+            raise InputError(
+                f"{video.path}: has no features of {engine.backbones[0]} to train on; leave it out (--no-fine-tune)"
+            )
         np.save(work / "features" / f"{i}.npy", features.astype(np.float32))
     pack(work / "features", work / "store", backbone=engine.folder.config.backbone, clock=videos[0][0].clock, window=1)
     numbered = [CorrectedSteps(str(i), steps.source, steps.steps) for i, (_, steps) in enumerate(videos)]
@@ -200,9 +158,18 @@ def fine_tune(
 
     def train(resume: bool) -> None:
         train_from_files(
-            work / "store", work / "narrations.csv", work / "model", initial=model, validation_share=0.0, resume=resume,
-            settings=[*sizes, *settings], capture=False, save_every_s=save_every_s, device=device, display=display,
-        )  # fmt: skip
+            work / "store",
+            work / "narrations.csv",
+            work / "model",
+            initial=model,
+            validation_share=0.0,
+            resume=resume,
+            settings=[*sizes, *settings],
+            capture=False,
+            save_every_s=save_every_s,
+            device=device,
+            display=display,
+        )
 
     model = engine.folder.path
     has_begun = (work / "model" / STATE_FILE).is_file()
@@ -228,25 +195,13 @@ def adapt(
     display: Any = None,
     log: Callable[[str], None] = lambda _: None,
 ) -> StepPrototypes:
-    """All that `hiero adapt` does: a model folder that knows the named steps of some videos.
-
-    Args:
-        engine: Of the model to begin with.
-        corrections: Videos with named steps.
-        read: Reads a video with an engine.
-        out: The model folder; one that is there is replaced.
-        tune: Whether the network is trained too; None where there are enough steps.
-        device: `auto`, `cpu`, `cuda` …
-        display: Shows the progress of training.
-        log: Called with lines worth showing.
-
-    Raises:
-        InputError: No video has named steps, or one cannot be read.
-    """
+    """All that `hiero adapt` does: a model folder that knows the named steps of some videos."""
     if engine.folder is None:
         raise InputError("raw features have no model to adapt; name one with --model")
     if not corrections:
-        raise InputError("none of these videos has corrected steps; correct some on the page (hiero serve), or hiero import-steps")
+        raise InputError(
+            "none of these videos has corrected steps; correct some on the page (hiero serve), or hiero import-steps"
+        )
     source = open_model_folder(engine.folder.path).path
     if out.resolve() == source.resolve():
         raise InputError(f"{out}: is the model to adapt; choose another folder for the adapted one")
@@ -254,12 +209,16 @@ def adapt(
     num_steps = sum(len(steps.steps) for steps in corrections)
     if tune is None:
         has_features = all(engine.backbones[0] in video.source.features for video, _ in videos)
-        tune = num_steps >= MIN_TUNING_STEPS and len(videos) >= MIN_TUNING_VIDEOS and engine.uses_minilm and has_features
+        tune = (
+            num_steps >= MIN_TUNING_STEPS and len(videos) >= MIN_TUNING_VIDEOS and engine.uses_minilm and has_features
+        )
     out.mkdir(parents=True, exist_ok=True)
     if tune:
         log(f"training on {num_steps} steps of {len(videos)} videos")
         fine_tune(engine, videos, out, device=device, display=display)
-        tuned = load(out, backbone="default", device=engine.device, precision=engine.precision, batch_size=engine.batch_size)
+        tuned = load(
+            out, backbone="default", device=engine.device, precision=engine.precision, batch_size=engine.batch_size
+        )
         tuned.backbones = engine.backbones
         videos = [(read(tuned, steps.source), steps) for steps in corrections]
     else:

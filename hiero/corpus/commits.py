@@ -1,4 +1,6 @@
-"""Commits to a LanceDB table: one writer at a time, tried again after a conflict, clear words where the disk is full."""
+"""Commits to a LanceDB table: one writer at a time, tried again after a conflict, clear words where
+the disk is full.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,8 @@ def is_local(uri: str) -> bool:
 def write_lock(uri: str) -> Iterator[bool]:
     """Wait until no other process writes to a corpus, and keep others waiting until the block ends.
 
-    LanceDB notices two commits that change the same rows, but not two that insert the same new ones. The lock is the system's, so
-    that of a process that was killed is gone.
-
-    Yields:
-        Whether there is a lock: not at an address, nor where the system or the file system knows none.
+    LanceDB notices two commits that change the same rows, but not two that insert the same new
+    ones. The lock is the system's, so that of a process that was killed is gone.
     """
     if not is_local(uri):
         yield False
@@ -55,16 +54,7 @@ def write_lock(uri: str) -> Iterator[bool]:
 
 
 def commit(uri: str, change: Callable[[], Result]) -> Result:
-    """Make a change; where another process has written in between, again.
-
-    Args:
-        uri: The corpus, for messages.
-        change: Opens the latest version, and commits.
-
-    Raises:
-        InputError: Too many processes write at a time.
-        OSError: The disk is full, or fails.
-    """
+    """Make a change; where another process has written in between, again."""
     for attempt in range(MAX_ATTEMPTS):
         try:
             return change()
@@ -74,7 +64,9 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
             # LanceDB has no class for this error; its message is such as "Retryable commit conflict for version 7".
             if "onflict" not in str(error) and "retr" not in str(error).lower():
                 if "LanceError(IO)" in str(error):  # such as a disk that fails; what follows is a place in its source
-                    raise OSError(errno.EIO, str(error).rpartition("LanceError(IO):")[2].split(", /")[0].strip(), uri) from error
+                    raise OSError(
+                        errno.EIO, str(error).rpartition("LanceError(IO):")[2].split(", /")[0].strip(), uri
+                    ) from error
                 raise
             if attempt == MAX_ATTEMPTS - 1:
                 raise InputError(f"{uri}: too many writers at a time ({error})") from error
@@ -83,13 +75,19 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Whether an error of LanceDB, which knows it only by its message, or of the system says that a disk or a quota is full."""
+    """Whether an error of LanceDB, which knows it only by its message, or of the system says that a
+    disk or a quota is full.
+    """
     words = ("No space left on device", "Disk quota exceeded", "File too large")
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(text in str(error) for text in words)
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(
+        text in str(error) for text in words
+    )
 
 
 def read_latest(query: Callable[[], Result]) -> Result:
-    """The answer of a query to the latest version; again, where a writer has pruned that version before all was read."""
+    """The answer of a query to the latest version; again, where a writer has pruned that version
+    before all was read.
+    """
     for _ in range(MAX_READS - 1):
         try:
             return query()

@@ -32,16 +32,17 @@ from hiero.corpus.stored_rows import check_content, drop_repeated, find_stored, 
 from hiero.engine import Embedder, Engine, SpanSummaries, Video, known_source_key, source_key
 from hiero.errors import InputError
 from hiero.model.model_folder import SHIPPED
+from hiero.sources.chapters import VideoSource, source_paths
+from hiero.sources.remote import find_remote, shown_path
 from hiero.steps.similarity import match_probability
-from hiero.storage.remote import find_remote, shown_path
 from hiero.text.minilm import encode_minilm
 from hiero.types import Hierarchy
-from hiero.video.chapters import VideoSource, source_paths
 
 TABLE = "steps"
 MIN_INDEXED_ROWS = 100_000  # fewer are compared one by one, which is exact
-# Each commit leaves a small file. They are put together, which writes all rows anew, when there are so many of them and these
-# hold such a share of the rows: so a row is written a few times, however many follow. Or when there are far too many.
+# Each commit leaves a small file. They are put together, which writes all rows anew, when there are
+# so many of them and these hold such a share of the rows: so a row is written a few times, however
+# many follow. Or when there are far too many.
 MIN_FILES, MIN_NEW_SHARE, MAX_FILES = 32, 0.25, 256
 OLD_VERSION = timedelta(minutes=1)  # older ones are pruned; who reads one meanwhile reads the latest instead
 
@@ -53,9 +54,10 @@ ReadVideo = Callable[[VideoSource], Video]  # reads a file, or several as one vi
 class Corpus:
     """Videos whose steps are searched together: a folder, or any address that LanceDB knows (s3://…).
 
-    All rows of a video are replaced in one commit, so a reader sees the old ones or the new ones. Any number of processes may write
-    at a time, also the same videos: each is in once. In a folder they take turns (`write_lock`); elsewhere a writer looks after its
-    commit whether another has inserted the same videos, and removes what is there twice.
+    All rows of a video are replaced in one commit, so a reader sees the old ones or the new ones.
+    Any number of processes may write at a time, also the same videos: each is in once. In a folder
+    they take turns (`write_lock`); elsewhere a writer looks after its commit whether another has
+    inserted the same videos, and removes what is there twice.
 
     Attributes:
         uri: The folder or address.
@@ -195,7 +197,9 @@ class Corpus:
         return self._commit(put, videos[0].rows.schema)
 
     def _put_speech(self, videos: Sequence[VideoRows]) -> None:
-        """What is said in videos, in place of what the corpus has of them: before their steps, see `hiero.corpus.speech_table`."""
+        """What is said in videos, in place of what the corpus has of them: before their steps, see
+        `hiero.corpus.speech_table`.
+        """
         import pyarrow as pa
 
         parts = [video.speech for video in videos if video.speech is not None]
@@ -224,7 +228,8 @@ class Corpus:
             records = self.videos()
             if missing := [str(path) for record in records for path in record.missing_files]:
                 raise InputError(
-                    f"{self.uri} was made by another version of {engine.name}, and {', '.join(missing)} cannot be read again: "
+                    f"{self.uri} was made by another version of {engine.name}, and {', '.join(missing)} cannot be "
+                    "read again: "
                     f"bring it back, or take it out: hiero corpus remove {self.uri} VIDEO"
                 )
             for record in records:
@@ -236,7 +241,9 @@ class Corpus:
                 if self.videos() == records:  # else another process has written meanwhile: that too
                     self._put_speech([renewed[record] for record in records])
                     rows = pa.concat_tables([renewed[record].rows for record in records])
-                    self._table = commit(self.uri, functools.partial(self._db.create_table, TABLE, rows, mode="overwrite"))
+                    self._table = commit(
+                        self.uri, functools.partial(self._db.create_table, TABLE, rows, mode="overwrite")
+                    )
                     self._width = None
                     return
 
@@ -280,12 +287,7 @@ class Corpus:
                 table.create_index("vector", config=IvfSq(distance_type="cosine"))
 
     def _commit(self, change: Callable[[Any, bool], Result], schema: Any = None) -> Result:
-        """Change the latest version of the table, and tidy it up where that is due.
-
-        Args:
-            change: Gets the table, and whether no other process can write meanwhile.
-            schema: Of a table that is made where there is none.
-        """
+        """Change the latest version of the table, and tidy it up where that is due."""
         with write_lock(self.uri) as is_locked:
             if schema is not None and self._latest() is None:
                 commit(self.uri, lambda: self._create_table(schema))
@@ -294,7 +296,9 @@ class Corpus:
         return result
 
     def _tidy(self, is_locked: bool) -> None:
-        """`optimize` where it is due. It needs as much space as the table; what was committed is in, also where there is none."""
+        """`optimize` where it is due. It needs as much space as the table; what was committed is in,
+        also where there is none.
+        """
         stats = self.table.stats()
         files, num_rows = stats["fragment_stats"], stats["num_rows"]
         num_new = num_rows - files["lengths"]["max"]  # all but those of the largest file
@@ -324,30 +328,32 @@ class Corpus:
     # What fits
 
     def check_model(self, engine: Embedder) -> None:
-        """Raise InputError where steps of an engine cannot be added: only those of one model can be compared with each other."""
+        """Raise InputError where steps of an engine cannot be added: only those of one model can be
+        compared with each other.
+        """
         if model := self._other_model(engine):
             raise InputError(
-                f"{self.uri}: its steps are in the space of {model}, {engine.name} has another; use that model (--model), or "
+                f"{self.uri}: its steps are in the space of {model}, {engine.name} has another; use that model "
+                "(--model), or "
                 "another corpus"
             )
 
     def check_query_model(self, engine: Embedder) -> None:
-        """Raise InputError where queries of an engine cannot be searched for: they must be embedded by the model of the steps."""
+        """Raise InputError where queries of an engine cannot be searched for: they must be embedded by
+        the model of the steps.
+        """
         if model := self._other_model(engine):
             raise InputError(f"{self.uri} was made with {model}; say where that model is: --model FOLDER")
 
     def _other_model(self, engine: Embedder) -> str | None:
-        """The name of the model of the corpus, if that is not an engine's.
-
-        Raises:
-            InputError: It is another version of that model.
-        """
+        """The name of the model of the corpus, if that is not an engine's."""
         record = self.first_video()
         if record is None or record.model_key == engine.key:
             return None
         if record.model == engine.name:
             raise InputError(
-                f"{self.uri}: was made by another version of {engine.name}; make its steps anew: hiero index --to {self.uri}"
+                f"{self.uri}: was made by another version of {engine.name}; make its steps anew: hiero index --to "
+                f"{self.uri}"
             )
         return record.model
 
@@ -357,7 +363,8 @@ class Corpus:
             self._width = vector_width(self._table.schema)
         if self._width not in (None, video.width):
             raise InputError(
-                f"{video.record.path}: its vectors have {video.width} numbers, those of {self.uri} have {self._width}; use another "
+                f"{video.record.path}: its vectors have {video.width} numbers, those of {self.uri} have "
+                f"{self._width}; use another "
                 "corpus"
             )
 
@@ -435,8 +442,8 @@ class Corpus:
     def search_text(self, engine: Embedder, text: str, num: int = 20, **options: Any) -> list[Hit]:
         """The steps that fit a text best: near by their vectors, then compared with all that is stored of them.
 
-        Where videos have transcripts, also what is said is searched: see `Hit.rests_on`. By speech alone where the model has no
-        text encoder.
+        Where videos have transcripts, also what is said is searched: see `Hit.rests_on`. By speech
+        alone where the model has no text encoder.
 
         Args:
             engine: The model that the corpus was made with.
@@ -453,7 +460,13 @@ class Corpus:
         spoken = self.search_speech(text, num, **filters)
         vector = None if spoken is not None and not engine.has_text else engine.embed_queries([text])[0]
         return search_steps(
-            lambda: self.table, self.uri, vector, num, score=score if engine.has_pictures else None, spoken=spoken, **options
+            lambda: self.table,
+            self.uri,
+            vector,
+            num,
+            score=score if engine.has_pictures else None,
+            spoken=spoken,
+            **options,
         )
 
     def search_speech(
@@ -504,16 +517,33 @@ class Corpus:
             InputError: `num` is below 1, the corpus is empty, or its vectors have another size.
         """
         return search_steps(
-            lambda: self.table, self.uri, vector, num, videos=videos, level=level, exclude=exclude, exact=exact, score=score
+            lambda: self.table,
+            self.uri,
+            vector,
+            num,
+            videos=videos,
+            level=level,
+            exclude=exclude,
+            exact=exact,
+            score=score,
         )
 
     def like(
-        self, name: str, time_s: float, num: int = 20, level: int | None = None, *, videos: Sequence[str] = (), exact: bool = False
+        self,
+        name: str,
+        time_s: float,
+        num: int = 20,
+        level: int | None = None,
+        *,
+        videos: Sequence[str] = (),
+        exact: bool = False,
     ) -> tuple[Hit, list[Hit]]:
-        """The same step elsewhere: the step of a video at a moment, and the steps of other videos that are most likely the same.
+        """The same step elsewhere: the step of a video at a moment, and the steps of other videos that
+        are most likely the same.
 
-        Steps are compared by what they show and by what comes before and after them (`hiero.steps.correspondence`): of the videos
-        that have the nearest steps, and of those that are nearest as a whole.
+        Steps are compared by what they show and by what comes before and after them
+        (`hiero.steps.correspondence`): of the videos that have the nearest steps, and of those that
+        are nearest as a whole.
 
         Args:
             name: Of the video, as `find` takes it.
@@ -533,11 +563,14 @@ class Corpus:
         level = len(record.levels) - 1 if level is None else level
         answer = read_latest(lambda: find_same_steps(self.table, record.video, level, time_s, num, videos, exact))
         if answer is None:
-            raise InputError(f"{record.video}: no step of level {level} at {time_s:g} s; it is {record.duration_s:.0f} s long")
+            raise InputError(
+                f"{record.video}: no step of level {level} at {time_s:g} s; it is {record.duration_s:.0f} s long"
+            )
         return answer
 
     def check(self) -> list[str]:
-        """What is wrong: videos that are in several times, steps that are missing, files that are gone or have changed.
+        """What is wrong: videos that are in several times, steps that are missing, files that are gone
+        or have changed.
 
         Returns:
             A line for each problem, with what to do about it.
@@ -562,8 +595,9 @@ class Corpus:
     def repair(self, read: ReadVideo) -> None:
         """Mend what `check` finds in the table: each video is in once then, with all its steps.
 
-        What is in several times is removed but for one. Steps without their video are removed. A video whose steps are missing is
-        read again, if its file is there; one whose file is gone stays as it is.
+        What is in several times is removed but for one. Steps without their video are removed. A
+        video whose steps are missing is read again, if its file is there; one whose file is gone
+        stays as it is.
 
         Args:
             read: Reads a file with the model of the corpus; called only where steps are missing.
@@ -576,7 +610,9 @@ class Corpus:
             return
         mixed = {name for name, stored in self._stored_videos().items() if stored.is_mixed}
         self._commit(lambda table, _: drop_repeated(table))
-        broken = {name: stored for name, stored in self._stored_videos().items() if not stored.is_whole or name in mixed}
+        broken = {
+            name: stored for name, stored in self._stored_videos().items() if not stored.is_whole or name in mixed
+        }
         if orphans := [name for name, stored in broken.items() if not stored.records]:
             self.remove(orphans)
         self._drop_speech_without_video()
@@ -596,29 +632,18 @@ class Corpus:
 
 
 def add_video(
-    corpus: Corpus, engine: Engine, source: VideoSource, read: ReadVideo, *, num_steps: Sequence[int] | None = None,
-    labels: Sequence[str] | None = None, name: str | None = None, again: bool = False, transcripts: bool = True,
-) -> tuple[IndexedVideo, bool]:  # fmt: skip
-    """Index a video or feature file, unless the corpus has it unchanged.
-
-    Args:
-        corpus: Where it goes.
-        engine: The model.
-        source: The file, or several that are one video.
-        read: Reads it with the engine; called only where it must be read.
-        num_steps: Number of steps of each level, as `Video.steps` takes them.
-        labels: For the steps, likewise.
-        name: What the corpus calls it; by default the name of the file without its ending.
-        again: Also where it is unchanged.
-        transcripts: Whether `read` uses transcripts that lie beside it; then a new or changed one is a change.
-
-    Returns:
-        What the corpus has of it, and whether it was indexed now.
-
-    Raises:
-        InputError: There is no such file, it cannot be read, or the corpus was made with another model.
-        OSError: The disk is full.
-    """
+    corpus: Corpus,
+    engine: Engine,
+    source: VideoSource,
+    read: ReadVideo,
+    *,
+    num_steps: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    name: str | None = None,
+    again: bool = False,
+    transcripts: bool = True,
+) -> tuple[IndexedVideo, bool]:
+    """Index a video or feature file, unless the corpus has it unchanged."""
     name = name or source_paths(source)[0].stem
     known = {} if again else corpus.lookup([name])
     described = read_changed(source, engine, read, num_steps, labels, name, known.get(name), transcripts)
@@ -629,44 +654,46 @@ def add_video(
 
 
 def read_changed(
-    source: VideoSource, engine: Embedder, read: ReadVideo, num_steps: Sequence[int] | None, labels: Sequence[str] | None,
-    name: str, known: IndexedVideo | None, transcripts: bool = True,
-) -> VideoRows | None:  # fmt: skip
-    """Read a video or feature file, unless it is known unchanged.
-
-    Args:
-        source: The file, or several that are one video.
-        engine: The model.
-        read: Reads it with the engine.
-        num_steps: Number of steps of each level, as `Video.steps` takes them.
-        labels: For the steps, likewise.
-        name: What the corpus calls it.
-        known: What the corpus has of it.
-        transcripts: Whether `read` uses transcripts that lie beside it; then a new or changed one is a change.
-
-    Raises:
-        InputError: There is no such file, it cannot be read, or it changed meanwhile.
-    """
+    source: VideoSource,
+    engine: Embedder,
+    read: ReadVideo,
+    num_steps: Sequence[int] | None,
+    labels: Sequence[str] | None,
+    name: str,
+    known: IndexedVideo | None,
+    transcripts: bool = True,
+) -> VideoRows | None:
+    """Read a video or feature file, unless it is known unchanged."""
     for path in source_paths(source):
         if not path.is_file() and find_remote(path) is None:
             raise InputError(f"{path}: no such file")
     beside = transcripts_key(source) if transcripts else ""
     is_spoken_anew = known is not None and beside not in ("", known.transcripts)
-    if known is not None and (known.sha256, known.model_key) == (known_source_key(source), engine.key) and not is_spoken_anew:
+    if (
+        known is not None
+        and (known.sha256, known.model_key) == (known_source_key(source), engine.key)
+        and not is_spoken_anew
+    ):
         return None
     return _read_video(source, read, num_steps, labels, name, beside)
 
 
 def _read_video(
-    source: VideoSource, read: ReadVideo, num_steps: Sequence[int] | None, labels: Sequence[str] | None, name: str,
+    source: VideoSource,
+    read: ReadVideo,
+    num_steps: Sequence[int] | None,
+    labels: Sequence[str] | None,
+    name: str,
     transcripts: str,
-) -> VideoRows:  # fmt: skip
+) -> VideoRows:
     known_sha256 = known_source_key(source)  # None where a remote file must be brought, which the reader shows
     video = read(source)
     sha256 = known_sha256 or source_key(source)
     described = describe_video(video, video.steps(num_steps, labels=labels), name, sha256, transcripts)
     if source_key(source) != sha256:
-        raise InputError(f"{shown_path(source_paths(source)[0])}: changed while it was read; index it again when it is whole")
+        raise InputError(
+            f"{shown_path(source_paths(source)[0])}: changed while it was read; index it again when it is whole"
+        )
     return described
 
 

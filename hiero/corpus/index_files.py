@@ -11,7 +11,7 @@ from hiero.corpus.corpus import Corpus, ReadVideo, read_changed
 from hiero.corpus.rows import IndexedVideo, VideoRows
 from hiero.engine import Engine
 from hiero.errors import InputError
-from hiero.video.chapters import VideoSource
+from hiero.sources.chapters import VideoSource
 
 LOOKUP_SIZE = 256  # files that are looked up together
 # Of a commit, at most: what is lost, and read again by the next run, where the process is killed.
@@ -20,7 +20,9 @@ MAX_VIDEOS, MAX_BYTES, MAX_WAIT_S = 256, 2**26, 3.0
 
 @dataclass
 class IndexResult:
-    """What happened to the files: how many were added, how many were in unchanged, and what is wrong with the others."""
+    """What happened to the files: how many were added, how many were in unchanged, and what is
+    wrong with the others.
+    """
 
     num_added: int = 0
     num_unchanged: int = 0
@@ -41,27 +43,13 @@ def index_files(
 ) -> IndexResult:
     """Add videos or feature files to a corpus; one that cannot be read does not stop the others.
 
-    Args:
-        corpus: Where to.
-        engine: The model whose steps the corpus holds.
-        files: By the name that each gets in the corpus; several that are one video as a tuple.
-        read: Reads a file, or several as one video, with the engine.
-        num_steps: Number of steps of each level; by default three levels that follow from the length.
-        labels: Names for steps; by default the bundled everyday phrases.
-        again: Also those that are in unchanged.
-        transcripts: Whether `read` uses transcripts that lie beside videos; then a new or changed one is a change.
-        progress: Called with the name of each file when it was read.
-
-    Raises:
-        InputError: The corpus holds steps of another model.
-        OSError: The disk is full.
-
     Warns:
         UserWarning: It holds steps of another version of the model; they are made anew.
     """
     if corpus.is_stale(engine):
         warnings.warn(
-            f"{corpus.uri} was made by another version of {engine.name}: its {corpus.num_videos} videos are indexed anew",
+            f"{corpus.uri} was made by another version of {engine.name}: its {corpus.num_videos} videos are "
+            "indexed anew",
             stacklevel=2,
         )
         corpus.renew(engine, read, labels)
@@ -89,9 +77,15 @@ class _Batch:
         self.begin_s = time.monotonic()
 
     def add_file(
-        self, name: str, source: VideoSource, read: ReadVideo, num_steps: Sequence[int] | None,
-        labels: Sequence[str] | None, known: IndexedVideo | None, transcripts: bool,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        source: VideoSource,
+        read: ReadVideo,
+        num_steps: Sequence[int] | None,
+        labels: Sequence[str] | None,
+        known: IndexedVideo | None,
+        transcripts: bool,
+    ) -> None:
         """Read a file, and commit what was read so far where it is time."""
         try:
             video = read_changed(source, self.engine, read, num_steps, labels, name, known, transcripts)

@@ -1,7 +1,8 @@
 """Rows of the table: a step of a video in LanceDB, and what is read back from it.
 
-A row is a step of some level: when it is, its label, a vector, a summary of what it shows, a thumbnail. The row of level −1 is
-the video itself; its column `about` says what the steps were made from.
+A row is a step of some level: when it is, its label, a vector, a summary of what it shows, a
+thumbnail. The row of level −1 is the video itself; its column `about` says what the steps were made
+from.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import numpy as np
 from hiero.corpus.speech_table import build_speech_rows
 from hiero.engine import Embedder, Video
 from hiero.model.model_folder import SHIPPED
+from hiero.sources.chapters import VideoSource, source_paths
+from hiero.sources.remote import as_path, find_remote, shown_path
 from hiero.storage.files import parse_json
-from hiero.storage.remote import as_path, find_remote, shown_path
 from hiero.types import Hierarchy, RestsOn, Step, VideoFile
-from hiero.video.chapters import VideoSource, source_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,9 +100,11 @@ class Hit:
         end_s: When it ends.
         thread: Steps of a level of one video with the same thread are alike.
         label: Its name, if it has one.
-        score: Cosine similarity with the query; where texts are compared with pictures, how likely the step shows it; of
-            `Corpus.like`, how likely it is the same step. Where something is said there, joined with how likely the query is said.
-        rests_on: What speaks for it: what is said, what is seen, or both. None where no video of the corpus has a transcript.
+        score: Cosine similarity with the query; where texts are compared with pictures, how likely
+            the step shows it; of `Corpus.like`, how likely it is the same step. Where something is
+            said there, joined with how likely the query is said.
+        rests_on: What speaks for it: what is said, what is seen, or both. None where no video of
+        the corpus has a transcript.
         quote: What is said there, where the hit rests on speech.
     """
 
@@ -122,8 +125,15 @@ class Hit:
         return self.video, self.level, self.step
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the JSON of `hiero search`; times are rounded to milliseconds. `rests_on`, `quote` where there is speech."""
-        document = {**asdict(self), "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+        """As in the JSON of `hiero search`; times are rounded to milliseconds. `rests_on`, `quote`
+        where there is speech.
+        """
+        document = {
+            **asdict(self),
+            "start_s": round(self.start_s, 3),
+            "end_s": round(self.end_s, 3),
+            "score": round(self.score, 4),
+        }
         if self.rests_on is None:
             del document["rests_on"], document["quote"]
         return document
@@ -142,13 +152,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class VideoRows:
-    """A video as a corpus will have it.
-
-    Attributes:
-        record: What the corpus has of it.
-        rows: Of the table.
-        speech: Of the table of speech; None where it has no transcript.
-    """
+    """A video as a corpus will have it."""
 
     record: IndexedVideo
     rows: pa.Table
@@ -162,12 +166,7 @@ class VideoRows:
 
 @dataclass
 class StoredVideo:
-    """What a table has under the name of a video, which may be more or less than one whole video.
-
-    Attributes:
-        records: Of its rows of level −1; one, unless something went wrong.
-        num_rows: By level.
-    """
+    """What a table has under the name of a video, which may be more or less than one whole video."""
 
     records: list[IndexedVideo] = field(default_factory=list)
     num_rows: Counter[int] = field(default_factory=Counter)
@@ -195,20 +194,21 @@ def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
 
 
 def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> VideoRows:
-    """A video as a corpus will have it.
-
-    Args:
-        video: As an engine read it.
-        steps: Its hierarchy.
-        name: What the corpus calls it.
-        sha256: Of the content of its file, or of its files in their order.
-        transcripts: Identifies the transcripts beside them.
-    """
+    """A video as a corpus will have it."""
     files = tuple(replace(file, path=_stored_path(Path(file.path))) for file in video.files) if video.is_joined else ()
     record = IndexedVideo(
-        name, _stored_path(video.path), sha256, video.engine.name, video.engine.key, video.duration_s,
-        tuple(len(level) for level in steps.levels), time.time(), _model_folder(video.engine), files, transcripts,
-    )  # fmt: skip
+        name,
+        _stored_path(video.path),
+        sha256,
+        video.engine.name,
+        video.engine.key,
+        video.duration_s,
+        tuple(len(level) for level in steps.levels),
+        time.time(),
+        _model_folder(video.engine),
+        files,
+        transcripts,
+    )
     return VideoRows(record, build_rows(video, steps, record), build_speech_rows(video, name))
 
 
@@ -227,13 +227,7 @@ def vector_width(schema: pa.Schema) -> int:
 
 
 def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.Table:
-    """All rows of a video: first that of the video itself, then its steps, level by level.
-
-    Args:
-        video: Gives vectors and thumbnails.
-        hierarchy: The steps.
-        record: What the row of the video says about it.
-    """
+    """All rows of a video: first that of the video itself, then its steps, level by level."""
     import pyarrow as pa
 
     whole = Step("whole", 0.0, video.duration_s, 0)
@@ -242,17 +236,19 @@ def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
     vectors = np.concatenate([video.embed_spans(level_spans) for level_spans in spans])
     summaries = video.summarise_spans(np.concatenate(spans))
     thumbnails = [video.source.thumbnail_at((step.start_s + step.end_s) / 2) for _, step in steps]
-    return pa.table({
-        "uid": [f"{record.video}\n{level}\n{step.id}" for level, step in steps],
-        "video": [record.video] * len(steps),
-        "level": pa.array([level for level, _ in steps], pa.int32()),
-        "step": [step.id for _, step in steps],
-        "start_s": [step.start_s for _, step in steps],
-        "end_s": [step.end_s for _, step in steps],
-        "thread": pa.array([step.thread for _, step in steps], pa.int32()),
-        "label": pa.array([step.label for _, step in steps], pa.string()),
-        "picture": pa.array(thumbnails, pa.binary()),
-        "summary": pa.array([None] * len(steps) if summaries is None else summaries.to_bytes(), pa.binary()),
-        "about": [record.to_json(), *("" for _ in steps[1:])],
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), vectors.shape[1]),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "uid": [f"{record.video}\n{level}\n{step.id}" for level, step in steps],
+            "video": [record.video] * len(steps),
+            "level": pa.array([level for level, _ in steps], pa.int32()),
+            "step": [step.id for _, step in steps],
+            "start_s": [step.start_s for _, step in steps],
+            "end_s": [step.end_s for _, step in steps],
+            "thread": pa.array([step.thread for _, step in steps], pa.int32()),
+            "label": pa.array([step.label for _, step in steps], pa.string()),
+            "picture": pa.array(thumbnails, pa.binary()),
+            "summary": pa.array([None] * len(steps) if summaries is None else summaries.to_bytes(), pa.binary()),
+            "about": [record.to_json(), *("" for _ in steps[1:])],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), vectors.shape[1]),
+        }
+    )

@@ -1,4 +1,6 @@
-"""The same step elsewhere: videos that have steps like it, or are like its video, then their steps by content and order."""
+"""The same step elsewhere: videos that have steps like it, or are like its video, then their steps by
+content and order.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,7 @@ CONTEXT_STEPS = 64  # before a step, and after it, that say which step it is
 
 @dataclass(frozen=True)
 class VideoSteps:
-    """Steps of one video and level, in time order.
-
-    Attributes:
-        hits: The steps.
-        vectors: As they are stored, (n, D).
-    """
+    """Steps of one video and level, in time order."""
 
     hits: list[Hit]
     vectors: np.ndarray
@@ -54,29 +51,17 @@ def find_same_steps(
     videos: Sequence[str] = (),
     exact: bool = False,
 ) -> tuple[Hit, list[Hit]] | None:
-    """The step of a video at a moment, and the steps of other videos that are most likely the same.
-
-    Args:
-        table: Of a corpus, as the last writer left it.
-        name: Of the video, as `IndexedVideo.video`.
-        level: Of the step and of the hits.
-        time_s: The moment.
-        num: How many hits at most.
-        videos: Only in these; by default in all.
-        exact: Compare with every step to find the videos; without it a large corpus is searched by its index.
-
-    Returns:
-        The step and the hits, most likely first, each with the probability that it is the same step; None where there is no step.
-
-    Raises:
-        InputError: `num` is below 1.
-    """
+    """The step of a video at a moment, and the steps of other videos that are most likely the same."""
     if num < 1:
         raise InputError(f"-n is at least 1, got {num}")
     rows = read_steps(table, f"video = {sql_string(name)} AND level IN ({VIDEO_LEVEL}, {level})")
     own = next((steps for steps in rows if steps.hits[0].level == level), None)
     whole = next((steps for steps in rows if steps.hits[0].level == VIDEO_LEVEL), own)
-    index = next((i for i, hit in enumerate(own.hits) if hit.start_s <= time_s < hit.end_s), None) if own is not None else None
+    index = (
+        next((i for i, hit in enumerate(own.hits) if hit.start_s <= time_s < hit.end_s), None)
+        if own is not None
+        else None
+    )
     if own is None or whole is None or index is None:
         return None
     step, vector = own.hits[index], own.vectors[index]
@@ -87,7 +72,9 @@ def find_same_steps(
     scores = correspondence(near.vectors, [steps.vectors for steps in others])
     row = near.hits.index(step)
     ranked = [
-        (score, hit) for part, steps in zip(scores, others, strict=True) for score, hit in zip(part[row], steps.hits, strict=True)
+        (score, hit)
+        for part, steps in zip(scores, others, strict=True)
+        for score, hit in zip(part[row], steps.hits, strict=True)
     ]
     ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[:num]
     return step, [replace(hit, score=float(same_step_probability(score))) for score, hit in ranked]
@@ -96,7 +83,9 @@ def find_same_steps(
 def _candidate_videos(
     table: Any, name: str, level: int, vector: np.ndarray, whole: np.ndarray, videos: Sequence[str], exact: bool
 ) -> list[str]:
-    """Videos with the steps nearest to a step, and those nearest to its video, in turn; as many as are read together."""
+    """Videos with the steps nearest to a step, and those nearest to its video, in turn; as many as
+    are read together.
+    """
     where = f"video != {sql_string(name)}" + (f" AND video IN {sql_strings(list(videos))}" if videos else "")
     queries = [(vector, level, NUM_NEAREST_STEPS), (whole, VIDEO_LEVEL, MAX_ALIGNED_VIDEOS)]
     matches = [
@@ -117,15 +106,12 @@ def _count_steps(table: Any, names: list[str], level: int) -> int:
 
 
 def read_steps(table: Any, where: str) -> list[VideoSteps]:
-    """Steps with their vectors, by level and video.
-
-    Args:
-        table: Of a corpus.
-        where: Which rows, in LanceDB's SQL.
-    """
+    """Steps with their vectors, by level and video."""
     columns = [*HIT_COLUMNS, "vector"]
     rows = table.search().where(where).select(columns).limit(ALL_ROWS).to_arrow()
-    vectors = np.asarray(rows["vector"].combine_chunks().flatten(), dtype=np.float32).reshape(len(rows), vector_width(rows.schema))
+    vectors = np.asarray(rows["vector"].combine_chunks().flatten(), dtype=np.float32).reshape(
+        len(rows), vector_width(rows.schema)
+    )
     hits = [Hit.from_row(row, 1.0) for row in rows.select(HIT_COLUMNS).to_pylist()]
     order = sorted(range(len(hits)), key=lambda i: (hits[i].level, hits[i].video, hits[i].start_s))
     groups = [list(group) for _, group in groupby(order, key=lambda i: (hits[i].level, hits[i].video))]

@@ -1,4 +1,6 @@
-"""The steps nearest to a vector, each moment once; of texts, in the order of all that is stored of them and of what is said."""
+"""The steps nearest to a vector, each moment once; of texts, in the order of all that is stored of
+them and of what is said.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, Hit, vector_width
 from hiero.corpus.speech_table import SpokenMoment
 from hiero.corpus.sql import ALL_ROWS, sql_string, sql_strings
 from hiero.corpus.vector_search import nearest_rows
-from hiero.engine.speech_evidence import join_evidence, name_witness
 from hiero.errors import InputError
+from hiero.speech.evidence import join_evidence, name_witness
 
 MAX_OVERLAP = 0.5  # IoU of two hits in one video, above which they are the same moment on two levels
 OVERSAMPLING = 4  # rows that are fetched for each hit, since some repeat a moment
@@ -35,32 +37,14 @@ def search_steps(
     score: Callable[[list[bytes]], np.ndarray] | None = None,
     spoken: Sequence[SpokenMoment] | None = None,
 ) -> list[Hit]:
-    """The steps nearest to a vector, each moment once: of hits that overlap on two levels the nearer stays.
-
-    Args:
-        open_table: Gives the table as the last writer left it.
-        uri: Of the corpus, for messages.
-        vector: (D,); None where only what is said is searched.
-        num: How many hits at most.
-        videos: Only in these; by default in all.
-        level: Only steps of this level; by default of all.
-        exclude: Not in this video.
-        exact: Compare with every step; without it a large corpus is searched by its index.
-        score: How well steps fit by their summaries: the nearest ones are then ordered by it.
-        spoken: When the query is said, best first: the steps at these moments are candidates too. None where no video of the
-            corpus has a transcript.
-
-    Returns:
-        Hits, nearest first.
-
-    Raises:
-        InputError: `num` is below 1, or the vectors of the corpus have another size.
-    """
+    """The steps nearest to a vector, each moment once: of hits that overlap on two levels the nearer stays."""
     if num < 1:
         raise InputError(f"-n is at least 1, got {num}")
     width = vector_width(open_table().schema)
     if vector is not None and len(vector) != width:
-        raise InputError(f"{uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model")
+        raise InputError(
+            f"{uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model"
+        )
     conditions = [f"level > {VIDEO_LEVEL}" if level is None else f"level = {level}"]
     if videos:
         conditions.append(f"video IN {sql_strings(list(videos))}")
@@ -95,19 +79,18 @@ def _score_rows(rows: list[dict[str, Any]], score: Callable[[list[bytes]], np.nd
     if score is None or not summaries:
         return hits
     scores = iter(score(summaries))
-    hits = [replace(hit, score=float(next(scores))) if row["summary"] else hit for hit, row in zip(hits, rows, strict=True)]
+    hits = [
+        replace(hit, score=float(next(scores))) if row["summary"] else hit for hit, row in zip(hits, rows, strict=True)
+    ]
     return average_with_coarser(hits)
 
 
 def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
     """A hit by what is seen, with what is said there: two independent witnesses, and which of them speaks for it.
 
-    A cosine is no probability; where no pictures were read it stands for one all the same. Related texts and steps have cosines
-    of some tenths, so that words that are said come first, as they should.
-
-    Args:
-        hit: By what is seen.
-        moment: When the query is said in the step; None where it is not.
+    A cosine is no probability; where no pictures were read it stands for one all the same. Related
+    texts and steps have cosines of some tenths, so that words that are said come first, as they
+    should.
     """
     if moment is None:
         return replace(hit, rests_on="pictures")
@@ -123,8 +106,12 @@ def row_key(row: dict[str, Any]) -> tuple[str, int, str]:
     return row["video"], row["level"], row["step"]
 
 
-def _spoken_steps(table: Any, spoken: Sequence[SpokenMoment], level: int | None) -> dict[tuple[str, int, str], SpokenMoment]:
-    """The steps in which something is said, of a level or of the finest of each video, with the best moment of each."""
+def _spoken_steps(
+    table: Any, spoken: Sequence[SpokenMoment], level: int | None
+) -> dict[tuple[str, int, str], SpokenMoment]:
+    """The steps in which something is said, of a level or of the finest of each video, with the
+    best moment of each.
+    """
     names = list(dict.fromkeys(moment.video for moment in spoken))
     where = f"video IN {sql_strings(names)} AND level " + (f"> {VIDEO_LEVEL}" if level is None else f"= {level}")
     by_video: dict[str, list[Hit]] = {}
@@ -161,7 +148,9 @@ def average_with_coarser(hits: list[Hit]) -> list[Hit]:
         by_video.setdefault(hit.video, []).append(hit)
     out = []
     for hit in hits:
-        around = [o for o in by_video[hit.video] if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)]
+        around = [
+            o for o in by_video[hit.video] if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)
+        ]
         out.append(replace(hit, score=sum(other.score for other in around) / len(around)))
     return out
 

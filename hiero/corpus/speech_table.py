@@ -1,9 +1,10 @@
 """What is said in the videos of a corpus: a second LanceDB table beside that of the steps.
 
-A row is a window of one to three utterances (`hiero.engine.speech_evidence`): its video, when it is, its words, and their vector by
-the sentence encoder. A corpus whose videos have no transcripts has no such table, as those of earlier versions. It is written
-before the steps and removed after them, so a process that is killed in between leaves speech of a video that is not in, or not in
-whole: a search passes it over, and the next `hiero index` writes it anew.
+A row is a window of one to three utterances (`hiero.speech.evidence`): its video, when it is, its
+words, and their vector by the sentence encoder. A corpus whose videos have no transcripts has no
+such table, as those of earlier versions. It is written before the steps and removed after them, so
+a process that is killed in between leaves speech of a video that is not in, or not in whole: a
+search passes it over, and the next `hiero index` writes it anew.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import numpy as np
 
 from hiero.corpus.sql import sql_strings
 from hiero.corpus.vector_search import nearest_rows
-from hiero.data.transcripts import find_transcript
 from hiero.engine import Video
-from hiero.engine.speech_evidence import shorten_quote, spoken_probability
+from hiero.formats.transcripts import find_transcript
+from hiero.sources.chapters import VideoSource, source_paths
+from hiero.speech.evidence import shorten_quote, spoken_probability
 from hiero.text.minilm import MINILM_SIZE
-from hiero.video.chapters import VideoSource, source_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,15 +35,7 @@ WINDOWS_PER_HIT = 12  # rows that are fetched for each hit: windows overlap, and
 
 @dataclass(frozen=True)
 class SpokenMoment:
-    """When something is said in a video of a corpus that is near to a query.
-
-    Attributes:
-        video: Name of the video.
-        start_s: When it begins.
-        end_s: When it ends.
-        quote: The words.
-        probability: That the query is said there.
-    """
+    """When something is said in a video of a corpus that is near to a query."""
 
     video: str
     start_s: float
@@ -57,35 +50,26 @@ class SpokenMoment:
 
 
 def build_speech_rows(video: Video, name: str) -> pa.Table | None:
-    """Rows of what is said in a video; None where it has no transcript.
-
-    Args:
-        video: As an engine read it.
-        name: What the corpus calls it.
-    """
+    """Rows of what is said in a video; None where it has no transcript."""
     if not video.transcript:
         return None
     import pyarrow as pa
 
     windows, vectors = video.speech.windows, video.speech.vectors
-    return pa.table({
-        "uid": [f"{name}\n{i}" for i in range(len(windows))],
-        "video": [name] * len(windows),
-        "start_s": [window.start_s for window in windows],
-        "end_s": [window.end_s for window in windows],
-        "text": pa.array([window.text for window in windows], pa.string()),
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), MINILM_SIZE),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "uid": [f"{name}\n{i}" for i in range(len(windows))],
+            "video": [name] * len(windows),
+            "start_s": [window.start_s for window in windows],
+            "end_s": [window.end_s for window in windows],
+            "text": pa.array([window.text for window in windows], pa.string()),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), MINILM_SIZE),
+        }
+    )
 
 
 def replace_speech(table: Any, names: Sequence[str], rows: pa.Table | None) -> None:
-    """Put speech of videos in place of what a table has of them, in one commit.
-
-    Args:
-        table: Of speech.
-        names: Of the videos.
-        rows: Theirs; None where nothing is said in them.
-    """
+    """Put speech of videos in place of what a table has of them, in one commit."""
     where = f"video IN {sql_strings(list(names))}"
     is_in = table.count_rows(where) > 0
     if rows is None:
@@ -99,31 +83,23 @@ def replace_speech(table: Any, names: Sequence[str], rows: pa.Table | None) -> N
     merge.when_not_matched_by_source_delete(where).execute(rows)
 
 
-def find_spoken(table: Any, vector: np.ndarray, num_hits: int, where: str | None, exact: bool = False) -> list[SpokenMoment]:
-    """The moments at which a text is said most likely, best first.
-
-    Args:
-        table: Of speech.
-        vector: Of the text by the sentence encoder, (S,).
-        num_hits: How many steps are wanted; some times as many windows are looked at.
-        where: Which rows, in LanceDB's SQL; None for all.
-        exact: Compare with every window; without it a large table is searched by its index.
-    """
+def find_spoken(
+    table: Any, vector: np.ndarray, num_hits: int, where: str | None, exact: bool = False
+) -> list[SpokenMoment]:
+    """The moments at which a text is said most likely, best first."""
     rows = nearest_rows(table, vector, where, SPEECH_COLUMNS, WINDOWS_PER_HIT * num_hits, exact)
     moments = []
     for row in rows:
         probability = float(spoken_probability(np.array(1 - row["_distance"])))
         if probability >= MIN_PROBABILITY:
-            moments.append(SpokenMoment(row["video"], row["start_s"], row["end_s"], shorten_quote(row["text"]), probability))
+            moments.append(
+                SpokenMoment(row["video"], row["start_s"], row["end_s"], shorten_quote(row["text"]), probability)
+            )
     return moments
 
 
 def transcripts_key(source: VideoSource) -> str:
-    """Identifies the transcripts that lie beside the files of a video; empty where there are none.
-
-    Args:
-        source: The file, or several that are one video.
-    """
+    """Identifies the transcripts that lie beside the files of a video; empty where there are none."""
     digest, num = hashlib.sha256(), 0
     for path in source_paths(source):
         beside = find_transcript(path)

@@ -1,4 +1,6 @@
-"""Rows of a corpus' table: which videos are stored in them, and how rows of videos are put in, replaced and checked."""
+"""Rows of a corpus' table: which videos are stored in them, and how rows of videos are put in,
+replaced and checked.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from hiero.corpus.rows import IndexedVideo, StoredVideo, VideoRows, group_by_vid
 from hiero.corpus.sql import ALL_ROWS, sql_strings
 from hiero.engine import known_source_key
 from hiero.errors import InputError
-from hiero.storage.remote import find_remote
-from hiero.video.chapters import source_paths
+from hiero.sources.chapters import source_paths
+from hiero.sources.remote import find_remote
 
 
 def query_rows(table: Any, where: str | None, columns: list[str], num: int = ALL_ROWS) -> Any:
@@ -26,13 +28,7 @@ def find_stored(table: Any, names: Sequence[str] | None) -> dict[str, StoredVide
 
 
 def select_changed(videos: Sequence[VideoRows], stored: Mapping[str, StoredVideo], again: bool) -> list[VideoRows]:
-    """Those of some videos that are not in as they are.
-
-    Args:
-        videos: Which may be put in.
-        stored: What the table has of them.
-        again: Take all of them.
-    """
+    """Those of some videos that are not in as they are."""
 
     def is_unchanged(video: VideoRows) -> bool:
         present = stored.get(video.record.video)
@@ -45,13 +41,7 @@ def select_changed(videos: Sequence[VideoRows], stored: Mapping[str, StoredVideo
 
 
 def put_rows(table: Any, videos: Sequence[VideoRows], stored: Mapping[str, StoredVideo]) -> int:
-    """Insert, update and delete rows of videos, in one commit; returns how many videos that were.
-
-    Args:
-        table: Of a corpus.
-        videos: Which to put in.
-        stored: What the table has of them.
-    """
+    """Insert, update and delete rows of videos, in one commit; returns how many videos that were."""
     import pyarrow as pa
 
     if not videos:
@@ -69,8 +59,8 @@ def put_rows(table: Any, videos: Sequence[VideoRows], stored: Mapping[str, Store
 
 def drop_repeated(table: Any, where: str | None = None) -> None:
     """Of rows that are in twice keep the one that was written last."""
-    # Again until none is left: where another process puts files together just then, LanceDB tries the deletion again on the new
-    # version, in which the rows have other ids, and deletes nothing.
+    # Again until none is left: where another process puts files together just then, LanceDB tries
+    # the deletion again on the new version, in which the rows have other ids, and deletes nothing.
     while True:
         rows = query_rows(table, where, ["uid"]).with_row_id(True).to_arrow()
         ids, uids = rows["_rowid"].to_pylist(), rows["uid"].to_pylist()

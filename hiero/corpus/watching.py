@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hiero.errors import InputError
 from hiero.extraction.collection import NoFilesError, find_files, join_chapters
-from hiero.storage.remote import find_remote
-from hiero.video.chapters import VideoSource, source_paths
+from hiero.sources.chapters import VideoSource, source_paths
+from hiero.sources.remote import find_remote
 
 MAX_PAUSE = 64  # looks between two attempts at a file that cannot be read
 
@@ -19,12 +19,8 @@ FileState = tuple[object, ...]
 
 @dataclass
 class ArrivalWatcher:
-    """Looks at folders again and again. A file is whole when its size and time are the same in two looks, one after the other.
-
-    Attributes:
-        paths: Files, folders, patterns and addresses.
-        join: As `find_recordings` has it.
-        log: Called with a line for each recording whose chapters are joined by themselves, once.
+    """Looks at folders again and again. A file is whole when its size and time are the same in two
+    looks, one after the other.
     """
 
     paths: Sequence[Path | str]
@@ -37,11 +33,7 @@ class ArrivalWatcher:
     _num_scans: int = 0
 
     def look(self) -> dict[str, VideoSource]:
-        """What is whole and new, or has changed since it was taken, by name.
-
-        Raises:
-            InputError: A folder is gone, or an address cannot be listed.
-        """
+        """What is whole and new, or has changed since it was taken, by name."""
         begin = time.monotonic()
         self._num_scans += 1
         files: dict[str, Path] = {}
@@ -57,7 +49,11 @@ class ArrivalWatcher:
             self._states,
             {file: state for file in files.values() if (state := _file_state(file, begin)) is not None},
         )
-        whole = {name: file for name, file in files.items() if file in self._states and before.get(file) == self._states[file]}
+        whole = {
+            name: file
+            for name, file in files.items()
+            if file in self._states and before.get(file) == self._states[file]
+        }
         # All files decide what is one recording: one whose next chapter is still growing waits for it.
         recordings = join_chapters(files, self.join, self._log_once) if whole else {}
         return {name: source for name, source in recordings.items() if self._is_due(name, source, set(whole.values()))}
@@ -73,12 +69,7 @@ class ArrivalWatcher:
         return tuple((str(path), *self._states[path]) for path in source_paths(source))
 
     def finish(self, taken: Mapping[str, VideoSource], failed: Sequence[str] = ()) -> None:
-        """Remember what was taken. What failed is tried again, each time after twice as many looks.
-
-        Args:
-            taken: Of `look`.
-            failed: Names of those that could not be read.
-        """
+        """Remember what was taken. What failed is tried again, each time after twice as many looks."""
         for name, source in taken.items():
             if name in failed:
                 num_attempts = self._failed.get(name, (0, 0))[0] + 1
@@ -94,11 +85,8 @@ class ArrivalWatcher:
 
 
 def _file_state(path: Path, since: float) -> FileState | None:
-    """What changes while somebody writes to a file; None where it is gone again. Of a remote one nothing but this is read.
-
-    Args:
-        path: The file.
-        since: When the look began: what a listing said since then is believed.
+    """What changes while somebody writes to a file; None where it is gone again. Of a remote one
+    nothing but this is read.
     """
     try:
         if (remote := find_remote(path)) is not None:

@@ -71,23 +71,14 @@ def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
     return Batch(features, mask, times, spacings.pop() if len(spacings) == 1 else None)
 
 
-def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """Check the input of a model, and fill in what is not given.
-
-    Args:
-        features: (B, T, F).
-        mask: True where a video has a node, a prefix of each row, (B, T); by default everywhere.
-        times: Seconds from the start of the video, not decreasing, (B, T); by default by the model's clock.
-        config: Of the model.
-
-    Returns:
-        Mask and times, (B, T) each.
-
-    Raises:
-        InputError: Says which argument is wrong and why.
-    """
+def check_batch(
+    features: Tensor, mask: Tensor | None, times: Tensor | None, config: ModelConfig
+) -> tuple[Tensor, Tensor]:
+    """Check the input of a model, and fill in what is not given."""
     if features.ndim != 3 or 0 in features.shape[:2]:
-        raise InputError(f"features must be (B, T, F) with at least one video and one node, got {tuple(features.shape)}")
+        raise InputError(
+            f"features must be (B, T, F) with at least one video and one node, got {tuple(features.shape)}"
+        )
     if features.shape[2] != config.input_size:
         raise InputError(
             f"features are {features.shape[2]} wide, but the model takes {config.input_size}"
@@ -100,7 +91,9 @@ def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, con
         raise InputError(f"mask must be boolean and {tuple(shape)}, got {mask.dtype} {tuple(mask.shape)}")
     if not mask.any(1).all():
         empty = (~mask.any(1)).nonzero().flatten().tolist()
-        raise InputError(f"mask leaves no node in video {', '.join(map(str, empty))}; drop empty videos before batching")
+        raise InputError(
+            f"mask leaves no node in video {', '.join(map(str, empty))}; drop empty videos before batching"
+        )
     if (mask[:, 1:] & ~mask[:, :-1]).any():
         raise InputError("mask must mark a prefix of each video; express gaps in time through times, not through mask")
     if not torch.isfinite(features[mask]).all():
@@ -122,11 +115,8 @@ def check_batch(features: Tensor, mask: Tensor | None, times: Tensor | None, con
 def uniform_spacing(times: Tensor, mask: Tensor) -> float | None:
     """The spacing of a uniform clock in seconds, or None where times are irregular.
 
-    Uniform means: equal to start + i·spacing up to the rounding of the stored times, with one spacing for the whole batch.
-
-    Args:
-        times: In seconds, (B, T).
-        mask: True where a video has a node, (B, T).
+    Uniform means: equal to start + i·spacing up to the rounding of the stored times, with one
+    spacing for the whole batch.
     """
     epsilon = torch.finfo(times.dtype).eps
     times, mask = times.detach().double().cpu(), mask.cpu()
@@ -139,8 +129,8 @@ def uniform_spacing(times: Tensor, mask: Tensor) -> float | None:
     spacing, tolerance = (last - first) / num_gaps, epsilon * last / num_gaps
     if spacing <= tolerance:
         return None
-    # Of all spacings that the rounding allows, the simplest fraction: times of 1 Hz give exactly 1 wherever a video starts, so
-    # that a strict radius of 1 s does not depend on rounding.
+    # Of all spacings that the rounding allows, the simplest fraction: times of 1 Hz give exactly 1
+    # wherever a video starts, so that a strict radius of 1 s does not depend on rounding.
     spacing = float(simplest_between(spacing - tolerance, spacing + tolerance))
     expected = times[:, :1] + spacing * torch.arange(times.shape[1], dtype=torch.float64)
     return spacing if bool((((times - expected).abs() <= 2 * epsilon * times.abs()) | ~mask).all()) else None

@@ -1,4 +1,6 @@
-"""Feature files, one a video: .pt, .npy, .npz and .safetensors, and the sidecars that `hiero extract` writes beside them."""
+"""Feature files, one a video: .pt, .npy, .npz and .safetensors, and the sidecars that `hiero extract`
+writes beside them.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ from hiero.types import Clock
 if TYPE_CHECKING:
     from torch import Tensor
 
-EMBEDDED_LEVEL = "level0"  # of the tensors that `hiero embed` writes, the one that has a row for each row of the input features
+# of the tensors that `hiero embed` writes, the one that has a row for each row of the input
+# features
+EMBEDDED_LEVEL = "level0"
 FEATURE_SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
 MAX_FEATURE_BYTES = 16 * GIB  # of one video in float32: more than two hundred hours of the widest features
-MAX_VALUE = 1e15  # of a feature: squares and sums of larger ones leave float32, and would be infinite inside the network
+# of a feature: squares and sums of larger ones leave float32, and would be infinite inside the
+# network
+MAX_VALUE = 1e15
 MAX_RATE = 1e6  # frames a second, and frames from row to row, that can be meant
 MIN_RATE = 1e-6
 ROWS_KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 that name rows in a sidecar
@@ -32,26 +38,10 @@ ROWS_KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 that name rows in a side
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What `hiero extract` writes beside a feature file, in FILE.json: where the rows (T, D) come from and when each of them is.
+    """What `hiero extract` writes beside a feature file, in FILE.json: where the rows (T, D) come from
+    and when each of them is.
 
     Row i is the segment of `stride` frames that begins at frame i · stride of a video at `fps` frames a second.
-
-    Attributes:
-        backbone: Name of the backbone.
-        weights: Hash of the backbone's weights.
-        settings: Hash of all that the rows depend on, but for the video.
-        width: D.
-        fps: Frames a second that `stride` and `window` count in.
-        stride: Frames from row to row.
-        window: Frames that a row covers.
-        num_frames: Frames of each segment that the backbone was shown; 0 where it has no number of its own.
-        dtype: Of the rows on disk.
-        num_segments: T.
-        duration_s: Length of the video.
-        source: File name of the video.
-        sha256: Of the video, its first 32 digits.
-        rows: Hash of the rows: a sidecar belongs to this file, or to none.
-        version: Of this format.
     """
 
     backbone: str
@@ -86,11 +76,7 @@ def sidecar_path(path: Path) -> Path:
 
 
 def read_sidecar(path: Path) -> Sidecar | None:
-    """The sidecar of a feature file; None where there is none, or the JSON beside the file is something else.
-
-    Raises:
-        InputError: A value in it cannot be. Whether it belongs to the features is checked when these are read.
-    """
+    """The sidecar of a feature file; None where there is none, or the JSON beside the file is something else."""
     file = sidecar_path(path)
     if not file.is_file():
         return None
@@ -117,26 +103,21 @@ def _is_possible(name: str, value: Any) -> bool:
 
 
 def check_sidecar(path: Path, rows: np.ndarray) -> None:
-    """Compare what the sidecar of a feature file says about the rows, if there is one, with the rows themselves.
-
-    Args:
-        path: The feature file.
-        rows: (T, D) float32, as `read_feature_array` gives them.
-
-    Raises:
-        InputError: They differ: it is the sidecar of another file, whose times would be wrong here.
-    """
+    """Compare what the sidecar of a feature file says about the rows, if there is one, with the rows themselves."""
     sidecar = read_sidecar(path)
     if sidecar is None:
         return
     if rows.shape != (sidecar.num_segments, sidecar.width):
-        differs = f"it says {sidecar.num_segments} rows of {sidecar.width}, the file has {rows.shape[0]} of {rows.shape[1]}"
+        differs = (
+            f"it says {sidecar.num_segments} rows of {sidecar.width}, the file has {rows.shape[0]} of {rows.shape[1]}"
+        )
     elif rows_key(rows) != sidecar.rows:
         differs = "the rows are others"
     else:
         return
     raise InputError(
-        f"{path}: {sidecar_path(path).name} belongs to other features ({differs}); extract them again, or remove the .json and "
+        f"{path}: {sidecar_path(path).name} belongs to other features ({differs}); extract them again, or remove "
+        "the .json and "
         "say when the rows are"
     )
 
@@ -150,16 +131,16 @@ def read_features(path: Path | str, width: int | None = None) -> Tensor:
     """Read the features of one video, from .pt, .pth, .npy, .npz or .safetensors.
 
     Args:
-        path: The file. It holds one tensor, alone or in a dictionary, of shape (T, D) or, as some of Ego4D's, (T, 1, D); or it
-            was written by `hiero embed`.
+        path: The file. It holds one tensor, alone or in a dictionary, of shape (T, D) or, as some
+            of Ego4D's, (T, 1, D); or it was written by `hiero embed`.
         width: The D that is expected; by default any.
 
     Returns:
         (T, D) float32, a row for each segment.
 
     Raises:
-        InputError: The file is missing, damaged, too large, does not hold finite numbers of this shape, or its sidecar is that of
-            other features. Nothing in it is executed.
+        InputError: The file is missing, damaged, too large, does not hold finite numbers of this
+            shape, or its sidecar is that of other features. Nothing in it is executed.
     """
     import torch
 
@@ -186,7 +167,10 @@ def read_feature_array(path: Path | str, width: int | None = None) -> np.ndarray
     with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite, which is reported below
         array = np.ascontiguousarray(array, dtype=np.float32)
     largest = np.maximum(array.max(1), -array.min(1))  # NaN where there is one
-    for bad, kind in ((~np.isfinite(largest), "NaN or infinite values"), (largest > MAX_VALUE, f"values above {MAX_VALUE:.0e}")):
+    for bad, kind in (
+        (~np.isfinite(largest), "NaN or infinite values"),
+        (largest > MAX_VALUE, f"values above {MAX_VALUE:.0e}"),
+    ):
         if bad.any():
             raise InputError(f"{path}: {kind} in {int(bad.sum())} of {len(bad)} segments, first at {int(bad.argmax())}")
     check_sidecar(path, array)
@@ -194,11 +178,7 @@ def read_feature_array(path: Path | str, width: int | None = None) -> np.ndarray
 
 
 def find_features(folder: Path) -> list[Path]:
-    """The feature files below a folder, sorted.
-
-    Raises:
-        InputError: There is no such folder, no feature file in it, or two files of one video that differ in their suffix.
-    """
+    """The feature files below a folder, sorted."""
     if folder.is_file():
         raise InputError(f"{folder}: is a file; give the folder that holds the feature files")
     if not folder.is_dir():
@@ -218,7 +198,9 @@ def features_by_name(folder: Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for file in find_features(folder):
         if (other := files.setdefault(file.stem, file)) != file:
-            raise InputError(f"{folder}: {other.relative_to(folder)} and {file.relative_to(folder)} have the same name; keep one")
+            raise InputError(
+                f"{folder}: {other.relative_to(folder)} and {file.relative_to(folder)} have the same name; keep one"
+            )
     return files
 
 
@@ -255,13 +237,16 @@ def _read_numpy(path: Path) -> Any:
             return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except InputError:
         raise
-    except (*DAMAGE_ERRORS, OSError, RuntimeError, NotImplementedError, tokenize.TokenError) as error:  # a header is tokenized
+    # a header is tokenized
+    except (*DAMAGE_ERRORS, OSError, RuntimeError, NotImplementedError, tokenize.TokenError) as error:
         reason = error.strerror or error if isinstance(error, OSError) else error
         raise InputError(f"{path}: damaged, cut short or not plain numbers ({reason})") from error
 
 
 def _numpy_bytes(file: IO[bytes], path: Path) -> int:
-    """What the arrays of an open .npy or .npz take in memory, without reading them: a small archive may unpack to anything."""
+    """What the arrays of an open .npy or .npz take in memory, without reading them: a small archive
+    may unpack to anything.
+    """
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             num_bytes = sum(info.file_size for info in archive.infolist())
@@ -277,5 +262,9 @@ def _read_safetensors(path: Path) -> Any:
 
 
 _READERS = {
-    ".pt": read_torch, ".pth": read_torch, ".npy": _read_numpy, ".npz": _read_numpy, ".safetensors": _read_safetensors,
-}  # fmt: skip
+    ".pt": read_torch,
+    ".pth": read_torch,
+    ".npy": _read_numpy,
+    ".npz": _read_numpy,
+    ".safetensors": _read_safetensors,
+}

@@ -1,7 +1,7 @@
 """Narrated windows: pieces of videos with the narrations that fall into them, as padded batches for training.
 
-Two readers give the same batches: `NarratedWindows` reads features from a store as they are needed, `ResidentWindows` holds
-everything in the memory of a device and only gathers.
+Two readers give the same batches: `NarratedWindows` reads features from a store as they are needed,
+`ResidentWindows` holds everything in the memory of a device and only gathers.
 """
 
 from __future__ import annotations
@@ -23,23 +23,14 @@ from hiero.data.windows import cut_windows, narrations_in
 from hiero.errors import InputError
 from hiero.types import Window
 
-# Nodes and narrations of a resident batch are multiples of these. Tensor cores are fast on multiples of 8, and pooling halves the
-# nodes up to three times.
+# Nodes and narrations of a resident batch are multiples of these. Tensor cores are fast on
+# multiples of 8, and pooling halves the nodes up to three times.
 ALIGNMENT = (64, 8)
 TAG_PATTERN = re.compile(r"^\s*#\s*(unsure|[cCoO])\b\s*(?:[a-zA-Z]\b)?\s*", re.IGNORECASE)
 
 
 class TrainingBatch(NamedTuple):
-    """A padded batch of B windows of up to T nodes, with up to M narrations each.
-
-    Attributes:
-        features: (B, T, F).
-        mask: True where a window has a node, (B, T).
-        times: Of the nodes in seconds, (B, T).
-        texts: Of the narrations: indices into a list of texts, (B, M) integers, or their vectors, (B, M, E).
-        text_times: Of the narrations in seconds, (B, M).
-        text_mask: True where a window has a narration, (B, M).
-    """
+    """A padded batch of B windows of up to T nodes, with up to M narrations each."""
 
     features: Tensor
     mask: Tensor
@@ -72,14 +63,7 @@ class TrainingBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class NarratedWindow:
-    """A window of a video with its narrations.
-
-    Attributes:
-        video: Id of the video.
-        window: Its segments.
-        texts: Of each narration, the index into `NarratedWindows.texts`.
-        times_s: Of each narration.
-    """
+    """A window of a video with its narrations."""
 
     video: str
     window: Window
@@ -90,21 +74,6 @@ class NarratedWindow:
 class NarratedWindows:
     """All windows of a collection that have narrations, read from a store one batch at a time.
 
-    Args:
-        store: The features.
-        narrations: Those of videos that are not in the store are passed over.
-        window_s: Length of a window.
-        drop_tags: Leave out tags at the beginning of texts, such as Ego4D's "#C C".
-
-    Attributes:
-        windows: In the order of videos and time.
-        texts: Each different text once, in order of first appearance.
-        num_empty: Windows that are left out, having no narration.
-        num_outside: Narrations that are left out, being beyond the end of their video's features.
-
-    Raises:
-        InputError: No window has a narration.
-
     Examples:
         >>> windows = NarratedWindows(FeatureStore("store"), read_narrations("narrations.csv"))      # doctest: +SKIP
         >>> batch = windows.read([0, 1, 2])                                                           # doctest: +SKIP
@@ -112,7 +81,9 @@ class NarratedWindows:
         (torch.Size([3, 562, 256]), torch.Size([3, 41]))
     """
 
-    def __init__(self, store: FeatureStore, narrations: Narrations, window_s: float = 300.0, *, drop_tags: bool = False) -> None:
+    def __init__(
+        self, store: FeatureStore, narrations: Narrations, window_s: float = 300.0, *, drop_tags: bool = False
+    ) -> None:
         self.store, self.window_s = store, window_s
         self.windows: list[NarratedWindow] = []
         self.num_empty = 0
@@ -131,15 +102,20 @@ class NarratedWindows:
                     self.num_empty += 1
                     continue
                 texts = [video_narrations[i].text for i in selected]
-                indices = [text_index.setdefault(drop_tag(text) if drop_tags else text, len(text_index)) for text in texts]
-                self.windows.append(NarratedWindow(video, window, tuple(indices), tuple(all_times_s[i] for i in selected)))
+                indices = [
+                    text_index.setdefault(drop_tag(text) if drop_tags else text, len(text_index)) for text in texts
+                ]
+                self.windows.append(
+                    NarratedWindow(video, window, tuple(indices), tuple(all_times_s[i] for i in selected))
+                )
             self.num_outside += len(video_narrations) - num_inside
         self.texts = list(text_index)
         if not self.windows:
             if self.num_outside:
                 raise InputError(
                     f"no narration can be used: all {self.num_outside} lie beyond the end of their video's features. "
-                    "Are their times in seconds, and is the clock of the features right (--fps and --stride of hiero pack)?"
+                    "Are their times in seconds, and is the clock of the features right (--fps and --stride of "
+                    "hiero pack)?"
                 )
             raise InputError(
                 "no window of any video holds a narration; do the narrations' video ids match the feature files' names?"
@@ -172,15 +148,7 @@ class NarratedWindows:
         return max(w.window.num_nodes for w in windows), max(len(w.texts) for w in windows)
 
     def read(self, indices: Sequence[int], shape: tuple[int, int] | None = None) -> TrainingBatch:
-        """Read a batch of windows.
-
-        Args:
-            indices: Of the windows.
-            shape: Nodes and narrations (T, M) to pad to; by default those of the largest of these windows.
-
-        Returns:
-            A batch on the CPU; its texts are indices into `texts`, (B, M).
-        """
+        """Read a batch of windows."""
         num_nodes, num_texts = shape or self.shape(indices)
         batch_size = len(indices)
         out = TrainingBatch(
@@ -203,7 +171,9 @@ class NarratedWindows:
         return out
 
     def statistics(self, max_rows: int = 200_000) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel, (F,) each, over about `max_rows` evenly spaced rows of the windows."""
+        """Mean and standard deviation of each channel, (F,) each, over about `max_rows` evenly spaced
+        rows of the windows.
+        """
         step = max(1, sum(w.window.num_nodes for w in self.windows) // max_rows)
         rows = torch.cat([self.store.read(w.video, w.window.start, w.window.end)[::step] for w in self.windows])
         return rows.double().mean(0).float(), rows.double().std(0, unbiased=False).float()
@@ -217,16 +187,12 @@ class NarratedWindows:
         return num_rows * row_bytes + len(self.texts) * text_bytes + len(self) * self.shape()[1] * narration_bytes
 
     def resident(self, table: Tensor, device: torch.device | str) -> ResidentWindows:
-        """Copy all windows onto a device: features in the store's precision, and text vectors.
-
-        Args:
-            table: Vectors of `texts`, (number of texts, E).
-            device: Where to.
-        """
+        """Copy all windows onto a device: features in the store's precision, and text vectors."""
         num_nodes, num_texts = align(self.shape())
         lengths = torch.tensor([w.window.num_nodes for w in self.windows])
         precision = getattr(torch, self.store.precision)
-        # `ResidentWindows.read` gathers `num_nodes` rows of the last window too, so there must be as many after its first.
+        # `ResidentWindows.read` gathers `num_nodes` rows of the last window too, so there must be
+        # as many after its first.
         rows = torch.zeros(int(lengths.sum()) + num_nodes, self.store.width, dtype=precision, device=device)
         texts = np.zeros((len(self), num_texts), dtype=np.int64)
         text_times = np.zeros((len(self), num_texts))
@@ -238,28 +204,23 @@ class NarratedWindows:
             row += n
         starts = torch.tensor([w.window.clock.time_s(0) for w in self.windows], dtype=torch.float64)
         return ResidentWindows(
-            rows, (lengths.cumsum(0) - lengths).to(device), lengths.to(device), starts.to(device),
-            torch.from_numpy(texts).to(device), torch.from_numpy(text_times).float().to(device),
-            torch.tensor([len(w.texts) for w in self.windows], device=device), table.to(device),
-            self.store.clock.spacing_s, num_nodes,
-        )  # fmt: skip
+            rows,
+            (lengths.cumsum(0) - lengths).to(device),
+            lengths.to(device),
+            starts.to(device),
+            torch.from_numpy(texts).to(device),
+            torch.from_numpy(text_times).float().to(device),
+            torch.tensor([len(w.texts) for w in self.windows], device=device),
+            table.to(device),
+            self.store.clock.spacing_s,
+            num_nodes,
+        )
 
 
 @dataclass(frozen=True)
 class ResidentWindows:
-    """W narrated windows in the memory of a device. `read` consists of gathers only, so that a CUDA graph can capture it.
-
-    Attributes:
-        rows: Features of all windows, one after the other, and T empty rows, (N + T, F).
-        first: First row of each window, (W,).
-        length: Number of nodes of each window, (W,).
-        start_s: Time of the first node of each window, (W,) in double precision.
-        texts: Indices of the narrations into `table`, (W, M).
-        text_times: Of the narrations in seconds, (W, M).
-        num_texts: Number of narrations of each window, (W,).
-        table: Vectors of the texts, (number of texts, E).
-        spacing_s: Seconds from node to node.
-        num_nodes: T that batches are padded to.
+    """W narrated windows in the memory of a device. `read` consists of gathers only, so that a CUDA
+    graph can capture it.
     """
 
     rows: Tensor
@@ -277,7 +238,9 @@ class ResidentWindows:
         return len(self.first)
 
     def read(self, indices: Tensor) -> TrainingBatch:
-        """A batch of the windows `indices` (B,), with text vectors; padded to the largest window of all, rounded up by `align`."""
+        """A batch of the windows `indices` (B,), with text vectors; padded to the largest window of
+        all, rounded up by `align`.
+        """
         node = torch.arange(self.num_nodes, device=indices.device)
         mask = node < self.length[indices, None]
         # Rows after the end of a window belong to the next one; the mask hides them.
@@ -285,7 +248,9 @@ class ResidentWindows:
         times = torch.where(mask, self.start_s[indices, None] + node.double() * self.spacing_s, 0.0).float()
         text_mask = torch.arange(self.texts.shape[1], device=indices.device) < self.num_texts[indices, None]
         features = torch.where(mask[..., None], features, 0).float()
-        return TrainingBatch(features, mask, times, self.table[self.texts[indices]].float(), self.text_times[indices], text_mask)
+        return TrainingBatch(
+            features, mask, times, self.table[self.texts[indices]].float(), self.text_times[indices], text_mask
+        )
 
 
 def align(shape: tuple[int, int]) -> tuple[int, int]:

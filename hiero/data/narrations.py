@@ -1,4 +1,5 @@
-"""Narrations, texts at moments of videos: from EgoClip's file as it is, a simple csv or jsonl of your own, or transcripts.
+"""Narrations, texts at moments of videos: from EgoClip's file as it is, a simple csv or jsonl of your
+own, or transcripts.
 
 Nothing is dropped silently: every line that cannot be used is counted under its reason.
 """
@@ -13,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hiero.data.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, read_transcript, transcript_video
 from hiero.errors import InputError
+from hiero.formats.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, read_transcript, transcript_video
 from hiero.storage.files import parse_json, read_lines
 from hiero.types import Narration
 
@@ -25,13 +26,7 @@ EGOCLIP_COLUMNS = {"video_uid", "narration_time", "clip_text"}
 
 @dataclass
 class Narrations:
-    """Narrations by video, and what was left out and why.
-
-    Attributes:
-        by_video: Narrations of each video, in time order.
-        left_out: How many narrations were left out, by reason.
-        examples: A few of them, by reason.
-    """
+    """Narrations by video, and what was left out and why."""
 
     by_video: dict[str, list[Narration]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -72,16 +67,7 @@ class Narrations:
 
 
 def read_narrations(path: Path | str) -> Narrations:
-    """Read a narration file.
-
-    Args:
-        path: EgoClip's file, tab-separated with the columns video_uid, narration_time and clip_text; or a .csv with a header or
-            a .jsonl, with video, text and either time_s or start_s and end_s (of which the middle counts). Or what is said: a
-            transcript (.srt, .vtt, Whisper's .json), or a folder of transcripts, each named as its video.
-
-    Raises:
-        InputError: The file is missing, of another kind, or has no usable narration.
-    """
+    """Read a narration file."""
     path = Path(path)
     if is_spoken(path):
         return _read_spoken(path)
@@ -89,7 +75,8 @@ def read_narrations(path: Path | str) -> Narrations:
         raise InputError(f"{path}: no such file")
     if path.suffix not in (".csv", ".tsv", ".jsonl"):
         raise InputError(
-            f"{path}: unknown kind of narration file; expected EgoClip's csv, own .csv or .jsonl, a transcript, or a folder of them"
+            f"{path}: unknown kind of narration file; expected EgoClip's csv, own .csv or .jsonl, a transcript, "
+            "or a folder of them"
         )
     narrations = Narrations()
     rows = _json_rows(path, narrations) if path.suffix == ".jsonl" else _table_rows(path, narrations)
@@ -99,13 +86,17 @@ def read_narrations(path: Path | str) -> Narrations:
             if narration is not None:
                 narrations.by_video.setdefault(narration.video, []).append(narration)
     except csv.Error as error:
-        raise InputError(f"{path}: a cell is no text of a narration ({error}); is a quotation mark left open?") from error
+        raise InputError(
+            f"{path}: a cell is no text of a narration ({error}); is a quotation mark left open?"
+        ) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     for of_video in narrations.by_video.values():
         of_video.sort(key=lambda narration: narration.time_s)
     if not narrations.by_video:
-        reasons = "; ".join(f"{count} × {reason}" for reason, count in narrations.left_out.most_common()) or "it is empty"
+        reasons = (
+            "; ".join(f"{count} × {reason}" for reason, count in narrations.left_out.most_common()) or "it is empty"
+        )
         raise InputError(f"{path}: no usable narration ({reasons})")
     return narrations
 
@@ -157,10 +148,13 @@ def _table_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[
         is_egoclip = set(columns) >= EGOCLIP_COLUMNS
         if not (is_egoclip or {"video", "text"} <= set(columns)):
             raise InputError(
-                f"{path}: the first line must name the columns video, text and time_s (or start_s and end_s); found {header[:80]!r}"
+                f"{path}: the first line must name the columns video, text and time_s (or start_s and end_s); "
+                f"found {header[:80]!r}"
             )
         # EgoClip never quotes, and its texts hold quotation marks; a csv of one's own may quote.
-        reader = csv.reader(file, delimiter="\t" if tabs else ",", quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL)
+        reader = csv.reader(
+            file, delimiter="\t" if tabs else ",", quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
+        )
         for values in reader:
             line_number = reader.line_num + 1  # the header was read before
             if not values:

@@ -1,15 +1,17 @@
-"""Simulated narrated activity: goals made of steps made of actions, seen through noisy features, with narrations and ground truth.
+"""Simulated narrated activity: goals made of steps made of actions, seen through noisy features, with
+narrations and ground truth.
 
-A `World` fixes what exists: the appearance of each action, the place of each step, the texts of narrations. `World.session(seed)`
-is one recording. Everything follows from seeds. It is a test bed, not a model of kitchens; its settings, all in `WorldConfig`,
-decide what can be learned:
+A `World` fixes what exists: the appearance of each action, the place of each step, the texts of
+narrations. `World.session(seed)` is one recording. Everything follows from seeds. It is a test bed,
+not a model of kitchens; its settings, all in `WorldConfig`, decide what can be learned:
 
 - The feature of a segment is the sum of the appearance of its action (`look`), that of its place (`place`), a slow drift
-  (`drift`, like light and camera) and `noise`. All four are lengths of random directions in feature space; noise and drift are
-  drawn anew for each session.
+  (`drift`, like light and camera) and `noise`. All four are lengths of random directions in feature
+  space; noise and drift are drawn anew for each session.
 - *Confounders.* With fewer places than steps, steps of different function share a place. A share of the actions
-  (`shared_actions`: washing, reaching, waiting) looks the same in every step, so that only what happens around them tells the
-  step. With `shared_actions` 0 and one place a step, a single segment says it all and context can add nothing.
+  (`shared_actions`: washing, reaching, waiting) looks the same in every step, so that only what
+  happens around them tells the step. With `shared_actions` 0 and one place a step, a single segment
+  says it all and context can add nothing.
 - *Interleaving.* `interleave` is the chance, after each action, of going over to another step that is open at the time
   (up to `open_steps`). At 0 steps follow each other; at 0.5 they are as mixed as in a busy kitchen.
 - *Narrations* name the action and the object of its step, at the middle of the action, moved by `jitter_s` (deviation) and left
@@ -34,15 +36,60 @@ from hiero.storage.files import save_tensors
 from hiero.types import AnnotatedStep, Clock, Narration
 
 VERBS = (
-    "cuts", "stirs", "pours", "peels", "opens", "closes", "lifts", "turns", "wipes", "presses", "folds", "measures", "shakes",
-    "rolls", "scoops", "grates", "ties", "drills", "sands", "screws",
-)  # fmt: skip
+    "cuts",
+    "stirs",
+    "pours",
+    "peels",
+    "opens",
+    "closes",
+    "lifts",
+    "turns",
+    "wipes",
+    "presses",
+    "folds",
+    "measures",
+    "shakes",
+    "rolls",
+    "scoops",
+    "grates",
+    "ties",
+    "drills",
+    "sands",
+    "screws",
+)
 SHARED_VERBS = ("washes hands near", "looks for", "reaches for", "waits beside", "moves")
 OBJECTS = (
-    "onion", "dough", "rice", "egg", "bread", "soup", "sauce", "tomato", "potato", "carrot", "pan", "kettle", "board", "bracket",
-    "shelf", "drawer", "wheel", "chain", "brake", "pump", "sample", "tube", "filter", "label", "bandage", "bottle", "pillow",
-    "sheet", "towel", "jar",
-)  # fmt: skip
+    "onion",
+    "dough",
+    "rice",
+    "egg",
+    "bread",
+    "soup",
+    "sauce",
+    "tomato",
+    "potato",
+    "carrot",
+    "pan",
+    "kettle",
+    "board",
+    "bracket",
+    "shelf",
+    "drawer",
+    "wheel",
+    "chain",
+    "brake",
+    "pump",
+    "sample",
+    "tube",
+    "filter",
+    "label",
+    "bandage",
+    "bottle",
+    "pillow",
+    "sheet",
+    "towel",
+    "jar",
+)
 STOP_WORDS = ("the", "for", "near", "beside")
 DRIFT_MEMORY = 0.98  # of the drift, what is left of it after a segment
 GOALS = ("meal", "repair", "experiment", "visit", "bakery order", "furniture")
@@ -94,18 +141,7 @@ class WorldConfig(Config):
 
 @dataclass(frozen=True)
 class Session:
-    """One recording of one goal, with its ground truth.
-
-    Attributes:
-        video: Its id.
-        features: (T, F).
-        clock: When the segments are.
-        narrations: In time order.
-        goal: Index of the goal.
-        steps: Step of each segment, (T,); −1 in pauses.
-        actions: Action of each segment, (T,), numbered over all steps; −1 in pauses.
-        step_texts: Texts of the steps that occur.
-    """
+    """One recording of one goal, with its ground truth."""
 
     video: str
     features: Tensor
@@ -122,7 +158,9 @@ class Session:
         for step in dict.fromkeys(self.steps.tolist()):
             if step >= 0:
                 segments = (self.steps == step).nonzero().flatten()
-                start_s, end_s = (self.clock.start_s + int(i) * self.clock.spacing_s for i in (segments[0], segments[-1] + 1))
+                start_s, end_s = (
+                    self.clock.start_s + int(i) * self.clock.spacing_s for i in (segments[0], segments[-1] + 1)
+                )
                 out.append(AnnotatedStep(start_s, end_s, self.step_texts[step]))
         return out
 
@@ -140,18 +178,6 @@ class Session:
 class World:
     """A simulated world: appearances, places and texts, drawn from a seed.
 
-    Args:
-        config: Settings.
-        seed: Of the world; sessions have seeds of their own.
-
-    Attributes:
-        num_steps: S, of all goals together.
-        appearances: Unit vectors of each action of each step, (S, A, F).
-        place_appearances: Unit vectors of the places, (P, F).
-        step_places: Place of each step, (S,).
-        texts: Narration of each action of each step.
-        step_texts: Text of each step.
-
     Examples:
         >>> world = World(WorldConfig(session_s=60.0))
         >>> world.session(0).features.shape
@@ -166,12 +192,16 @@ class World:
         self.num_steps = num_steps
         num_shared = round(config.shared_actions * config.actions_per_step)
         shared_appearances = _directions(rng, len(SHARED_VERBS), config.width)
-        self.appearances = _directions(rng, num_steps * config.actions_per_step, config.width).reshape(num_steps, -1, config.width)
+        self.appearances = _directions(rng, num_steps * config.actions_per_step, config.width).reshape(
+            num_steps, -1, config.width
+        )
         self.place_appearances = _directions(rng, config.num_places, config.width)
         self.step_places = rng.permutation(np.arange(num_steps) % config.num_places)
         # Each step has an object of its own where there are enough; otherwise objects come back with other verbs.
         pairs = rng.permutation(len(OBJECTS) * len(VERBS))[:num_steps]
-        objects = [OBJECTS[i % len(OBJECTS)] for i in (rng.permutation(num_steps) if num_steps <= len(OBJECTS) else pairs)]
+        objects = [
+            OBJECTS[i % len(OBJECTS)] for i in (rng.permutation(num_steps) if num_steps <= len(OBJECTS) else pairs)
+        ]
         self.texts: list[list[str]] = []
         self.step_texts: dict[int, str] = {}
         for step in range(num_steps):
@@ -227,7 +257,8 @@ class World:
         position = 0.0  # in segments, not rounded
         current = -1
         while position < num_segments and (waiting or open_steps):
-            # Which step goes on? After its end, or by chance, another one; a new one is begun where there is room for it.
+            # Which step goes on? After its end, or by chance, another one; a new one is begun where
+            # there is room for it.
             if current not in open_steps or rng.random() < config.interleave:
                 if waiting and (not open_steps or (config.interleave > 0 and len(open_steps) < config.open_steps)):
                     open_steps.append(waiting.pop(0))
@@ -246,7 +277,8 @@ class World:
             remaining[current] -= length
             if remaining[current] <= 0:
                 open_steps.remove(current)
-            # A pause after every other action, twice as long as its share: the share of the whole session comes out right.
+            # A pause after every other action, twice as long as its share: the share of the whole
+            # session comes out right.
             if config.pause and rng.random() < 0.5:
                 position += 2 * config.pause / (1 - config.pause) * length * rng.uniform(0.5, 1.5)
         return steps, actions, narrations
@@ -267,7 +299,9 @@ def _drift(rng: np.random.Generator, num_segments: int, width: int) -> np.ndarra
 
 
 def bag_of_words(texts: Sequence[str], size: int = 64) -> Tensor:
-    """Unit vectors of texts, (N, size): the sum of a fixed random direction for each word. Shared words bring texts close."""
+    """Unit vectors of texts, (N, size): the sum of a fixed random direction for each word. Shared
+    words bring texts close.
+    """
     vectors = np.zeros((len(texts), size))
     for i, text in enumerate(texts):
         for word in text.lower().split():
@@ -277,11 +311,7 @@ def bag_of_words(texts: Sequence[str], size: int = 64) -> Tensor:
 
 
 def write_sessions(sessions: Sequence[Session], folder: Path) -> tuple[Path, Path]:
-    """Write sessions as files: features/NAME.safetensors and narrations.csv.
-
-    Returns:
-        The folder of features, and the file of narrations.
-    """
+    """Write sessions as files: features/NAME.safetensors and narrations.csv."""
     import csv
 
     for session in sessions:

@@ -1,7 +1,8 @@
-"""Feature stores: the features of many videos packed into one memory-mapped file, with an index of whose rows they are.
+"""Feature stores: the features of many videos packed into one memory-mapped file, with an index of
+whose rows they are.
 
-OUT/store.json             backbone, width, fps, stride, window, dtype, and for each video its first row, length and source hash
-OUT/features-HASH.bin      all rows, one video after the other
+OUT/store.json             backbone, width, fps, stride, window, dtype, and for each video its first
+row, length and source hash OUT/features-HASH.bin      all rows, one video after the other
 """
 
 from __future__ import annotations
@@ -34,15 +35,7 @@ StoreDtype = Literal["float16", "float32"]
 
 @dataclass(frozen=True)
 class PackedVideo:
-    """One video of a store.
-
-    Attributes:
-        id: Path of its feature file in the packed folder, without suffix.
-        offset: Its first row.
-        length: Number of rows.
-        source: Name of its feature file.
-        sha256: Of its feature file.
-    """
+    """One video of a store."""
 
     id: str
     offset: int
@@ -56,21 +49,6 @@ class FeatureStore:
 
     Cheap to open, safe to share between processes. Iterates over the ids of its videos.
 
-    Args:
-        folder: As `pack` or `hiero pack` wrote it.
-
-    Attributes:
-        backbone: What the features come from, where it is known.
-        width: D of the rows (N, D).
-        window: Frames that a row covers.
-        clock: When the segments of each video are.
-        precision: Of the rows on disk.
-        digest: Hash of all that was packed.
-        videos: Videos by id.
-
-    Raises:
-        InputError: The folder is not a feature store, or a file in it is damaged.
-
     Examples:
         >>> store = FeatureStore("features.store")                       # doctest: +SKIP
         >>> store.read("kitchen", 0, 100).shape                          # doctest: +SKIP
@@ -82,12 +60,15 @@ class FeatureStore:
         index_file = self.folder / INDEX_FILE
         if not index_file.is_file():
             raise InputError(
-                f"{self.folder}: not a feature store, {INDEX_FILE} is missing; make one of feature files: hiero pack FOLDER STORE"
+                f"{self.folder}: not a feature store, {INDEX_FILE} is missing; make one of feature files: hiero "
+                "pack FOLDER STORE"
             )
         try:
             info = parse_json(index_file.read_text(encoding="utf-8"))
             if info["version"] != VERSION:
-                raise InputError(f"{index_file}: version {info['version']}, this program reads {VERSION}; pack the features again")
+                raise InputError(
+                    f"{index_file}: version {info['version']}, this program reads {VERSION}; pack the features again"
+                )
             self.backbone: str | None = info["backbone"]
             self.width: int = info["width"]
             self.window: float = info["window"]
@@ -121,19 +102,7 @@ class FeatureStore:
         return self._find(video).length
 
     def read(self, video: str, start: int = 0, end: int | None = None) -> Tensor:
-        """Features of a stretch of a video.
-
-        Args:
-            video: Its id.
-            start: First segment.
-            end: Segment to stop before; by default the end of the video.
-
-        Returns:
-            (end - start, D) float32.
-
-        Raises:
-            InputError: The video is not in the store, or has no such segments.
-        """
+        """Features of a stretch of a video."""
         packed = self._find(video)
         end = packed.length if end is None else end
         if not 0 <= start <= end <= packed.length:
@@ -166,25 +135,10 @@ def pack(
     skip_bad: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[FeatureStore, list[str]]:
-    """Pack a folder of feature files, one a video, into a store. An interrupted pack leaves the old store as it was.
+    """Pack a folder of feature files, one a video, into a store. An interrupted pack leaves the old
+    store as it was.
 
     What is not given is taken from the sidecars of `hiero extract`, where there are any.
-
-    Args:
-        source: Folder of feature files; the path of a file in it, without suffix, is the video's id.
-        out: Folder of the store.
-        backbone: What the features come from.
-        clock: When the rows of all videos are; by default that of the sidecars, or 16 frames at 30 a second.
-        window: Frames that a row covers; by default that of the sidecars, or 16.
-        precision: Of the rows on disk.
-        skip_bad: Leave files that cannot be used out of the store, instead of raising.
-        progress: Called with the id of each video.
-
-    Returns:
-        The store, and for each file that was left out what is wrong with it.
-
-    Raises:
-        InputError: There are no feature files, some cannot be used (all are listed), or their sidecars do not agree.
     """
     files = find_features(source)
     sidecar = _common_sidecar(files, check_clocks=clock is None)
@@ -209,7 +163,8 @@ def pack(
                 else:
                     with file.open("rb") as raw:
                         sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
-                    digest.update(f"{name} {sha256}".encode("utf-8", "surrogatepass"))  # names of files need not be text
+                    # names of files need not be text
+                    digest.update(f"{name} {sha256}".encode("utf-8", "surrogatepass"))
                     videos.append(PackedVideo(name, _next_row(videos), len(rows), file.name, sha256))
                     data.write(rows.tobytes())
                 progress(name)
@@ -217,7 +172,8 @@ def pack(
         if problems and not (skip_bad and videos):
             listing = "\n  ".join(problems)
             raise InputError(
-                f"{source}: {len(problems)} of {len(files)} files cannot be used\n  {listing}\nmend them, or skip them (--skip-bad)"
+                f"{source}: {len(problems)} of {len(files)} files cannot be used\n  {listing}\nmend them, or skip "
+                "them (--skip-bad)"
             )
         final = out / f"features-{digest.hexdigest()[:16]}.bin"
         temporary.replace(final)
@@ -225,10 +181,19 @@ def pack(
         temporary.unlink(missing_ok=True)
     clock = clock or Clock()
     info: dict[str, Any] = {
-        "version": VERSION, "backbone": backbone, "width": width, "fps": clock.fps, "stride": clock.stride, "window": window,
-        "dtype": precision, "data": final.name, "source_sha256": digest.hexdigest(), "videos": [asdict(video) for video in videos],
-    }  # fmt: skip
-    # The index names its data file and is written after it: at any moment the folder holds the whole old store or the new one.
+        "version": VERSION,
+        "backbone": backbone,
+        "width": width,
+        "fps": clock.fps,
+        "stride": clock.stride,
+        "window": window,
+        "dtype": precision,
+        "data": final.name,
+        "source_sha256": digest.hexdigest(),
+        "videos": [asdict(video) for video in videos],
+    }
+    # The index names its data file and is written after it: at any moment the folder holds the
+    # whole old store or the new one.
     with atomic_path(out / INDEX_FILE) as path:
         path.write_text(json.dumps(info, indent=1) + "\n")
     for pattern in (
@@ -261,7 +226,8 @@ def _common_sidecar(files: list[Path], check_clocks: bool) -> Sidecar | None:
     for file, other in others:
         if (other.backbone, other.weights) != (first.backbone, first.weights):
             raise InputError(
-                f"{first_file.name} is from {first.backbone}, {file.name} from {other.backbone} or other weights; pack them apart"
+                f"{first_file.name} is from {first.backbone}, {file.name} from {other.backbone} or other weights; "
+                "pack them apart"
             )
         spacing_s, other_spacing_s = first.clock.spacing_s, other.clock.spacing_s
         if check_clocks and abs(other_spacing_s / spacing_s - 1) > CLOCK_TOLERANCE:

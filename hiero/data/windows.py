@@ -11,11 +11,6 @@ def cut_windows(num_segments: int, clock: Clock, window_s: float = 300.0) -> lis
     """Cut a video into consecutive windows; nodes keep their times from the start of the video.
 
     Window i holds the segments from ⌊i·window_s·fps/stride⌋ up to the same of i + 1, as in the release.
-
-    Args:
-        num_segments: Of the video.
-        clock: When its segments are.
-        window_s: Length of a window.
     """
     windows = []
     start_s = clock.start_s
@@ -27,36 +22,21 @@ def cut_windows(num_segments: int, clock: Clock, window_s: float = 300.0) -> lis
     return windows
 
 
-def narrations_in(times_s: Iterable[float], index: int, num_segments: int, clock: Clock, window_s: float = 300.0) -> list[int]:
-    """Which narrations fall into a window of `cut_windows`: start ≤ t < min(end of the window, end of the video).
-
-    Args:
-        times_s: Of the narrations of the video.
-        index: Of the window.
-        num_segments: Of the video.
-        clock: When its segments are.
-        window_s: Length of a window.
-
-    Returns:
-        Indices into `times_s`.
-    """
+def narrations_in(
+    times_s: Iterable[float], index: int, num_segments: int, clock: Clock, window_s: float = 300.0
+) -> list[int]:
+    """Which narrations fall into a window of `cut_windows`: start ≤ t < min(end of the window, end of the video)."""
     start_s = clock.start_s + index * window_s
     end_s = min(start_s + window_s, clock.start_s + num_segments * clock.spacing_s)
     return [i for i, time_s in enumerate(times_s) if start_s <= time_s < end_s]
 
 
 def context_window(num_segments: int, clock: Clock, start_s: float, end_s: float, context: int) -> Window:
-    """The window of a clip and its context, the same number of segments on both sides; times restart at the window.
+    """The window of a clip and its context, the same number of segments on both sides; times
+    restart at the window.
 
     A clip that begins beyond the video has no nodes. One that begins at its very end has none either: the release
     puts a zero segment there. The node that represents the clip is num_nodes // 2.
-
-    Args:
-        num_segments: Of the video.
-        clock: When its segments are.
-        start_s: Start of the clip.
-        end_s: End of the clip.
-        context: Segments to add on each side at most.
     """
     start = clock.index(start_s)
     end = min(num_segments, max(start + 1, clock.index(end_s)))

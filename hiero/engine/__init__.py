@@ -1,4 +1,5 @@
-"""Engine: a video or a feature file in, its steps, answers and labels out. What the command line, the server and notebooks share.
+"""Engine: a video or a feature file in, its steps, answers and labels out. What the command line, the
+server and notebooks share.
 
 `embedder` puts features and texts into one space, `engine` reads and caches, `video` answers.
 """
@@ -11,6 +12,16 @@ from hiero.engine.video import Video
 from hiero.engine.vocabulary import class_names, default_labels
 
 __all__ = [
-    "CLASS_TEMPERATURE", "CLASS_WEIGHT", "NO_TEXT", "Embedder", "Engine", "SpanSummaries", "Video", "class_names", "default_labels",
-    "known_source_key", "load", "source_key",
-]  # fmt: skip
+    "CLASS_TEMPERATURE",
+    "CLASS_WEIGHT",
+    "NO_TEXT",
+    "Embedder",
+    "Engine",
+    "SpanSummaries",
+    "Video",
+    "class_names",
+    "default_labels",
+    "known_source_key",
+    "load",
+    "source_key",
+]

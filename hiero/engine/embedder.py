@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hiero.backbones.registry import Backbone, Precision, fetch_weights, find_backbone
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder
@@ -27,7 +28,6 @@ from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.text.registry import find_text_encoder
 from hiero.text.vector_cache import TextCache
 from hiero.types import Clock, ProgressCallback
-from hiero.video.registry import Backbone, Precision, fetch_weights, find_backbone
 
 if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
@@ -57,8 +57,12 @@ class Embedder:
     device: str = "auto"
     precision: Precision = "auto"
     batch_size: int | None = None
-    _learned_names: tuple[StepPrototypes, np.ndarray] | None = field(default=None, init=False, repr=False, compare=False)
-    _encoded: tuple[tuple[str, ...], np.ndarray, np.ndarray] | None = field(default=None, init=False, repr=False, compare=False)
+    _learned_names: tuple[StepPrototypes, np.ndarray] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    _encoded: tuple[tuple[str, ...], np.ndarray, np.ndarray] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def model(self) -> HiERO | None:
@@ -73,7 +77,8 @@ class Embedder:
 
     @cached_property
     def prototypes(self) -> StepPrototypes | None:
-        """What named steps look like, learned from corrected videos (`hiero adapt`); None where nothing was learned.
+        """What named steps look like, learned from corrected videos (`hiero adapt`); None where
+        nothing was learned.
 
         May be set: answers and labels then follow the new ones.
         """
@@ -150,10 +155,15 @@ class Embedder:
 
     @property
     def uses_minilm(self) -> bool:
-        """Whether texts come from the sentence encoder as it is: only then class names and questions lie in one space."""
-        return self.folder is not None and self.folder.text_encoder is None and self._encoder_name in (None, "minilm") and (
-            self.folder.config.text_size == MINILM_SIZE
-        )  # fmt: skip
+        """Whether texts come from the sentence encoder as it is: only then class names and
+        questions lie in one space.
+        """
+        return (
+            self.folder is not None
+            and self.folder.text_encoder is None
+            and self._encoder_name in (None, "minilm")
+            and (self.folder.config.text_size == MINILM_SIZE)
+        )
 
     @property
     def has_pictures(self) -> bool:
@@ -222,7 +232,8 @@ class Embedder:
         plugin = find_text_encoder(self._encoder_name or "", choose_device(self.device))
         if plugin is None:
             raise InputError(
-                f"{self.name} was trained with the text encoder {self._encoder_name}, which is not beside it; words need it"
+                f"{self.name} was trained with the text encoder {self._encoder_name}, which is not beside it; "
+                "words need it"
             )
         return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
 
@@ -233,14 +244,14 @@ class Embedder:
 
         def encode(missing: list[str]) -> np.ndarray:
             if self.backbones == (CLIP,):
-                from hiero.video.clip import encode_clip_texts
+                from hiero.backbones.clip import encode_clip_texts
 
                 return encode_clip_texts(self.user_checkpoint.parent, missing).numpy()
             from hiero.text.encoders import encode_joint
 
             return encode_joint(self.user_checkpoint, missing).numpy()
 
-        module = self.backbone.module.removeprefix("hiero.video.")
+        module = self.backbone.module.removeprefix("hiero.backbones.")
         key = f"{module}-{content_key(self.user_checkpoint)[:16]}"
         return TextCache(key).encode(list(texts), encode).astype(np.float32)
 

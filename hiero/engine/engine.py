@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from hiero.backbones.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
 from hiero.data.features import FEATURE_SUFFIXES, check_sidecar, read_feature_array, read_sidecar
 from hiero.devices import choose_device
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
@@ -22,13 +23,12 @@ from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
 from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
+from hiero.sources.remote import as_path, fetch_copy, file_key, find_remote, known_key, shown_addresses
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
-from hiero.storage.remote import as_path, fetch_copy, file_key, find_remote, known_key, shown_addresses
 from hiero.text.joint_text import joint_key
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
-from hiero.video.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
 
 DEFAULT_BACKBONES = ("i3d-k400", "dinov2-text")
 CACHE_VERSION = 7
@@ -48,11 +48,11 @@ def load(
     """An engine that reads videos with a model.
 
     Args:
-        model: A shipped one by its name (`hiero-k400`, `hiero-omnivore-b`), a model folder, a hub id, or `raw` for features as
-            they are.
-        backbone: For videos. `default` is the one that the model was made for (I3D and DINOv2 with words for hiero-k400); any
-            other of `hiero backbones` works without a graph model; `auto` is clip where its weights are here and no model is
-            named, else the default.
+        model: A shipped one by its name (`hiero-k400`, `hiero-omnivore-b`), a model folder, a hub
+            id, or `raw` for features as they are.
+        backbone: For videos. `default` is the one that the model was made for (I3D and DINOv2 with
+            words for hiero-k400); any other of `hiero backbones` works without a graph model;
+            `auto` is clip where its weights are here and no model is named, else the default.
         device: `auto`, `cpu`, `cuda` …
         precision: Of the backbones; `auto` measures what is faster here.
         batch_size: Windows that go through the backbones together; by default 1 on a CPU, 16 on a GPU.
@@ -79,7 +79,8 @@ def load(
     folder = open_model_folder(model)
     if folder.config.input_size != find_backbone(backbone).width:
         raise InputError(
-            f"{model} takes {folder.config.input_size}-d features ({folder.config.backbone or 'unnamed'}), {backbone} gives "
+            f"{model} takes {folder.config.input_size}-d features ({folder.config.backbone or 'unnamed'}), "
+            f"{backbone} gives "
             f"{find_backbone(backbone).width}-d ones; leave one of them out"
         )
     return Engine(folder, Path(model).name, (backbone,), device, precision, batch_size)
@@ -92,12 +93,7 @@ def _backbones_for(folder: ModelFolder | None) -> tuple[str, ...]:
 
 
 class FileContent:
-    """A file as it was when reading began: only what was computed from that may be stored under its key.
-
-    Attributes:
-        path: The file.
-        key: Of its content, as `content_key`.
-    """
+    """A file as it was when reading began: only what was computed from that may be stored under its key."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -119,7 +115,8 @@ class FileContent:
                 self._is_changed = True
             if self._is_changed:
                 warnings.warn(
-                    f"{self.path}: changed while it was read; the result is not kept, read it again when it is whole", stacklevel=2
+                    f"{self.path}: changed while it was read; the result is not kept, read it again when it is whole",
+                    stacklevel=2,
                 )
         return not self._is_changed
 
@@ -129,20 +126,13 @@ class FileContent:
 
 
 class JoinedContent(FileContent):
-    """Files that are one video, as they were when reading began.
-
-    Args:
-        contents: Of each file, in order.
-        durations_s: Of each file, which the rows of the joined video depend on and a feature file does not hold.
-
-    Attributes:
-        path: The first file.
-        key: Of their contents in this order.
-    """
+    """Files that are one video, as they were when reading began."""
 
     def __init__(self, contents: Sequence[FileContent], durations_s: Sequence[float]) -> None:
         self.path = contents[0].path
-        self.key = join_keys([f"{content.key} {time_s:.6f}" for content, time_s in zip(contents, durations_s, strict=True)])
+        self.key = join_keys(
+            [f"{content.key} {time_s:.6f}" for content, time_s in zip(contents, durations_s, strict=True)]
+        )
         self._contents = contents
 
     @property
@@ -167,9 +157,10 @@ class Engine(Embedder):
         """Read a video, or a file with features of one; several files as one video.
 
         Args:
-            path: A video that FFmpeg reads, or .npy, .npz, .pt, .pth or .safetensors with one (T, D) array; or the address of one
-                (https://…, s3://…), which is brought here first. A list of files is read as one timeline, such as the chapters of
-                a camera; `Video.locate` says which file a moment is in.
+            path: A video that FFmpeg reads, or .npy, .npz, .pt, .pth or .safetensors with one (T,
+                D) array; or the address of one (https://…, s3://…), which is brought here first. A
+                list of files is read as one timeline, such as the chapters of a camera;
+                `Video.locate` says which file a moment is in.
             clock: When the rows of a feature file are, if not as the model was trained.
             cache: Use what was computed before from the same content, and keep what is computed now.
             stream: Which video stream of the file.
@@ -189,7 +180,9 @@ class Engine(Embedder):
         with shown_addresses():
             return self._read_paths(paths, clock, cache, stream, progress or no_progress)
 
-    def _read_paths(self, paths: list[Path], clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback) -> Video:
+    def _read_paths(
+        self, paths: list[Path], clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback
+    ) -> Video:
         for file in paths:
             if (remote := find_remote(file)) is None:
                 if not file.is_file():
@@ -202,11 +195,16 @@ class Engine(Embedder):
             return engine.read(paths, clock=clock, cache=cache, progress=progress)
         contents = [FileContent(file) if cache else None for file in paths]
         try:
-            parts = [self._read_file(file, clock, content, stream, progress) for file, content in zip(paths, contents, strict=True)]
+            parts = [
+                self._read_file(file, clock, content, stream, progress)
+                for file, content in zip(paths, contents, strict=True)
+            ]
         except InputError as error:
             if len(paths) == 1:
                 raise
-            raise InputError(f"{error}; to read the other files leave this one out, or read each by itself: --no-join") from error
+            raise InputError(
+                f"{error}; to read the other files leave this one out, or read each by itself: --no-join"
+            ) from error
         stream = 0 if paths[0].suffix.lower() in FEATURE_SUFFIXES else stream
         if len(parts) == 1:
             part = parts[0]
@@ -219,7 +217,9 @@ class Engine(Embedder):
         return video
 
     def _engine_for(self, path: Path) -> Engine:
-        """The engine that reads a file: another one for features of which CLIP, chosen by `auto` for videos, knows nothing."""
+        """The engine that reads a file: another one for features of which CLIP, chosen by `auto` for
+        videos, knows nothing.
+        """
         if self.backbones != (CLIP,) or path.suffix.lower() not in FEATURE_SUFFIXES:
             return self
         sidecar = read_sidecar(path)
@@ -238,7 +238,8 @@ class Engine(Embedder):
         width = self.backbone.width
         if self.folder is not None and width != self.folder.config.input_size:
             raise InputError(
-                f"{self.name} takes {self.folder.config.input_size}-d features ({self.folder.config.backbone or 'unnamed'}), "
+                f"{self.name} takes {self.folder.config.input_size}-d features "
+                f"({self.folder.config.backbone or 'unnamed'}), "
                 f"{self.backbone.name} gives {width}-d ones; give it a feature file, or leave --model out"
             )
         source = self._extract(path, content, stream, progress)
@@ -279,7 +280,8 @@ class Engine(Embedder):
             return  # raw features as they are
         if made_by != expected:
             raise InputError(
-                f"{path}: its features are of {made_by}, {self.name} takes those of {expected}; see --model and --backbone"
+                f"{path}: its features are of {made_by}, {self.name} takes those of {expected}; see --model and "
+                "--backbone"
             )
 
     def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None) -> FileRows:
@@ -304,11 +306,13 @@ class Engine(Embedder):
         content.store(functools.partial(save_arrays, file, {"features": features}))
         return features
 
-    def _extract(self, path: Path, content: FileContent | None, stream: int, progress: ProgressCallback) -> VideoFeatures:
+    def _extract(
+        self, path: Path, content: FileContent | None, stream: int, progress: ProgressCallback
+    ) -> VideoFeatures:
         """Features of a video by all backbones: from the cache, or extracted now and stored."""
 
         def run(partial: Path | None) -> VideoFeatures:
-            from hiero.video.decode import probe
+            from hiero.decoding.decode import probe
 
             fetch_copy(path, progress)
             duration_s = probe(path, stream).duration_s  # what cannot be read is said before anything is fetched
@@ -318,10 +322,16 @@ class Engine(Embedder):
 
             progress(ProgressEvent("read", path.name, 0.0, duration_s))
             return extract_features(
-                path, self.backbones, spacing_s=self.spacing_s, device=choose_device(self.device), precision=self.precision,
-                batch_size=self.batch_size, stream=stream, partial=partial,
+                path,
+                self.backbones,
+                spacing_s=self.spacing_s,
+                device=choose_device(self.device),
+                precision=self.precision,
+                batch_size=self.batch_size,
+                stream=stream,
+                partial=partial,
                 progress=lambda done_s: progress(ProgressEvent("read", path.name, done_s, duration_s)),
-            )  # fmt: skip
+            )
 
         if path.suffix == RECORDING_SUFFIX:
             return self._load_recording(path, half=content is not None)
@@ -382,7 +392,9 @@ class Engine(Embedder):
         num_rows = max(1, round(source.duration_s / self.spacing_s))
         is_valid = set(source.features) == set(self.backbones) and math.isclose(source.spacing_s, self.spacing_s)
         is_valid = is_valid and all(
-            array.shape == (num_rows, find_backbone(name).width) and array.dtype == np.float16 and bool(np.isfinite(array).all())
+            array.shape == (num_rows, find_backbone(name).width)
+            and array.dtype == np.float16
+            and bool(np.isfinite(array).all())
             for name, array in source.features.items()
         )
         is_valid = is_valid and bool(np.isfinite(source.thumbnail_times).all())
@@ -401,11 +413,13 @@ class Engine(Embedder):
     ) -> Video:
         """Nodes in the model's space: from the cache, or computed now and stored.
 
-        The spans that could be answers take longer to find than all else of a feature file, and only questions need them: they are
-        found, and stored too, when the first is asked.
+        The spans that could be answers take longer to find than all else of a feature file, and
+        only questions need them: they are found, and stored too, when the first is asked.
         """
         if content is None:
-            return Video(self, path, clock, source.duration_s, self._embed_nodes(features, clock).astype(np.float32), source)
+            return Video(
+                self, path, clock, source.duration_s, self._embed_nodes(features, clock).astype(np.float32), source
+            )
         clock_key = f"{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
         settings = f"{CACHE_VERSION}-{self.key}-{self._feature_key(stream)}-{clock_key}"
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
@@ -429,9 +443,15 @@ class Engine(Embedder):
         return (nodes / np.maximum(np.linalg.norm(nodes, axis=1, keepdims=True), 1e-12)).astype(np.float16)
 
     def _feature_key(self, stream: int) -> str:
-        """Names where a video's features come from: stream, backbones, their head, and the weights of one that the user brought."""
+        """Names where a video's features come from: stream, backbones, their head, and the weights of
+        one that the user brought.
+        """
         checkpoint_key, spacing = f"-{joint_key()}" if PICTURES in self.backbones else "", ""
-        if self.backbone.needs_weights and not self.backbone.auto_fetch and weights.find(self.backbone.weights_name) is not None:
+        if (
+            self.backbone.needs_weights
+            and not self.backbone.auto_fetch
+            and weights.find(self.backbone.weights_name) is not None
+        ):
             checkpoint_key += f"-{content_key(self.user_checkpoint)}"
         if self.backbone.num_frames:
             spacing = f"-{self.spacing_s:.4f}"
@@ -452,7 +472,9 @@ def _load_nodes(path: Path, num_nodes: int, width: int) -> tuple[np.ndarray, np.
     is_valid = nodes.shape == (num_nodes, width) and nodes.dtype == np.float16 and bool(np.isfinite(nodes).all())
     if spans is not None:
         is_valid = is_valid and spans.ndim == 2 and spans.shape[1] == 2 and len(spans) > 0 and spans.dtype == np.int64
-        is_valid = is_valid and bool(((spans[:, 0] >= 0) & (spans[:, 0] < spans[:, 1]) & (spans[:, 1] <= num_nodes)).all())
+        is_valid = is_valid and bool(
+            ((spans[:, 0] >= 0) & (spans[:, 0] < spans[:, 1]) & (spans[:, 1] <= num_nodes)).all()
+        )
     return _require((nodes, spans), is_valid)
 
 

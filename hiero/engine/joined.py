@@ -1,8 +1,9 @@
 """Several files as one video: rows of each are put on one clock, so that the model sees one recording.
 
-Each file begins where the one before it ends by its own length, which is seldom a whole number of segments. The clock of the
-joined video is uniform and begins at 0; a row of it is the row of the file that its middle falls in. So no time is lost or gained
-from file to file, however many there are, and a recording that was cut between two segments gives the rows of the uncut one.
+Each file begins where the one before it ends by its own length, which is seldom a whole number of
+segments. The clock of the joined video is uniform and begins at 0; a row of it is the row of the
+file that its middle falls in. So no time is lost or gained from file to file, however many there
+are, and a recording that was cut between two segments gives the rows of the uncut one.
 """
 
 from __future__ import annotations
@@ -17,23 +18,15 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
+from hiero.sources.chapters import VideoSource
+from hiero.sources.remote import file_key, known_key
 from hiero.storage.cache import KEY_LENGTH
-from hiero.storage.remote import file_key, known_key
 from hiero.types import TIME_GRAIN_S, Clock, VideoFile
-from hiero.video.chapters import VideoSource
 
 
 @dataclass(frozen=True)
 class FileRows:
-    """What was read of one file.
-
-    Attributes:
-        path: The file.
-        rows: What the model takes, (T, D).
-        clock: When they are.
-        source: Features of all backbones, and thumbnails.
-        duration_s: Length of the file.
-    """
+    """What was read of one file."""
 
     path: Path
     rows: np.ndarray
@@ -44,14 +37,7 @@ class FileRows:
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """Files on one timeline.
-
-    Attributes:
-        files: When each begins, and how long it is.
-        rows: What the model takes, (T, D).
-        clock: When they are.
-        source: Features of all backbones, and thumbnails.
-    """
+    """Files on one timeline."""
 
     files: tuple[VideoFile, ...]
     rows: np.ndarray
@@ -79,27 +65,17 @@ def join_keys(keys: Sequence[str]) -> str:
 
 
 def place_files(paths: Sequence[Path], durations_s: Sequence[float]) -> tuple[VideoFile, ...]:
-    """Files one after the other.
-
-    Args:
-        paths: In time order.
-        durations_s: Of each.
-    """
+    """Files one after the other."""
     starts_s = np.concatenate([[0.0], np.cumsum(durations_s)])
-    return tuple(VideoFile(str(path), float(s), float(d)) for path, s, d in zip(paths, starts_s, durations_s, strict=False))
+    return tuple(
+        VideoFile(str(path), float(s), float(d)) for path, s, d in zip(paths, starts_s, durations_s, strict=False)
+    )
 
 
-def row_origins(durations_s: Sequence[float], clocks: Sequence[Clock], num_rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where each row of a joined video comes from.
-
-    Args:
-        durations_s: Of each file.
-        clocks: Of each file, all with the same spacing.
-        num_rows: Of each file.
-
-    Returns:
-        For each row of the joined video the file (T,), and the row in it (T,).
-    """
+def row_origins(
+    durations_s: Sequence[float], clocks: Sequence[Clock], num_rows: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where each row of a joined video comes from."""
     spacing_s = clocks[0].spacing_s
     ends_s = np.cumsum(np.asarray(durations_s, dtype=np.float64))
     middles_s = (np.arange(max(1, round(ends_s[-1] / spacing_s))) + 0.5) * spacing_s
@@ -112,18 +88,13 @@ def row_origins(durations_s: Sequence[float], clocks: Sequence[Clock], num_rows:
 
 
 def join_rows(parts: Sequence[FileRows]) -> JoinedRows:
-    """Put files on one timeline.
-
-    Args:
-        parts: In time order.
-
-    Raises:
-        InputError: They do not fit: other spacing, other width, or a video beside a feature file.
-    """
+    """Put files on one timeline."""
     first = parts[0]
     for part in parts[1:]:
         _check_fits(first, part)
-    file, row = row_origins([part.duration_s for part in parts], [part.clock for part in parts], [len(part.rows) for part in parts])
+    file, row = row_origins(
+        [part.duration_s for part in parts], [part.clock for part in parts], [len(part.rows) for part in parts]
+    )
 
     def gather(arrays: Sequence[np.ndarray]) -> np.ndarray:
         offsets = np.cumsum([0, *(len(array) for array in arrays[:-1])])
@@ -131,7 +102,11 @@ def join_rows(parts: Sequence[FileRows]) -> JoinedRows:
 
     files = place_files([part.path for part in parts], [part.duration_s for part in parts])
     features = {name: gather([part.source.features[name] for part in parts]) for name in first.source.features}
-    times_s = [placed.start_s + time_s for placed, part in zip(files, parts, strict=True) for time_s in part.source.thumbnail_times]
+    times_s = [
+        placed.start_s + time_s
+        for placed, part in zip(files, parts, strict=True)
+        for time_s in part.source.thumbnail_times
+    ]
     thumbnails = [thumbnail for part in parts for thumbnail in part.source.thumbnails]
     clock = Clock(first.clock.fps, first.clock.stride)
     source = VideoFeatures(features, files[-1].end_s, clock.spacing_s, times_s, thumbnails)
@@ -140,10 +115,16 @@ def join_rows(parts: Sequence[FileRows]) -> JoinedRows:
 
 def _check_fits(first: FileRows, other: FileRows) -> None:
     if set(first.source.features) != set(other.source.features):
-        raise InputError(f"{first.path} and {other.path} cannot be joined: one is a video, the other has features alone")
+        raise InputError(
+            f"{first.path} and {other.path} cannot be joined: one is a video, the other has features alone"
+        )
     if first.rows.shape[1] != other.rows.shape[1]:
-        widths = f"features of {first.path} have {first.rows.shape[1]} numbers, those of {other.path} {other.rows.shape[1]}"
+        widths = (
+            f"features of {first.path} have {first.rows.shape[1]} numbers, those of {other.path} {other.rows.shape[1]}"
+        )
         raise InputError(f"{widths}: they cannot be joined; --no-join reads each by itself")
     if not math.isclose(first.clock.spacing_s, other.clock.spacing_s, rel_tol=1e-6):
-        spacings = f"{first.path} has a row every {first.clock.spacing_s:g} s, {other.path} every {other.clock.spacing_s:g} s"
+        spacings = (
+            f"{first.path} has a row every {first.clock.spacing_s:g} s, {other.path} every {other.clock.spacing_s:g} s"
+        )
         raise InputError(f"{spacings}: they cannot be joined; --no-join reads each by itself")

@@ -1,8 +1,10 @@
-"""Steps of a video while it is being recorded: found again and again in the last minutes, and over all of it when it ends.
+"""Steps of a video while it is being recorded: found again and again in the last minutes, and over all
+of it when it ends.
 
-The model sees a sliding window, so that a second of video costs the same after hours as at the beginning. A step is closed when its
-end has stayed in the same place for a while, and does not change after that. Features of all windows are in a log on the disk; when
-the recording ends, they go the same way as those of a whole file.
+The model sees a sliding window, so that a second of video costs the same after hours as at the
+beginning. A step is closed when its end has stayed in the same place for a while, and does not
+change after that. Features of all windows are in a log on the disk; when the recording ends, they
+go the same way as those of a whole file.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hiero.backbones.registry import Backbone, fetch_weights, find_backbone
 from hiero.devices import choose_device
 from hiero.engine.engine import Engine
 from hiero.engine.video import MIN_LABEL_PROBABILITY, Video
@@ -30,11 +33,10 @@ from hiero.extraction.extractor import LoadedBackbones, join_windows
 from hiero.extraction.feature_log import FeatureLog, LogHeader, LogInUseError, is_in_use, load_recording, read_records
 from hiero.extraction.live_extraction import LiveExtraction, LiveWindow
 from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
+from hiero.sources.live_source import GrowingFile, LiveSource
 from hiero.steps.hierarchy import STEP_S, build_hierarchy, group_into_threads
 from hiero.storage.cache import cache_folder
 from hiero.types import Clock, Hierarchy, ProgressCallback, ProgressEvent, Step, format_time, no_progress
-from hiero.video.live_source import GrowingFile, LiveSource
-from hiero.video.registry import Backbone, fetch_weights, find_backbone
 
 WINDOW_S = 900.0  # that the model sees
 SETTLE_S = 10.0  # an end of a step that has not moved for so long is closed
@@ -42,7 +44,8 @@ SAME_S = 3.0  # ends that are nearer than this are one
 MIN_STEP_S = 4.0  # after the end of a closed step nothing ends sooner
 MAX_DELAY_S = 10.0  # that may lie unread of a file, or wait of a camera, before windows are skipped
 UPDATE_SHARE = 0.25  # of the time that finding steps may take; the rest is for the networks
-REPLAY_EVERY_S = 30.0  # of video that was there before: steps are found at least in this distance, however fast it is read
+# of video that was there before: steps are found at least in this distance, however fast it is read
+REPLAY_EVERY_S = 30.0
 CONFIRMED_S = 5.0  # an end that was shown and is as near to one of the result was right
 HEAD_BYTES = 2**20  # of a file, by which it is recognised when a run is resumed
 RECORDING = f"recording{RECORDING_SUFFIX}"
@@ -50,14 +53,7 @@ RECORDING = f"recording{RECORDING_SUFFIX}"
 
 @dataclass(frozen=True)
 class LiveUpdate:
-    """What is new.
-
-    Attributes:
-        end_s: How long the recording is.
-        closed: Steps that were closed since the last update. They do not change any more.
-        open_steps: What comes after them, as it looks now; the last one is going on.
-        delay_s: Since the last moment that these rest on was there to be read.
-    """
+    """What is new."""
 
     end_s: float
     closed: tuple[Step, ...]
@@ -67,14 +63,7 @@ class LiveUpdate:
 
 @dataclass(frozen=True)
 class LiveResult:
-    """The result of a recording that has ended.
-
-    Attributes:
-        video: All of it, as it is read from a whole file.
-        differences: Where it is not what the whole file would give, in words; empty where it is.
-        num_shown: Ends of steps that were closed while it ran, but for the last one.
-        num_confirmed: Those of them that the result has too, within 5 s.
-    """
+    """The result of a recording that has ended."""
 
     video: Video
     differences: tuple[str, ...]
@@ -83,23 +72,7 @@ class LiveResult:
 
 
 class LiveSteps:
-    """Steps so far, from windows as they come.
-
-    Args:
-        engine: The model.
-        backbones: That gave the rows of the windows.
-        num_segments: Segments of a window.
-        spacing_s: Length of a segment.
-        name: What results call the recording.
-        window_s: What the model sees.
-        step_s: Usual length of a step.
-        settle_s: An end of a step that has not moved for so long is closed.
-        labels: Each step gets the best of them; by default bundled everyday phrases, where one is probably right. With [] none.
-
-    Attributes:
-        closed: Steps that do not change any more, in order.
-        end_s: How long the recording is so far.
-    """
+    """Steps so far, from windows as they come."""
 
     def __init__(
         self,
@@ -115,7 +88,9 @@ class LiveSteps:
         labels: Sequence[str] | None = None,
     ) -> None:
         if not step_s > 0 or not window_s >= 2 * step_s:
-            raise InputError(f"the window must hold at least two steps: --window-s {window_s:g} with --step-s {step_s:g} does not")
+            raise InputError(
+                f"the window must hold at least two steps: --window-s {window_s:g} with --step-s {step_s:g} does not"
+            )
         if labels and not engine.has_text:
             from hiero.engine.embedder import NO_TEXT
 
@@ -125,20 +100,17 @@ class LiveSteps:
         self.step_s, self.settle_s, self.labels = step_s, settle_s, labels
         self.closed: list[Step] = []
         self.end_s = 0.0
-        self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=max(2, round(window_s / (num_segments * spacing_s))))
+        self._windows: deque[dict[str, torch.Tensor]] = deque(
+            maxlen=max(2, round(window_s / (num_segments * spacing_s)))
+        )
         self._num_windows = 0  # so far, with those that are forgotten
-        self._pending: list[tuple[float, float]] = []  # ends of open steps, and how long the recording was when each was first seen
+        # ends of open steps, and how long the recording was when each was first seen
+        self._pending: list[tuple[float, float]] = []
         self._num_threads = 0
         self._open: list[Step] = []
 
     def add(self, index: int, end_s: float, rows: dict[str, torch.Tensor]) -> None:
-        """Add a window. Those that were skipped before it have the rows of the one before.
-
-        Args:
-            index: Its number.
-            end_s: When it ends.
-            rows: Of each backbone by name.
-        """
+        """Add a window. Those that were skipped before it have the rows of the one before."""
         assert self._windows.maxlen is not None
         for _ in range(min(index - self._num_windows, self._windows.maxlen)):
             self._windows.append(self._windows[-1] if self._windows else rows)
@@ -179,22 +151,21 @@ class LiveSteps:
         return Video(self.engine, Path(self.name), clock, self.end_s, nodes.astype(np.float32), source)
 
     def _settle(self, ends_s: list[float], start_s: float) -> tuple[list[float], list[float]]:
-        """Which ends after the last closed step are closed now, and which are not yet.
-
-        Args:
-            ends_s: Of the steps in the window, but for the last.
-            start_s: When the window begins.
-        """
+        """Which ends after the last closed step are closed now, and which are not yet."""
         closed_s = self.closed[-1].end_s if self.closed else 0.0
         pending = []
         for end_s in ends_s:
             if end_s < closed_s + MIN_STEP_S:
                 continue
-            first_seen_s = min((seen_s for other_s, seen_s in self._pending if abs(other_s - end_s) <= SAME_S), default=self.end_s)
+            first_seen_s = min(
+                (seen_s for other_s, seen_s in self._pending if abs(other_s - end_s) <= SAME_S), default=self.end_s
+            )
             pending.append((end_s, first_seen_s))
         num = 0
         # What is about to leave the window is closed however restless it is.
-        while num < len(pending) and (self.end_s - pending[num][1] >= self.settle_s or pending[num][0] < start_s + self.step_s / 2):
+        while num < len(pending) and (
+            self.end_s - pending[num][1] >= self.settle_s or pending[num][0] < start_s + self.step_s / 2
+        ):
             num += 1
         self._pending = pending[num:]
         return [end_s for end_s, _ in pending[:num]], [end_s for end_s, _ in pending[num:]]
@@ -205,9 +176,12 @@ class LiveSteps:
             return steps
         first = 0
         if video.pictures is not None:
-            # What pictures say of a word does not depend on other nodes: those of closed steps need not be compared again.
+            # What pictures say of a word does not depend on other nodes: those of closed steps need
+            # not be compared again.
             first = max(0, min(len(video.nodes) - 1, round((steps[0].start_s - video.clock.start_s) / self.spacing_s)))
-        source = VideoFeatures({name: rows[first:] for name, rows in video.source.features.items()}, 0.0, self.spacing_s)
+        source = VideoFeatures(
+            {name: rows[first:] for name, rows in video.source.features.items()}, 0.0, self.spacing_s
+        )
         clock = replace(video.clock, start_s=video.clock.start_s + first * self.spacing_s)
         part = Video(self.engine, video.path, clock, self.end_s, video.nodes[first:], source)
         seen = [step for step in steps if step.end_s > clock.start_s]
@@ -245,24 +219,7 @@ class LiveSteps:
 
 
 class LiveReader:
-    """Reads a recording as it comes, and all of it when it ends.
-
-    Args:
-        engine: The model.
-        source: The recording.
-        labels: Each step gets the best of them; by default bundled everyday phrases. With [] none.
-        step_s: Usual length of a step, while it runs.
-        window_s: What the model sees, while it runs.
-        max_delay_s: What may lie unread before windows are skipped; by default 10 s, and for a pipe, whose writer waits, no limit.
-        stream: Which video stream.
-        folder: Where the features of what cannot be read again are kept.
-        cache: Keep what is computed, by the content of the file.
-        message: Called, from any thread, with lines worth showing.
-        progress: Called while weights are fetched.
-
-    Raises:
-        InputError: The model does not fit the backbones, another process reads the same, or the folder has a recording already.
-    """
+    """Reads a recording as it comes, and all of it when it ends."""
 
     def __init__(
         self,
@@ -283,12 +240,21 @@ class LiveReader:
             raise InputError(f"--max-delay-s must be positive, got {max_delay_s}")
         width, config = engine.backbone.width, None if engine.folder is None else engine.folder.config
         if config is not None and config.input_size != width:
-            raise InputError(f"{engine.name} takes {config.input_size}-d features, {engine.backbone.name} gives {width}-d ones")
+            raise InputError(
+                f"{engine.name} takes {config.input_size}-d features, {engine.backbone.name} gives {width}-d ones"
+            )
         self.engine, self.source, self.stream, self.cache, self.message = engine, source, stream, cache, message
         networks = [find_backbone(name) for name in engine.backbones]
         num_segments = 1 if networks[0].num_frames else 2
         self.steps = LiveSteps(
-            engine, networks, num_segments, engine.spacing_s, name=source.name, window_s=window_s, step_s=step_s, labels=labels
+            engine,
+            networks,
+            num_segments,
+            engine.spacing_s,
+            name=source.name,
+            window_s=window_s,
+            step_s=step_s,
+            labels=labels,
         )
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._is_lasting = False  # the log is a result
@@ -299,7 +265,13 @@ class LiveReader:
         if max_delay_s is None and (source.is_file or source.keeps_pace):
             max_delay_s = MAX_DELAY_S
         self.extraction = LiveExtraction(
-            source, loaded, self.log, spacing_s=engine.spacing_s, max_delay_s=max_delay_s, stream=stream, message=message
+            source,
+            loaded,
+            self.log,
+            spacing_s=engine.spacing_s,
+            max_delay_s=max_delay_s,
+            stream=stream,
+            message=message,
         )
 
     def stop(self) -> None:
@@ -307,11 +279,7 @@ class LiveReader:
         self.source.stop.set()
 
     def updates(self) -> Iterator[LiveUpdate | None]:
-        """Steps as they are found; None now and then while nothing is new.
-
-        Raises:
-            InputError: The source cannot be read, and nothing was before.
-        """
+        """Steps as they are found; None now and then while nothing is new."""
         if self.log.num_done:
             self.message(f"resumes: {format_time(self.log.end_s)} were read before")
             yield from self._replay()
@@ -339,14 +307,7 @@ class LiveReader:
             self.message(f"{self.log.path}: {error.strerror or error}; the recording ends here")
 
     def finish(self, progress: ProgressCallback = no_progress) -> LiveResult:
-        """The result over the whole recording, by the same way as that of a whole file.
-
-        Args:
-            progress: Called while windows that were skipped are computed.
-
-        Raises:
-            InputError: Nothing was read, or all of it does not fit into memory; the log is kept then.
-        """
+        """The result over the whole recording, by the same way as that of a whole file."""
         if not self.log.num_done:
             self.close()
             raise InputError(f"{self.source.name}: ended before anything could be read")
@@ -355,20 +316,24 @@ class LiveReader:
         num_skipped = self.log.num_windows - self.log.num_done
         if is_whole and (num_skipped or self.extraction.num_skipped):
             progress(ProgressEvent("read", source.name, 0.0, self.log.end_s))
-            self.extraction.fill_skipped(lambda done_s: progress(ProgressEvent("read", source.name, done_s, self.log.end_s)))
+            self.extraction.fill_skipped(
+                lambda done_s: progress(ProgressEvent("read", source.name, done_s, self.log.end_s))
+            )
             num_skipped = 0
         self.log.close()
         differences = []
         if isinstance(source, GrowingFile) and not is_whole:
             differences.append(
-                f"stopped after {format_time(self.log.end_s)}; the file may go on, and the steps of all of it be others: "
+                f"stopped after {format_time(self.log.end_s)}; the file may go on, and the steps of all of it be "
+                "others: "
                 f"hiero steps {source.name}"
             )
         if num_skipped or (self.extraction.num_skipped and not is_whole):
             num_skipped = max(num_skipped, self.extraction.num_skipped)
             share = num_skipped / max(1, self.log.num_windows)
             differences.append(
-                f"{num_skipped} of {self.log.num_windows} windows ({share:.0%}) were skipped or lost; there the result rests on "
+                f"{num_skipped} of {self.log.num_windows} windows ({share:.0%}) were skipped or lost; there the "
+                "result rests on "
                 "the window before, and differs from that of the whole recording"
             )
         video = self._read_whole(is_whole)
@@ -412,17 +377,22 @@ class LiveReader:
                 yield self.steps.update()
 
     def _open_log(self, header: LogHeader, folder: Path | None) -> FeatureLog:
-        """Where features go: beside the results for what cannot be read again, else into the cache, and away at the end."""
+        """Where features go: beside the results for what cannot be read again, else into the cache,
+        and away at the end.
+        """
         if not isinstance(self.source, GrowingFile):
             if folder is not None:
                 path = folder / RECORDING
                 if path.exists():
                     raise InputError(
-                        f"{path}: is there from an earlier recording; to see it: hiero steps {path}; a new one needs another folder"
+                        f"{path}: is there from an earlier recording; to see it: hiero steps {path}; a new one "
+                        "needs another folder"
                     )
                 self._is_lasting = True
                 return FeatureLog(path, header)
-            return FeatureLog(cache_folder("live") / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{RECORDING_SUFFIX}", header)
+            return FeatureLog(
+                cache_folder("live") / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{RECORDING_SUFFIX}", header
+            )
         if not self.cache:
             self._temporary = tempfile.TemporaryDirectory(prefix="hiero-")
             return FeatureLog(Path(self._temporary.name) / RECORDING, header)

@@ -32,13 +32,8 @@ def picture_similarity(pictures: PictureEvidence, classes: ClassEvidence | None,
 
 @dataclass(frozen=True)
 class SpanSummaries:
-    """Stretches of video as few vectors each, that texts are compared with as they are with nodes. A corpus stores them.
-
-    Attributes:
-        pictures: Means of whole pictures, (N, D).
-        patches: Groups of all patches, unit vectors (N, M, D).
-        probabilities: Means of a classifier's probabilities, (N, C).
-        background: How alike each is to any text, (N,).
+    """Stretches of video as few vectors each, that texts are compared with as they are with nodes. A
+    corpus stores them.
     """
 
     pictures: np.ndarray
@@ -53,11 +48,19 @@ class SpanSummaries:
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Of each text with each stretch, (Q, N)."""
         pictures = PictureEvidence(self.pictures, self.patches, pooling_temperature())
-        return picture_similarity(pictures, class_evidence(self.probabilities, CLASS_WEIGHT_WITH_PICTURES), texts) - self.background
+        return (
+            picture_similarity(pictures, class_evidence(self.probabilities, CLASS_WEIGHT_WITH_PICTURES), texts)
+            - self.background
+        )
 
     def to_bytes(self) -> list[bytes]:
         """Each stretch in half precision."""
-        parts = (self.pictures, self.patches.reshape(len(self.patches), -1), self.probabilities, self.background[:, None])
+        parts = (
+            self.pictures,
+            self.patches.reshape(len(self.patches), -1),
+            self.probabilities,
+            self.background[:, None],
+        )
         return [row.tobytes() for row in np.concatenate(parts, axis=1).astype(np.float16)]
 
     @classmethod

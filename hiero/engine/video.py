@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.data.transcripts import Transcript
 from hiero.engine.embedder import CLIP, NO_TEXT, PICTURES, Embedder
 from hiero.engine.span_summaries import (
     CLASS_WEIGHT,
@@ -18,11 +17,13 @@ from hiero.engine.span_summaries import (
     class_evidence,
     picture_similarity,
 )
-from hiero.engine.speech_answers import ask_with_speech, name_by_speech
-from hiero.engine.speech_evidence import SpeechEvidence
 from hiero.engine.vocabulary import class_name_vectors, default_labels, rich_labels
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
+from hiero.formats.transcripts import Transcript
+from hiero.sources.remote import shown_path
+from hiero.speech.answers import ask_with_speech, name_by_speech
+from hiero.speech.evidence import SpeechEvidence
 from hiero.steps.grounding import TEMPERATURE, candidate_spans, rank_spans, span_means, span_sums
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.ordering import align_in_order
@@ -42,7 +43,6 @@ from hiero.steps.similarity import (
     softmax,
     text_similarity,
 )
-from hiero.storage.remote import shown_path
 from hiero.text.joint_text import JOINT_SIZE, pooling_temperature
 from hiero.text.minilm import MINILM_SIZE
 from hiero.types import (
@@ -63,7 +63,9 @@ CLASSES = "i3d-k400"  # the backbone whose scores are of classes with names
 PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures; see `rank_spans`
 # Where steps are cut: of pictures, of their patches and of actions each; and of the model's nodes beside them.
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
-TRUSTED_S = 120.0  # the model learned from recordings of minutes; in a shorter video its word counts less, in proportion
+# the model learned from recordings of minutes; in a shorter video its word counts less, in
+# proportion
+TRUSTED_S = 120.0
 SUMMARY_PATCHES = 16  # vectors that the patches of a stretch of video become, for a corpus
 MIN_LABEL_PROBABILITY = 0.7  # of a bundled label: nothing is said rather than something wrong
 CLASS_NAME_WEIGHT = 1.0  # of class names beside the model's own space, where steps of many videos are compared
@@ -133,17 +135,21 @@ class Video:
         return Path(file.path), file_time_s
 
     def steps(
-        self, num_steps: int | Sequence[int] | None = None, *, method: str = "pieces", labels: str | Sequence[str] | None = None
+        self,
+        num_steps: int | Sequence[int] | None = None,
+        *,
+        method: str = "pieces",
+        labels: str | Sequence[str] | None = None,
     ) -> Hierarchy:
         """The hierarchy of steps, coarse to fine.
 
         Args:
-            num_steps: Number of steps of each level, such as [4, 8, 16], or of the only one; by default three levels that follow
-                from the length.
-            method: `pieces`, contiguous steps; `spectral`, the paper's threads, which may come back; or the name of any other
-                clustering (`hiero.steps.clustering`).
-            labels: Each step gets the best of them. By default bundled everyday phrases; of these a step of a video gets one only
-                where it is probably right. With [] none.
+            num_steps: Number of steps of each level, such as [4, 8, 16], or of the only one; by
+                default three levels that follow from the length.
+            method: `pieces`, contiguous steps; `spectral`, the paper's threads, which may come
+                back; or the name of any other clustering (`hiero.steps.clustering`).
+            labels: Each step gets the best of them. By default bundled everyday phrases; of these a
+                step of a video gets one only where it is probably right. With [] none.
 
         Raises:
             InputError: Unknown method, a number below 1, or labels where the model has no text encoder.
@@ -159,7 +165,9 @@ class Video:
             num_steps = [num_steps]
         labels = [labels] if isinstance(labels, str) else labels
         counts = list(num_steps) if num_steps else None
-        levels = build_hierarchy(self.segmentation_features, self.clock, counts, method=method, length_prior=self.length_prior)
+        levels = build_hierarchy(
+            self.segmentation_features, self.clock, counts, method=method, length_prior=self.length_prior
+        )
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
         vocabulary = list(labels) if labels is not None else self.vocabulary
@@ -182,7 +190,8 @@ class Video:
         return Hierarchy(self.address, self.engine.name, self.duration_s, nested, files, self._utterances)
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
-        """When does each query happen? Where the video has a transcript, also what is said is searched: see `Match.rests_on`.
+        """When does each query happen? Where the video has a transcript, also what is said is
+        searched: see `Match.rests_on`.
 
         Args:
             queries: One text or several, such as "cut the onion".
@@ -214,9 +223,16 @@ class Video:
         present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked], self.presence)
         if in_order:
             ordered = align_in_order(similarity)
-            return [Answer(query, p, (self.make_match(span, p),)) for query, span, p in zip(queries, ordered, present, strict=True)]
+            return [
+                Answer(query, p, (self.make_match(span, p),))
+                for query, span, p in zip(queries, ordered, present, strict=True)
+            ]
         return [
-            Answer(query, p, tuple(self.make_match(self.spans[i], p * s / scores[0]) for i, s in zip(indices, scores, strict=True)))
+            Answer(
+                query,
+                p,
+                tuple(self.make_match(self.spans[i], p * s / scores[0]) for i, s in zip(indices, scores, strict=True)),
+            )
             for query, (indices, scores), p in zip(queries, ranked, present, strict=True)
         ]
 
@@ -273,7 +289,8 @@ class Video:
         return TEMPERATURE if self.pictures is None else PICTURE_TEMPERATURE
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
-        """Step localization: the finest steps, each with the label of a taxonomy that fits best; equal neighbours are joined.
+        """Step localization: the finest steps, each with the label of a taxonomy that fits best; equal
+        neighbours are joined.
 
         Args:
             labels: The taxonomy.
@@ -302,12 +319,16 @@ class Video:
         return [replace(step, id=f"{i}") for i, step in enumerate(out)]
 
     def similarity_matrix(self, size: int = 256) -> np.ndarray:
-        """Cosines of the centred nodes with each other, (n, n) with n ≤ size: the picture in which steps are squares."""
+        """Cosines of the centred nodes with each other, (n, n) with n ≤ size: the picture in which
+        steps are squares.
+        """
         return similarity_matrix(self.segmentation_features, size)
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
-        """What steps are cut by, (T, D), centred: the nodes; where pictures were read, also what these show and what is done."""
+        """What steps are cut by, (T, D), centred: the nodes; where pictures were read, also what these
+        show and what is done.
+        """
         nodes = self._model_weight * centre_and_normalise(self.nodes, MIN_NORM)
         if self.pictures is None:
             return nodes
@@ -323,7 +344,9 @@ class Video:
         return LENGTH_PRIOR if self.engine.folder is None or self.pictures is not None else NODE_LENGTH_PRIOR
 
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
-        """Similarity of each text with each node, (Q, T), from all that is known about the nodes, and what corrections taught."""
+        """Similarity of each text with each node, (Q, T), from all that is known about the nodes, and
+        what corrections taught.
+        """
         if self.pictures is None:
             similarity = text_similarity(self.evidence, *self.engine.encode(texts))
         else:
@@ -332,7 +355,9 @@ class Video:
         return similarity if prototypes is None else similarity + self._learned_similarity(texts, prototypes)
 
     def _learned_similarity(self, texts: Sequence[str], prototypes: StepPrototypes) -> np.ndarray:
-        """What prototypes add to the similarity of texts that name a step that was corrected in some video, (Q, T)."""
+        """What prototypes add to the similarity of texts that name a step that was corrected in
+        some video, (Q, T).
+        """
         matched = self.engine.match_learned(texts, prototypes)
         out = np.zeros((len(texts), len(self.nodes)), np.float32)
         known = [(row, *match) for row, match in enumerate(matched) if match is not None]
@@ -343,7 +368,9 @@ class Video:
 
     @cached_property
     def views(self) -> dict[str, np.ndarray]:
-        """Unit vectors of the nodes, (T, D) each, in which steps are learned and found again: see `StepPrototypes`."""
+        """Unit vectors of the nodes, (T, D) each, in which steps are learned and found again: see
+        `StepPrototypes`.
+        """
         views = {"nodes": unit_rows(self.nodes)}
         if CLASSES in self.source.features:
             views["classes"] = unit_rows(self.source.features[CLASSES], centre=True)
@@ -353,7 +380,9 @@ class Video:
 
     @property
     def vocabulary(self) -> list[str]:
-        """What steps are named with where no labels are given: a large vocabulary where there are pictures; and learned names."""
+        """What steps are named with where no labels are given: a large vocabulary where there are
+        pictures; and learned names.
+        """
         learned = () if self.engine.prototypes is None else self.engine.prototypes.labels
         bundled = default_labels() if self.pictures is None else [*default_labels(), *rich_labels()]
         return list(dict.fromkeys([*learned, *bundled])) if learned else bundled
@@ -373,7 +402,9 @@ class Video:
 
     @cached_property
     def evidence(self) -> list[Evidence]:
-        """What texts can be compared with, but for pictures: the model's nodes, and the names of classes that a classifier sees."""
+        """What texts can be compared with, but for pictures: the model's nodes, and the names of
+        classes that a classifier sees.
+        """
         nodes = self.nodes - self.nodes.mean(0) if self.engine.folder is None else self.nodes
         own = NodeEvidence(nodes, self._model_weight)
         return [own] if self._classes is None else [own, self._classes]
@@ -397,10 +428,11 @@ class Video:
         return 1.0 if alone else min(1.0, self.duration_s / TRUSTED_S)
 
     def embed_spans(self, spans: np.ndarray) -> np.ndarray:
-        """Vectors of stretches of nodes, that `Engine.embed_queries` and each other can be compared with by cosine.
+        """Vectors of stretches of nodes, that `Engine.embed_queries` and each other can be compared
+        with by cosine.
 
-        The model's nodes, and beside them, where texts come from the sentence encoder, what the names of the classes say that
-        classifiers see: Σ p_c (name_c − mean of names).
+        The model's nodes, and beside them, where texts come from the sentence encoder, what the
+        names of the classes say that classifiers see: Σ p_c (name_c − mean of names).
 
         Args:
             spans: Nodes [start, end), (N, 2).
@@ -418,9 +450,11 @@ class Video:
             parts.append(CLASS_NAME_WEIGHT * by_name)
         if self.engine.has_pictures:
             seen = self.pictures
-            parts += [np.zeros((len(spans), JOINT_SIZE))] * 2 if seen is None else [
-                _means(seen.pictures, spans), _means(seen.patches.mean(1), spans)
-            ]  # fmt: skip
+            parts += (
+                [np.zeros((len(spans), JOINT_SIZE))] * 2
+                if seen is None
+                else [_means(seen.pictures, spans), _means(seen.patches.mean(1), spans)]
+            )
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def summarise_spans(self, spans: np.ndarray) -> SpanSummaries | None:
@@ -433,10 +467,12 @@ class Video:
             return None
         import torch
 
-        from hiero.video.dinov2 import group_patches
+        from hiero.backbones.dinov2 import group_patches
 
         patches = [
-            group_patches(torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE), SUMMARY_PATCHES)[0].numpy()
+            group_patches(
+                torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE), SUMMARY_PATCHES
+            )[0].numpy()
             for start, end in spans
         ]
         assert self._classes is not None  # read together with the pictures
@@ -463,7 +499,9 @@ class Video:
         else:
             probabilities = match_probability(span_means(similarity, spans).T)
         # The one best needs no sorting, which takes long in a large vocabulary.
-        best_first = probabilities.argmax(1)[:, None] if num == 1 else np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
+        best_first = (
+            probabilities.argmax(1)[:, None] if num == 1 else np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
+        )
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
 
     def level_spans(self, level: Sequence[Step]) -> np.ndarray:
@@ -472,9 +510,15 @@ class Video:
         return np.array(list(zip(index, [*index[1:], len(self.nodes)], strict=True)))
 
     def cached_similarity(self, texts: Sequence[str]) -> np.ndarray:
-        """Similarity of each text with each node (Q, T); that of the last vocabulary is kept, since every level asks for it."""
+        """Similarity of each text with each node (Q, T); that of the last vocabulary is kept, since
+        every level asks for it.
+        """
         key, prototypes = tuple(texts), self.engine.prototypes
-        if self._similarity_cache is None or self._similarity_cache[0] != key or self._similarity_prototypes is not prototypes:
+        if (
+            self._similarity_cache is None
+            or self._similarity_cache[0] != key
+            or self._similarity_prototypes is not prototypes
+        ):
             self._similarity_cache, self._similarity_prototypes = (key, self.similarity(texts)), prototypes
         return self._similarity_cache[1]
 

@@ -13,17 +13,27 @@ from hiero.text.minilm import encode_minilm
 @cache
 def default_labels() -> list[str]:
     """The bundled vocabulary of everyday steps."""
-    return [line for line in (ASSETS / "steps.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return [
+        line
+        for line in (ASSETS / "steps.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
 
 
 @cache
 def rich_labels() -> list[str]:
-    """The bundled vocabulary of verbs and things, beyond `default_labels`: texts for pictures, which tell more things apart."""
+    """The bundled vocabulary of verbs and things, beyond `default_labels`: texts for pictures, which
+    tell more things apart.
+    """
     lines = (ASSETS / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
     rows = [line.split("|") for line in lines if line and not line.startswith("#")]
     pairs = [(verb, thing) for verbs, things in rows for verb in verbs.split(",") for thing in things.split(",")]
     everyday = set(default_labels())
-    return [label for label in dict.fromkeys(f"{verb.strip()} {thing.strip()}" for verb, thing in pairs) if label not in everyday]
+    return [
+        label
+        for label in dict.fromkeys(f"{verb.strip()} {thing.strip()}" for verb, thing in pairs)
+        if label not in everyday
+    ]
 
 
 @cache

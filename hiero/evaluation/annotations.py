@@ -9,16 +9,7 @@ from hiero.types import AnnotatedStep
 
 @dataclass(frozen=True)
 class AnnotatedVideo:
-    """A video, or a part of it, and its true steps.
-
-    Attributes:
-        video: Its name.
-        steps: In any order. A step's text is its description or its category.
-        start_s: Where the annotated part begins, in seconds of the video.
-        end_s: Where it ends; None with the video.
-        task: What is done in it, such as a recipe.
-        duration_s: How long the annotations say that the video is.
-    """
+    """A video, or a part of it, and its true steps."""
 
     video: str
     steps: tuple[AnnotatedStep, ...]

@@ -1,4 +1,6 @@
-"""Cases scored by several processes. Much of scoring is small operations, and threads of one Python wait for each other in them."""
+"""Cases scored by several processes. Much of scoring is small operations, and threads of one Python
+wait for each other in them.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,7 @@ class CaseContent:
 
 
 class CaseProcesses:
-    """Processes that start when this is made, and score cases then and later.
-
-    Args:
-        model: As `hiero.load` takes it.
-        num: How many.
-    """
+    """Processes that start when this is made, and score cases then and later."""
 
     def __init__(self, model: str, num: int) -> None:
         # Not forked: a copy of a process with threads may wait for ever for what one of them held.
@@ -57,31 +54,23 @@ class CaseProcesses:
     def __enter__(self) -> CaseProcesses:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:  # an error, or Ctrl-C: nobody waits for what is begun
             for process in list((self._executor._processes or {}).values()):
                 process.terminate()
         self._executor.shutdown(cancel_futures=True)
 
     def submit(self, function: Callable[[Case], Result], case: Case) -> Future[Result]:
-        """Begin to compute a function of a case.
-
-        Args:
-            function: Of a module, or a `functools.partial` of one.
-            case: That it is called with, as it was read.
-        """
+        """Begin to compute a function of a case."""
         video = case.video
         content = CaseContent(video.path, video.clock, case.features, case.truth, case.task, case.shift_s, case.outputs)
         return self._executor.submit(_compute, function, content)
 
 
 def start_processes(model: str, num: int) -> CaseProcesses | None:
-    """Processes that score cases; None for fewer than two, and where none can be started: threads do it then.
-
-    Args:
-        model: As `hiero.load` takes it.
-        num: How many.
-    """
+    """Processes that score cases; None for fewer than two, and where none can be started: threads do it then."""
     if num < 2 or current_process().daemon:  # which may have no children
         return None
     try:
@@ -96,7 +85,9 @@ _limits = ExitStack()
 
 
 def _begin(model: str) -> None:
-    """Import torch and open the model. Its network is loaded by the first case that comes without outputs: most have them."""
+    """Import torch and open the model. Its network is loaded by the first case that comes without
+    outputs: most have them.
+    """
     global _engine
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; who started this process ends it
     threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()

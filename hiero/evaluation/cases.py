@@ -30,18 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Case:
-    """A video, its features as they came, and its true steps.
-
-    Attributes:
-        video: As the engine read it.
-        features: Of the backbone, (T, F).
-        truth: The annotated steps.
-        task: What is done in it.
-        shift_s: Is taken off predictions, as the release's script for Goal-Step does.
-        candidates: Spans that could be answers, by the name of the method that found them.
-        outputs: Of the network, where they were recorded when the video was read: see `recorded_outputs`.
-        finch_rounds: Of TW-FINCH on all nodes, by what is clustered: see `cluster`.
-    """
+    """A video, its features as they came, and its true steps."""
 
     video: Video
     features: np.ndarray
@@ -89,7 +78,9 @@ class Case:
 
     @cached_property
     def deep_nodes(self) -> np.ndarray:
-        """The network's own features of the level that the paper finds procedures on, each repeated for its segments, (T, D)."""
+        """The network's own features of the level that the paper finds procedures on, each repeated
+        for its segments, (T, D).
+        """
         level = self.video.engine.deep_level
         deep = self._outputs[f"level{level}"]
         return deep[np.minimum(np.arange(len(self.features)) // 2**level, len(deep) - 1)]
@@ -110,16 +101,11 @@ class Case:
         outputs = embed_features(engine.model, features, self.video.clock, {0, engine.deep_level})
         return {name: outputs[name].float().numpy() for name in ("projected0", f"level{engine.deep_level}")}
 
-    def cluster(self, x: np.ndarray, source: str, num: int, algorithm: str, kappa: float, random_state: int) -> np.ndarray:
-        """`hiero.steps.clustering.cluster` of all nodes; what does not depend on the number of clusters is computed once.
-
-        Args:
-            x: (T, D).
-            source: What x is; another name for other vectors.
-            num: Number of clusters.
-            algorithm: As `cluster` takes it.
-            kappa: As `cluster` takes it.
-            random_state: As `cluster` takes it.
+    def cluster(
+        self, x: np.ndarray, source: str, num: int, algorithm: str, kappa: float, random_state: int
+    ) -> np.ndarray:
+        """`hiero.steps.clustering.cluster` of all nodes; what does not depend on the number of
+        clusters is computed once.
         """
         if algorithm != "tw-finch":
             return cluster(x, num, algorithm, kappa=kappa, random_state=random_state)
@@ -130,7 +116,9 @@ class Case:
         return tw_finch(x, num, self.finch_rounds[source])
 
     def labels(self) -> np.ndarray:
-        """Key-step of each node, 0 for none; steps with the same text are one key-step, of two at once the later one counts."""
+        """Key-step of each node, 0 for none; steps with the same text are one key-step, of two at once
+        the later one counts.
+        """
         numbers = {text: i for i, text in enumerate(dict.fromkeys(self.texts), start=1)}
         out = np.zeros(len(self.video.nodes), dtype=int)
         for step in self.truth:
@@ -141,9 +129,11 @@ class Case:
 
 @contextmanager
 def recorded_outputs(engine: Embedder) -> Iterator[dict[str, np.ndarray]]:
-    """Outputs of the network's latest pass while this lasts, which `Case.outputs` takes; the dictionary is empty before one.
+    """Outputs of the network's latest pass while this lasts, which `Case.outputs` takes; the
+    dictionary is empty before one.
 
-    A video that is read for the first time goes through the network: what tasks need beside its nodes comes from the same pass.
+    A video that is read for the first time goes through the network: what tasks need beside its
+    nodes comes from the same pass.
     """
     outputs: dict[str, np.ndarray] = {}
     model, deep_level = engine.model, engine.deep_level
@@ -152,7 +142,10 @@ def recorded_outputs(engine: Embedder) -> Iterator[dict[str, np.ndarray]]:
         return
 
     def record(module: object, arguments: object, levels: list[Level]) -> None:
-        tensors = {"projected0": model.video_head(levels[0].features[0]), f"level{deep_level}": levels[deep_level].features[0]}
+        tensors = {
+            "projected0": model.video_head(levels[0].features[0]),
+            f"level{deep_level}": levels[deep_level].features[0],
+        }
         outputs.update({name: tensor.float().cpu().numpy() for name, tensor in tensors.items()})
 
     hook = model.register_forward_hook(record)
@@ -169,18 +162,7 @@ def case_owners(cases: Sequence[Case]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """Settings of the tasks.
-
-    Attributes:
-        num_threads: That the paper's grounding cuts a video into.
-        kappa: Temperature of that cut.
-        min_nodes: Shorter runs are background.
-        baselines: Whether baselines are scored too.
-        random_state: Seed of clusterings and random baselines.
-        num_draws: Of the bootstrap.
-        protocol: Of a benchmark of the paper: runs of threads are ranked by the cosine of their mean features, as the paper says.
-            None ranks them by the mean of the cosines of their nodes.
-    """
+    """Settings of the tasks."""
 
     num_threads: int = 16
     kappa: float = 0.05
@@ -192,13 +174,7 @@ class EvalOptions:
 
 
 class TextEmbeddings:
-    """Texts of a benchmark, encoded once.
-
-    Args:
-        engine: Encodes them.
-        texts: All that will be asked for.
-        to_text: Puts a label into words.
-    """
+    """Texts of a benchmark, encoded once."""
 
     def __init__(self, engine: Embedder, texts: Sequence[str], to_text: Callable[[str], str] = str) -> None:
         self.index = {text: i for i, text in enumerate(dict.fromkeys(texts))}
@@ -212,12 +188,7 @@ class TextEmbeddings:
 
 @dataclass(frozen=True)
 class CaseTask(Generic[Result]):
-    """A task in two parts, so that cases can be scored one by one, wherever.
-
-    Attributes:
-        score: What is computed of a case by itself: a function of a module or a `functools.partial` of one, for processes.
-        tabulate: From that of all cases, in their order, to tables.
-    """
+    """A task in two parts, so that cases can be scored one by one, wherever."""
 
     score: Callable[[Case], Result]
     tabulate: Callable[[list[Result]], list[Table]]
@@ -233,17 +204,7 @@ def map_cases(
     progress: Callable[[str], None] = lambda _: None,
     submit: Callable[[Callable[[Case], Result], Case], Future[Result]] | None = None,
 ) -> list[Result]:
-    """A function of each case, several at a time, each on one core.
-
-    Args:
-        function: Takes no lock, and changes nothing but its case.
-        cases: The videos.
-        progress: Called with the name of each video when it is done.
-        submit: Begins to compute the function of a case; by default threads do.
-
-    Returns:
-        The results, in the order of the cases.
-    """
+    """A function of each case, several at a time, each on one core."""
     if submit is not None:
         return _wait_for({submit(function, case): case for case in cases}, progress)
     num_workers = min(len(cases), os.cpu_count() or 1, MAX_WORKERS)

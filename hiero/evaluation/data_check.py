@@ -22,14 +22,7 @@ from hiero.storage import weights
 
 @dataclass(frozen=True)
 class Input:
-    """A file or folder that tables read.
-
-    Attributes:
-        path: Where it is expected.
-        found: What is there, in words; empty where nothing is.
-        source: Where to get it.
-        tables: Names of the tables that need it.
-    """
+    """A file or folder that tables read."""
 
     path: Path
     found: str
@@ -39,24 +32,14 @@ class Input:
 
 @dataclass
 class DataReport:
-    """What is there and what is missing.
-
-    Attributes:
-        inputs: All files and folders that tables read, models too.
-        rows: For each table how many of our rows can be made, and of how many.
-    """
+    """What is there and what is missing."""
 
     inputs: list[Input] = field(default_factory=list)
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def check_data(data: Path, models: Path) -> DataReport:
-    """Look for all that `hiero table` needs; nothing is run.
-
-    Args:
-        data: Folder with annotations and features.
-        models: Folder with model folders.
-    """
+    """Look for all that `hiero table` needs; nothing is run."""
     report = DataReport()
     describe_once = cache(describe)  # folders may be large
     inputs: dict[Path, tuple[str, list[str]]] = {}

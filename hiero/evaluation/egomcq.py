@@ -23,15 +23,7 @@ Clip = tuple[str, float, float]
 
 @dataclass(frozen=True)
 class Question:
-    """A narration and the clips that it may describe.
-
-    Attributes:
-        text: The narration.
-        choices: The clips.
-        answer: Index of the right one.
-        kind: `inter`: the clips are of several videos; `intra`: all are of the same.
-        video: That of the right clip.
-    """
+    """A narration and the clips that it may describe."""
 
     text: str
     choices: tuple[Clip, ...]
@@ -41,11 +33,7 @@ class Question:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """The questions of egomcq.json, as EgoVLP publishes it.
-
-    Raises:
-        InputError: The file has another layout, or no questions.
-    """
+    """The questions of egomcq.json, as EgoVLP publishes it."""
     content = read_json(path, "; EgoVLP's page has egomcq.json")
     try:
         questions = []
@@ -70,34 +58,24 @@ def evaluate_egomcq(
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Table, list[str]]:
-    """Accuracy of both kinds of question. Questions with a video that is not in the store are left out and counted.
-
-    Args:
-        engine: A trained model.
-        store: Features of the videos.
-        questions: Of `read_questions`.
-        context: Δ, segments that are added on each side of a clip.
-        batch_size: Clips that go through the network together.
-        progress: Called with the number of clips after each batch.
-
-    Returns:
-        A table with one row, and the videos that are not in the store.
-
-    Raises:
-        InputError: No question can be answered, or the engine has no model.
+    """Accuracy of both kinds of question. Questions with a video that is not in the store are left
+    out and counted.
     """
     missing = sorted({video for q in questions for video, _, _ in q.choices if video not in store})
     missing_set = set(missing)
     answerable = [q for q in questions if not any(video in missing_set for video, _, _ in q.choices)]
     if not answerable:
-        raise InputError(f"none of the {len(questions)} questions has all its videos in {store.folder} (missing {missing[:3]} …)")
+        raise InputError(
+            f"none of the {len(questions)} questions has all its videos in {store.folder} (missing {missing[:3]} …)"
+        )
     clips = list(dict.fromkeys(choice for q in answerable for choice in q.choices))
     clip_index = {clip: i for i, clip in enumerate(clips)}
     clip_vectors = embed_clips(engine, store, clips, context, batch_size, progress)
     texts = list(dict.fromkeys(q.text for q in answerable))
     text_vectors = dict(zip(texts, engine.encode(texts)[1], strict=True))
     video_index = {video: i for i, video in enumerate(dict.fromkeys(q.video for q in answerable))}
-    results: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # of each kind: whether each question is right, and its video
+    # of each kind: whether each question is right, and its video
+    results: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for kind in KINDS.values():
         group = [q for q in answerable if q.kind == kind]
         if group:
@@ -107,7 +85,9 @@ def evaluate_egomcq(
             results[kind] = correct[:, None], np.array([video_index[q.video] for q in group])
 
     def scores(weights: np.ndarray) -> dict[str, np.ndarray]:
-        return {kind: weighted_means(correct, owners, [kind])(weights)[kind] for kind, (correct, owners) in results.items()}
+        return {
+            kind: weighted_means(correct, owners, [kind])(weights)[kind] for kind, (correct, owners) in results.items()
+        }
 
     note = f"{len(answerable)} of {len(questions)} questions, Δ = {context}; {len(missing)} videos without features."
     return Table("EgoMCQ, accuracy (%)", [bootstrap_row(engine.name, scores, len(video_index))], [note]), missing
@@ -121,23 +101,10 @@ def embed_clips(
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
-    """Each clip as a unit vector in the space shared with text: the middle node of its window, or its mean raw feature.
+    """Each clip as a unit vector in the space shared with text: the middle node of its window, or its
+    mean raw feature.
 
     Clips are under a second, so a model sees each with up to Δ more segments on both sides. Threads are off.
-
-    Args:
-        engine: A trained model.
-        store: Features of the videos.
-        clips: May lie beyond the end of their video.
-        context: Δ.
-        batch_size: Clips that go through the network together.
-        progress: Called with the number of clips after each batch.
-
-    Returns:
-        (N, E).
-
-    Raises:
-        InputError: The engine has neither a model nor a backbone with words.
     """
     import torch
 
@@ -145,9 +112,14 @@ def embed_clips(
     if model is None and engine.has_text:
         return _mean_features(store, clips, progress)
     if model is None:
-        raise InputError("EgoMCQ compares with words: raw features have none; give a trained model (--model), or --backbone egovlp")
+        raise InputError(
+            "EgoMCQ compares with words: raw features have none; give a trained model (--model), or --backbone egovlp"
+        )
     device = next(model.parameters()).device
-    windows = [context_window(store.num_segments(video), store.clock, start_s, end_s, context) for video, start_s, end_s in clips]
+    windows = [
+        context_window(store.num_segments(video), store.clock, start_s, end_s, context)
+        for video, start_s, end_s in clips
+    ]
     lengths = np.array([max(0, window.num_nodes) for window in windows])
     first_rows = np.array([store.first_row(video) + w.start for (video, _, _), w in zip(clips, windows, strict=True)])
     out = np.zeros((len(clips), model.config.embedding_size), dtype=np.float32)
@@ -160,7 +132,9 @@ def embed_clips(
                     features = np.zeros((len(batch), 1, store.width), dtype=np.float32)
                 else:
                     features = store.rows(first_rows[batch][:, None] + np.arange(length))
-                nodes = model(torch.from_numpy(features).to(device), spacing_s=store.clock.spacing_s, threads=False)[0].features
+                nodes = model(torch.from_numpy(features).to(device), spacing_s=store.clock.spacing_s, threads=False)[
+                    0
+                ].features
                 out[batch] = model.embed_video(nodes[:, nodes.shape[1] // 2]).float().cpu().numpy()
                 progress(len(batch))
     return out
@@ -172,7 +146,11 @@ def _mean_features(store: FeatureStore, clips: Sequence[Clip], progress: Callabl
     for i, (video, start_s, end_s) in enumerate(clips):
         window = context_window(store.num_segments(video), store.clock, start_s, end_s, 0)
         if window.num_nodes > 0:
-            mean = store.rows(store.first_row(video) + window.start + np.arange(window.num_nodes)).astype(np.float32).mean(0)
+            mean = (
+                store.rows(store.first_row(video) + window.start + np.arange(window.num_nodes))
+                .astype(np.float32)
+                .mean(0)
+            )
             out[i] = mean / max(float(np.linalg.norm(mean)), 1e-12)
         progress(1)
     return out

@@ -1,8 +1,9 @@
 """EgoProceL: procedure learning on six data sets, 16 tasks. Do clusters of a video find the key-steps of its task?
 
-Every second frame of a video is compared, as the official code does. Papers differ in what they average under the same name, so
-every averaging is computed and named: see AVERAGINGS. Apart from that, `--protocol` says whether the release's scripts are followed
-to the letter: see `hiero.evaluation.protocols`.
+Every second frame of a video is compared, as the official code does. Papers differ in what they
+average under the same name, so every averaging is computed and named: see AVERAGINGS. Apart from
+that, `--protocol` says whether the release's scripts are followed to the letter: see
+`hiero.evaluation.protocols`.
 """
 
 from __future__ import annotations
@@ -35,15 +36,7 @@ Predictions = dict[tuple[str, EgoProceLVideo, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Averaging:
-    """What is averaged over what.
-
-    Attributes:
-        name: In results.
-        per_step: Means over key-steps; otherwise their frames are pooled.
-        background: Is matched like a key-step.
-        mean_f1: F1 is the mean of the key-steps' F1; otherwise that of a video's mean precision and recall.
-        all_frames: Accuracy of all frames; the other settings do not apply.
-    """
+    """What is averaged over what."""
 
     name: str
     per_step: bool = True
@@ -98,21 +91,7 @@ def evaluate_egoprocel(
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Table]:
-    """Score each clustering by each averaging.
-
-    Args:
-        engine: The model, or raw features, which have baselines only.
-        videos: Of `find_egoprocel_videos`.
-        stride: Frames from one feature to the next.
-        baselines: Whether other methods than the first are scored too.
-        protocol: Of the release, or corrected. The release has one averaging, and two methods.
-        seed: Of clusterings.
-        progress: Called with the name of each video when it is done.
-
-    Returns:
-        The main table (F1 and IoU of each data set and their mean), all averagings, and for the first method the scores of each
-        data set, task, video and key-step.
-    """
+    """Score each clustering by each averaging."""
     engine = protocol.configure(engine)
     methods = [method for method in CLUSTERING_METHODS if method.raw or engine.folder is not None]
     if protocol != CORRECTED:  # what its scripts have
@@ -150,9 +129,12 @@ def summarise(table: Table) -> dict[str, dict[str, Scores]]:
     for row in table.rows:
         if row.method not in SUMMARY:
             continue
-        columns = {RELEASE_NAMES.get(name, name): name for name in DATA_SETS if f"{name} F1" in row.scores} | {"Overall": "mean"}
+        columns = {RELEASE_NAMES.get(name, name): name for name in DATA_SETS if f"{name} F1" in row.scores} | {
+            "Overall": "mean"
+        }
         out[SUMMARY[row.method]] = {
-            name: {measure: row.scores[f"{column} {measure}"] for measure in ("F1", "IoU")} for name, column in columns.items()
+            name: {measure: row.scores[f"{column} {measure}"] for measure in ("F1", "IoU")}
+            for name, column in columns.items()
         }
     return out
 
@@ -170,16 +152,6 @@ def predict(
     """Cluster of every second frame, (num_frames // 2,).
 
     HiERO's are clusters of level 2 before h_v; each node stands for stride · 2² frames.
-
-    Args:
-        engine: The model.
-        video: Whose features are read.
-        num_clusters: K.
-        algorithm: One of `clustering_names()`.
-        raw: Cluster the features as they are.
-        stride: Frames from one feature to the next.
-        seed: Of the clustering.
-        protocol: Of the release, or corrected.
     """
     features = read_feature_array(video.features, None if engine.folder is None else engine.folder.config.input_size)
     nodes, num_segments = nodes_to_cluster(engine, features, video.fps, raw, stride, protocol)
@@ -192,16 +164,7 @@ def predict(
 def nodes_to_cluster(
     engine: Engine, features: np.ndarray, fps: float, raw: bool, stride: int, protocol: Protocol = CORRECTED
 ) -> tuple[np.ndarray, int]:
-    """What is clustered, (N, D), and how many segments each node stands for.
-
-    Args:
-        engine: As the protocol configures it.
-        features: Of the video, (T, F).
-        fps: Of the video.
-        raw: The features as they are.
-        stride: Frames from one feature to the next.
-        protocol: Of the release, or corrected.
-    """
+    """What is clustered, (N, D), and how many segments each node stands for."""
     if raw or engine.folder is None or engine.deep_level == 0:
         return (features[2::4], 4) if protocol.sparse_segments else (features, 1)
     num_segments = 2**engine.deep_level
@@ -210,17 +173,13 @@ def nodes_to_cluster(
 
 
 def score(
-    predicted: np.ndarray, video: EgoProceLVideo, averaging: Averaging, num_clusters: int, protocol: Protocol = CORRECTED
+    predicted: np.ndarray,
+    video: EgoProceLVideo,
+    averaging: Averaging,
+    num_clusters: int,
+    protocol: Protocol = CORRECTED,
 ) -> dict[str, float]:
-    """precision, recall, F1 and IoU of a video, in 0 … 1; all frames pooled have no IoU.
-
-    Args:
-        predicted: Cluster of every second frame.
-        video: The truth.
-        averaging: Which means are taken.
-        num_clusters: K.
-        protocol: Of the release, or corrected.
-    """
+    """precision, recall, F1 and IoU of a video, in 0 … 1; all frames pooled have no IoU."""
     truth = video.labels(protocol.truncated_rates)
     if averaging.all_frames:
         accuracy = matched_accuracy(predicted, truth)
@@ -262,8 +221,11 @@ def _score_methods(
     return rows
 
 
-def _data_set_means(videos: Sequence[EgoProceLVideo], video_scores: Sequence[dict[str, float]], f1_of_means: bool) -> DrawnScores:
-    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function that `bootstrap_row` takes.
+def _data_set_means(
+    videos: Sequence[EgoProceLVideo], video_scores: Sequence[dict[str, float]], f1_of_means: bool
+) -> DrawnScores:
+    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function
+    that `bootstrap_row` takes.
 
     f1_of_means: F1 of a data set is that of its mean precision and recall.
     """
@@ -292,7 +254,9 @@ def _data_set_means(videos: Sequence[EgoProceLVideo], video_scores: Sequence[dic
 
 
 def _nan_mean(values: np.ndarray) -> np.ndarray:
-    """Means over tasks, (D, tasks, M) to (D, M), of those that are not NaN; `np.nanmean` warns where there are none."""
+    """Means over tasks, (D, tasks, M) to (D, M), of those that are not NaN; `np.nanmean` warns
+    where there are none.
+    """
     return _mean_or_nan(np.nansum(values, axis=1), (~np.isnan(values)).sum(1))
 
 
@@ -300,7 +264,9 @@ def _mean_or_nan(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 
-def _detail_tables(videos: Sequence[EgoProceLVideo], predictions: Predictions, method: str, protocol: Protocol) -> list[Table]:
+def _detail_tables(
+    videos: Sequence[EgoProceLVideo], predictions: Predictions, method: str, protocol: Protocol
+) -> list[Table]:
     """For one method, by the main averaging: each data set, task, video and key-step."""
     video_rows, task_rows, step_rows = [], [], []
     for task in dict.fromkeys(video.task for video in videos):
@@ -310,7 +276,9 @@ def _detail_tables(videos: Sequence[EgoProceLVideo], predictions: Predictions, m
         for video in of_task:
             predicted = predictions[method, video, NUM_CLUSTERS]
             task_scores.append(score(predicted, video, MAIN, NUM_CLUSTERS, protocol))
-            video_rows.append(Row(f"{task.name}: {video.name}", {name: 100 * value for name, value in task_scores[-1].items()}))
+            video_rows.append(
+                Row(f"{task.name}: {video.name}", {name: 100 * value for name, value in task_scores[-1].items()})
+            )
             truth = video.labels(protocol.truncated_rates)
             steps = key_step_scores(predicted, truth, num_steps=_num_labels(task, truth), num_clusters=NUM_CLUSTERS)
             for step, scores in steps.items():
@@ -336,5 +304,7 @@ def _data_set_rows(task_rows: Sequence[Row]) -> list[Row]:
     for name in DATA_SETS:
         of_set = [row.scores for row in task_rows if row.method.startswith(f"{name}: ")]
         if of_set:
-            rows.append(Row(name, {measure: float(np.mean([scores[measure] for scores in of_set])) for measure in of_set[0]}))
+            rows.append(
+                Row(name, {measure: float(np.mean([scores[measure] for scores in of_set])) for measure in of_set[0]})
+            )
     return rows

@@ -1,8 +1,9 @@
 """EgoProceL's files: annotations of key-steps, features and frame rates of six data sets, 16 tasks.
 
-ANNOTATIONS/CMU-MMAC/Brownie/…/S07_Brownie_7150991-1431.csv      rows: start_s, end_s, "1 name of the key-step" or "1. name"
-FEATURES/…/S07_Brownie_7150991-1431.pt                          anywhere below the folder, named as the csv file
-VIDEOS/…/S07_Brownie_7150991-1431.mp4                           for the true frame rate, or --rates FILE (video, fps, frames)
+ANNOTATIONS/CMU-MMAC/Brownie/…/S07_Brownie_7150991-1431.csv      rows: start_s, end_s, "1 name of
+the key-step" or "1. name" FEATURES/…/S07_Brownie_7150991-1431.pt                          anywhere
+below the folder, named as the csv file VIDEOS/…/S07_Brownie_7150991-1431.mp4
+for the true frame rate, or --rates FILE (video, fps, frames)
 """
 
 from __future__ import annotations
@@ -24,15 +25,7 @@ MIN_FRAMES = 2  # every second frame is compared: a shorter video has none
 
 @dataclass(frozen=True)
 class Task:
-    """A task of EgoProceL.
-
-    Attributes:
-        data_set: That its videos are from.
-        name: In results.
-        folder: Below the annotations.
-        num_steps: Key-steps, without background.
-        num_videos: In the whole data set.
-    """
+    """A task of EgoProceL."""
 
     data_set: str
     name: str
@@ -58,9 +51,14 @@ TASKS = (
     Task("EGTEA", "Pasta Salad", "EGTEA_Gaze+/PastaSalad", 8, 19),
     Task("EGTEA", "Hot Box Pizza", "EGTEA_Gaze+/Pizza", 8, 6),
     Task("EGTEA", "Turkey Sandwich", "EGTEA_Gaze+/TurkeySandwich", 6, 13),
-)  # fmt: skip
+)
 # As the release's tables call them.
-RELEASE_NAMES = {"CMU-MMAC": "CMU", "EPIC-Tents": "EPIC-Tent", "PC Assembly": "PC-Assembly", "PC Disassembly": "PC-Disassembly"}
+RELEASE_NAMES = {
+    "CMU-MMAC": "CMU",
+    "EPIC-Tents": "EPIC-Tent",
+    "PC Assembly": "PC-Assembly",
+    "PC Disassembly": "PC-Disassembly",
+}
 DATA_SETS = ("CMU-MMAC", "EGTEA", "MECCANO", "EPIC-Tents", "PC Assembly", "PC Disassembly")
 
 KeyStep = tuple[float, float, int]
@@ -86,16 +84,7 @@ class EgoProceLVideo:
 
 
 def frame_labels(key_steps: Sequence[KeyStep], fps: float, num_frames: int) -> np.ndarray:
-    """Key-step of every second frame (1, 3, 5 …), as the official code has it.
-
-    Args:
-        key_steps: Where two overlap, the later one counts.
-        fps: Frames a second.
-        num_frames: Of the video.
-
-    Returns:
-        Numbers of the key-steps, 0 for none, (num_frames // 2,).
-    """
+    """Key-step of every second frame (1, 3, 5 …), as the official code has it."""
     labels = np.zeros(num_frames, dtype=int)
     for start_s, end_s, number in key_steps:
         labels[int(start_s * fps) : int(end_s * fps) + 1] = number
@@ -103,11 +92,7 @@ def frame_labels(key_steps: Sequence[KeyStep], fps: float, num_frames: int) -> n
 
 
 def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
-    """The key-steps of a csv file. The name of each begins with its number, as "1 …" or "1. …".
-
-    Raises:
-        InputError: The file cannot be read, or a line has no number.
-    """
+    """The key-steps of a csv file. The name of each begins with its number, as "1 …" or "1. …"."""
     key_steps = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -116,7 +101,9 @@ def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
                     continue
                 number = re.match(r"\s*(\d+)", cells[2]) if len(cells) > 2 else None
                 if number is None:
-                    raise InputError(f'{path}: line {line_number} has no key-step number: expected start, end, "1 name"')
+                    raise InputError(
+                        f'{path}: line {line_number} has no key-step number: expected start, end, "1 name"'
+                    )
                 key_steps.append((float(cells[0]), float(cells[1]), int(number.group(1))))
     except (OSError, ValueError, OverflowError, csv.Error) as error:
         raise InputError(f"{path}: not a list of key-steps ({error})") from error
@@ -126,20 +113,7 @@ def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
 def find_egoprocel_videos(
     annotations: Path, features: Path, rates: dict[str, Rate], names: Sequence[str] = ()
 ) -> tuple[list[EgoProceLVideo], list[str], list[str]]:
-    """Bring annotations, features and frame rates together.
-
-    Args:
-        annotations: The official folder.
-        features: Folder with a feature file for each video, anywhere below it.
-        rates: By the name of the video.
-        names: Data sets or tasks; by default all.
-
-    Returns:
-        The videos that can be scored, names of those without features or frame rate, and tasks without annotations.
-
-    Raises:
-        InputError: No video can be scored, or features cannot be told apart by name and folder.
-    """
+    """Bring annotations, features and frame rates together."""
     files: dict[str, list[Path]] = {}
     for file in find_features(features):
         files.setdefault(file.stem, []).append(file)
@@ -169,7 +143,8 @@ def find_egoprocel_videos(
 
 def find_annotations(annotations: Path, task: Task) -> list[Path] | None:
     """The csv files of a task below the official folder; None without a folder."""
-    names = (task.folder, task.folder.replace("CMU-MMAC", "CMU_Kitchens"))  # the two releases name this folder differently
+    # the two releases name this folder differently
+    names = (task.folder, task.folder.replace("CMU-MMAC", "CMU_Kitchens"))
     folder = next((annotations / name for name in names if (annotations / name).is_dir()), None)
     if folder is None:
         return None
@@ -187,7 +162,8 @@ def _feature_file(candidates: Sequence[Path], task: Task) -> Path | None:
     of_task = [file for file in candidates if names & {part.lower() for part in file.parts}]
     if len(of_task) != 1:
         raise InputError(
-            f"{candidates[0]} and {candidates[1]} have the same name; put each into a folder named as in the annotations"
+            f"{candidates[0]} and {candidates[1]} have the same name; put each into a folder named as in the "
+            "annotations"
         )
     return of_task[0]
 
@@ -209,7 +185,7 @@ def read_rates(path: Path) -> dict[str, Rate]:
 
 def probe_rates(folder: Path, names: Sequence[str]) -> dict[str, Rate]:
     """True frame rates of the videos below a folder that have one of these names, from the files themselves."""
-    from hiero.video.decode import probe
+    from hiero.decoding.decode import probe
 
     expected, rates = set(names), {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):

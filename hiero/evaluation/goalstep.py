@@ -1,6 +1,8 @@
-"""Ego4D Goal-Step: step grounding, step localization, key-step classification; official files in, zero-shot scores out.
+"""Ego4D Goal-Step: step grounding, step localization, key-step classification; official files in,
+zero-shot scores out.
 
-Times in the files are seconds of the video (or of a group of videos that were recorded one after the other and are joined).
+Times in the files are seconds of the video (or of a group of videos that were recorded one after
+the other and are joined).
 """
 
 from __future__ import annotations
@@ -31,25 +33,13 @@ NARRATOR = "#C C "  # how narrations of Ego4D call the camera wearer
 
 
 def read_grounding(path: Path, prefix: str = NARRATOR) -> list[AnnotatedVideo]:
-    """Queries of the step-grounding task, in the layout of NLQ.
-
-    Args:
-        path: goalstep_grounding_val.json or alike.
-        prefix: Put before each query, so that it reads like the narrations that models learn from.
-    """
+    """Queries of the step-grounding task, in the layout of NLQ."""
     return [annotation for _, annotation in read_queries(path, prefix)]
 
 
 def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo]]:
-    """Clips of an NLQ-like file by their names, times in seconds of the video. Queries without a text are left out.
-
-    Args:
-        path: The file; or goalstep_{train,val}.json as published, whose steps and substeps then are the queries, each by its
-            description, as the task's own conversion (parse_goalstep_jsons) has them.
-        prefix: Put before each query.
-
-    Raises:
-        InputError: The file has another layout.
+    """Clips of an NLQ-like file by their names, times in seconds of the video. Queries without a
+    text are left out.
     """
     clips = []
     for video in _read_videos(path):
@@ -57,7 +47,8 @@ def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo
             for clip in video["clips"] if "clips" in video else [_as_clip(video)]:
                 steps = []
                 for query in (query for annotation in clip["annotations"] for query in annotation["language_queries"]):
-                    # NLQ gives times in the clip and in the video; step grounding only one, the video's whatever its name.
+                    # NLQ gives times in the clip and in the video; step grounding only one, the
+                    # video's whatever its name.
                     timeline = "video" if "video_start_sec" in query else "clip"
                     if query.get("query"):
                         start_s, end_s = float(query[f"{timeline}_start_sec"]), float(query[f"{timeline}_end_sec"])
@@ -78,17 +69,15 @@ def _as_clip(video: dict[str, Any]) -> dict[str, Any]:
             yield from walk(segment.get("segments") or [])
 
     return {
-        "clip_uid": video["video_uid"], "video_start_sec": video["start_time"], "video_end_sec": video["end_time"],
+        "clip_uid": video["video_uid"],
+        "video_start_sec": video["start_time"],
+        "video_end_sec": video["end_time"],
         "annotations": [{"language_queries": list(walk(video["segments"]))}],
-    }  # fmt: skip
+    }
 
 
 def read_steps(path: Path) -> list[AnnotatedVideo]:
-    """All steps and substeps of goalstep_{train,val}.json; the text of each is its category.
-
-    Raises:
-        InputError: The file has another layout.
-    """
+    """All steps and substeps of goalstep_{train,val}.json; the text of each is its category."""
 
     def walk(segments: Sequence[dict[str, Any]]) -> Iterator[AnnotatedStep]:
         for segment in segments:
@@ -99,7 +88,9 @@ def read_steps(path: Path) -> list[AnnotatedVideo]:
     for video in _read_videos(path):
         with _name_video_in_errors(path, video):
             steps = tuple(walk(video["segments"]))
-            annotated.append(AnnotatedVideo(video["video_uid"], steps, float(video["start_time"]), float(video["end_time"])))
+            annotated.append(
+                AnnotatedVideo(video["video_uid"], steps, float(video["start_time"]), float(video["end_time"]))
+            )
     return annotated
 
 
@@ -109,11 +100,7 @@ def label_text(category: str) -> str:
 
 
 def read_groups(path: Path) -> dict[str, list[str]]:
-    """Groups of goalstep_video_groups.tsv by the name that annotations use: grp- and the first video.
-
-    Raises:
-        InputError: The file has another layout.
-    """
+    """Groups of goalstep_video_groups.tsv by the name that annotations use: grp- and the first video."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t"))
@@ -132,23 +119,7 @@ def read_goalstep_cases(
     progress: Callable[[str], None] = lambda _: None,
     protocol: Protocol = CORRECTED,
 ) -> tuple[list[Case], list[str]]:
-    """The annotated part of each video, read through the engine. Those without steps are left out.
-
-    Args:
-        engine: Reads them.
-        folder: With a feature file for each video.
-        annotated: Videos or groups of videos, which are joined.
-        groups: Of `read_groups`.
-        clock: When the features are.
-        progress: Called with the name of each video when it is done.
-        protocol: Of the release, or corrected.
-
-    Returns:
-        The cases, and the names of videos without features.
-
-    Raises:
-        InputError: No video has features.
-    """
+    """The annotated part of each video, read through the engine. Those without steps are left out."""
     files = features_by_name(folder)
     input_size = None if engine.folder is None else engine.folder.config.input_size
     cases, missing = [], []
@@ -172,7 +143,9 @@ def read_goalstep_cases(
         progress(annotation.video)
     if not cases:
         names = ", ".join(missing[:3]) or "none"
-        raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features here (looked for {names} …)")
+        raise InputError(
+            f"{folder}: none of the {len(annotated)} annotated videos has features here (looked for {names} …)"
+        )
     return cases, missing
 
 
@@ -188,14 +161,8 @@ def evaluate_classification(
     train: Sequence[Case] | None = None,
     tops: Sequence[int] = (1, 5),
 ) -> Table:
-    """Key-step classification of given segments: the mean node of each against the labels, and a linear probe if there is training.
-
-    Args:
-        cases: The videos.
-        taxonomy: All labels.
-        embeddings: Of the labels.
-        train: Videos that linear probes learn from.
-        tops: Values of k in top-k accuracy.
+    """Key-step classification of given segments: the mean node of each against the labels, and a
+    linear probe if there is training.
     """
     label_index = {label: i for i, label in enumerate(taxonomy)}
     truth = np.array([label_index[step.text] for case in cases for step in case.truth])
@@ -219,21 +186,15 @@ def evaluate_classification(
 
 
 def segment_means(cases: Sequence[Case], source: str) -> np.ndarray:
-    """Mean over the nodes of each annotated segment.
-
-    Args:
-        cases: The videos.
-        source: `nodes` in the space of texts, `enriched` before h_v, or `features`.
-
-    Returns:
-        (S, D), segments of all videos.
-    """
+    """Mean over the nodes of each annotated segment."""
     means = []
     for case in cases:
         x = {"nodes": case.video.nodes, "features": case.features}.get(source)
         if x is None:
             x = case.video.engine.enrich(case.features, case.video.clock, 0)
-        means += [x[start:end].mean(0) for start, end in (case.to_nodes((step.start_s, step.end_s)) for step in case.truth)]
+        means += [
+            x[start:end].mean(0) for start, end in (case.to_nodes((step.start_s, step.end_s)) for step in case.truth)
+        ]
     return np.stack(means)
 
 

@@ -11,12 +11,7 @@ from hiero.storage.files import read_lines
 
 
 def read_taxonomy(annotated: Sequence[AnnotatedVideo], files: Sequence[Path] = ()) -> list[str]:
-    """All labels, sorted.
-
-    Args:
-        annotated: The videos that are scored.
-        files: More labels: annotations of Goal-Step (.json), or text files with one label a line.
-    """
+    """All labels, sorted."""
     labels = set(taxonomy_of(annotated))
     for file in files:
         labels |= set(taxonomy_of(read_steps(file)) if file.suffix == ".json" else read_lines(file))

@@ -1,7 +1,8 @@
 """Step grounding: where is the step that a text describes? With baselines.
 
-A method is made of three choices: which spans could be the answer, what texts are compared with, and how spans are ranked. The
-paper's: runs of threads, the model's nodes, the mean over the run. Baselines change one or two of them.
+A method is made of three choices: which spans could be the answer, what texts are compared with,
+and how spans are ranked. The paper's: runs of threads, the model's nodes, the mean over the run.
+Baselines change one or two of them.
 """
 
 from __future__ import annotations
@@ -31,15 +32,7 @@ PART_S = 60.0  # usual length of a step, for baselines that must choose a number
 
 @dataclass(frozen=True)
 class Method:
-    """One way to answer in words.
-
-    Attributes:
-        name: Of its row.
-        candidates: `spans` of the engine, sliding `windows`, or the name of a clustering, whose runs are taken.
-        evidence: What texts are compared with: everything, the model's nodes, names of classes, or nothing (random).
-        on: What a clustering sees: nodes as unit vectors, as they are (`projected`), or the backbone's features.
-        by_belief: Rank by shares of belief, as `hiero ask` does, instead of means.
-    """
+    """One way to answer in words."""
 
     name: str
     candidates: str
@@ -77,15 +70,7 @@ def evaluate_grounding(
     order_aware: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Table:
-    """Recall of the best and the best five spans, for each method.
-
-    Args:
-        cases: The videos.
-        embeddings: Of the texts of all steps.
-        options: Settings.
-        order_aware: Add a row in which all texts of a video are placed together, in their order.
-        progress: Called with the name of each video when it is done.
-    """
+    """Recall of the best and the best five spans, for each method."""
     (table,) = grounding_task(cases, embeddings, options, order_aware).evaluate(cases, progress)
     return table
 
@@ -114,7 +99,9 @@ def grounding_task(
             row.scores = {name: value for name, value in row.scores.items() if name.startswith("R1")}
             row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
             table.rows.append(row)
-            table.notes.append("In their order: all texts of a video at once, sorted by when they happen; one span for each.")
+            table.notes.append(
+                "In their order: all texts of a video at once, sorted by when they happen; one span for each."
+            )
         return [table]
 
     return CaseTask(partial(_ground_case, embeddings=embeddings, options=options, order_aware=order_aware), tabulate)
@@ -140,13 +127,7 @@ def _ground_by_method(
 
 @dataclass(frozen=True)
 class RunAnswers:
-    """Answers of the paper's method to the texts of a case.
-
-    Attributes:
-        runs: Of threads, [start, end) in nodes, (R, 2).
-        scores: Cosine of each text with the mean features of each run, (Q, R).
-        spans_s: The best spans of each text, best first, in seconds, (≤ num, 2) each.
-    """
+    """Answers of the paper's method to the texts of a case."""
 
     runs: np.ndarray
     scores: np.ndarray
@@ -154,14 +135,7 @@ class RunAnswers:
 
 
 def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions, num: int = 5) -> RunAnswers:
-    """The paper's step grounding: runs of threads, ranked by the cosine of a text with the mean of their features.
-
-    Args:
-        case: The video, and the texts of its steps.
-        embeddings: Of the texts.
-        options: `num_threads`, `kappa`, `min_nodes`, and the protocol.
-        num: Spans of each text.
-    """
+    """The paper's step grounding: runs of threads, ranked by the cosine of a text with the mean of their features."""
     nodes = case.projected
     runs = thread_runs(
         nodes, options.num_threads, kappa=options.kappa, min_nodes=options.min_nodes, random_state=options.random_state
@@ -180,10 +154,15 @@ def evaluate_runs(cases: Sequence[Case], embeddings: TextEmbeddings, options: Ev
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
     predicted = [spans for case in cases for spans in ground_by_runs(case, embeddings, options).spans_s]
     names = [f"R{k}@{str(threshold).removeprefix('0')}" for threshold in RELEASE_THRESHOLDS for k in RELEASE_RANKS]
-    values = np.array([
-        [*grounding_recall([spans], true[None], RELEASE_THRESHOLDS, RELEASE_RANKS).flatten(), mean_first_iou([spans], true[None])]
-        for spans, true in zip(predicted, truth, strict=True)
-    ])  # fmt: skip
+    values = np.array(
+        [
+            [
+                *grounding_recall([spans], true[None], RELEASE_THRESHOLDS, RELEASE_RANKS).flatten(),
+                mean_first_iou([spans], true[None]),
+            ]
+            for spans, true in zip(predicted, truth, strict=True)
+        ]
+    )
     scores = weighted_means(values, owner, [*names, "mIoU"])
     return Table(STEP_GROUNDING, [bootstrap_row(THREAD_RUNS.name, scores, int(owner.max()) + 1, options.num_draws)])
 
@@ -264,7 +243,9 @@ def method_similarity(
     return cache[key]
 
 
-def best_spans(case: Case, method: Method, similarity: np.ndarray, options: EvalOptions, num: int = 5) -> Iterator[np.ndarray]:
+def best_spans(
+    case: Case, method: Method, similarity: np.ndarray, options: EvalOptions, num: int = 5
+) -> Iterator[np.ndarray]:
     """The best spans in nodes (≤ num, 2) for each text, by similarity (Q, T)."""
     spans = find_candidates(case, method, options)
     if method.by_belief:
@@ -297,11 +278,14 @@ def nameless_note(cases: Sequence[Case], options: EvalOptions) -> list[str]:
     if cases[0].class_evidence or not options.baselines:
         return []
     return [
-        "These features are no classes with names: spans of raw features and equal parts are ranked by the model's words, and "
+        "These features are no classes with names: spans of raw features and equal parts are ranked by the "
+        "model's words, and "
         "there is no row for the text of each second."
     ]
 
 
-def _recall_row(name: str, predicted: Sequence[np.ndarray], truth: np.ndarray, owner: np.ndarray, options: EvalOptions) -> Row:
+def _recall_row(
+    name: str, predicted: Sequence[np.ndarray], truth: np.ndarray, owner: np.ndarray, options: EvalOptions
+) -> Row:
     hits = recall_hits(predicted, truth)
     return bootstrap_row(name, weighted_means(hits, owner, RECALLS), int(owner.max()) + 1, options.num_draws)

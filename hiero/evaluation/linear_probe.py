@@ -12,18 +12,7 @@ MIN_DEVIATION = 1e-6  # added to a feature's deviation: one that never changes i
 def fit_probe(
     x: np.ndarray, labels: np.ndarray, num_classes: int, *, weight_decay: float = 1e-3, num_iterations: int = 200
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Fit multinomial logistic regression on standardised features, by L-BFGS.
-
-    Args:
-        x: Features, (N, D).
-        labels: Class of each, (N,).
-        num_classes: C; some may have no examples.
-        weight_decay: Of the L2 penalty on the weights.
-        num_iterations: Of L-BFGS at most.
-
-    Returns:
-        A function from features (M, D) to logits (M, C).
-    """
+    """Fit multinomial logistic regression on standardised features, by L-BFGS."""
     import torch
     from torch.nn import functional as F
 

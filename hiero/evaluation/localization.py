@@ -8,7 +8,13 @@ from functools import partial
 import numpy as np
 
 from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings
-from hiero.evaluation.grounding import SimilarityCache, chosen_methods, find_candidates, method_similarity, nameless_note
+from hiero.evaluation.grounding import (
+    SimilarityCache,
+    chosen_methods,
+    find_candidates,
+    method_similarity,
+    nameless_note,
+)
 from hiero.evaluation.metrics import THRESHOLDS, Detections, match_detections, mean_average_precision
 from hiero.evaluation.results import Row, Table, bootstrap_row
 from hiero.steps.segmentation import label_runs
@@ -24,15 +30,7 @@ def evaluate_localization(
     options: EvalOptions,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Table:
-    """mAP at each threshold, for each method of grounding.
-
-    Args:
-        cases: The videos.
-        taxonomy: All labels.
-        embeddings: Of the labels.
-        options: Settings.
-        progress: Called with the name of each video when it is done.
-    """
+    """mAP at each threshold, for each method of grounding."""
     (table,) = localization_task(cases, taxonomy, embeddings, options).evaluate(cases, progress)
     return table
 
@@ -43,7 +41,8 @@ def localization_task(
     """The task of `evaluate_localization`, with its arguments."""
     numbers = {text: i for i, text in enumerate(taxonomy)}
     truth = [
-        Detections(case.spans_s, np.array([numbers[text] for text in case.texts]), np.zeros(len(case.truth))) for case in cases
+        Detections(case.spans_s, np.array([numbers[text] for text in case.texts]), np.zeros(len(case.truth)))
+        for case in cases
     ]
 
     def tabulate(detected: list[list[Detections | None]]) -> list[Table]:
@@ -51,14 +50,21 @@ def localization_task(
         for i, method in enumerate(chosen_methods(options)):
             detections = [by_method[i] for by_method in detected]
             if None not in detections:
-                rows.append(localization_row(method.name, truth, [d for d in detections if d is not None], options.num_draws))
-        notes = [f"{len(taxonomy)} labels; the score of a span is its label's share of belief.", *nameless_note(cases, options)]
+                rows.append(
+                    localization_row(method.name, truth, [d for d in detections if d is not None], options.num_draws)
+                )
+        notes = [
+            f"{len(taxonomy)} labels; the score of a span is its label's share of belief.",
+            *nameless_note(cases, options),
+        ]
         return [Table("Step localization", rows, notes)]
 
     return CaseTask(partial(_detect, taxonomy=taxonomy, embeddings=embeddings, options=options), tabulate)
 
 
-def _detect(case: Case, taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions) -> list[Detections | None]:
+def _detect(
+    case: Case, taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
+) -> list[Detections | None]:
     """The spans that each method labels; None where it has no words."""
     cache: SimilarityCache = {}
     by_method: list[Detections | None] = []

@@ -31,17 +31,7 @@ def grounding_recall(
     thresholds: Sequence[float] = (0.3, 0.5),
     top: Sequence[int] = (1, 5),
 ) -> np.ndarray:
-    """Share of queries with one of their first k spans above an IoU threshold (strictly, as Ego4D counts).
-
-    Args:
-        predicted: Spans of each query, best first, (n, 2).
-        truth: The true span of each query, (Q, 2).
-        thresholds: Of IoU.
-        top: Values of k.
-
-    Returns:
-        (thresholds, top).
-    """
+    """Share of queries with one of their first k spans above an IoU threshold (strictly, as Ego4D counts)."""
     return query_hits(predicted, truth, thresholds, top).sum(0) / max(1, len(truth))
 
 
@@ -51,7 +41,9 @@ def query_hits(
     thresholds: Sequence[float] = (0.3, 0.5),
     top: Sequence[int] = (1, 5),
 ) -> np.ndarray:
-    """Whether each query has one of its first k spans above an IoU threshold, (Q, thresholds, top); see `grounding_recall`."""
+    """Whether each query has one of its first k spans above an IoU threshold, (Q, thresholds, top);
+    see `grounding_recall`.
+    """
     depth = max(top)
     spans = np.full((len(predicted), depth, 2), np.nan)
     for row, query_spans in zip(spans, predicted, strict=True):
@@ -60,7 +52,8 @@ def query_hits(
     truth = np.asarray(truth, dtype=float).reshape(-1, 1, 2)
     if len(truth) != len(spans):
         raise ValueError(f"{len(spans)} queries have spans, {len(truth)} a truth")
-    best = np.maximum.accumulate(np.nan_to_num(interval_iou(spans, truth), nan=0.0), axis=1)  # of the first k, (Q, depth)
+    # of the first k, (Q, depth)
+    best = np.maximum.accumulate(np.nan_to_num(interval_iou(spans, truth), nan=0.0), axis=1)
     return np.stack([best[:, [k - 1 for k in top]] > threshold for threshold in thresholds], axis=1)
 
 
@@ -76,16 +69,7 @@ def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class ProcedureScores:
-    """How well clusters find key-steps: means over the matched key-steps, or the scores of their pooled frames.
-
-    Attributes:
-        precision: Share of a cluster's frames that are of its key-step.
-        recall: Share of a key-step's frames that are in its cluster.
-        iou: Intersection over union of key-step and cluster.
-        f1: Harmonic mean of precision and recall above.
-        mean_f1: Mean of the key-steps' own F1.
-        coverage: Share of frames whose key-step was matched with a cluster.
-    """
+    """How well clusters find key-steps: means over the matched key-steps, or the scores of their pooled frames."""
 
     precision: float
     recall: float
@@ -104,27 +88,24 @@ def procedure_scores(
     num_steps: int | None = None,
     num_clusters: int | None = None,
 ) -> ProcedureScores:
-    """EgoProceL's scores of a video: clusters are matched one to one with key-steps by their overlap (Hungarian), then compared.
-
-    Args:
-        predicted: Cluster of each frame, (T,).
-        truth: Key-step of each frame, (T,); 0 is background.
-        per_step: Average over the matched key-steps that occur; otherwise their frames are pooled.
-        skip_background: Leave background out of the matching; its frames still count against precision.
-        num_steps: Key-steps with background, where more exist than occur. It decides between equally good matchings only.
-        num_clusters: The same of clusters.
+    """EgoProceL's scores of a video: clusters are matched one to one with key-steps by their overlap
+    (Hungarian), then compared.
     """
     scores, _, coverage = _score_matched(predicted, truth, per_step, skip_background, num_steps, num_clusters)
     if not len(scores):
         return ProcedureScores(0.0, 0.0, 0.0, 0.0, 0.0, coverage)
     precision, recall, iou = scores[:, :3].mean(0).tolist()
-    return ProcedureScores(precision, recall, iou, harmonic_mean(precision, recall), float(scores[:, 3].mean()), coverage)
+    return ProcedureScores(
+        precision, recall, iou, harmonic_mean(precision, recall), float(scores[:, 3].mean()), coverage
+    )
 
 
 def key_step_scores(
     predicted: np.ndarray, truth: np.ndarray, *, num_steps: int | None = None, num_clusters: int | None = None
 ) -> dict[int, dict[str, float]]:
-    """precision, recall, iou and f1 of each key-step that occurs and was matched; arguments as of `procedure_scores`."""
+    """precision, recall, iou and f1 of each key-step that occurs and was matched; arguments as of
+    `procedure_scores`.
+    """
     scores, steps, _ = _score_matched(predicted, truth, True, False, num_steps, num_clusters)
     names = ("precision", "recall", "iou", "f1")
     return {int(step): dict(zip(names, row.tolist(), strict=True)) for step, row in zip(steps, scores, strict=True)}
@@ -136,9 +117,16 @@ def harmonic_mean(precision: FloatOrArray, recall: FloatOrArray) -> FloatOrArray
 
 
 def _score_matched(
-    predicted: np.ndarray, truth: np.ndarray, per_step: bool, skip_background: bool, num_steps: int | None, num_clusters: int | None
+    predicted: np.ndarray,
+    truth: np.ndarray,
+    per_step: bool,
+    skip_background: bool,
+    num_steps: int | None,
+    num_clusters: int | None,
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """precision, recall, IoU, F1 (n, 4) and number (n,) of the matched key-steps that occur, or of all pooled; and the coverage."""
+    """precision, recall, IoU, F1 (n, 4) and number (n,) of the matched key-steps that occur, or of all
+    pooled; and the coverage.
+    """
     # Frames that each key-step shares with each cluster.
     overlap = np.zeros((max(num_steps or 0, int(truth.max()) + 1), max(num_clusters or 0, int(predicted.max()) + 1)))
     np.add.at(overlap, (truth, predicted), 1)
@@ -160,7 +148,9 @@ def _score_matched(
 
 
 def matched_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:
-    """Share of all frames whose cluster is matched with their key-step; with all frames pooled, precision = recall = F1."""
+    """Share of all frames whose cluster is matched with their key-step; with all frames pooled,
+    precision = recall = F1.
+    """
     overlap = np.zeros((int(predicted.max()) + 1, int(truth.max()) + 1))
     np.add.at(overlap, (predicted, truth), 1)
     return float(overlap[linear_sum_assignment(-overlap)].sum() / len(truth))
@@ -170,7 +160,9 @@ def matched_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:
 
 
 def choice_accuracy(similarity: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Whether the choice that is most like its query is the answer: similarity (Q, C), answers (Q,) → (Q,) of 0 and 1."""
+    """Whether the choice that is most like its query is the answer: similarity (Q, C), answers (Q,)
+    → (Q,) of 0 and 1.
+    """
     return (similarity.argmax(1) == answers).astype(float)
 
 
@@ -185,13 +177,7 @@ def top_hits(scores: np.ndarray, truth: np.ndarray, tops: Sequence[int]) -> np.n
 
 @dataclass(frozen=True)
 class Detections:
-    """Labelled spans of one video, true or predicted.
-
-    Attributes:
-        spans: start_s and end_s, (N, 2).
-        labels: (N,).
-        scores: (N,); those of true spans mean nothing.
-    """
+    """Labelled spans of one video, true or predicted."""
 
     spans: np.ndarray
     labels: np.ndarray
@@ -203,13 +189,7 @@ class Detections:
 
 @dataclass(frozen=True)
 class ClassMatches:
-    """Predictions of one class in all V videos, best first, matched with the true spans.
-
-    Attributes:
-        hits: 1 where a prediction found a true span, at each threshold, (P, thresholds).
-        videos: That each prediction is of, (P,).
-        num_true: True spans in each video, (V,).
-    """
+    """Predictions of one class in all V videos, best first, matched with the true spans."""
 
     hits: np.ndarray
     videos: np.ndarray
@@ -221,16 +201,8 @@ def match_detections(
 ) -> dict[int, ClassMatches]:
     """Match predictions with true spans as ActivityNet does.
 
-    A true span is found once, by the best prediction that overlaps it enough (tIoU ≥ threshold). Repeated true spans count once,
-    those shorter than a millisecond not at all.
-
-    Args:
-        truth: Of each video.
-        predicted: Of each video.
-        thresholds: Of tIoU.
-
-    Returns:
-        For each class that occurs in the truth, its predictions.
+    A true span is found once, by the best prediction that overlaps it enough (tIoU ≥ threshold).
+    Repeated true spans count once, those shorter than a millisecond not at all.
     """
     truth = [_drop_repeated(detections) for detections in truth]
     # All predictions together, by class and video and in each from the best; truth by class and video.
@@ -258,15 +230,7 @@ def match_detections(
 
 
 def average_precision(matches: ClassMatches, weights: np.ndarray | None = None) -> np.ndarray:
-    """All-point interpolated AP of one class.
-
-    Args:
-        matches: Of the class.
-        weights: How often each video counts, (V,) or in each of several draws (D, V); by default once.
-
-    Returns:
-        AP at each threshold, in 0 … 1, (thresholds,) or (D, thresholds).
-    """
+    """All-point interpolated AP of one class."""
     weights = np.ones(len(matches.num_true)) if weights is None else weights
     num_true = np.asarray(weights @ matches.num_true, dtype=float)
     out = np.zeros((*num_true.shape, matches.hits.shape[1]))
@@ -285,7 +249,9 @@ def average_precision(matches: ClassMatches, weights: np.ndarray | None = None) 
 
 
 def mean_average_precision(matched: Mapping[int, ClassMatches], weights: np.ndarray | None = None) -> np.ndarray:
-    """Mean AP over the classes that occur, at each threshold; NaN where none does. Arguments as of `average_precision`."""
+    """Mean AP over the classes that occur, at each threshold; NaN where none does. Arguments as of
+    `average_precision`.
+    """
     if not matched:
         return np.full((*([] if weights is None else weights.shape[:-1]), len(THRESHOLDS)), np.nan)
     weights = np.ones(len(next(iter(matched.values())).num_true)) if weights is None else weights
@@ -296,7 +262,9 @@ def mean_average_precision(matched: Mapping[int, ClassMatches], weights: np.ndar
 
 
 def _match_spans(true: np.ndarray, predicted: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
-    """Which predicted spans (P, 2), best first, find one of the true ones (N, 2) at each threshold: (P, thresholds)."""
+    """Which predicted spans (P, 2), best first, find one of the true ones (N, 2) at each threshold:
+    (P, thresholds).
+    """
     hits = np.zeros((len(predicted), len(thresholds)))
     if not len(true) or not len(predicted):
         return hits

@@ -1,4 +1,6 @@
-"""Multiple choice: which of five segments does a text describe? The others are of other videos (inter) or the same (intra)."""
+"""Multiple choice: which of five segments does a text describe? The others are of other videos (inter)
+or the same (intra).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def evaluate_multiple_choice(
     num_choices: int = 5,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Table:
-    """Accuracy of both kinds of question, for each method; progress is called with the name of each video when it is done."""
+    """Accuracy of both kinds of question, for each method; progress is called with the name of each
+    video when it is done.
+    """
     (table,) = choice_task(cases, embeddings, options, num_choices).evaluate(cases, progress)
     return table
 
@@ -55,12 +59,19 @@ def choice_task(
                 parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
                 for kind, group in questions.items():
                     if group:
-                        scores = np.array([[means[case][index[q.text], step] for case, step in q.choices] for q in group])
+                        scores = np.array(
+                            [[means[case][index[q.text], step] for case, step in q.choices] for q in group]
+                        )
                         correct = choice_accuracy(scores, np.array([q.answer for q in group]))
                         parts[kind] = correct, np.array([q.case for q in group])
 
-                def values(weights: np.ndarray, parts: dict[str, tuple[np.ndarray, np.ndarray]] = parts) -> dict[str, np.ndarray]:
-                    return {kind: weighted_means(c[:, None], owner, [kind])(weights)[kind] for kind, (c, owner) in parts.items()}
+                def values(
+                    weights: np.ndarray, parts: dict[str, tuple[np.ndarray, np.ndarray]] = parts
+                ) -> dict[str, np.ndarray]:
+                    return {
+                        kind: weighted_means(c[:, None], owner, [kind])(weights)[kind]
+                        for kind, (c, owner) in parts.items()
+                    }
 
                 rows.append(bootstrap_row(method.name, values, len(cases), options.num_draws))
         counts = ", ".join(f"{len(group)} {kind}" for kind, group in questions.items())

@@ -1,7 +1,7 @@
 """One's own videos: features of each and a file with timed steps, scored on every task.
 
-The annotations are JSON, {video: {"task": …, "duration_s": …, "steps": [{"start_s", "end_s", "text"}]}}; the folder has a feature
-file for each video.
+The annotations are JSON, {video: {"task": …, "duration_s": …, "steps": [{"start_s", "end_s",
+"text"}]}}; the folder has a feature file for each video.
 """
 
 from __future__ import annotations
@@ -36,11 +36,7 @@ LENGTH_TOLERANCE = 1.1  # ratio of the lengths that features and annotations giv
 
 
 def read_annotations(path: Path) -> list[AnnotatedVideo]:
-    """The videos of an annotation file, sorted by name.
-
-    Raises:
-        InputError: Names several of the videos that cannot be read, not only the first.
-    """
+    """The videos of an annotation file, sorted by name."""
     content = read_json(path)
     if content == {}:
         raise InputError(f"{path}: holds no videos")
@@ -52,7 +48,9 @@ def read_annotations(path: Path) -> list[AnnotatedVideo]:
             steps = tuple(_parse_step(step) for step in entry["steps"])
             duration_s = entry.get("duration_s")
             task = str(entry.get("task", ""))
-            annotated.append(AnnotatedVideo(video, steps, task=task, duration_s=None if duration_s is None else float(duration_s)))
+            annotated.append(
+                AnnotatedVideo(video, steps, task=task, duration_s=None if duration_s is None else float(duration_s))
+            )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             errors.append(f"{video} (no {error})" if isinstance(error, KeyError) else f"{video} ({error})")
     if errors:
@@ -78,21 +76,7 @@ def read_own_cases(
     clock: Clock | None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Case], list[str], list[str]]:
-    """Each annotated video with its features, read through the engine.
-
-    Args:
-        engine: Reads them.
-        folder: With a feature file for each video.
-        annotated: Of `read_annotations`.
-        clock: When the rows are, if not as the model was trained.
-        progress: Called with the name of each video when it is done.
-
-    Returns:
-        The cases, names of videos without features, and warnings about what was left out or does not agree.
-
-    Raises:
-        InputError: No video has features.
-    """
+    """Each annotated video with its features, read through the engine."""
     files = features_by_name(folder)
     cases, missing, warnings = [], [], []
     for annotation in annotated:
@@ -100,7 +84,9 @@ def read_own_cases(
         if name not in files:
             missing.append(name)
         elif annotation.steps:
-            features = read_feature_array(files[name], None if engine.folder is None else engine.folder.config.input_size)
+            features = read_feature_array(
+                files[name], None if engine.folder is None else engine.folder.config.input_size
+            )
             with recorded_outputs(engine) as outputs:
                 video = engine.read(files[name], clock=clock)
             steps = [step for step in annotation.steps if step.start_s < video.duration_s]
@@ -134,26 +120,7 @@ def run_own_videos(
     log: Callable[[str], None] = lambda _: None,
     bar: Callable[[str, int], AbstractContextManager[Callable[[str], None]]] = lambda *_: nullcontext(lambda _: None),
 ) -> Report:
-    """All that `hiero eval own` does: read, score, report.
-
-    Args:
-        features: Folder with a feature file for each video.
-        annotations: JSON file with the timed steps of each video.
-        model: As `hiero.load` takes it.
-        clock: When the rows are, if not as the model was trained.
-        tasks: Some of TASKS.
-        num_clusters: Procedure learning also with this number for all videos.
-        options: Settings.
-        only: A file with the names of videos to score, one a line.
-        device: `auto`, `cpu`, `cuda` …
-        num_processes: That score videos on a CPU, where these are many. As with all of Python's, a script that asks for several
-            does so below `if __name__ == "__main__"`.
-        log: Gets lines worth showing.
-        bar: Makes a progress bar of a title and a total; entered, it gives a function that is called for each item.
-
-    Raises:
-        InputError: There is no such task, or a file cannot be used.
-    """
+    """All that `hiero eval own` does: read, score, report."""
     options = options or EvalOptions()
     if unknown := [name for name in tasks if name not in TASKS]:
         raise InputError(f"--tasks are some of {', '.join(TASKS)}, got {', '.join(unknown)}")
@@ -169,7 +136,9 @@ def run_own_videos(
         if not_annotated:
             log(f"{only}: {len(not_annotated)} videos are not in {annotations}: {', '.join(not_annotated[:3])} …")
     engine = load(model, backbone="default", device=device)
-    num_processes = min(num_processes, MAX_WORKERS, len(annotated) // MIN_CASES) if choose_device(device) == "cpu" else 1
+    num_processes = (
+        min(num_processes, MAX_WORKERS, len(annotated) // MIN_CASES) if choose_device(device) == "cpu" else 1
+    )
     with start_processes(model, num_processes) or nullcontext() as processes:
         with bar("reading", len(annotated)) as advance:
             cases, missing, warnings = read_own_cases(engine, features, annotated, clock, advance)
@@ -181,53 +150,38 @@ def run_own_videos(
         with bar("scoring", num_passes * len(cases)) as advance:
             tables = evaluate_own_videos(cases, tasks, options, num_clusters, advance, processes)
     settings = {
-        "model": model, "videos": len(cases), "steps": sum(len(case.truth) for case in cases), "seed": options.random_state,
-        "hz": None if clock is None else clock.fps / clock.stride, "left_out": warnings,
-    }  # fmt: skip
+        "model": model,
+        "videos": len(cases),
+        "steps": sum(len(case.truth) for case in cases),
+        "seed": options.random_state,
+        "hz": None if clock is None else clock.fps / clock.stride,
+        "left_out": warnings,
+    }
     return Report("own", "", tables, settings, missing)
 
 
 def read_case(
     engine: Engine, features: Path, annotations: Path, video: str | None = None, clock: Clock | None = None
 ) -> tuple[Case, str | None]:
-    """One feature file with its annotated steps.
-
-    Args:
-        engine: Reads it.
-        features: The file.
-        annotations: JSON file with timed steps.
-        video: Its name there; by default that of the file.
-        clock: When the rows are, if not as the model was trained.
-
-    Returns:
-        The case, and a warning where features and annotations do not agree on its length.
-
-    Raises:
-        InputError: The file does not exist, or the annotations do not have it.
-    """
+    """One feature file with its annotated steps."""
     if not features.is_file():
         raise InputError(f"{features}: no such file")
     name = video or features.stem
     annotated = {annotation.video: annotation for annotation in read_annotations(annotations)}
     if name not in annotated:
-        raise InputError(f"{annotations}: has no video {name}; say which with --video ({', '.join(sorted(annotated)[:3])} …)")
+        raise InputError(
+            f"{annotations}: has no video {name}; say which with --video ({', '.join(sorted(annotated)[:3])} …)"
+        )
     opened = engine.read(features, clock=clock)
     case = Case(opened, read_feature_array(features), list(annotated[name].steps), annotated[name].task)
     return case, length_warning(annotated[name], opened.duration_s)
 
 
 def length_warning(annotation: AnnotatedVideo, covered_s: float) -> str | None:
-    """A warning where features and annotations do not agree on how long a video is.
-
-    Args:
-        annotation: May give its length.
-        covered_s: Seconds that the features cover.
-    """
+    """A warning where features and annotations do not agree on how long a video is."""
     if not annotation.duration_s or 1 / LENGTH_TOLERANCE < covered_s / annotation.duration_s < LENGTH_TOLERANCE:
         return None
-    return (
-        f"{annotation.video}: features cover {covered_s:.0f} s, the annotations say {annotation.duration_s:.0f} s; is --hz right?"
-    )
+    return f"{annotation.video}: features cover {covered_s:.0f} s, the annotations say {annotation.duration_s:.0f} s; is --hz right?"
 
 
 def evaluate_own_videos(
@@ -238,15 +192,8 @@ def evaluate_own_videos(
     progress: Callable[[str], None] = lambda _: None,
     processes: CaseProcesses | None = None,
 ) -> list[Table]:
-    """The tables of each task. A case is scored on all tasks at once: they share candidates and outputs of the network.
-
-    Args:
-        cases: Of `read_own_cases`.
-        tasks: Some of TASKS.
-        options: Settings.
-        num_clusters: Procedure learning also with this number for all videos.
-        progress: Called with the name of a task and a video whenever a video is done, for each task.
-        processes: That score the cases; by default threads of this one do.
+    """The tables of each task. A case is scored on all tasks at once: they share candidates and
+    outputs of the network.
     """
     texts = list(dict.fromkeys(text for case in cases for text in case.texts))
     engine = cases[0].video.engine
@@ -279,7 +226,9 @@ def evaluate_own_videos(
     except BrokenExecutor:  # a process died, for want of memory perhaps: one alone takes less
         results = map_cases(score, cases, advance)
     columns = zip(*results, strict=True)
-    return [table for (_, task), column in zip(case_tasks, columns, strict=True) for table in task.tabulate(list(column))]
+    return [
+        table for (_, task), column in zip(case_tasks, columns, strict=True) for table in task.tabulate(list(column))
+    ]
 
 
 def _score_tasks(case: Case, scores: Sequence[Callable[[Case], Any]]) -> list[Any]:

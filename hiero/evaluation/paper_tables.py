@@ -1,4 +1,5 @@
-"""The paper's tables: our numbers beside the published ones. What a table needs is run once and saved as reports of `hiero eval`.
+"""The paper's tables: our numbers beside the published ones. What a table needs is run once and saved
+as reports of `hiero eval`.
 
 DATA/egomcq.json  DATA/stores/BACKBONE             EgoMCQ's questions, and packed features of the Ego4D videos
 DATA/goalstep/…json, …tsv  DATA/ego4d/BACKBONE/    annotations of Goal-Step, and UID.pt
@@ -28,7 +29,8 @@ from hiero.storage import weights
 from hiero.storage.cache import content_key
 
 TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
-# Annotations that heads are scored on, by the name of their task: the file, and the key of SOURCES that says where to get it.
+# Annotations that heads are scored on, by the name of their task: the file, and the key of SOURCES
+# that says where to get it.
 HEAD_DATA = {
     "nlq": ("nlq/nlq_val.json", "nlq"),
     "steps": ("goalstep/goalstep_grounding_val.json", "goalstep"),
@@ -50,7 +52,9 @@ RELEASE_ROWS = {
     "egoprocel": ("HiERO, spectral", "raw, spectral"),
     "goalstep-grounding": ("HiERO, runs of threads", "raw, runs of threads"),
 }
-PROTOCOL_NOTE = "Ours: HiERO's rows and those of raw features by --protocol release, other clusterings by --protocol corrected."
+PROTOCOL_NOTE = (
+    "Ours: HiERO's rows and those of raw features by --protocol release, other clusterings by --protocol corrected."
+)
 BACKBONE_NAMES: dict[str, str] = {"lavila": "lavila-l"}  # folders of features whose backbone has another name
 RAW = "raw"  # in place of a model: the backbone's features and its text tower
 ENRICHED = "hiero-"  # prefix of a backbone whose features went through a model
@@ -62,14 +66,7 @@ Run = dict[str, Any]
 
 @dataclass
 class TableResult:
-    """A table of the paper.
-
-    Attributes:
-        name: In tables.toml.
-        table: Published and our rows, which follow each other.
-        commands: Those that made our rows.
-        wanted: What could not be run for want of data, and where to get it.
-    """
+    """A table of the paper."""
 
     name: str
     table: Table
@@ -96,19 +93,7 @@ def table_names() -> list[str]:
 def make_table(
     name: str, data: Path, models: Path, runs: Path, log: Callable[[str], None] = lambda _: None, num_seeds: int = 0
 ) -> TableResult:
-    """A table of the paper with our numbers. Runs whose report does not exist are run now, if their data exists.
-
-    Args:
-        name: One of `table_names()`.
-        data: Folder with features and annotations, laid out as above.
-        models: Folder with model folders.
-        runs: Folder for the reports.
-        log: Gets the command of each run.
-        num_seeds: Train the models that are missing with this many seeds, by their commands in tables.toml; 0 trains none.
-
-    Raises:
-        InputError: There is no such table, or a run failed.
-    """
+    """A table of the paper with our numbers. Runs whose report does not exist are run now, if their data exists."""
     if name not in table_names():
         raise InputError(f"no table {name}; known are {', '.join(table_names())}")
     definition = definitions()["tables"][name]
@@ -124,30 +109,29 @@ def make_table(
                 train_seeds(run["model"], data, models, num_seeds, log)
             reports = _reports(run, data, models, runs, result, log)
             if reports:
-                _add_scores(ours, [_select_row(report, run) for report in reports], run.get("pick") or {c: c for c in columns})
+                _add_scores(
+                    ours, [_select_row(report, run) for report in reports], run.get("pick") or {c: c for c in columns}
+                )
         if "statistics" in entry:
             ours.scores |= count_annotations(data / "egoprocel" / "annotations", entry["statistics"])
         if "parameters" in entry:
             ours.scores["parameters (M)"] = count_parameters(entry["parameters"])
         if any(not math.isnan(value) for value in ours.scores.values()):
             result.table.rows.append(ours)
-    if any(run["eval"] in RELEASE_ROWS for entry in definition["rows"] for run in entry.get("ours", []) or ablation_runs(entry)):
+    if any(
+        run["eval"] in RELEASE_ROWS
+        for entry in definition["rows"]
+        for run in entry.get("ours", []) or ablation_runs(entry)
+    ):
         result.table.notes.append(PROTOCOL_NOTE)
     return result
 
 
-def train_seeds(name: str, data: Path, models: Path, num_seeds: int, log: Callable[[str], None] = lambda _: None) -> None:
-    """Train what a table needs, NAME-seed0 … in `models`, by the command of tables.toml; seeds that are there stay.
-
-    Args:
-        name: Of the model.
-        data: Folder with features and annotations.
-        models: Folder with model folders.
-        num_seeds: How many.
-        log: Gets each command.
-
-    Raises:
-        InputError: A training fails.
+def train_seeds(
+    name: str, data: Path, models: Path, num_seeds: int, log: Callable[[str], None] = lambda _: None
+) -> None:
+    """Train what a table needs, NAME-seed0 … in `models`, by the command of tables.toml; seeds that
+    are there stay.
     """
     command = definitions()["models"][name].replace(" --set seed=0", "").replace("DATA", str(data)).split()
     if command[1] == "import-checkpoint":  # nothing to train
@@ -164,12 +148,7 @@ def train_seeds(name: str, data: Path, models: Path, num_seeds: int, log: Callab
 
 
 def count_annotations(annotations: Path, task: str) -> dict[str, float]:
-    """Videos and key-steps that a task of EgoProceL has in its annotations; nothing where they are not there.
-
-    Args:
-        annotations: The official folder.
-        task: Its name in results.
-    """
+    """Videos and key-steps that a task of EgoProceL has in its annotations; nothing where they are not there."""
     from hiero.evaluation.egoprocel_data import TASKS, find_annotations, read_key_steps
 
     files = find_annotations(annotations, next(each for each in TASKS if each.name == task)) or []
@@ -178,16 +157,7 @@ def count_annotations(annotations: Path, task: str) -> dict[str, float]:
 
 
 def count_parameters(mode: str, input_size: int = 1536, num_layers: int = 2) -> float:
-    """Millions of parameters that training changes: the network's, and those of DistilBERT.
-
-    Args:
-        mode: Of the text encoder: `frozen`, `lora` or `full`.
-        input_size: Width of the features.
-        num_layers: TDGC layers of a stage.
-
-    Returns:
-        NaN where transformers, which has DistilBERT, is not installed.
-    """
+    """Millions of parameters that training changes: the network's, and those of DistilBERT."""
     import torch
 
     from hiero.config import ModelConfig, TextConfig
@@ -216,13 +186,24 @@ def ablation_runs(entry: dict[str, Any]) -> list[Run]:
     threads = "HiERO, runs of threads"
     return [
         {**model, "eval": "egomcq", "pick": {"MCQ inter": "inter", "MCQ intra": "intra"}},
-        {**model, "eval": "egoprocel", "row": "HiERO, spectral", "pick": {"EgoProceL F1": "mean F1", "EgoProceL IoU": "mean IoU"}},
-        {**model, "eval": "goalstep-grounding", "row": threads,
-         "pick": {"grounding R1@.3": "R1@.3", "grounding R5@.3": "R5@.3"}},
-    ]  # fmt: skip
+        {
+            **model,
+            "eval": "egoprocel",
+            "row": "HiERO, spectral",
+            "pick": {"EgoProceL F1": "mean F1", "EgoProceL IoU": "mean IoU"},
+        },
+        {
+            **model,
+            "eval": "goalstep-grounding",
+            "row": threads,
+            "pick": {"grounding R1@.3": "R1@.3", "grounding R5@.3": "R5@.3"},
+        },
+    ]
 
 
-def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Callable[[str], None]) -> list[Report]:
+def _reports(
+    run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Callable[[str], None]
+) -> list[Report]:
     """The reports of all seeds of a run; what is missing is added to the result."""
     seeds = [Path(RAW)] if run["model"] == RAW else seed_folders(models, run["model"])
     tower = BACKBONE_NAMES.get(str(run["backbone"]), str(run["backbone"]))
@@ -262,7 +243,9 @@ def _read_or_run(
         command = [*(["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]), *arguments, "-o", str(file)]
         log(shlex.join(["hiero", *command]))
         # A process of its own, so that the report holds the command that makes it.
-        process = subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], stdout=subprocess.DEVNULL, check=False)
+        process = subprocess.run(
+            [sys.executable, "-m", "hiero", *command, "--json"], stdout=subprocess.DEVNULL, check=False
+        )
         if process.returncode:
             raise InputError(f"hiero {shlex.join(command)} failed; its message is above")
     report = Report.load(file)
@@ -272,14 +255,7 @@ def _read_or_run(
 
 
 def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) -> Path:
-    """Where the report of a run lies: other data, other seeds or other weights are another run.
-
-    Args:
-        run: Of tables.toml.
-        models: Model folders that it scores.
-        arguments: Of the command.
-        runs: Folder of the reports.
-    """
+    """Where the report of a run lies: other data, other seeds or other weights are another run."""
     name = models[0].name if run["eval"] != "head" else Path(run["model"]).name
     digest = hashlib.sha256("\0".join(arguments).encode())
     for model in models:
@@ -289,17 +265,13 @@ def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) 
 
 
 def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], dict[Path, str]]:
-    """What `hiero eval` is called with, and all of its files, each with its source.
-
-    Args:
-        run: Of tables.toml.
-        models: Model folders that it scores.
-        data: Folder with annotations and features.
-    """
+    """What `hiero eval` is called with, and all of its files, each with its source."""
     backbone = run["backbone"]
     inputs = _inputs(run, data)
     plain = backbone.removeprefix(ENRICHED)
-    sources = {key: text.format(backbone=backbone, plain=plain).replace("DATA", str(data)) for key, text in SOURCES.items()}
+    sources = {
+        key: text.format(backbone=backbone, plain=plain).replace("DATA", str(data)) for key, text in SOURCES.items()
+    }
     if plain != backbone:
         sources["ego4d"] = sources["enriched"]
     needed = {path: sources[key] for path, key in inputs.values()}
@@ -322,7 +294,10 @@ def _inputs(run: Run, data: Path) -> dict[str, tuple[Path, str]]:
         inputs = {"--annotations": (data / file, key), "--features": (features, "ego4d")}
         return inputs | {"--groups": (groups, "goalstep")} if key == "goalstep" else inputs
     if run["eval"] == "egomcq":
-        return {"--questions": (data / "egomcq.json", "egomcq.json"), "--store": (data / "stores" / run["backbone"], "stores")}
+        return {
+            "--questions": (data / "egomcq.json", "egomcq.json"),
+            "--store": (data / "stores" / run["backbone"], "stores"),
+        }
     if run["eval"] == "egoprocel":
         rates = egoprocel / "rates.csv"
         return {
@@ -332,8 +307,10 @@ def _inputs(run: Run, data: Path) -> dict[str, tuple[Path, str]]:
         }
     file = "goalstep_grounding_val.json" if run["eval"] == "goalstep-grounding" else "goalstep_val.json"
     inputs = {
-        "--annotations": (goalstep / file, "goalstep"), "--features": (features, "ego4d"), "--groups": (groups, "goalstep"),
-    }  # fmt: skip
+        "--annotations": (goalstep / file, "goalstep"),
+        "--features": (features, "ego4d"),
+        "--groups": (groups, "goalstep"),
+    }
     train = goalstep / "goalstep_train.json", "goalstep"
     if run["eval"] == "goalstep-classification":
         inputs["--train"] = train

@@ -39,21 +39,18 @@ def evaluate_procedure_learning(
     num_clusters: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Table]:
-    """Scores of each clustering, with background removed and kept.
-
-    Args:
-        cases: The videos.
-        options: Settings.
-        num_clusters: For all videos; by default the true number of each.
-        progress: Called with the name of each video when it is done.
-    """
+    """Scores of each clustering, with background removed and kept."""
     return procedure_task(cases, options, num_clusters).evaluate(cases, progress)
 
 
-def procedure_task(cases: Sequence[Case], options: EvalOptions, num_clusters: int | None = None) -> CaseTask[np.ndarray]:
+def procedure_task(
+    cases: Sequence[Case], options: EvalOptions, num_clusters: int | None = None
+) -> CaseTask[np.ndarray]:
     """The task of `evaluate_procedure_learning`, with its arguments."""
     is_raw = cases[0].video.engine.folder is None
-    methods: tuple[tuple[str, str, str], ...] = PROCEDURE_METHODS if options.baselines or is_raw else PROCEDURE_METHODS[:2]
+    methods: tuple[tuple[str, str, str], ...] = (
+        PROCEDURE_METHODS if options.baselines or is_raw else PROCEDURE_METHODS[:2]
+    )
     methods = tuple(method for method in methods if not is_raw or method[1] == "features")
 
     def tabulate(scores: list[np.ndarray]) -> list[Table]:
@@ -65,7 +62,8 @@ def procedure_task(cases: Sequence[Case], options: EvalOptions, num_clusters: in
                 values = weighted_means(np.array([score[i, j] for score in scores]), np.arange(len(scores)), MEASURES)
                 rows.append(bootstrap_row(name, values, len(scores), options.num_draws))
             notes = [
-                "Per key-step, mean over videos; F1 is that of a video's mean precision and recall. All frames: pooled accuracy."
+                "Per key-step, mean over videos; F1 is that of a video's mean precision and recall. All frames: "
+                "pooled accuracy."
             ]
             tables.append(Table(f"Procedure learning, {count}, background {background}", rows, notes))
         return tables
@@ -77,10 +75,15 @@ def _score_methods(
     case: Case, methods: Sequence[tuple[str, str, str]], num_clusters: int | None, options: EvalOptions
 ) -> np.ndarray:
     """The measures of one video by each method, (backgrounds, methods, measures)."""
-    return np.array([
-        [_score(case, source, algorithm, background == "removed", num_clusters, options) for _, source, algorithm in methods]
-        for background in BACKGROUNDS
-    ])  # fmt: skip
+    return np.array(
+        [
+            [
+                _score(case, source, algorithm, background == "removed", num_clusters, options)
+                for _, source, algorithm in methods
+            ]
+            for background in BACKGROUNDS
+        ]
+    )
 
 
 def _score(

@@ -1,8 +1,9 @@
 """How the paper's zero-shot benchmarks are computed: as the release's scripts do it, or corrected.
 
-`Protocol` is the one place where they differ. docs/protocols.md says for each option what the paper says, what the release does,
-what we think is right and what it changes. In both, Cut & Match is on, whatever a checkpoint says of itself: the release's
-scripts switch it on for these benchmarks, and threads are the method.
+`Protocol` is the one place where they differ. docs/protocols.md says for each option what the paper
+says, what the release does, what we think is right and what it changes. In both, Cut & Match is on,
+whatever a checkpoint says of itself: the release's scripts switch it on for these benchmarks, and
+threads are the method.
 """
 
 from __future__ import annotations
@@ -17,20 +18,7 @@ from hiero.errors import InputError
 
 @dataclass(frozen=True)
 class Protocol:
-    """Named differences between the release's evaluation and a corrected one. True means: as the release does it.
-
-    Attributes:
-        name: `release` or `corrected`.
-        released_edges: The network runs with the release's edges between threads and its rounding (`Behaviour.released`).
-        stretched_times: EgoProceL: nodes lie four times as far apart as they do.
-        truncated_rates: EgoProceL: annotations become frames by the frame rate without its fraction.
-        f1_of_means: EgoProceL: one F1 for a data set, from its mean precision and recall; otherwise the mean of the videos' F1.
-        sparse_segments: EgoProceL: of raw features segments 2, 6, 10 … are clustered, each standing for four.
-        zero_filled: EgoProceL: frames after the last node get cluster 0; otherwise that of the last node.
-        whole_videos: Goal-Step: a video is cut and searched as a whole; otherwise the annotated clip of it.
-        shifted_spans: Goal-Step: the clip's start is taken off predictions, although the truth counts from the video's.
-        early_last_run: Goal-Step: the last run of a thread begins and ends one node early.
-    """
+    """Named differences between the release's evaluation and a corrected one. True means: as the release does it."""
 
     name: str
     released_edges: bool = False

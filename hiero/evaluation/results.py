@@ -15,19 +15,14 @@ from hiero.errors import InputError
 from hiero.storage.files import parse_json, write_text
 
 Scores = dict[str, float]
-DrawnScores = Callable[[np.ndarray], dict[str, np.ndarray]]  # from how often each video counts in each draw, (D, V), to (D,) each
+# from how often each video counts in each draw, (D, V), to (D,) each
+DrawnScores = Callable[[np.ndarray], dict[str, np.ndarray]]
 INTERVAL_PERCENTILES = (2.5, 97.5)  # 95 % of the draws lie between them
 
 
 @dataclass
 class Row:
-    """The scores of one method.
-
-    Attributes:
-        method: Its name.
-        scores: In percent, by the name of the column.
-        intervals: Hold 95 % of what other videos of the same kind would give.
-    """
+    """The scores of one method."""
 
     method: str
     scores: Scores
@@ -50,16 +45,7 @@ class Table:
 
 @dataclass
 class Report:
-    """The tables of one run, with all that is needed to run it again.
-
-    Attributes:
-        benchmark: Its name in `hiero eval`.
-        command: The command line.
-        tables: The main one first.
-        settings: Of the run.
-        missing: Videos that the benchmark has and the features do not.
-        summary: The main scores in percent, by method and, where there are several, by data set.
-    """
+    """The tables of one run, with all that is needed to run it again."""
 
     benchmark: str
     command: str
@@ -92,19 +78,10 @@ class Report:
             raise InputError(f"{path}: not a report of hiero eval ({error})") from error
 
 
-def bootstrap_row(method: str, compute_scores: DrawnScores, num_videos: int, num_draws: int = 1000, seed: int = 0) -> Row:
-    """A row with 95 % intervals, by the bootstrap over videos.
-
-    Args:
-        method: Name of the row.
-        compute_scores: From how often each video counts in each of D draws, (D, V), to scores in percent, (D,) each.
-        num_videos: V.
-        num_draws: Sets of V videos that are drawn with replacement.
-        seed: Of the draws.
-
-    Returns:
-        Scores with each video counted once. There are no intervals for a single video or where a score is NaN.
-    """
+def bootstrap_row(
+    method: str, compute_scores: DrawnScores, num_videos: int, num_draws: int = 1000, seed: int = 0
+) -> Row:
+    """A row with 95 % intervals, by the bootstrap over videos."""
     scores = {name: float(values[0]) for name, values in compute_scores(np.ones((1, num_videos))).items()}
     if num_videos < 2 or any(math.isnan(value) for value in scores.values()):
         return Row(method, scores)
@@ -112,28 +89,21 @@ def bootstrap_row(method: str, compute_scores: DrawnScores, num_videos: int, num
     weights = rng.multinomial(num_videos, np.full(num_videos, 1 / num_videos), size=num_draws).astype(float)
     intervals = {}
     for name, drawn in compute_scores(weights).items():
-        bias = np.nanmean(drawn) - scores[name]  # a draw has fewer different videos: what is no mean over videos comes out too high
+        # a draw has fewer different videos: what is no mean over videos comes out too high
+        bias = np.nanmean(drawn) - scores[name]
         low, high = np.clip(np.nanpercentile(drawn, INTERVAL_PERCENTILES) - bias, 0.0, 100.0)
         intervals[name] = (float(low), float(high))
     return Row(method, scores, intervals)
 
 
 def weighted_means(values: np.ndarray, owners: np.ndarray, names: Sequence[str]) -> DrawnScores:
-    """Means over questions, as a function that `bootstrap_row` takes.
-
-    Args:
-        values: Of each question, in 0 … 1, (Q, M).
-        owners: The video that each question belongs to, (Q,).
-        names: Of the M columns.
-
-    Returns:
-        A function from how often each video counts in each draw, (D, V), to means in percent; NaN where no question counts.
-    """
+    """Means over questions, as a function that `bootstrap_row` takes."""
     values = np.asarray(values, dtype=float)
 
     def scores(weights: np.ndarray) -> dict[str, np.ndarray]:
         num_videos = weights.shape[1]
-        totals = np.stack([np.bincount(owners, column, num_videos) for column in values.T], axis=1)  # of each video, (V, M)
+        # of each video, (V, M)
+        totals = np.stack([np.bincount(owners, column, num_videos) for column in values.T], axis=1)
         count = weights @ np.bincount(owners, minlength=num_videos)
         means = np.divide(
             weights @ totals, count[:, None], out=np.full((len(weights), len(names)), np.nan), where=count[:, None] > 0

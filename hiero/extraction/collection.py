@@ -3,8 +3,9 @@
     OUT/NAME.safetensors         (or .pt)  the rows
     OUT/NAME.safetensors.json    the sidecar, with a hash of these rows: a video without it, or with other rows, is not done
 
-A run can be repeated: a video is read again only when its content, the weights or the settings have changed, and one that was
-interrupted is resumed. A video that cannot be read is reported and does not stop the others.
+A run can be repeated: a video is read again only when its content, the weights or the settings have
+changed, and one that was interrupted is resumed. A video that cannot be read is reported and does
+not stop the others.
 """
 
 from __future__ import annotations
@@ -31,34 +32,47 @@ from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.extraction.plan import ExtractionPlan as ExtractionPlan  # callers find it here, beside what takes it
 from hiero.extraction.plan import LazyBackbones
+from hiero.sources.chapters import VideoSource, group_chapters, have_one_format
+from hiero.sources.remote import (
+    copy_path,
+    file_key,
+    find_remote,
+    list_remote,
+    remote_exists,
+    show_addresses,
+    shown_path,
+)
+from hiero.sources.remote_origins import is_address, public_address
 from hiero.storage.files import atomic_path, write_text
-from hiero.storage.remote import copy_path, file_key, find_remote, list_remote, remote_exists, show_addresses, shown_path
-from hiero.storage.remote_origins import is_address, public_address
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
-from hiero.video.chapters import VideoSource, group_chapters, have_one_format
 
 if TYPE_CHECKING:
     from hiero.extraction.extractor import LoadedBackbones
 
 VIDEO_SUFFIXES = (
-    ".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".gif",
-)  # fmt: skip
+    ".mp4",
+    ".mkv",
+    ".mov",
+    ".avi",
+    ".webm",
+    ".m4v",
+    ".ts",
+    ".mts",
+    ".m2ts",
+    ".mpg",
+    ".mpeg",
+    ".wmv",
+    ".flv",
+    ".3gp",
+    ".gif",
+)
 CORPUS_TABLE = "steps.lance"  # the folder that LanceDB makes in a corpus
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @dataclass(frozen=True)
 class ExtractionResult:
-    """What became of a video.
-
-    Attributes:
-        name: Of the video.
-        status: `kept` where it was done by an earlier run.
-        message: What went wrong.
-        num_segments: Rows of its feature file.
-        duration_s: Length of the video.
-        spent_s: How long it took.
-    """
+    """What became of a video."""
 
     name: str
     status: Literal["done", "kept", "failed"]
@@ -74,15 +88,7 @@ class ExtractionResult:
 
 @dataclass
 class ExtractionProgress:
-    """Callbacks of an extraction, which may come from several threads.
-
-    Attributes:
-        begin: A video begins: its name, and its length in seconds where it is known.
-        advance: Its name, and the seconds that are done.
-        end: What became of it.
-        log: A line worth showing.
-        download: A remote video is brought: events with its bytes.
-    """
+    """Callbacks of an extraction, which may come from several threads."""
 
     begin: Callable[[str, float | None], None] = lambda *_: None
     advance: Callable[[str, float], None] = lambda *_: None
@@ -96,28 +102,12 @@ class NoFilesError(InputError):
 
 
 def find_videos(paths: Iterable[Path | str]) -> dict[str, Path]:
-    """Videos by name.
-
-    Args:
-        paths: Files, whose names are theirs without suffix; folders, in which the name of a file is its path without suffix; and
-            patterns (videos/*.mp4, videos/**/GX*), which name files from their first folder without a * on. Also addresses of files
-            (https://…), and of folders and patterns where these can be listed (s3://bucket/videos/): each then is the path of the
-            copy that it will have.
-
-    Raises:
-        InputError: There is no video, or two have the same name.
-    """
+    """Videos by name."""
     return _files_by_name(paths, VIDEO_SUFFIXES, "videos")
 
 
 def find_files(paths: Iterable[Path | str], *, resolve_clashes: bool = False) -> dict[str, Path]:
-    """Videos and feature files by name, as `find_videos`.
-
-    Args:
-        paths: Files, folders and patterns.
-        resolve_clashes: No error where two files have the same name: of a video and its features in one folder only the video is
-            taken, of two others the second gets a number.
-    """
+    """Videos and feature files by name, as `find_videos`."""
     return _files_by_name(paths, (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES), "videos or feature files", resolve_clashes)
 
 
@@ -128,30 +118,14 @@ def find_recordings(
     resolve_clashes: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> dict[str, VideoSource]:
-    """Videos and feature files by name; files that are one video have the name of the first.
-
-    Args:
-        paths: Files, folders and patterns, as `find_videos` takes them.
-        join: Read all files as one video; by default only chapters of one recording, whose names say so; False joins none.
-        resolve_clashes: As `find_files` has it.
-        log: Called with a line for each recording whose chapters are joined by themselves.
-
-    Raises:
-        InputError: There is no file, or two have the same name.
-    """
+    """Videos and feature files by name; files that are one video have the name of the first."""
     return join_chapters(find_files(paths, resolve_clashes=resolve_clashes), join, log)
 
 
 def join_chapters(
     files: Mapping[str, Path], join: bool | None = None, log: Callable[[str], None] = lambda _: None
 ) -> dict[str, VideoSource]:
-    """Files by name, those that are one video under the name of the first.
-
-    Args:
-        files: By name.
-        join: All as one video; by default only chapters of one recording, whose names say so; False joins none.
-        log: Called with a line for each recording whose chapters are joined by themselves.
-    """
+    """Files by name, those that are one video under the name of the first."""
     if join is False or not files:
         return dict(files)
     names = {file: name for name, file in files.items()}
@@ -164,7 +138,10 @@ def join_chapters(
         if len(recording.paths) == 1:
             out[names[recording.paths[0]]] = recording.paths[0]
         elif have_one_format(path for path in recording.paths if path.suffix.lower() in VIDEO_SUFFIXES):
-            log(f"one {recording.camera} recording, read as one video (--no-join: each by itself): {recording.describe()}")
+            log(
+                f"one {recording.camera} recording, read as one video (--no-join: each by itself): "
+                f"{recording.describe()}"
+            )
             out[names[recording.paths[0]]] = recording.source
         else:
             log(f"read each by itself, since size or frame rate differ (--join: as one video): {recording.describe()}")
@@ -184,13 +161,13 @@ def is_collection(path: Path | str) -> bool:
 
 
 def is_video_address(address: str) -> bool:
-    """Whether an address is of videos or feature files, not of a corpus. A folder is asked whether it is one.
-
-    Args:
-        address: Such as s3://bucket/videos/.
-    """
+    """Whether an address is of videos or feature files, not of a corpus. A folder is asked whether it is one."""
     name = public_address(address).lower()
-    if name.startswith(("http://", "https://")) or name.endswith((*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)) or glob.has_magic(name):
+    if (
+        name.startswith(("http://", "https://"))
+        or name.endswith((*VIDEO_SUFFIXES, *FEATURE_SUFFIXES))
+        or glob.has_magic(name)
+    ):
         return True
     return remote_exists(address) and not remote_exists(f"{address.rstrip('/')}/{CORPUS_TABLE}")
 
@@ -216,7 +193,9 @@ def _files_by_name(
             resolved.add(same)
             if name in by_name and not resolve_clashes:
                 if path.is_dir() and by_name[name].with_suffix("") == file.with_suffix(""):
-                    raise InputError(f"{path}: two files differ only in their suffix; keep one, or give them one by one")
+                    raise InputError(
+                        f"{path}: two files differ only in their suffix; keep one, or give them one by one"
+                    )
                 clash = f"{shown_path(by_name[name])} and {shown_path(file)}"
                 raise InputError(f"{clash} would both be named {name}; rename one, or run them apart")
             by_name[_free_name(name, by_name)] = file
@@ -261,7 +240,8 @@ def _named_files(path: Path, suffixes: tuple[str, ...], description: str) -> lis
     relative = [file.relative_to(root).with_suffix("") for file in files]
     # A pattern may go up again (a/*/../b): then the file's own name.
     return [
-        ((Path(name.name) if ".." in name.parts else name).as_posix(), file) for name, file in zip(relative, files, strict=True)
+        ((Path(name.name) if ".." in name.parts else name).as_posix(), file)
+        for name, file in zip(relative, files, strict=True)
     ]
 
 
@@ -272,7 +252,7 @@ def list_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 def probe_duration(path: Path, stream: int = 0) -> float | None:
     """Seconds that a video says it has; None where it cannot be told."""
-    from hiero.video.decode import probe
+    from hiero.decoding.decode import probe
 
     try:
         return probe(path, stream).duration_s
@@ -283,21 +263,7 @@ def probe_duration(path: Path, stream: int = 0) -> float | None:
 def extract_all(
     videos: dict[str, Path], plan: ExtractionPlan, jobs: int = 1, progress: ExtractionProgress | None = None
 ) -> list[ExtractionResult]:
-    """Extract the features of videos on this machine. Videos decode in parallel and take turns on the network.
-
-    Args:
-        videos: Files by name.
-        plan: Settings.
-        jobs: How many videos at a time.
-        progress: Callbacks.
-
-    Returns:
-        What became of each video, in the order of `videos`.
-
-    Raises:
-        InputError: Something is wrong with the plan, not with a video.
-        OSError: The disk is full.
-    """
+    """Extract the features of videos on this machine. Videos decode in parallel and take turns on the network."""
     progress = progress or ExtractionProgress()
     plan.prepare()
     choose_device(plan.device)  # a device that is not there is an error now, not in a thread
@@ -360,22 +326,7 @@ def extract_video(
     advance: Callable[[float], None] = lambda _: None,
     download: ProgressCallback = no_progress,
 ) -> ExtractionResult:
-    """Extract the features of one video to its file, unless that is done already.
-
-    Args:
-        plan: Settings.
-        load_backbones: Called only when the video must be read.
-        name: Of the video, and of its feature file.
-        path: The video.
-        advance: Called with the seconds that are done.
-        download: Called with the bytes of a remote video, which is brought where it must be read.
-
-    Returns:
-        What became of it. Anything that is wrong with the video is in the result, not raised.
-
-    Raises:
-        OSError: The disk is full, which ends everything.
-    """
+    """Extract the features of one video to its file, unless that is done already."""
     begin, begun_at = time.monotonic(), time.time()
     try:
         remote = find_remote(path)
@@ -419,12 +370,7 @@ def finished_sidecar(plan: ExtractionPlan, name: str, sha256: str) -> Sidecar | 
 
 
 def failure_message(path: Path, error: Exception) -> str:
-    """What went wrong with a file, in a line.
-
-    Args:
-        path: The file.
-        error: What was raised.
-    """
+    """What went wrong with a file, in a line."""
     name, text = shown_path(path), show_addresses(str(error))
     if isinstance(error, InputError):
         return text if name in text else f"{name}: {text}"
@@ -448,9 +394,17 @@ def _extract_rows(
     partial = _partial_file(plan, name, sha256)
     partial.parent.mkdir(parents=True, exist_ok=True)
     source = extract_features(
-        path, networks=backbones, spacing_s=clock.spacing_s, overlap=plan.overlap, batch_size=plan.batch_size, stream=plan.stream,
-        threads=plan.threads, thumbnails=False, partial=partial, progress=advance,
-    )  # fmt: skip
+        path,
+        networks=backbones,
+        spacing_s=clock.spacing_s,
+        overlap=plan.overlap,
+        batch_size=plan.batch_size,
+        stream=plan.stream,
+        threads=plan.threads,
+        thumbnails=False,
+        partial=partial,
+        progress=advance,
+    )
     rows = source.features[plan.backbone]
     if not np.isfinite(rows).all():
         partial.unlink(missing_ok=True)  # it has such rows too
@@ -466,31 +420,42 @@ def _partial_file(plan: ExtractionPlan, name: str, sha256: str) -> Path:
     return file.parent / f".{file.stem}-{plan.settings_key[:8]}{sha256[:8]}.partial"
 
 
-def _write(plan: ExtractionPlan, name: str, path: Path, clock: Clock, rows: np.ndarray, duration_s: float, sha256: str) -> None:
+def _write(
+    plan: ExtractionPlan, name: str, path: Path, clock: Clock, rows: np.ndarray, duration_s: float, sha256: str
+) -> None:
     """Write the feature file and its sidecar."""
     file = plan.feature_file(name)
     # A tower sees a window of its own; other networks see two segments.
     window = (plan.overlap if plan.is_tower else 2) * clock.stride
     sidecar = Sidecar(
-        plan.backbone, plan.weights_key, plan.settings_key, rows.shape[1], clock.fps, clock.stride, window,
-        plan.frames_per_segment or 0, str(rows.dtype), len(rows), duration_s, path.name, sha256, rows_key(rows),
-    )  # fmt: skip
-    # The rows are on the disk, under a temporary name, before the sidecar is: where they do not fit, nothing has changed.
+        plan.backbone,
+        plan.weights_key,
+        plan.settings_key,
+        rows.shape[1],
+        clock.fps,
+        clock.stride,
+        window,
+        plan.frames_per_segment or 0,
+        str(rows.dtype),
+        len(rows),
+        duration_s,
+        path.name,
+        sha256,
+        rows_key(rows),
+    )
+    # The rows are on the disk, under a temporary name, before the sidecar is: where they do not
+    # fit, nothing has changed.
     with atomic_path(file) as temporary:
         temporary.write_bytes(_serialise(rows, plan.format))
         write_text(sidecar_path(file), json.dumps(sidecar.to_dict(), indent=1) + "\n")
 
 
 def _remove_leftovers(file: Path, begun_at: float) -> None:
-    """Remove what interrupted and killed extractions of a video have left beside its feature file.
-
-    Args:
-        file: The feature file.
-        begun_at: When this extraction began; what is being written since then is another process's.
-    """
+    """Remove what interrupted and killed extractions of a video have left beside its feature file."""
     for partial in file.parent.glob(f".{glob.escape(file.stem)}-*.partial"):
         partial.unlink(missing_ok=True)
-    for pattern in (f".{glob.escape(file.name)}.*.part", f"..{glob.escape(file.stem)}-*.part"):  # as `atomic_path` names them
+    # as `atomic_path` names them
+    for pattern in (f".{glob.escape(file.name)}.*.part", f"..{glob.escape(file.stem)}-*.part"):
         for part in file.parent.glob(pattern):
             with suppress(FileNotFoundError):
                 if part.stat().st_mtime < begun_at:

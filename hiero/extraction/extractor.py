@@ -3,7 +3,8 @@
 There is a row for each segment. Backbones are of two kinds:
 
 - Networks that hiero fetches share a pass over windows of two segments (of 1 s each). Those that see motion are shown all frames
-  of a window, and their outputs are interpolated to the segments; those that see single frames are shown one or two of each.
+  of a window, and their outputs are interpolated to the segments; those that see single frames are
+  shown one or two of each.
 - A tower for video, such as EgoVLP's, has a pass of its own, where a window is one segment (16 frames at 30 a second), or several
   in windows that overlap.
 """
@@ -25,15 +26,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hiero.backbones.i3d import I3D
+from hiero.backbones.i3d_int8 import has_integer_products
+from hiero.backbones.registry import Backbone, Precision, find_backbone, load_backbone
+from hiero.decoding.decode import Segment, StreamSource, has_gpu_decoder, read_segments
+from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.extraction.prefetch import Prefetcher
 from hiero.extraction.video_features import VideoFeatures
-from hiero.video.decode import Segment, StreamSource, has_gpu_decoder, read_segments
-from hiero.video.i3d import I3D
-from hiero.video.i3d_int8 import has_integer_products
-from hiero.video.parallel_decode import read_segments_parallel
-from hiero.video.registry import Backbone, Precision, find_backbone, load_backbone
 
 SEGMENTS_PER_WINDOW = 2  # of the networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what more and fewer cost and give
@@ -55,15 +56,8 @@ HALF_SPEEDUP = 0.8  # a CPU uses half precision where it takes less than this sh
 
 @dataclass
 class LoadedBackbones:
-    """Backbones that read a video together, loaded. Threads that read several videos may share them: one batch runs at a time.
-
-    Attributes:
-        backbones: What they are.
-        modules: Their networks, in the same order.
-        device: Where the networks are.
-        num_frames: Frames of a window of `num_segments` segments.
-        num_segments: Segments of a window: 1 for a tower, otherwise 2.
-        lock: Held while a batch runs.
+    """Backbones that read a video together, loaded. Threads that read several videos may share them:
+    one batch runs at a time.
     """
 
     backbones: list[Backbone]
@@ -83,25 +77,15 @@ class LoadedBackbones:
         folder: Path | None = None,
         overlap: int = 1,
     ) -> LoadedBackbones:
-        """Load backbones by name.
-
-        Args:
-            names: Of the backbones; a tower for video must be the only one.
-            device: Where they run.
-            precision: Of the networks; `auto` is what is fast on the device.
-            num_frames: Frames of a segment that a tower is shown; by default the tower's own number.
-            folder: Weights in place of the fetched ones.
-            overlap: Segments that a window of a tower spans.
-
-        Raises:
-            InputError: A name is unknown, weights are missing, or the settings do not fit the backbones.
-        """
+        """Load backbones by name."""
         backbones = [find_backbone(name) for name in names]
         if any(backbone.num_frames for backbone in backbones) and len(backbones) > 1:
             raise InputError(f"{', '.join(names)}: a tower for video reads alone")
         tower = backbones[0].num_frames > 0
         if num_frames is not None and (num_frames < 1 or not tower):
-            raise InputError(f"frames of a segment: at least 1, and only of towers for video, got {num_frames} for {names[0]}")
+            raise InputError(
+                f"frames of a segment: at least 1, and only of towers for video, got {num_frames} for {names[0]}"
+            )
         device = torch.device(device)
         window_frames = (num_frames or backbones[0].num_frames) if tower else NUM_FRAMES
         if tower and device.type != "cuda" and precision in ("float16", "bfloat16"):
@@ -118,7 +102,9 @@ class LoadedBackbones:
         return self.run_frames(stack_frames(batch, self.device))
 
     def run_frames(self, frames: Tensor) -> list[Tensor]:
-        """Features of a batch of windows, which `stack_frames` has brought to the device, by each of the backbones."""
+        """Features of a batch of windows, which `stack_frames` has brought to the device, by each
+        of the backbones.
+        """
         with self.lock, torch.inference_mode():
             return [run_network(b, m, frames) for b, m in zip(self.backbones, self.modules, strict=True)]
 
@@ -148,30 +134,7 @@ def extract_features(
     partial: Path | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> VideoFeatures:
-    """Extract the features of a video, one row every `spacing_s` seconds, from each of the backbones.
-
-    Args:
-        path: The video.
-        names: Of the backbones.
-        networks: Backbones that are loaded already, in place of `names`, `device` and `precision`.
-        spacing_s: Length of a segment; by default that of the backbones.
-        overlap: Segments that a window of a tower spans; the next window begins one segment later.
-        device: Where the networks run.
-        precision: Of the networks; `auto` is what is fast on the device.
-        batch_size: Windows that go through the networks together; by default 1 on a CPU, 16 on a GPU.
-        stream: Which video stream of the file.
-        threads: Of the decoder; 0 lets it choose.
-        thumbnails: Make thumbnails too.
-        partial: A file for what is done so far, from which a later call resumes after an interruption. It stays when all is
-            done: the caller removes it once the result is safe.
-        progress: Called with the seconds of video that are done.
-
-    Returns:
-        Features (T, D) of each backbone, and thumbnails.
-
-    Raises:
-        InputError: The file is no video that can be read, or the settings do not fit the backbones.
-    """
+    """Extract the features of a video, one row every `spacing_s` seconds, from each of the backbones."""
     if batch_size is not None and batch_size < 1:
         raise InputError(f"the batch size is at least 1, got {batch_size}")
     networks = networks or LoadedBackbones.load(names, device, precision)
@@ -190,9 +153,11 @@ def extract_features(
             pictures = [result.thumbnails.make(window, num_segments) for window in batch if thumbnails and not is_done]
             yield _PreparedBatch(batch[-1].index + 1, batch[-1].end_s, frames, pictures)
 
-    # Decoding runs in a thread of its own, and what is made of frames beside the networks in another, ahead of the networks.
+    # Decoding runs in a thread of its own, and what is made of frames beside the networks in
+    # another, ahead of the networks.
     with (
-        closing(cast("Generator[Segment]", segments)),  # last of all: what an error leaves unread would keep the decoder waiting
+        # last of all: what an error leaves unread would keep the decoder waiting
+        closing(cast("Generator[Segment]", segments)),
         Prefetcher(_batches(windows, num_done, batch_size)) as decoded,
         Prefetcher(prepare_batches(), 1) as batches,
     ):
@@ -218,40 +183,37 @@ def extract_features(
 def read_windows(
     source: Path | str | StreamSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
 ) -> Iterator[Segment]:
-    """Windows of a video as the networks take them, in order; they do not overlap.
-
-    Args:
-        source: A video, or a stream that is still being recorded.
-        networks: The backbones.
-        spacing_s: Length of a segment; a window has `networks.num_segments` of them.
-        stream: Which video stream.
-        threads: Of the decoder; 0 lets it choose.
-    """
+    """Windows of a video as the networks take them, in order; they do not overlap."""
     spacing_s, num_frames = networks.num_segments * spacing_s, networks.num_frames
     short_side, skip = networks.backbones[0].short_side, networks.num_segments > 1
     is_file = threads == 0 and isinstance(source, str | Path)
     processes, gpu = decoding_processes(networks.device) if is_file else (0, None)
     if processes > 1:
         return read_segments_parallel(
-            cast("str | Path", source), processes=processes, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side,
-            stream=stream, min_share=0.0, skip_unreferenced=skip, gpu=gpu,
-        )  # fmt: skip
+            cast("str | Path", source),
+            processes=processes,
+            spacing_s=spacing_s,
+            num_frames=num_frames,
+            short_side=short_side,
+            stream=stream,
+            min_share=0.0,
+            skip_unreferenced=skip,
+            gpu=gpu,
+        )
     return read_segments(
-        source, spacing_s=spacing_s, num_frames=num_frames, short_side=short_side, stream=stream, threads=threads, min_share=0.0,
+        source,
+        spacing_s=spacing_s,
+        num_frames=num_frames,
+        short_side=short_side,
+        stream=stream,
+        threads=threads,
+        min_share=0.0,
         skip_unreferenced=skip,
-    )  # fmt: skip
+    )
 
 
 def decoding_processes(device: torch.device) -> tuple[int, int | None]:
-    """How many processes decode videos, and by which GPU.
-
-    Args:
-        device: Where the networks run.
-
-    Returns:
-        Their number, 0 where the decoder's own threads are enough; and the GPU that the networks are on, where its decoders are
-        faster than the cores (HIERO_GPU_DECODING=0 lets the cores decode), else None.
-    """
+    """How many processes decode videos, and by which GPU."""
     num_cores, is_cuda = num_usable_cores(), device.type == "cuda"
     if is_cuda and os.environ.get("HIERO_GPU_DECODING") != "0" and has_gpu_decoder():
         gpu = torch.cuda.current_device() if device.index is None else device.index
@@ -267,17 +229,7 @@ def decoding_processes(device: torch.device) -> tuple[int, int | None]:
 def join_windows(
     backbones: Sequence[Backbone], rows: Mapping[str, Tensor], end_s: float, spacing_s: float
 ) -> dict[str, np.ndarray]:
-    """Features with a row for each segment, from what the backbones gave for each window.
-
-    Args:
-        backbones: That read the video together.
-        rows: Of each backbone by name, as `run_backbone` gives them, for all windows in order.
-        end_s: When the last window ends, from the beginning of the first.
-        spacing_s: Length of a segment.
-
-    Returns:
-        (T, D) of each backbone by name.
-    """
+    """Features with a row for each segment, from what the backbones gave for each window."""
     num_rows, is_tower = max(1, round(end_s / spacing_s)), backbones[0].num_frames > 0
     return {
         backbone.name: _rows_per_segment(rows[backbone.name], num_rows, is_tower or backbone.per_frame).numpy()
@@ -291,28 +243,12 @@ def default_batch_size(device: torch.device) -> int:
 
 
 def run_backbone(backbone: Backbone, module: nn.Module, batch: list[Segment], device: torch.device) -> Tensor:
-    """Features of a batch of windows from one backbone.
-
-    Args:
-        backbone: What it is.
-        module: Its network, on `device`.
-        batch: B windows with frames (frames, height, width, 3) of uint8.
-        device: Where the network is.
-
-    Returns:
-        (B, D); from a backbone for single frames, with a row for each of the two segments of a window, (2 · B, D). Float32 on the
-        CPU.
-    """
+    """Features of a batch of windows from one backbone."""
     return run_network(backbone, module, stack_frames(batch, device))
 
 
 def stack_frames(batch: Sequence[Segment], device: torch.device) -> Tensor:
-    """Frames of B windows on a device, (B, frames, height, width, 3) uint8: brought there once for all backbones.
-
-    Args:
-        batch: The windows.
-        device: Where the networks are.
-    """
+    """Frames of B windows on a device, (B, frames, height, width, 3) uint8: brought there once for all backbones."""
     if len(batch) == 1 and device.type == "cpu":
         return torch.from_numpy(batch[0].frames)[None]
     # A GPU reads memory that is pinned, and several times as fast as other memory.
@@ -324,13 +260,7 @@ def stack_frames(batch: Sequence[Segment], device: torch.device) -> Tensor:
 
 
 def run_network(backbone: Backbone, module: nn.Module, frames: Tensor) -> Tensor:
-    """Features of a batch of windows from one backbone, as `run_backbone` gives them.
-
-    Args:
-        backbone: What it is.
-        module: Its network, where the frames are.
-        frames: (B, frames, height, width, 3) uint8.
-    """
+    """Features of a batch of windows from one backbone, as `run_backbone` gives them."""
     dtype = next(module.parameters()).dtype
     if backbone.per_frame:
         num_shown = SEGMENTS_PER_WINDOW * backbone.frames_per_segment
@@ -366,7 +296,8 @@ def choose_precision(device: torch.device, tower: bool = False) -> torch.dtype:
         return torch.bfloat16 if tower else torch.float16
     if tower or device.type != "cpu":
         return torch.float32
-    # Whether a CPU is faster in half precision is measured by a small convolution: neither its name nor its flags say so.
+    # Whether a CPU is faster in half precision is measured by a small convolution: neither its name
+    # nor its flags say so.
     spent_s = {}
     for dtype in (torch.float32, torch.float16):
         x, weight = torch.zeros(1, 64, 28, 28, dtype=dtype), torch.zeros(64, 64, 3, 3, dtype=dtype)
@@ -392,7 +323,9 @@ class _PartialResult:
 
     @classmethod
     def resume(cls, partial: Path | None, names: list[str]) -> _PartialResult:
-        """What an earlier run has saved, or nothing yet; nothing also where the file is damaged or of another kind."""
+        """What an earlier run has saved, or nothing yet; nothing also where the file is damaged or
+        of another kind.
+        """
         nothing = cls({name: [] for name in names})
         if partial is None or not partial.is_file():
             return nothing
@@ -401,9 +334,15 @@ class _PartialResult:
             ((num_windows, interval),) = saved.features.pop("windows").astype(int).tolist()
         except (InputError, KeyError, ValueError, TypeError):
             return nothing
-        is_whole = set(saved.features) == set(names) and num_windows >= 1 and interval >= 1 and all(
-            len(rows) and len(rows) % num_windows == 0 and np.isfinite(rows).all() for rows in saved.features.values()
-        )  # fmt: skip
+        is_whole = (
+            set(saved.features) == set(names)
+            and num_windows >= 1
+            and interval >= 1
+            and all(
+                len(rows) and len(rows) % num_windows == 0 and np.isfinite(rows).all()
+                for rows in saved.features.values()
+            )
+        )
         if not is_whole:
             return nothing
         rows = {name: [torch.from_numpy(saved.features[name])] for name in names}
@@ -416,8 +355,9 @@ class _PartialResult:
 
 
 class _PreparedBatch(NamedTuple):
-    """A batch on its way to the networks: number of windows up to its end, when that is, its frames on the device (None where it
-    was done in an earlier run), and the thumbnails of each window."""
+    """A batch on its way to the networks: number of windows up to its end, when that is, its frames on
+    the device (None where it was done in an earlier run), and the thumbnails of each window.
+    """
 
     num_windows: int
     end_s: float
@@ -435,13 +375,7 @@ class Thumbnail(NamedTuple):
 
 @dataclass
 class Thumbnails:
-    """Thumbnails of a video as it is read: never more than MAX_THUMBNAILS, evenly spread over it.
-
-    Attributes:
-        interval: Segments from one to the next.
-        times_s: When each is.
-        pictures: JPEG files.
-    """
+    """Thumbnails of a video as it is read: never more than MAX_THUMBNAILS, evenly spread over it."""
 
     interval: int = 1
     times_s: list[float] = field(default_factory=list)
@@ -458,7 +392,9 @@ class Thumbnails:
         return out
 
     def add(self, thumbnails: Sequence[Thumbnail]) -> None:
-        """Add those of the next window. One of two is dropped when there are too many, and half as many are wanted from then on."""
+        """Add those of the next window. One of two is dropped when there are too many, and half as
+        many are wanted from then on.
+        """
         for thumbnail in thumbnails:
             if thumbnail.segment % self.interval == 0:
                 self.times_s.append(thumbnail.time_s)

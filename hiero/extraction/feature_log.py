@@ -1,8 +1,9 @@
 """FeatureLog: features of a video that is still being recorded, appended to a file window by window.
 
-The file begins with a line of JSON that names the backbones. A record for each window follows: its number, when it ends, what each
-backbone gave for it in single precision, and thumbnails. A process that is killed leaves at most half a record at the end, which
-is left out when the file is read: seconds are lost, not hours. Windows that were skipped have no record.
+The file begins with a line of JSON that names the backbones. A record for each window follows: its
+number, when it ends, what each backbone gave for it in single precision, and thumbnails. A process
+that is killed leaves at most half a record at the end, which is left out when the file is read:
+seconds are lost, not hours. Windows that were skipped have no record.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hiero.backbones.registry import Backbone, find_backbone
 from hiero.errors import InputError
 from hiero.extraction.extractor import Thumbnail, Thumbnails, join_windows
 from hiero.extraction.video_features import VideoFeatures
 from hiero.storage.files import parse_json
 from hiero.storage.memory import check_fits
-from hiero.video.registry import Backbone, find_backbone
 
 FORMAT = "hiero recording 1"
 MAX_HEADER_BYTES = 2**16
 MAX_WIDTH = 2**16
 MAX_THUMBNAILS_BYTES = 2**22  # of a window
 MAX_WINDOWS = 2**31
-RECORD = struct.Struct("<4sQdII")  # its mark, number of the window, when it ends, bytes of thumbnails, checksum of what follows
+# its mark, number of the window, when it ends, bytes of thumbnails, checksum of what follows
+RECORD = struct.Struct("<4sQdII")
 MARK = b"wind"
 PICTURE = struct.Struct("<QdI")  # segment, time, bytes of the picture
 SYNC_EVERY = 16  # records: what may be lost when the power fails
@@ -41,16 +43,7 @@ SYNC_EVERY = 16  # records: what may be lost when the power fails
 
 @dataclass(frozen=True)
 class LogHeader:
-    """What the rows of a log are.
-
-    Attributes:
-        backbones: Their names, in the order of the rows.
-        widths: Of their features.
-        num_segments: Segments of a window.
-        spacing_s: Length of a segment.
-        source: What was recorded, without passwords.
-        key: Names the content, where it can be read again: a later run resumes only what is of the same.
-    """
+    """What the rows of a log are."""
 
     backbones: tuple[str, ...]
     widths: tuple[int, ...]
@@ -60,7 +53,9 @@ class LogHeader:
     key: str = ""
 
     @classmethod
-    def of(cls, backbones: Sequence[Backbone], num_segments: int, spacing_s: float, source: str, key: str = "") -> LogHeader:
+    def of(
+        cls, backbones: Sequence[Backbone], num_segments: int, spacing_s: float, source: str, key: str = ""
+    ) -> LogHeader:
         """The header for backbones that read together."""
         names, widths = tuple(b.name for b in backbones), tuple(b.width for b in backbones)
         return cls(names, widths, num_segments, spacing_s, source, key)
@@ -79,11 +74,19 @@ class LogHeader:
             if document.pop("format") != FORMAT:
                 raise ValueError("another format")
             header = cls(
-                tuple(str(name) for name in document["backbones"]), tuple(int(width) for width in document["widths"]),
-                int(document["num_segments"]), float(document["spacing_s"]), str(document["source"]), str(document["key"]),
-            )  # fmt: skip
+                tuple(str(name) for name in document["backbones"]),
+                tuple(int(width) for width in document["widths"]),
+                int(document["num_segments"]),
+                float(document["spacing_s"]),
+                str(document["source"]),
+                str(document["key"]),
+            )
             is_valid = 0 < len(header.backbones) == len(header.widths) and header.num_segments in (1, 2)
-            if not is_valid or not 1e-3 < header.spacing_s < 1e3 or not all(0 < width <= MAX_WIDTH for width in header.widths):
+            if (
+                not is_valid
+                or not 1e-3 < header.spacing_s < 1e3
+                or not all(0 < width <= MAX_WIDTH for width in header.widths)
+            ):
                 raise ValueError("it makes no sense")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: not a recording of hiero watch ({error})") from error
@@ -98,14 +101,7 @@ class LogHeader:
 
 @dataclass(frozen=True)
 class LogRecord:
-    """One window.
-
-    Attributes:
-        index: Number of the window.
-        end_s: When it ends.
-        rows: What each backbone gave for it, by name, (rows, D).
-        thumbnails: Of its segments.
-    """
+    """One window."""
 
     index: int
     end_s: float
@@ -118,24 +114,7 @@ class LogInUseError(InputError):
 
 
 class FeatureLog:
-    """A log that is being written. Two processes never write the same file.
-
-    Args:
-        path: The file.
-        header: What its rows are.
-        is_same: Whether a file that is there already is of the same recording, by its header: it is continued after its last whole
-            record, and is overwritten otherwise. By default it is not.
-
-    Raises:
-        LogInUseError: Another process is writing it.
-
-    Attributes:
-        path: The file.
-        header: What its rows are.
-        end_s: When the last window so far ends.
-        num_windows: One more than the number of the last window so far.
-        num_done: Windows that have a record.
-    """
+    """A log that is being written. Two processes never write the same file."""
 
     def __init__(self, path: Path, header: LogHeader, is_same: Callable[[LogHeader], bool] = lambda _: False) -> None:
         self.path, self.header = path, header
@@ -174,20 +153,14 @@ class FeatureLog:
         """Whether a window has a record."""
         return index < len(self._done) and bool(self._done[index])
 
-    def append(self, index: int, end_s: float, rows: Mapping[str, Tensor], thumbnails: Sequence[Thumbnail] = ()) -> None:
-        """Add a window.
-
-        Args:
-            index: Its number; it may come before others, where it was skipped first.
-            end_s: When it ends.
-            rows: What each backbone gave for it, by name.
-            thumbnails: Of its segments.
-
-        Raises:
-            OSError: The disk is full, or failed. The file ends with the last whole record.
-        """
+    def append(
+        self, index: int, end_s: float, rows: Mapping[str, Tensor], thumbnails: Sequence[Thumbnail] = ()
+    ) -> None:
+        """Add a window."""
         pictures = b"".join(PICTURE.pack(t.segment, t.time_s, len(t.picture)) + t.picture for t in thumbnails)
-        values = [rows[name].to(torch.float32).contiguous().numpy().astype("<f4").tobytes() for name in self.header.backbones]
+        values = [
+            rows[name].to(torch.float32).contiguous().numpy().astype("<f4").tobytes() for name in self.header.backbones
+        ]
         payload = b"".join(values) + pictures
         position = self._file.seek(0, os.SEEK_END)
         try:
@@ -221,10 +194,8 @@ class FeatureLog:
 
 
 def read_records(path: Path) -> Iterator[LogRecord]:
-    """Windows of a log in the order they were written, one in memory at a time; half a record at its end is left out.
-
-    Raises:
-        InputError: The file is not a log.
+    """Windows of a log in the order they were written, one in memory at a time; half a record at
+    its end is left out.
     """
     with path.open("rb") as file:
         header = LogHeader.from_line(file.readline(MAX_HEADER_BYTES), path)
@@ -254,17 +225,7 @@ def read_header(path: Path) -> LogHeader:
 
 
 def load_recording(path: Path) -> tuple[VideoFeatures, int]:
-    """The features of a whole recording.
-
-    Args:
-        path: The log.
-
-    Returns:
-        Features as of a video file, and how many windows of it were skipped: these have the rows of the one before.
-
-    Raises:
-        InputError: The file is not a log, holds no window, or does not fit into memory.
-    """
+    """The features of a whole recording."""
     header = read_header(path)
     last, end_s = -1, 0.0
     for record in read_records(path):
@@ -316,7 +277,9 @@ def _read_records(file: BinaryIO, header: LogHeader) -> Iterator[tuple[LogRecord
             return
         rows, position = {}, 0
         for name, (num_rows, width) in zip(header.backbones, shapes, strict=True):
-            values = np.frombuffer(payload, "<f4", num_rows * width, position).astype(np.float32).reshape(num_rows, width)
+            values = (
+                np.frombuffer(payload, "<f4", num_rows * width, position).astype(np.float32).reshape(num_rows, width)
+            )
             rows[name], position = torch.from_numpy(values), position + values.nbytes
         yield LogRecord(index, end_s, rows, _parse_thumbnails(payload[position:])), file.tell()
 

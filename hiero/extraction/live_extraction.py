@@ -1,8 +1,10 @@
-"""Features of a video while it is being recorded: decoded in a thread, a window at a time, in memory that does not grow.
+"""Features of a video while it is being recorded: decoded in a thread, a window at a time, in memory
+that does not grow.
 
-Where the networks are slower than the recording, windows are skipped rather than queued: a camera and an address go on while nobody
-reads, so a window that finds the queue full is dropped; of a file, windows are skipped while more than `max_delay_s` of it lie
-unread (they can be read again when it is finished); a pipe makes its writer wait.
+Where the networks are slower than the recording, windows are skipped rather than queued: a camera
+and an address go on while nobody reads, so a window that finds the queue full is dropped; of a
+file, windows are skipped while more than `max_delay_s` of it lie unread (they can be read again
+when it is finished); a pipe makes its writer wait.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from time import monotonic
 
 from torch import Tensor
 
+from hiero.decoding.decode import MAX_GAP_S, Segment
 from hiero.errors import InputError
 from hiero.extraction.extractor import LoadedBackbones, Thumbnails, read_windows
 from hiero.extraction.feature_log import FeatureLog
+from hiero.sources.live_source import GrowingFile, LiveSource
 from hiero.types import format_time
-from hiero.video.decode import MAX_GAP_S, Segment
-from hiero.video.live_source import GrowingFile, LiveSource
 
 TICK_S = 0.25  # how often a caller hears that nothing is new
 QUEUE_WINDOWS = 1  # that wait for the networks, of what can be read late
@@ -32,14 +34,7 @@ JOIN_TIMEOUT_S = 2.0  # for a thread that waits inside FFmpeg; it ends with the 
 
 @dataclass(frozen=True)
 class LiveWindow:
-    """A window that went through the networks.
-
-    Attributes:
-        index: Number of the window.
-        end_s: When it ends, from the beginning of the recording.
-        rows: What each backbone gave for it, by name.
-        decoded_at_s: When its last frame was decoded, by `time.monotonic`.
-    """
+    """A window that went through the networks."""
 
     index: int
     end_s: float
@@ -48,21 +43,7 @@ class LiveWindow:
 
 
 class LiveExtraction:
-    """Runs the backbones over a recording as it comes.
-
-    Args:
-        source: The recording.
-        networks: The backbones.
-        log: Where features go. Windows that it has already are not computed again.
-        spacing_s: Length of a segment.
-        max_delay_s: What may lie unread before windows are skipped; None never skips what can wait.
-        stream: Which video stream.
-        message: Called, from any thread, with lines worth showing.
-
-    Attributes:
-        num_skipped: Windows that were left out, since the machine was too slow.
-        decoded_s: How much was decoded so far.
-    """
+    """Runs the backbones over a recording as it comes."""
 
     def __init__(
         self,
@@ -91,12 +72,7 @@ class LiveExtraction:
         self._thread = threading.Thread(target=self._fill_queue, daemon=True)
 
     def windows(self) -> Iterator[LiveWindow | None]:
-        """Windows as they are computed; None now and then while nothing is new.
-
-        Raises:
-            InputError: The source cannot be read. What came before is in the log.
-            OSError: The log cannot be written.
-        """
+        """Windows as they are computed; None now and then while nothing is new."""
         self._thread.start()
         try:
             while not (self._ended.is_set() and self._queue.empty()):
@@ -114,11 +90,7 @@ class LiveExtraction:
             raise self._error
 
     def fill_skipped(self, progress: Callable[[float], None]) -> None:
-        """Compute the windows of a finished file that were skipped.
-
-        Args:
-            progress: Called with the seconds of video that are done.
-        """
+        """Compute the windows of a finished file that were skipped."""
         assert isinstance(self.source, GrowingFile)
         for window in read_windows(self.source.path, self.networks, self.spacing_s, stream=self.stream):
             if not self.log.has(window.index):
@@ -170,7 +142,8 @@ class LiveExtraction:
     def _is_late(self, end_s: float) -> bool:
         """Whether a recording in real time has come further ahead of us than it may.
 
-        Whoever waits for more is not behind. What was there before we came may take its time, but must not become more.
+        Whoever waits for more is not behind. What was there before we came may take its time, but
+        must not become more.
         """
         pace_s = end_s - monotonic()  # falls while we are slower than time
         is_first, is_waiting = self._num_waits < 0, self.source.num_waits > self._num_waits
@@ -184,13 +157,16 @@ class LiveExtraction:
     def _skip(self, window: Segment) -> None:
         if not self.num_skipped:
             later = "they are computed when the file is finished" if self.source.is_file else "they are left out"
-            self.message(f"slower than real time from {format_time(window.end_s)} on: some windows are skipped; {later}")
+            self.message(
+                f"slower than real time from {format_time(window.end_s)} on: some windows are skipped; {later}"
+            )
         self.num_skipped += 1
 
     def _connected_windows(self) -> Iterator[Segment]:
         """Windows on the clock of the recording, over as many connections as it takes.
 
-        While a connection is lost time goes on: its windows are missing. Only what is more than an hour is left out of the clock.
+        While a connection is lost time goes on: its windows are missing. Only what is more than an
+        hour is left out of the clock.
         """
         num_before = 0  # windows of earlier connections, and between them
         began_s = lost_s = 0.0  # by time.monotonic
@@ -216,10 +192,13 @@ class LiveExtraction:
             if num_windows or not lost_s:
                 num_before, lost_s = num_before + num_windows, monotonic()
                 self.message(
-                    f"{self.source.name}: connection lost after {format_time(self.decoded_s)} ({failure}); connecting again"
+                    f"{self.source.name}: connection lost after {format_time(self.decoded_s)} ({failure}); "
+                    "connecting again"
                 )
             if self.source.idle_s is not None and monotonic() - lost_s > self.source.idle_s:
-                self.message(f"{self.source.name}: did not come back within {self.source.idle_s:.0f} s; the recording ends")
+                self.message(
+                    f"{self.source.name}: did not come back within {self.source.idle_s:.0f} s; the recording ends"
+                )
                 return
             self.source.stop.wait(min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0**num_attempts))
             num_attempts += 1
@@ -241,6 +220,8 @@ def _shift(window: Segment, num_windows: int, window_s: float) -> Segment:
         return window
     offset_s = num_windows * window_s
     return replace(
-        window, index=window.index + num_windows, times_s=tuple(time_s + offset_s for time_s in window.times_s),
+        window,
+        index=window.index + num_windows,
+        times_s=tuple(time_s + offset_s for time_s in window.times_s),
         end_s=window.end_s + offset_s,
-    )  # fmt: skip
+    )

@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hiero.backbones.registry import FPS, STRIDE, Backbone, Precision, fetch_weights, find_backbone
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
 from hiero.types import Clock
-from hiero.video.registry import FPS, STRIDE, Backbone, Precision, fetch_weights, find_backbone
 
 if TYPE_CHECKING:
     from hiero.extraction.extractor import LoadedBackbones
@@ -25,27 +25,7 @@ KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 that name weights, settings a
 
 @dataclass(frozen=True)
 class ExtractionPlan:
-    """How videos become feature files.
-
-    Attributes:
-        backbone: Name of the backbone.
-        out: Folder of the feature files.
-        clock: `seconds`, a row every `spacing_s`; `frames`, every 16 frames of each video's own rate.
-        spacing_s: Seconds from row to row; by default that of the backbone.
-        window: Frames that a row of a tower covers, a multiple of 16; by default 16.
-        num_frames: Frames of each segment that a tower is shown; by default the tower's own number.
-        format: Of the feature files.
-        dtype: Of the rows on disk.
-        weights: A checkpoint in place of the fetched weights.
-        device: Where the network runs.
-        precision: Of the network.
-        batch_size: Windows that go through the network together; by default 1 on a CPU, 16 on a GPU.
-        stream: Which video stream of the files.
-        threads: Of each decoder; 0 lets it choose.
-
-    Raises:
-        InputError: The backbone is unknown, or the settings do not fit it.
-    """
+    """How videos become feature files."""
 
     backbone: str
     out: Path
@@ -67,7 +47,9 @@ class ExtractionPlan:
         if self.spacing_s is not None and not 0 < self.spacing_s < float("inf"):
             raise InputError(f"--spacing is a positive number of seconds, got {self.spacing_s}")
         if self.clock == "frames" and (self.spacing_s is not None or not is_tower):
-            raise InputError("--clock frames is for towers for video, which step by 16 frames; --spacing goes with --clock seconds")
+            raise InputError(
+                "--clock frames is for towers for video, which step by 16 frames; --spacing goes with --clock seconds"
+            )
         if self.window is not None and (not is_tower or self.window < STRIDE or self.window % STRIDE):
             raise InputError(f"--window is a multiple of {STRIDE} frames, for towers for video; got {self.window}")
         if self.batch_size is not None and self.batch_size < 1:
@@ -109,9 +91,16 @@ class ExtractionPlan:
     def settings_key(self) -> str:
         """Hash of all that the rows depend on, but for the video."""
         settings = [
-            self.backbone, self.weights_key, self.clock, self.spacing_s, self.overlap, self.frames_per_segment, self.dtype,
-            self.precision, self.stream,
-        ]  # fmt: skip
+            self.backbone,
+            self.weights_key,
+            self.clock,
+            self.spacing_s,
+            self.overlap,
+            self.frames_per_segment,
+            self.dtype,
+            self.precision,
+            self.stream,
+        ]
         if self.backbone_info.version > 1:  # files of the first versions stay what they were
             settings.append(self.backbone_info.version)
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:KEY_LENGTH]
@@ -123,7 +112,7 @@ class ExtractionPlan:
     def row_clock(self, path: Path) -> Clock:
         """When the rows of a video are."""
         if self.clock == "frames":
-            from hiero.video.decode import probe
+            from hiero.decoding.decode import probe
 
             fps = probe(path, self.stream).fps
             if fps is None:
@@ -138,10 +127,14 @@ class ExtractionPlan:
         from hiero.extraction.extractor import LoadedBackbones
 
         device = choose_device(self.device)
-        return LoadedBackbones.load([self.backbone], device, self.precision, self.num_frames, self.weights, self.overlap)
+        return LoadedBackbones.load(
+            [self.backbone], device, self.precision, self.num_frames, self.weights, self.overlap
+        )
 
     def prepare(self) -> None:
-        """Make the output folder and find the weights, so that mistakes in the command come out before any video is read."""
+        """Make the output folder and find the weights, so that mistakes in the command come out before
+        any video is read.
+        """
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -16,10 +16,6 @@ class Prefetcher:
 
     Leaving the block, even by an error, ends the thread. Errors of the thread are raised by the iterator.
 
-    Args:
-        source: What to iterate over.
-        num_ahead: Items that are read ahead at most.
-
     Examples:
         >>> with Prefetcher(iter([1, 2, 3])) as items:
         ...     list(items)

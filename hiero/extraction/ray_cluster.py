@@ -1,7 +1,8 @@
 """The extraction of `hiero.extraction.collection` on a Ray cluster.
 
-A worker is an actor that holds the networks and reads one or a few videos at a time. When it dies nothing is lost: its videos go to
-other workers, which resume from what it has written; feature files appear whole, and one that is there is not made again.
+A worker is an actor that holds the networks and reads one or a few videos at a time. When it dies
+nothing is lost: its videos go to other workers, which resume from what it has written; feature
+files appear whole, and one that is there is not made again.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hiero.backbones.registry import fetch_weights
 from hiero.errors import InputError
 from hiero.extraction.collection import ExtractionProgress, ExtractionResult, extract_video, probe_duration
 from hiero.extraction.plan import ExtractionPlan, LazyBackbones
-from hiero.storage.remote import as_path, find_remote
-from hiero.video.registry import fetch_weights
+from hiero.sources.remote import as_path, find_remote
 
 MAX_ATTEMPTS = 3  # workers that may be lost over a video before it has failed
 POLL_S = 0.5  # how long to wait for results before asking for progress
@@ -65,19 +66,7 @@ class Worker:
 
 @dataclass
 class _WorkerPool:
-    """Workers, and the videos that each has in flight. A worker gets videos only once the cluster has placed it.
-
-    Attributes:
-        ray: The module.
-        create_actor: Starts a worker.
-        max_in_flight: Videos of a worker at a time.
-        workers: All workers.
-        ready: Ids of those that have answered.
-        pings: Calls that new workers have not answered yet, with their workers.
-        in_flight: Calls of `Worker.extract`, each with its video and worker.
-        isolated: Videos that get a worker to themselves, because a worker was lost that had them in flight. Of several videos
-            that shows which one it was.
-    """
+    """Workers, and the videos that each has in flight. A worker gets videos only once the cluster has placed it."""
 
     ray: Any
     create_actor: Callable[[], Any]
@@ -95,7 +84,9 @@ class _WorkerPool:
 
     def poll(self) -> None:
         """See which new workers are ready, and replace those that have failed."""
-        answered, _ = self.ray.wait(list(self.pings), num_returns=len(self.pings), timeout=0) if self.pings else ([], [])
+        answered, _ = (
+            self.ray.wait(list(self.pings), num_returns=len(self.pings), timeout=0) if self.pings else ([], [])
+        )
         for ping in answered:
             worker = self.pings.pop(ping)
             try:
@@ -138,7 +129,9 @@ class _WorkerPool:
     def replace(self, worker: Any) -> list[str]:
         """Put a new worker in place of a lost one; returns the videos that it had in flight."""
         names = self.names_of(worker)
-        self.in_flight = {future: (name, other) for future, (name, other) in self.in_flight.items() if other is not worker}
+        self.in_flight = {
+            future: (name, other) for future, (name, other) in self.in_flight.items() if other is not worker
+        }
         self.workers.remove(worker)
         self.ready.discard(id(worker))
         with suppress(Exception):
@@ -156,22 +149,8 @@ def extract_on_cluster(
     jobs: int = 1,
     progress: ExtractionProgress | None = None,
 ) -> list[ExtractionResult]:
-    """Extract the features of videos on a Ray cluster. Videos and the output folder have the same paths on all its machines.
-
-    Args:
-        videos: Files by name.
-        plan: Settings.
-        address: Of the cluster; by default the one that this process is connected with, or else a local one that lives as long
-            as this call.
-        workers: How many processes; by default one for each GPU, or one for two CPUs where there is no GPU.
-        jobs: How many videos a worker has in flight.
-        progress: Callbacks.
-
-    Returns:
-        What became of each video, in the order of `videos`.
-
-    Raises:
-        InputError: Ray is not installed, there is no cluster at the address, or something is wrong with the plan.
+    """Extract the features of videos on a Ray cluster. Videos and the output folder have the same
+    paths on all its machines.
     """
     progress = progress or ExtractionProgress()
     is_connected = import_ray().is_initialized()  # a mistake is reported before weights are fetched
@@ -199,17 +178,7 @@ def import_ray() -> Any:
 
 
 def connect(address: str | None) -> Any:
-    """Connect this process with a cluster.
-
-    Args:
-        address: Of the cluster; None takes the one that this process is connected with, or starts one on this machine.
-
-    Returns:
-        The module `ray`.
-
-    Raises:
-        InputError: Ray is not installed, or there is no cluster at the address.
-    """
+    """Connect this process with a cluster."""
     ray = import_ray()
     if address is None and ray.is_initialized():
         return ray
@@ -242,11 +211,14 @@ def _start_workers(
     num_workers = min(workers or num_gpus or max(1, num_cpus // 2), num_videos, max_workers)
     # A share of a GPU for each, such that all of them fit, GPU by GPU.
     resources: dict[str, float] = {"num_gpus": 1 / math.ceil(num_workers / num_gpus)} if num_gpus else {"num_cpus": 1}
-    weights = plan.weights or (fetch_weights(plan.backbone_info) if plan.is_tower and plan.backbone_info.needs_weights else None)
+    weights = plan.weights or (
+        fetch_weights(plan.backbone_info) if plan.is_tower and plan.backbone_info.needs_weights else None
+    )
     settings = plan.to_dict() | {
-        "out": str(plan.out.resolve()), "weights": None if weights is None else str(weights.resolve()),
+        "out": str(plan.out.resolve()),
+        "weights": None if weights is None else str(weights.resolve()),
         "device": "cuda" if num_gpus else "cpu",
-    }  # fmt: skip
+    }
     # Two more calls at a time than videos, so that a busy worker answers `pid` and `positions`.
     actor_class = ray.remote(Worker).options(max_concurrency=jobs + 2, **resources)
     pool = _WorkerPool(ray, lambda: actor_class.remote(settings), jobs)
@@ -257,14 +229,7 @@ def _start_workers(
 
 @dataclass
 class _ClusterRun:
-    """Videos on their way through a pool of workers.
-
-    Attributes:
-        waiting: Videos that no worker has.
-        begun: Videos that some worker has had.
-        lost_workers: How many workers were lost over each video.
-        results: Of the videos that have ended.
-    """
+    """Videos on their way through a pool of workers."""
 
     ray: Any
     videos: dict[str, Path]
@@ -316,7 +281,8 @@ class _ClusterRun:
             _, worker = self.pool.in_flight[future]
             try:
                 result = ExtractionResult(**self.ray.get(future))
-            except self.ray.exceptions.RayTaskError as error:  # of the plan, or of a disk: it would be the same for all videos
+            # of the plan, or of a disk: it would be the same for all videos
+            except self.ray.exceptions.RayTaskError as error:
                 raise error.as_instanceof_cause() from None
             except self.ray.exceptions.RayError:
                 self._handle_lost_worker(worker)
@@ -330,7 +296,9 @@ class _ClusterRun:
         self.progress.end(result)
 
     def _handle_lost_worker(self, worker: Any) -> None:
-        """Give the videos of a lost worker to others, alone; only a video that was alone with it counts it as its own loss."""
+        """Give the videos of a lost worker to others, alone; only a video that was alone with it
+        counts it as its own loss.
+        """
         names = self.pool.replace(worker)
         for name in names:
             self.lost_workers[name] += len(names) == 1

@@ -10,35 +10,26 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hiero.backbones.registry import find_backbone
+from hiero.decoding.decode import Segment
 from hiero.errors import InputError
 from hiero.extraction.extractor import NUM_FRAMES, choose_precision, default_batch_size, run_backbone
 from hiero.storage import weights
 from hiero.storage.files import read_json, write_text
-from hiero.video.decode import Segment
-from hiero.video.registry import find_backbone
 
 MIN_MEASURE_S = 2.0  # how long a measurement runs at least
 
 
 def measure_speed(name: str, device: str) -> float:
-    """Measure a backbone with random weights, without decoding; `known_speeds` gives the result again.
-
-    Args:
-        name: Of the backbone.
-        device: Where it runs.
-
-    Returns:
-        Seconds of video a second.
-
-    Raises:
-        InputError: The backbone is unknown, or its size depends on weights that the user brings.
-    """
+    """Measure a backbone with random weights, without decoding; `known_speeds` gives the result again."""
     backbone = find_backbone(name)
-    if backbone.module == "hiero.video.clip" or not backbone.builtin:
+    if backbone.module == "hiero.backbones.clip" or not backbone.builtin:
         raise InputError(f"{name}: comes as the user brings it, so there is no size to measure")
     torch_device = torch.device(device)
     dtype = choose_precision(torch_device, tower=backbone.num_frames > 0)
-    module = backbone.untrained().to(torch_device, dtype if backbone.allows_half or torch_device.type == "cuda" else torch.float32)
+    module = backbone.untrained().to(
+        torch_device, dtype if backbone.allows_half or torch_device.type == "cuda" else torch.float32
+    )
     # As `extract_features` reads: a tower sees segments, the other networks windows of two segments.
     if backbone.num_frames:
         num_frames, window_s = backbone.num_frames, backbone.spacing_s

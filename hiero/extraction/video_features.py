@@ -51,14 +51,17 @@ class VideoFeatures:
 
     def save(self, path: Path) -> None:
         """Write a safetensors file, whole or not at all."""
-        save_arrays(path, {
-            **{f"features/{name}": value for name, value in self.features.items()},
-            "clock": np.array([self.duration_s, self.spacing_s]),
-            "picture_times": np.array(self.thumbnail_times, dtype=np.float64),
-            # All JPEGs one after the other; a single zero byte where there are none.
-            "picture_ends": np.cumsum([len(picture) for picture in self.thumbnails], dtype=np.int64),
-            "pictures": np.frombuffer(b"".join(self.thumbnails) or bytes(1), dtype=np.uint8),
-        })  # fmt: skip
+        save_arrays(
+            path,
+            {
+                **{f"features/{name}": value for name, value in self.features.items()},
+                "clock": np.array([self.duration_s, self.spacing_s]),
+                "picture_times": np.array(self.thumbnail_times, dtype=np.float64),
+                # All JPEGs one after the other; a single zero byte where there are none.
+                "picture_ends": np.cumsum([len(picture) for picture in self.thumbnails], dtype=np.int64),
+                "pictures": np.frombuffer(b"".join(self.thumbnails) or bytes(1), dtype=np.uint8),
+            },
+        )
 
     @classmethod
     def load(cls, path: Path) -> VideoFeatures:
@@ -72,5 +75,7 @@ class VideoFeatures:
         duration_s, spacing_s = arrays["clock"].tolist()
         joined, ends = arrays["pictures"].tobytes(), [0, *arrays["picture_ends"].tolist()]
         thumbnails = [joined[start:end] for start, end in pairwise(ends)]
-        features = {name.removeprefix("features/"): value for name, value in arrays.items() if name.startswith("features/")}
+        features = {
+            name.removeprefix("features/"): value for name, value in arrays.items() if name.startswith("features/")
+        }
         return cls(features, duration_s, spacing_s, arrays["picture_times"].tolist(), thumbnails)

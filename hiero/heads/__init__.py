@@ -1,1 +1,3 @@
-"""Supervised heads on any features: VSLNet for grounding, ActionFormer for localization, a linear probe for classification."""
+"""Supervised heads on any features: VSLNet for grounding, ActionFormer for localization, a linear
+probe for classification.
+"""

@@ -1,8 +1,10 @@
-"""ActionFormer: every moment of a video predicts which step it is in and how far its start and end are (arXiv 2202.07925).
+"""ActionFormer: every moment of a video predicts which step it is in and how far its start and end are
+(arXiv 2202.07925).
 
-Convolutions embed the features; transformer blocks with attention inside a window see them at ever halved rates; on each level of
-the pyramid two small heads classify and regress. Moments near the centre of a step are its positives, on the level that fits its
-length. Focal loss, DIoU loss, Soft-NMS.
+Convolutions embed the features; transformer blocks with attention inside a window see them at ever
+halved rates; on each level of the pyramid two small heads classify and regress. Moments near the
+centre of a step are its positives, on the level that fits its length. Focal loss, DIoU loss,
+Soft-NMS.
 """
 
 from __future__ import annotations
@@ -50,14 +52,7 @@ class ActionFormerConfig(Config):
 
 
 class ActionFormerInputs(NamedTuple):
-    """A padded batch of videos with their steps.
-
-    Attributes:
-        video: Features, (B, T, D).
-        mask: (B, T), False on padding.
-        spans: Starts and ends of steps in segments, (B, N, 2).
-        labels: Class of each step, (B, N); −1 on padding.
-    """
+    """A padded batch of videos with their steps."""
 
     video: Tensor
     mask: Tensor
@@ -136,7 +131,9 @@ class ActionFormer(nn.Module):
         self.config = config
         width = config.hidden_size
         self.standardise = Standardise(config.input_size)
-        self.embed = nn.ModuleList([MaskedConv(config.input_size, width, bias=False), MaskedConv(width, width, bias=False)])
+        self.embed = nn.ModuleList(
+            [MaskedConv(config.input_size, width, bias=False), MaskedConv(width, width, bias=False)]
+        )
         self.norms = nn.ModuleList(ChannelLayerNorm(width) for _ in range(2))
         self.stem = nn.ModuleList(TransformerBlock(config, 1) for _ in range(config.num_stem))
         self.branch = nn.ModuleList(TransformerBlock(config, 2) for _ in range(config.num_levels - 1))
@@ -153,16 +150,7 @@ class ActionFormer(nn.Module):
         return 1 << (self.config.num_levels - 1)
 
     def forward(self, video: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Predict a class and a span at each moment of each level.
-
-        Args:
-            video: Features, (B, T, D), T a multiple of `multiple`.
-            mask: (B, T), False on padding.
-
-        Returns:
-            Class logits (B, M, C), distances to start and end in segments (B, M, 2), mask (B, M), and the points: position and
-            stride of each moment in segments, (M, 2).
-        """
+        """Predict a class and a span at each moment of each level."""
         x = torch.where(mask[..., None], self.standardise(video), 0).mT
         for conv, norm in zip(self.embed, self.norms, strict=True):
             x = F.relu(norm(conv(x, mask)[0]))
@@ -199,16 +187,7 @@ class ActionFormer(nn.Module):
     def detect(
         self, video: Tensor, *, max_candidates: int = 2000, min_score: float = 1e-3
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Detect the steps of one video.
-
-        Args:
-            video: Features, (T, D).
-            max_candidates: Of the best moments and classes, how many go into Soft-NMS.
-            min_score: Detections below it are dropped.
-
-        Returns:
-            Spans in segments (N, 2), scores (N,) and labels (N,), best first.
-        """
+        """Detect the steps of one video."""
         length = len(video)
         padded = F.pad(video, (0, 0, 0, -length % self.multiple))[None]
         mask = torch.arange(padded.shape[1], device=video.device)[None] < length
@@ -219,7 +198,9 @@ class ActionFormer(nn.Module):
         scores = scores[scores > min_score]
         point, labels = indices // self.config.num_classes, indices % self.config.num_classes
         position = points[point, 0]
-        spans = torch.stack([position - distances[0, point, 0], position + distances[0, point, 1]], dim=1).clamp(0, length)
+        spans = torch.stack([position - distances[0, point, 0], position + distances[0, point, 1]], dim=1).clamp(
+            0, length
+        )
         valid = spans[:, 1] - spans[:, 0] > MIN_LENGTH
         spans, scores, labels = spans[valid], scores[valid], labels[valid]
         return soft_nms(spans.cpu().numpy(), scores.cpu().numpy(), labels.cpu().numpy(), min_score=min_score)
@@ -228,17 +209,9 @@ class ActionFormer(nn.Module):
 def assign_targets(points: Tensor, spans: Tensor, labels: Tensor, config: ActionFormerConfig) -> tuple[Tensor, Tensor]:
     """What each moment should predict.
 
-    A moment belongs to the shortest step that it is near the centre of, if the larger of its distances to start and end fits its
-    level: 2 to 4 strides, on the first level less and on the last level more.
-
-    Args:
-        points: Position and stride of each moment, (M, 2).
-        spans: Steps in segments, (B, N, 2).
-        labels: Their classes, (B, N); −1 on padding.
-        config: Number of levels and classes, radius around the centre.
-
-    Returns:
-        Class targets, 0 or 1, (B, M, C), and distances to start and end in segments (B, M, 2).
+    A moment belongs to the shortest step that it is near the centre of, if the larger of its
+    distances to start and end fits its level: 2 to 4 strides, on the first level less and on the
+    last level more.
     """
     position, stride = points[:, 0, None], points[:, 1, None]  # (M, 1)
     start, end = spans[..., 0][:, None], spans[..., 1][:, None]  # (B, 1, N)
@@ -258,7 +231,8 @@ def assign_targets(points: Tensor, spans: Tensor, labels: Tensor, config: Action
     length = (end - start).expand_as(to_start)
     length = torch.where(near_centre & fits_level & (labels >= 0)[:, None], length, UNASSIGNED)
     shortest, step = length.min(2)
-    assigned = (length <= shortest[..., None] + 1e-3) & (length < UNASSIGNED)  # steps over the same span: all their classes
+    # steps over the same span: all their classes
+    assigned = (length <= shortest[..., None] + 1e-3) & (length < UNASSIGNED)
     one_hot = F.one_hot(labels.clamp_min(0), config.num_classes).to(to_start.dtype) * (labels >= 0)[..., None]
     class_targets = (assigned.to(to_start.dtype) @ one_hot).clamp_max(1)
     distances = torch.stack([to_start, to_end], dim=3)

@@ -23,16 +23,7 @@ OWN_CLOCK = Clock(1.0, 1.0)
 
 @dataclass(frozen=True)
 class Clip:
-    """A part of a video.
-
-    Attributes:
-        name: Of the clip; where there are no clips, of the video.
-        members: Its feature files, in order.
-        start_s: Where it begins, in seconds of the video.
-        end_s: Where it ends; None with the video.
-        truth: Its steps or queries, in seconds of the video.
-        own_file: The features are those of the clip alone and begin where it begins; otherwise they are cut out of the video's.
-    """
+    """A part of a video."""
 
     name: str
     members: tuple[Path, ...]
@@ -44,14 +35,7 @@ class Clip:
 
 @dataclass
 class Clips:
-    """Clips that have features, read when they are needed.
-
-    Attributes:
-        clips: In the order of the annotations.
-        clock: Of the features.
-        missing: Names of feature files that were not found.
-        warnings: Problems with names and lengths, as messages.
-    """
+    """Clips that have features, read when they are needed."""
 
     clips: list[Clip]
     clock: Clock
@@ -96,7 +80,9 @@ class Clips:
 
     def spans(self, index: int) -> np.ndarray:
         """True spans of a clip in segments from its first, with fractions, (N, 2)."""
-        spans_s = np.array([[step.start_s, step.end_s] for step in self.clips[index].truth], dtype=np.float64).reshape(-1, 2)
+        spans_s = np.array([[step.start_s, step.end_s] for step in self.clips[index].truth], dtype=np.float64).reshape(
+            -1, 2
+        )
         return (spans_s - self.first_s(index)) / self.clock.spacing_s
 
     @property
@@ -113,41 +99,33 @@ def read_clips(
     only: Sequence[str] | None = None,
     exclude: Collection[str] = (),
 ) -> Clips:
-    """Clips of an annotation file whose videos have features in a folder.
-
-    Args:
-        features: The folder; files are named after videos, or after clips.
-        annotations: Ego4D's natural language queries (and step grounding, which has the same layout), Goal-Step's hierarchy, or
-            one's own layout (`hiero eval own`).
-        clock: Of the features; by default 30 frames a second, 16 to a segment for Ego4D's layouts, and one segment a second for
-            one's own.
-        groups: goalstep_video_groups.tsv, where annotated videos are several files.
-        only: Names of videos or clips to read; by default all.
-        exclude: Names of clips to leave out.
-
-    Raises:
-        InputError: A file cannot be read, or no clip is left.
-    """
+    """Clips of an annotation file whose videos have features in a folder."""
     files = features_by_name(features)
     group_members = {} if groups is None else goalstep.read_groups(groups)
     annotated, own_layout = _read_annotations(annotations)
     clock = clock or (OWN_CLOCK if own_layout is not None else EGO4D_CLOCK)
     problems = []
-    if only is not None and (unknown := sorted(set(only) - {text for name, part in annotated for text in (name, part.video)})):
+    if only is not None and (
+        unknown := sorted(set(only) - {text for name, part in annotated for text in (name, part.video)})
+    ):
         problems.append(f"{len(unknown)} names are not in {annotations}: {', '.join(unknown[:3])} …")
     clips, missing = [], []
     for name, part in annotated:
         if name in exclude or (only is not None and part.video not in only and name not in only):
             continue
         own_file = name in files and name != part.video
-        members = [name] if own_file else [part.video] if part.video in files else group_members.get(part.video, [part.video])
+        members = (
+            [name] if own_file else [part.video] if part.video in files else group_members.get(part.video, [part.video])
+        )
         if absent := [member for member in members if member not in files]:
             missing += absent
         elif part.steps:
             member_files = tuple(files[member] for member in members)
             clips.append(Clip(name, member_files, part.start_s, part.end_s, tuple(part.steps), own_file))
     if not clips:
-        reason = f"{len(missing)} have no features there" if missing else "none is named, has steps and was not taken before"
+        reason = (
+            f"{len(missing)} have no features there" if missing else "none is named, has steps and was not taken before"
+        )
         raise InputError(f"{features}: no clip of {annotations} is left ({reason})")
     out = Clips(clips, clock, missing, problems)
     if own_layout is not None:

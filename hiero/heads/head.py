@@ -40,15 +40,7 @@ class HeadConfig(RunConfig):
 
 @dataclass
 class TrainedHead:
-    """A trained head.
-
-    Attributes:
-        network: In evaluation mode.
-        labels: Names of the classes (ActionFormer), in the order of the logits.
-        clock: Of the features that it was trained on.
-        config: Of its training.
-        trained_on: Names of the clips that it was trained on.
-    """
+    """A trained head."""
 
     network: VSLNet | ActionFormer
     labels: list[str]
@@ -71,11 +63,7 @@ def build_head(config: HeadConfig) -> VSLNet | ActionFormer:
 
 
 def load_head(folder: Path, device: str = "cpu") -> TrainedHead:
-    """Load a head from its folder.
-
-    Raises:
-        InputError: The folder is not one of a head, or its files are damaged.
-    """
+    """Load a head from its folder."""
     try:
         document = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = HeadConfig.from_dict(document["head"])

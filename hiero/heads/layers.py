@@ -49,9 +49,13 @@ class ChannelLayerNorm(nn.Module):
 
 
 class MaskedConv(nn.Module):
-    """A convolution over time on (B, C, T) that never sees padding: masked before and after. With a stride the mask follows."""
+    """A convolution over time on (B, C, T) that never sees padding: masked before and after. With a
+    stride the mask follows.
+    """
 
-    def __init__(self, inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1, bias: bool = True) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1, bias: bool = True
+    ) -> None:
         super().__init__()
         self.stride = stride
         self.conv = nn.Conv1d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=bias)

@@ -13,19 +13,14 @@ class LocalAttention(nn.Module):
     """Multi-head attention on (B, C, T) that reaches window // 2 moments to each side.
 
     Queries, keys and values go through depth-wise convolutions first, with the stride of the block.
-
-    Args:
-        width: C.
-        num_heads: Heads; C is divided among them.
-        window: Moments that each one sees, itself included.
-        stride: Of the outputs.
-        dropout: Of attention weights.
     """
 
     def __init__(self, width: int, num_heads: int, window: int, stride: int, dropout: float) -> None:
         super().__init__()
         self.num_heads, self.reach, self.dropout = num_heads, window // 2, dropout
-        self.query, self.key, self.value = (MaskedConv(width, width, 3, stride=stride, groups=width, bias=False) for _ in range(3))
+        self.query, self.key, self.value = (
+            MaskedConv(width, width, 3, stride=stride, groups=width, bias=False) for _ in range(3)
+        )
         self.norms = nn.ModuleList(ChannelLayerNorm(width) for _ in range(3))
         self.linear = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(3))
         self.out = nn.Conv1d(width, width, 1)
@@ -45,16 +40,8 @@ class LocalAttention(nn.Module):
 def attend_locally(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, reach: int, dropout: float = 0.0) -> Tensor:
     """Softmax attention in which i sees j where |i − j| ≤ reach.
 
-    Computed in blocks of `reach` moments. A block sees itself and its two neighbours, so nothing of size T × T is ever made.
-
-    Args:
-        query, key, value: (B, H, T, c) each.
-        mask: (B, T), False on padding.
-        reach: Moments seen to each side.
-        dropout: Of attention weights.
-
-    Returns:
-        (B, H, T, c); finite on padding too.
+    Computed in blocks of `reach` moments. A block sees itself and its two neighbours, so nothing of
+    size T × T is ever made.
     """
     length, size = query.shape[2], max(1, reach)
     padding = -length % size
@@ -72,7 +59,8 @@ def attend_locally(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, reac
     in_reach = (key_position[None] - query_position[:, None]).abs() <= reach  # (size, 3 size)
     key_mask = with_neighbours(mask[..., None].float())[..., 0].bool()  # (B, num_blocks, 3 size)
     allowed = in_reach & key_mask[:, None, :, None, :]
-    allowed = allowed | ~allowed.any(-1, keepdim=True)  # padding that sees nothing sees everything, so that it stays finite
+    # padding that sees nothing sees everything, so that it stays finite
+    allowed = allowed | ~allowed.any(-1, keepdim=True)
     blocks = query.unflatten(2, (num_blocks, size))
     attended = F.scaled_dot_product_attention(
         blocks, with_neighbours(key), with_neighbours(value), attn_mask=allowed, dropout_p=dropout

@@ -8,14 +8,7 @@ from torch.nn import functional as F
 
 
 def focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gamma: float = 2.0) -> Tensor:
-    """−α_t (1 − p_t)^γ log p_t, of each class (arXiv 1708.02002).
-
-    Args:
-        logits: Of any shape.
-        targets: 0 or 1, of the same shape.
-        alpha: Weight of positives; negatives have 1 − α.
-        gamma: How much less examples count that are right already.
-    """
+    """−α_t (1 − p_t)^γ log p_t, of each class (arXiv 1708.02002)."""
     logits = _at_least_float32(logits)
     p = logits.sigmoid()
     p_t = p * targets + (1 - p) * (1 - targets)
@@ -24,13 +17,7 @@ def focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gamma: floa
 
 
 def diou_loss(predicted: Tensor, targets: Tensor, eps: float = 1e-8) -> Tensor:
-    """1 − IoU + (distance of the centres / length of the hull)² (arXiv 1911.08287).
-
-    Args:
-        predicted: Spans as distances from one moment back to the start and on to the end, (…, 2).
-        targets: True spans, in the same way.
-        eps: Against division by zero.
-    """
+    """1 − IoU + (distance of the centres / length of the hull)² (arXiv 1911.08287)."""
     predicted, targets = _at_least_float32(predicted), _at_least_float32(targets)
     intersection = torch.minimum(predicted, targets).sum(-1)
     union = predicted.sum(-1) + targets.sum(-1) - intersection

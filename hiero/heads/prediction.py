@@ -20,17 +20,7 @@ QUERY_BATCH = 256  # queries of a clip that go through VSLNet together
 def predict_spans(
     head: TrainedHead, clips: Clips, embeddings: TokenEmbeddings, num_spans: int = 5
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """VSLNet's answers to all queries of all clips.
-
-    Args:
-        head: A VSLNet.
-        clips: With Q queries together.
-        embeddings: Of all queries.
-        num_spans: How many for each query.
-
-    Returns:
-        Best spans in seconds for each query (num_spans, 2), true spans (Q, 2), and the index of each query's clip (Q,).
-    """
+    """VSLNet's answers to all queries of all clips."""
     network = head.network
     assert isinstance(network, VSLNet)
     device = next(network.parameters()).device
@@ -57,7 +47,8 @@ def predict_spans(
 def predict_detections(head: TrainedHead, clips: Clips) -> tuple[list[Detections], list[Detections]]:
     """True steps and ActionFormer's steps of each clip, in seconds.
 
-    Labels that the head was not trained on are numbered after its own: they are part of the truth, and are never detected.
+    Labels that the head was not trained on are numbered after its own: they are part of the truth,
+    and are never detected.
     """
     network = head.network
     assert isinstance(network, ActionFormer)
@@ -67,7 +58,9 @@ def predict_detections(head: TrainedHead, clips: Clips) -> tuple[list[Detections
     truth, detected = [], []
     for i, clip in enumerate(clips.clips):
         true_spans = np.array([[step.start_s, step.end_s] for step in clip.truth])
-        truth.append(Detections(true_spans, np.array([label_index[step.text] for step in clip.truth]), np.zeros(len(true_spans))))
+        truth.append(
+            Detections(true_spans, np.array([label_index[step.text] for step in clip.truth]), np.zeros(len(true_spans)))
+        )
         spans, scores, labels = network.detect(torch.from_numpy(clips.features(i)).to(device))
         detected.append(Detections(clips.first_s(i) + spans * clips.clock.spacing_s, labels, scores))
     return truth, detected

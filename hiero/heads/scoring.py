@@ -19,20 +19,13 @@ from hiero.heads.token_embeddings import TokenEmbeddings
 
 
 def score_heads(
-    heads: Sequence[TrainedHead], clips: Clips, name: str, embeddings: TokenEmbeddings | None = None, num_draws: int = 1000
+    heads: Sequence[TrainedHead],
+    clips: Clips,
+    name: str,
+    embeddings: TokenEmbeddings | None = None,
+    num_draws: int = 1000,
 ) -> Table:
-    """Score heads that differ in their seed, as one row: means of scores and of intervals.
-
-    Args:
-        heads: Of one kind.
-        clips: The test set.
-        name: Of the row.
-        embeddings: Of the queries, for VSLNet; encoded here by default.
-        num_draws: Bootstrap samples of clips, for the intervals.
-
-    Raises:
-        InputError: The heads are of different kinds, or take other features.
-    """
+    """Score heads that differ in their seed, as one row: means of scores and of intervals."""
     kinds = {head.kind for head in heads}
     if len(kinds) != 1:
         raise InputError("heads of one kind are scored together; their seeds are averaged")
@@ -72,21 +65,13 @@ def _grounding_row(head: TrainedHead, clips: Clips, embeddings: TokenEmbeddings,
     predicted, truth, owner = predict_spans(head, clips, embeddings)
     hits = recall_hits(predicted, truth)
     best_iou = interval_iou(np.array([spans[0] for spans in predicted]), truth)
-    return bootstrap_row("", weighted_means(np.column_stack([hits, best_iou]), owner, [*RECALLS, "mIoU"]), len(clips), num_draws)
+    return bootstrap_row(
+        "", weighted_means(np.column_stack([hits, best_iou]), owner, [*RECALLS, "mIoU"]), len(clips), num_draws
+    )
 
 
 def evaluate_probe(train: Clips, test: Clips, name: str, tops: Sequence[int] = (1, 5)) -> Table:
-    """Key-step classification with known segments: a linear classifier on the mean of a segment's features.
-
-    Args:
-        train: Clips to fit it on.
-        test: Clips to score it on; segments with other labels are left out.
-        name: Of the row.
-        tops: The k of the top-k accuracies.
-
-    Raises:
-        InputError: No label of `test` occurs in `train`.
-    """
+    """Key-step classification with known segments: a linear classifier on the mean of a segment's features."""
     label_index = {text: i for i, text in enumerate(train.texts)}
     known_steps = [[j for j, step in enumerate(clip.truth) if step.text in label_index] for clip in test.clips]
     if not any(known_steps):
@@ -94,12 +79,15 @@ def evaluate_probe(train: Clips, test: Clips, name: str, tops: Sequence[int] = (
     train_labels = np.array([label_index[step.text] for clip in train.clips for step in clip.truth])
     classify = fit_probe(_step_means(train), train_labels, len(label_index))
     scores = classify(_step_means(test, known_steps))
-    truth = np.array([label_index[clip.truth[j].text] for clip, steps in zip(test.clips, known_steps, strict=True) for j in steps])
+    truth = np.array(
+        [label_index[clip.truth[j].text] for clip, steps in zip(test.clips, known_steps, strict=True) for j in steps]
+    )
     owner = np.repeat(np.arange(len(test)), [len(steps) for steps in known_steps])
     hits = top_hits(scores, truth, tops)
     num_left = sum(len(clip.truth) for clip in test.clips) - len(truth)
     notes = [
-        f"{len(truth)} segments, {len(label_index)} labels; {num_left} segments with labels that were not trained on are left out."
+        f"{len(truth)} segments, {len(label_index)} labels; {num_left} segments with labels that were not trained "
+        "on are left out."
     ]
     return Table(
         "Key-step classification (linear probe)",

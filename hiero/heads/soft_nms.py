@@ -16,18 +16,8 @@ def soft_nms(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lower the scores of overlapping spans.
 
-    Class by class the best span is selected and the scores of the others are multiplied by exp(−tIoU²/σ), again and again.
-
-    Args:
-        spans: (N, 2).
-        scores: (N,).
-        labels: Class of each, (N,).
-        sigma: How gently overlap is punished.
-        min_score: Spans below it are dropped.
-        max_spans: How many to return at most.
-
-    Returns:
-        Spans, scores and labels of those that are left, best first.
+    Class by class the best span is selected and the scores of the others are multiplied by
+    exp(−tIoU²/σ), again and again.
     """
     selected: list[np.ndarray] = []
     for label in np.unique(labels):

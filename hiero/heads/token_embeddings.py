@@ -20,13 +20,7 @@ TEXT_BATCH = 512  # texts between two calls of `progress`
 
 
 class TokenEmbeddings:
-    """MiniLM's token vectors of texts, encoded once and cached for the next run with the same texts.
-
-    Args:
-        texts: In any order, with repetitions or without.
-        device: That encodes them.
-        progress: Called with the number of texts that were encoded since the last call.
-    """
+    """MiniLM's token vectors of texts, encoded once and cached for the next run with the same texts."""
 
     def __init__(
         self, texts: Sequence[str], device: str | torch.device = "cpu", progress: Callable[[int], None] = lambda _: None

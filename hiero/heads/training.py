@@ -47,24 +47,27 @@ class HeadObjective(nn.Module):
 
 
 class HeadTraining(TrainingLoop):
-    """A training run of a head. Examples are (clip, query) for VSLNet and clips for ActionFormer.
-
-    Args:
-        config: All settings.
-        clips: The training set.
-        out: Folder of the run.
-        fabric: From `make_fabric`.
-        embeddings: Of all queries, for VSLNet.
-        labels: Names of the classes, for ActionFormer.
-        validation: Clips to validate on after each epoch.
-        save_every_s: Seconds between two saves.
-    """
+    """A training run of a head. Examples are (clip, query) for VSLNet and clips for ActionFormer."""
 
     def __init__(
-        self, config: HeadConfig, clips: Clips, out: Path, fabric: Any, *, embeddings: TokenEmbeddings, labels: list[str],
-        validation: Clips | None = None, save_every_s: float = 300.0,
-    ) -> None:  # fmt: skip
-        self.config, self.clips, self.embeddings, self.labels, self.validation = config, clips, embeddings, labels, validation
+        self,
+        config: HeadConfig,
+        clips: Clips,
+        out: Path,
+        fabric: Any,
+        *,
+        embeddings: TokenEmbeddings,
+        labels: list[str],
+        validation: Clips | None = None,
+        save_every_s: float = 300.0,
+    ) -> None:
+        self.config, self.clips, self.embeddings, self.labels, self.validation = (
+            config,
+            clips,
+            embeddings,
+            labels,
+            validation,
+        )
         if config.vslnet is not None:
             self.examples = [(i, j) for i, clip in enumerate(clips.clips) for j in range(len(clip.truth))]
         else:
@@ -108,12 +111,16 @@ class HeadTraining(TrainingLoop):
         video, mask = pad_batch(features)
         return VSLNetInputs(video, mask, *self.embeddings.batch(texts), torch.tensor(spans))
 
-    def _actionformer_batch(self, clip_indices: list[int], network: ActionFormer, rng: np.random.Generator) -> ActionFormerInputs:
+    def _actionformer_batch(
+        self, clip_indices: list[int], network: ActionFormer, rng: np.random.Generator
+    ) -> ActionFormerInputs:
         label_index = {label: k for k, label in enumerate(self.labels)}
         crops = []
         for i in clip_indices:
             step_labels = np.array([label_index.get(step.text, -1) for step in self.clips.clips[i].truth])
-            crops.append(random_crop(self.clips.features(i), self.clips.spans(i), step_labels, network.config.max_length, rng))
+            crops.append(
+                random_crop(self.clips.features(i), self.clips.spans(i), step_labels, network.config.max_length, rng)
+            )
         video, mask = pad_batch([x for x, _, _ in crops], network.multiple)
         max_steps = max(1, *(len(crop_labels) for _, _, crop_labels in crops))
         spans, labels = torch.zeros(len(crops), max_steps, 2), torch.full((len(crops), max_steps), -1)
@@ -141,9 +148,13 @@ class HeadTraining(TrainingLoop):
         save_tensors(folder / WEIGHTS_FILE, self.network.state_dict())
         clock = {"fps": self.clips.clock.fps, "stride": self.clips.clock.stride}
         document = {
-            "head": self.config.to_dict(), "labels": self.labels, "clock": clock, "steps_done": self.step_number,
-            "validation": self.scores, "clips": [clip.name for clip in self.clips.clips],
-        }  # fmt: skip
+            "head": self.config.to_dict(),
+            "labels": self.labels,
+            "clock": clock,
+            "steps_done": self.step_number,
+            "validation": self.scores,
+            "clips": [clip.name for clip in self.clips.clips],
+        }
         write_text(folder / CONFIG_FILE, json.dumps(document, indent=1) + "\n")
 
     @cached_property
@@ -151,20 +162,16 @@ class HeadTraining(TrainingLoop):
         """Identifies labels, clock, annotations, and the features of an even choice of clips."""
         digest = hashlib.sha256(json.dumps([self.labels, self.clips.clock.fps, self.clips.clock.stride]).encode())
         for i, clip in enumerate(self.clips.clips):
-            digest.update(json.dumps([clip.name, [[step.start_s, step.end_s, step.text] for step in clip.truth]]).encode())
+            digest.update(
+                json.dumps([clip.name, [[step.start_s, step.end_s, step.text] for step in clip.truth]]).encode()
+            )
             if i % max(1, len(self.clips) // NUM_FINGERPRINTED) == 0:
                 digest.update(self.clips.features(i).astype(np.float16).tobytes())
         return digest.hexdigest()
 
 
 def span_positions(span: np.ndarray, length: int, num_positions: int) -> tuple[int, int]:
-    """First and last position of a span in a clip that is pooled.
-
-    Args:
-        span: Start and end in segments.
-        length: Segments of the clip.
-        num_positions: Positions that it is pooled to.
-    """
+    """First and last position of a span in a clip that is pooled."""
     first = min(num_positions - 1, max(0, int(span[0] * num_positions / length)))
     return first, min(num_positions - 1, max(first, int(np.ceil(span[1] * num_positions / length)) - 1))
 
@@ -172,18 +179,7 @@ def span_positions(span: np.ndarray, length: int, num_positions: int) -> tuple[i
 def random_crop(
     x: np.ndarray, spans: np.ndarray, labels: np.ndarray, max_length: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Crop a long video at random, with the steps that are mostly inside.
-
-    Args:
-        x: Features, (T, D).
-        spans: Of steps in segments, (N, 2).
-        labels: Of steps, (N,); those below 0 are left out.
-        max_length: Segments of the crop at most.
-        rng: Chooses where it begins.
-
-    Returns:
-        Features, spans from the start of the crop, and labels.
-    """
+    """Crop a long video at random, with the steps that are mostly inside."""
     start = int(rng.integers(0, max(1, len(x) - max_length + 1))) if len(x) > max_length else 0
     end = min(len(x), start + max_length)
     inside = np.clip(spans, start, end)
@@ -193,28 +189,20 @@ def random_crop(
 
 
 def train_head(
-    kind: str, clips: Clips, out: Path, *, validation: Clips | None = None, preset: str | None = None, settings: Sequence[str] = (),
-    resume: bool = False, device: str = "auto", save_every_s: float = 300.0, embeddings: TokenEmbeddings | None = None,
+    kind: str,
+    clips: Clips,
+    out: Path,
+    *,
+    validation: Clips | None = None,
+    preset: str | None = None,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "auto",
+    save_every_s: float = 300.0,
+    embeddings: TokenEmbeddings | None = None,
     display: SilentDisplay | Any = None,
-) -> HeadTraining:  # fmt: skip
-    """Train a head, and leave it in a folder. The same as `hiero head train`.
-
-    Args:
-        kind: `vslnet` or `actionformer`.
-        clips: The training set.
-        out: Folder for the head and the state of the run.
-        validation: Clips to validate on after each epoch; the best head is saved in OUT/best.
-        preset: Name of a preset, or a TOML file; by default that of the head.
-        settings: Changes to it, such as "epochs=50".
-        resume: Go on with the run in `out`.
-        device: `auto`, `cpu`, `cuda` …
-        save_every_s: Seconds between two saves.
-        embeddings: Of all queries of `clips` and `validation`, for VSLNet; encoded here by default.
-        display: Shows progress.
-
-    Raises:
-        InputError: A setting cannot be used, or `out` holds a run that is not to be resumed.
-    """
+) -> HeadTraining:
+    """Train a head, and leave it in a folder. The same as `hiero head train`."""
     display = display or SilentDisplay()
     if kind not in KINDS:
         raise InputError(f"a head is one of {', '.join(KINDS)}, got {kind}")
@@ -235,7 +223,14 @@ def train_head(
         with display.texts(len(texts)) as progress:
             embeddings = TokenEmbeddings(texts, fabric.device, progress)
     training = HeadTraining(
-        config, clips, out, fabric, embeddings=embeddings, labels=labels, validation=validation, save_every_s=save_every_s
+        config,
+        clips,
+        out,
+        fabric,
+        embeddings=embeddings,
+        labels=labels,
+        validation=validation,
+        save_every_s=save_every_s,
     )
     num_parameters = sum(p.numel() for p in training.network.parameters()) / 1e6
     sizes = f"{len(clips)} clips, {len(training.examples)} examples; {num_parameters:.2f} M parameters"

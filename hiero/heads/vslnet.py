@@ -1,8 +1,10 @@
-"""VSLNet: where in a video is the answer to a query? Span-based localization with query-guided highlighting (arXiv 2004.13931).
+"""VSLNet: where in a video is the answer to a query? Span-based localization with query-guided
+highlighting (arXiv 2004.13931).
 
-Video and query go through one encoder (position, separable convolutions, self-attention), attend to each other, and the query as a
-whole joins every position. A highlight says which positions are near the answer; on what it lets through, a start and an end are
-predicted. As in Ego4D's form a clip is pooled to a fixed number of positions, and words come from a frozen text encoder.
+Video and query go through one encoder (position, separable convolutions, self-attention), attend to
+each other, and the query as a whole joins every position. A highlight says which positions are near
+the answer; on what it lets through, a start and an end are predicted. As in Ego4D's form a clip is
+pooled to a fixed number of positions, and words come from a frozen text encoder.
 """
 
 from __future__ import annotations
@@ -40,15 +42,7 @@ class VSLNetConfig(Config):
 
 
 class VSLNetInputs(NamedTuple):
-    """A padded batch of clips, each with one query.
-
-    Attributes:
-        video: Features pooled to at most num_positions, (B, P, D).
-        mask: (B, P), False on padding.
-        words: Token vectors of the query, (B, L, S).
-        word_mask: (B, L).
-        span: First and last position of the answer, (B, 2).
-    """
+    """A padded batch of clips, each with one query."""
 
     video: Tensor
     mask: Tensor
@@ -79,7 +73,9 @@ class SeparableConv(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Position embeddings, separable convolutions, self-attention, a feed-forward layer. Shared by video and query."""
+    """Position embeddings, separable convolutions, self-attention, a feed-forward layer. Shared by
+    video and query.
+    """
 
     def __init__(self, config: VSLNetConfig, num_convs: int) -> None:
         super().__init__()
@@ -143,11 +139,14 @@ class VSLNet(nn.Module):
         self.highlight = nn.Linear(width, 1)
         self.start_encoder, self.end_encoder = Encoder(config, config.num_convs), Encoder(config, config.num_convs)
         self.start, self.end = (
-            nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.LayerNorm(width), nn.Linear(width, 1)) for _ in range(2)
+            nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.LayerNorm(width), nn.Linear(width, 1))
+            for _ in range(2)
         )
 
     def forward(self, video: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of start, end and highlight, (B, P) each; padding has `MASKED_LOGIT`. See `VSLNetInputs` for the arguments."""
+        """Logits of start, end and highlight, (B, P) each; padding has `MASKED_LOGIT`. See
+        `VSLNetInputs` for the arguments.
+        """
         v = self.encoder(self.video(self.standardise(video)), mask)
         q = self.encoder(self.words(words), word_mask)
         x = self.meet(v, q, mask, word_mask)
@@ -171,13 +170,7 @@ class VSLNet(nn.Module):
 
 
 def foreground(span: Tensor, mask: Tensor, extend: float) -> Tensor:
-    """Which positions the highlight should let through: (B, P) of 0 and 1.
-
-    Args:
-        span: First and last position of the answer, (B, 2).
-        mask: (B, P), False on padding.
-        extend: Share of the answer's length by which the foreground reaches beyond it, on both sides.
-    """
+    """Which positions the highlight should let through: (B, P) of 0 and 1."""
     position = torch.arange(mask.shape[1], device=mask.device)
     margin = (extend * (span[:, 1] - span[:, 0] + 1).float()).round()
     inside = (position >= (span[:, 0] - margin)[:, None]) & (position <= (span[:, 1] + margin)[:, None])
@@ -191,16 +184,7 @@ def highlight_loss(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
 
 
 def top_spans(start: Tensor, end: Tensor, num_spans: int = 5) -> tuple[Tensor, Tensor]:
-    """The most likely spans.
-
-    Args:
-        start: Logits of the first position, (B, P).
-        end: Logits of the last position, (B, P).
-        num_spans: How many for each query.
-
-    Returns:
-        First and last position, first ≤ last, (B, num_spans, 2), and their probabilities (B, num_spans).
-    """
+    """The most likely spans."""
     joint = start.float().softmax(1)[:, :, None] * end.float().softmax(1)[:, None, :]
     joint = joint.triu()  # a span does not end before it starts
     scores, indices = joint.flatten(1).topk(min(num_spans, joint.shape[1] ** 2), dim=1)

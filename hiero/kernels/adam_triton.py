@@ -1,8 +1,9 @@
 """Clipping and Adam for all parameters at once, as GPU kernels that read gradients as the backward pass left them.
 
-torch clips in a pass over all gradients of its own, wants them in the precision of the weights, and knows nothing of copies of the
-weights in half precision: five passes over memory in place of the two here. The plain version is `clip_grad_norm_` and
-`torch.optim.Adam`, whose state this one reads and writes.
+torch clips in a pass over all gradients of its own, wants them in the precision of the weights, and
+knows nothing of copies of the weights in half precision: five passes over memory in place of the
+two here. The plain version is `clip_grad_norm_` and `torch.optim.Adam`, whose state this one reads
+and writes.
 """
 
 # mypy: ignore-errors
@@ -25,19 +26,15 @@ PARAMETER, MEAN, SQUARE, COPY, RATE, STEP, GRADIENT, NUM_COLUMNS = 0, 1, 2, 3, 4
 
 
 class ClippedAdam:
-    """One update of all parameters of an optimizer; made to be captured in a CUDA graph.
-
-    Args:
-        optimizer: Adam or AdamW with the rate as a tensor. Its state is updated in place, and made where it is missing.
-        copies: For some parameters, by their `id`, a copy in bf16: the gradient is read there, and it gets the new values.
-        clip: Largest norm of the gradient of all parameters together.
-    """
+    """One update of all parameters of an optimizer; made to be captured in a CUDA graph."""
 
     def __init__(self, optimizer: torch.optim.Adam, copies: Mapping[int, Tensor], clip: float) -> None:
         self.optimizer, self.clip = optimizer, clip
         for name in ("betas", "eps", "amsgrad", "maximize"):
             if len({group[name] for group in optimizer.param_groups}) > 1 or optimizer.param_groups[0][name] is True:
-                raise InputError(f"a captured step takes the same {name} for all parameters, and neither amsgrad nor maximize")
+                raise InputError(
+                    f"a captured step takes the same {name} for all parameters, and neither amsgrad nor maximize"
+                )
         rows, blocks, self.parameters, self.steps = [], [], [], []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -75,10 +72,27 @@ class ClippedAdam:
         torch._foreach_add_(self.steps, 1)
         beta_1, beta_2 = group["betas"]
         _update[grid](
-            self.table, self.sizes, self.decays, self.blocks, self.squares.sum(), self.clip, NORM_EPS, beta_1, beta_2, group["eps"],
-            isinstance(self.optimizer, torch.optim.AdamW), NUM_COLUMNS, PARAMETER, MEAN, SQUARE, COPY, RATE, STEP, GRADIENT,
+            self.table,
+            self.sizes,
+            self.decays,
+            self.blocks,
+            self.squares.sum(),
+            self.clip,
+            NORM_EPS,
+            beta_1,
+            beta_2,
+            group["eps"],
+            isinstance(self.optimizer, torch.optim.AdamW),
+            NUM_COLUMNS,
+            PARAMETER,
+            MEAN,
+            SQUARE,
+            COPY,
+            RATE,
+            STEP,
+            GRADIENT,
             BLOCK_SIZE,
-        )  # fmt: skip
+        )
         for parameter, copy in self.parameters:
             (parameter if copy is None else copy).grad = None
 
@@ -97,9 +111,15 @@ def _load_gradient(row, offset, inside, GRADIENT: tl.constexpr, COPY: tl.constex
 
 @triton.jit
 def _sum_squares(
-    table, sizes, blocks, squares,
-    COLUMNS: tl.constexpr, GRADIENT: tl.constexpr, COPY: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
+    table,
+    sizes,
+    blocks,
+    squares,
+    COLUMNS: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    COPY: tl.constexpr,
+    SIZE: tl.constexpr,
+):
     block = tl.program_id(0)
     index = tl.load(blocks + 2 * block)
     offset = tl.load(blocks + 2 * block + 1) + tl.arange(0, SIZE)
@@ -109,10 +129,27 @@ def _sum_squares(
 
 @triton.jit
 def _update(
-    table, sizes, decays, blocks, square_sum, clip, norm_eps, beta_1, beta_2, eps,
-    DECOUPLED: tl.constexpr, COLUMNS: tl.constexpr, PARAMETER: tl.constexpr, MEAN: tl.constexpr, SQUARE: tl.constexpr,
-    COPY: tl.constexpr, RATE: tl.constexpr, STEP: tl.constexpr, GRADIENT: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
+    table,
+    sizes,
+    decays,
+    blocks,
+    square_sum,
+    clip,
+    norm_eps,
+    beta_1,
+    beta_2,
+    eps,
+    DECOUPLED: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PARAMETER: tl.constexpr,
+    MEAN: tl.constexpr,
+    SQUARE: tl.constexpr,
+    COPY: tl.constexpr,
+    RATE: tl.constexpr,
+    STEP: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    SIZE: tl.constexpr,
+):
     block = tl.program_id(0)
     index = tl.load(blocks + 2 * block)
     offset = tl.load(blocks + 2 * block + 1) + tl.arange(0, SIZE)

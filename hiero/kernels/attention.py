@@ -1,6 +1,7 @@
 """Attention of the video towers: divided in space and time, and inside Swin's windows.
 
-Each function takes the Triton kernel where it can run and torch's attention otherwise; a test holds that both agree.
+Each function takes the Triton kernel where it can run and torch's attention otherwise; a test holds
+that both agree.
 """
 
 from __future__ import annotations
@@ -21,20 +22,11 @@ GridShape = tuple[int, int, int]
 
 
 def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Literal["time", "space"]) -> Tensor:
-    """Patches attend to their group and the class token; the class token attends to everything.
-
-    Args:
-        qkv: Queries, keys and values of the class token and the patches, (B, 1 + F·N, 3·H·d).
-        num_frames: F.
-        num_heads: H.
-        along: `time`, the same patch in all frames; `space`, all patches of a frame.
-
-    Returns:
-        (B, 1 + F·N, H·d).
-    """
+    """Patches attend to their group and the class token; the class token attends to everything."""
     batch, length, width = qkv.shape
     split = qkv.view(batch, length, 3, num_heads, width // 3 // num_heads)
-    class_row = _attend(*(part.transpose(1, 2) for part in (split[:, :1, 0], split[:, :, 1], split[:, :, 2])))  # (B, H, 1, d)
+    # (B, H, 1, d)
+    class_row = _attend(*(part.transpose(1, 2) for part in (split[:, :1, 0], split[:, :, 1], split[:, :, 2])))
     class_row = class_row.transpose(1, 2)
     if (kernels := video_kernels(qkv)) is not None:
         out: Tensor = kernels.divided_attention_triton(qkv, num_frames, num_heads, along == "time")
@@ -67,9 +59,13 @@ class WindowPartition:
     num_windows: int
     """W."""
     groups: list[tuple[int, int, Tensor | None]]
-    """Windows [start, end) of one mask: True for pairs of positions that must not see each other, (N, N); None masks none."""
+    """Windows [start, end) of one mask: True for pairs of positions that must not see each other,
+    (N, N); None masks none.
+    """
     regions: Tensor | None
-    """The same token by token, (W·N): tokens of different regions must not see each other. None where nothing is shifted."""
+    """The same token by token, (W·N): tokens of different regions must not see each other. None
+    where nothing is shifted.
+    """
     unpadded: bool
     """The windows divide the grid."""
 
@@ -85,14 +81,7 @@ class WindowPartition:
 
 @functools.lru_cache(64)
 def partition_windows(size: GridShape, window: GridShape, shift: GridShape, device: torch.device) -> WindowPartition:
-    """Cut a grid into windows, after rolling it by `shift`.
-
-    Args:
-        size: Of the grid; padded at its ends to whole windows.
-        window: Tokens of a window along each axis.
-        shift: Tokens that the grid is rolled by along each axis.
-        device: Where the partition's tensors are.
-    """
+    """Cut a grid into windows, after rolling it by `shift`."""
     padded = tuple(-(-n // w) * w for n, w in zip(size, window, strict=True))
     tokens = torch.arange(math.prod(padded)).view(padded).roll([-n for n in shift], (0, 1, 2))
     # A token's region says along which axes the roll carried it around: one bit for each axis that is shifted.
@@ -103,7 +92,8 @@ def partition_windows(size: GridShape, window: GridShape, shift: GridShape, devi
             regions = 2 * regions + wrapped.view([-1 if i == axis else 1 for i in range(3)])
     tokens, regions = _cut(tokens, window), _cut(regions, window)
     masked = regions[:, :, None] != regions[:, None]
-    # Windows with the same mask are put side by side, so that torch's attention takes each mask once: at most 2 kinds an axis.
+    # Windows with the same mask are put side by side, so that torch's attention takes each mask
+    # once: at most 2 kinds an axis.
     by_mask: dict[bytes, list[int]] = {}
     for index, mask in enumerate(masked):
         by_mask.setdefault(mask.numpy().tobytes(), []).append(index)
@@ -117,7 +107,9 @@ def partition_windows(size: GridShape, window: GridShape, shift: GridShape, devi
     inverse = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
     inverse = inverse.view(padded)[: size[0], : size[1], : size[2]].flatten()
     token_regions = regions[sequence].flatten().int().to(device) if any(shift) else None
-    return WindowPartition(order.int().to(device), inverse.to(device), len(tokens), groups, token_regions, size == padded)
+    return WindowPartition(
+        order.int().to(device), inverse.to(device), len(tokens), groups, token_regions, size == padded
+    )
 
 
 def _cut(grid: Tensor, window: GridShape) -> Tensor:
@@ -129,18 +121,7 @@ def _cut(grid: Tensor, window: GridShape) -> Tensor:
 def window_attention(
     qkv: Tensor, windows: WindowPartition, bias_table: Tensor, bias_index: Tensor, bias_cache: dict[Any, Tensor]
 ) -> Tensor:
-    """Tokens attend to those of their window, with a learned bias for each displacement.
-
-    Args:
-        qkv: Queries, keys and values of the tokens of the padded grid, (B, W·N, 3·H·d).
-        windows: How the grid is cut.
-        bias_table: Bias of each displacement and head, (R, H).
-        bias_index: Row of the table for each pair of positions of a window, (N, N).
-        bias_cache: Holds the bias in the layout of the kernel from call to call. It belongs to the caller, beside the table.
-
-    Returns:
-        (B, L, H·d), without the padding.
-    """
+    """Tokens attend to those of their window, with a learned bias for each displacement."""
     num_heads = bias_table.shape[1]
     if windows.unpadded and (kernels := video_kernels(qkv)) is not None:
         order, regions, num_positions = windows.tiled(kernels.TILE)

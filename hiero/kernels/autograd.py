@@ -7,5 +7,6 @@ import torch
 
 def refuse_second_derivative() -> None:
     """Raise in a hand-written backward that is differentiated again: it would silently give a wrong result."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # grad mode is on in backward only with create_graph
+    # grad mode is on in backward only with create_graph
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError("second derivatives are not supported; call backward without create_graph")

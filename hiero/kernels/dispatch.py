@@ -8,7 +8,9 @@ from torch import Tensor
 
 
 def video_kernels(x: Tensor) -> Any:
-    """The module of Triton kernels for the video towers, or None where they cannot run (no GPU, no Triton, gradients)."""
+    """The module of Triton kernels for the video towers, or None where they cannot run (no GPU, no
+    Triton, gradients).
+    """
     if not x.is_cuda:
         return None
     try:

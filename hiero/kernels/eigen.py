@@ -18,16 +18,7 @@ SHIFT = 1e-4
 
 
 def leading_eigenvectors(matrices: Tensor, num_vectors: int, random_state: int = 0) -> tuple[Tensor, Tensor]:
-    """The largest eigenvalues and their eigenvectors, by whichever method is cheaper.
-
-    Args:
-        matrices: Symmetric, with eigenvalues of at most 1, (B, N, N).
-        num_vectors: V, how many.
-        random_state: Seed of the iterative method.
-
-    Returns:
-        Eigenvalues (B, V), descending, and eigenvectors (B, N, V).
-    """
+    """The largest eigenvalues and their eigenvectors, by whichever method is cheaper."""
     if matrices.shape[-1] <= max(MAX_DENSE_SIZE, 8 * num_vectors):
         return dense_eigenvectors(matrices, num_vectors)
     pairs = [krylov_eigenvectors(matrix, num_vectors, random_state) for matrix in matrices]
@@ -44,9 +35,10 @@ def dense_eigenvectors(matrices: Tensor, num_vectors: int) -> tuple[Tensor, Tens
 def krylov_eigenvectors(m: Tensor, num_vectors: int, random_state: int = 0) -> tuple[Tensor, Tensor]:
     """The same for one large matrix (N, N), without decomposing all of it: (V,) and (N, V).
 
-    Block Krylov subspace with full orthogonalisation, Rayleigh-Ritz and thick restarts (Stewart, Matrix Algorithms II, ch. 5).
-    Eigenvalues crowded below 1, as in a graph of almost separate pieces, make it slow; then new directions come from
-    ((1 + ε)I − M)⁻¹ instead of M, which spreads the eigenvalues (shift and invert).
+    Block Krylov subspace with full orthogonalisation, Rayleigh-Ritz and thick restarts (Stewart,
+    Matrix Algorithms II, ch. 5). Eigenvalues crowded below 1, as in a graph of almost separate
+    pieces, make it slow; then new directions come from ((1 + ε)I − M)⁻¹ instead of M, which spreads
+    the eigenvalues (shift and invert).
     """
     size, width = len(m), min(num_vectors + NUM_EXTRA_VECTORS, len(m))
     generator = torch.Generator().manual_seed(random_state)
@@ -54,7 +46,8 @@ def krylov_eigenvectors(m: Tensor, num_vectors: int, random_state: int = 0) -> t
     image = m @ basis
     invert: Callable[[Tensor], Tensor] | None = None
     for num_products in range(MAX_PRODUCTS):
-        # Rayleigh-Ritz: the best eigenpairs within the basis. Done when ‖Mu − λu‖ is small against 1 − λ of the last one.
+        # Rayleigh-Ritz: the best eigenpairs within the basis. Done when ‖Mu − λu‖ is small against
+        # 1 − λ of the last one.
         values, rotation = torch.linalg.eigh(_symmetrise(basis.mT @ image))
         ritz = rotation[:, -num_vectors:]
         residual = (image @ ritz - (basis @ ritz) * values[-num_vectors:]).norm(dim=0).max()

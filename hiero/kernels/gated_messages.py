@@ -2,8 +2,9 @@
 
     outᵢ = rootᵢ + dᵢ Σₒ linkᵢ,ᵢ₊ₒ gₒ ⊙ φ(messageᵢ₊ₒ) − linkᵢ₋ₒ,ᵢ gₒ ⊙ φ(messageᵢ₋ₒ)
 
-`sum_messages` is the plain version, for any gates. `sum_messages_uniform` is the same where a gate belongs to an offset and not
-to a pair (uniform times), with the gradient written out: about half the passes over memory.
+`sum_messages` is the plain version, for any gates. `sum_messages_uniform` is the same where a gate
+belongs to an offset and not to a pair (uniform times), with the gradient written out: about half
+the passes over memory.
 """
 
 from __future__ import annotations
@@ -20,17 +21,7 @@ SLOPE = 0.2  # of φ = LeakyReLU, and of every LeakyReLU between TDGC layers
 
 
 def sum_messages(mixed: Tensor, gates: Sequence[Tensor], inverse_degree: Tensor, linked: Sequence[Tensor]) -> Tensor:
-    """The plain version.
-
-    Args:
-        mixed: What a node keeps and what it sends, before φ, (B, T, 2D).
-        gates: For each offset o, (D,) or (B, T − o, D).
-        inverse_degree: 1 / number of neighbours, (B, T, 1).
-        linked: For each offset o, 1 where nodes i and i + o are neighbours, (B, T − o).
-
-    Returns:
-        (B, T, D).
-    """
+    """The plain version."""
     root, messages = mixed.chunk(2, dim=-1)
     messages = F.leaky_relu(messages, SLOPE)
     total = torch.zeros_like(messages)

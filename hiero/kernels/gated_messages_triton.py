@@ -1,10 +1,11 @@
 """The sum inside TDGC as one GPU kernel, and two for its gradient.
 
-Bias, φ, gates, shifts along time and the LeakyReLU between two layers are a dozen passes over memory as torch operations, forward
-and backward. Here a program handles a block of nodes and channels and reads a node's neighbours where the product left them, so
-that each pass reads and writes everything once. Sums are in single precision and are rounded once. Column sums (gradients of bias
-and gates) leave each block as a partial row; a second kernel adds the rows in a fixed order, so that results repeat. The plain
-version is `gated_messages.sum_messages_uniform`.
+Bias, φ, gates, shifts along time and the LeakyReLU between two layers are a dozen passes over
+memory as torch operations, forward and backward. Here a program handles a block of nodes and
+channels and reads a node's neighbours where the product left them, so that each pass reads and
+writes everything once. Sums are in single precision and are rounded once. Column sums (gradients of
+bias and gates) leave each block as a partial row; a second kernel adds the rows in a fixed order,
+so that results repeat. The plain version is `gated_messages.sum_messages_uniform`.
 """
 
 # ruff: noqa: E741, N803
@@ -19,8 +20,9 @@ from torch import Tensor
 from hiero.kernels.autograd import refuse_second_derivative
 from hiero.kernels.gated_messages import SLOPE
 
-# A row of 64 channels in bf16 is a cache line. One warp: column sums then stay inside it. On an H200 at the paper's size the
-# gradient takes 1.75 times as long with 32 nodes and four warps, and the forward the same.
+# A row of 64 channels in bf16 is a cache line. One warp: column sums then stay inside it. On an
+# H200 at the paper's size the gradient takes 1.75 times as long with 32 nodes and four warps, and
+# the forward the same.
 NUM_ROWS, NUM_COLUMNS, NUM_WARPS = 16, 64, 1
 NUM_SUM_ROWS, NUM_SUM_COLUMNS = 64, 16  # of a program that adds up partial sums
 
@@ -42,7 +44,9 @@ _compiles_on: dict[torch.device, bool] = {}
 
 
 def can_compile(x: Tensor) -> bool:
-    """Whether Triton runs a kernel where x is, tried once: it needs a compiler for C and a GPU that is not too old."""
+    """Whether Triton runs a kernel where x is, tried once: it needs a compiler for C and a GPU that
+    is not too old.
+    """
     if not HAS_TRITON or not x.is_cuda:
         return False
     if torch.compiler.is_compiling():  # that compiler needs the same
@@ -59,36 +63,45 @@ def can_compile(x: Tensor) -> bool:
 
 
 def sum_messages_triton(
-    product: Tensor, bias: Tensor, gates: Tensor, inverse_degree: Tensor, linked: Sequence[Tensor], *, activate: bool = False
+    product: Tensor,
+    bias: Tensor,
+    gates: Tensor,
+    inverse_degree: Tensor,
+    linked: Sequence[Tensor],
+    *,
+    activate: bool = False,
 ) -> Tensor:
-    """`sum_messages_uniform` of product + bias.
-
-    Args:
-        product: What a node keeps and what it sends, before bias and φ, (B, T, 2D).
-        bias: (2D,).
-        gates: One an offset, (O, D).
-        inverse_degree: 1 / number of neighbours, (B, T, 1).
-        linked: For each offset o, 1 where nodes i and i + o are neighbours, (B, T − o).
-        activate: Apply LeakyReLU to the result.
-
-    Returns:
-        (B, T, D), in the precision of `product`.
-    """
+    """`sum_messages_uniform` of product + bias."""
     links = linked[0].flatten() if len(linked) == 1 else torch.cat([link.flatten() for link in linked])
     return _sum_messages(product, bias, gates, inverse_degree, links, activate)
 
 
 @torch.library.custom_op("hiero::sum_messages", mutates_args=())
-def _sum_messages(product: Tensor, bias: Tensor, gates: Tensor, inverse_degree: Tensor, links: Tensor, activate: bool) -> Tensor:
+def _sum_messages(
+    product: Tensor, bias: Tensor, gates: Tensor, inverse_degree: Tensor, links: Tensor, activate: bool
+) -> Tensor:
     """`links` are those of all offsets, one offset after the other."""
     out = _empty_out(product)
     num_videos, length, size = out.shape
     grid = (triton.cdiv(num_videos * length, NUM_ROWS), triton.cdiv(size, NUM_COLUMNS))
     with torch.cuda.device_of(product):
         _forward[grid](
-            product.contiguous(), bias.contiguous(), gates.contiguous(), inverse_degree.contiguous(), links.contiguous(), out,
-            num_videos, length, size, len(gates), activate, SLOPE, NUM_ROWS, NUM_COLUMNS, num_warps=NUM_WARPS,
-        )  # fmt: skip
+            product.contiguous(),
+            bias.contiguous(),
+            gates.contiguous(),
+            inverse_degree.contiguous(),
+            links.contiguous(),
+            out,
+            num_videos,
+            length,
+            size,
+            len(gates),
+            activate,
+            SLOPE,
+            NUM_ROWS,
+            NUM_COLUMNS,
+            num_warps=NUM_WARPS,
+        )
     return out
 
 
@@ -99,7 +112,13 @@ def _empty_out(product: Tensor, *_: object) -> Tensor:
 
 @torch.library.custom_op("hiero::sum_messages_backward", mutates_args=())
 def _sum_messages_backward(
-    grad: Tensor, activated: Tensor | None, product: Tensor, bias: Tensor, gates: Tensor, inverse_degree: Tensor, links: Tensor
+    grad: Tensor,
+    activated: Tensor | None,
+    product: Tensor,
+    bias: Tensor,
+    gates: Tensor,
+    inverse_degree: Tensor,
+    links: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of product, bias and gates. `activated` is the forward's output, where it went through LeakyReLU."""
     grad = grad.contiguous()
@@ -109,10 +128,25 @@ def _sum_messages_backward(
     partial_sums = grad.new_empty(num_blocks, num_sums, dtype=torch.float32)
     with torch.cuda.device_of(grad):
         _backward[(num_blocks, triton.cdiv(size, NUM_COLUMNS))](
-            grad, grad if activated is None else activated, product.contiguous(), bias.contiguous(), gates.contiguous(),
-            inverse_degree.contiguous(), links.contiguous(), grad_product, partial_sums,
-            num_videos, length, size, len(gates), activated is not None, SLOPE, NUM_ROWS, NUM_COLUMNS, num_warps=NUM_WARPS,
-        )  # fmt: skip
+            grad,
+            grad if activated is None else activated,
+            product.contiguous(),
+            bias.contiguous(),
+            gates.contiguous(),
+            inverse_degree.contiguous(),
+            links.contiguous(),
+            grad_product,
+            partial_sums,
+            num_videos,
+            length,
+            size,
+            len(gates),
+            activated is not None,
+            SLOPE,
+            NUM_ROWS,
+            NUM_COLUMNS,
+            num_warps=NUM_WARPS,
+        )
         _add_rows[(triton.cdiv(num_sums, NUM_SUM_COLUMNS),)](
             partial_sums, grad_bias, grad_gates, num_blocks, size, len(gates), NUM_SUM_ROWS, NUM_SUM_COLUMNS
         )
@@ -135,7 +169,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     refuse_second_derivative()
     product, bias, gates, inverse_degree, links, *activated = ctx.saved_tensors
-    gradients = _sum_messages_backward(grad, activated[0] if activated else None, product, bias, gates, inverse_degree, links)
+    gradients = _sum_messages_backward(
+        grad, activated[0] if activated else None, product, bias, gates, inverse_degree, links
+    )
     return *gradients, None, None, None
 
 
@@ -170,9 +206,21 @@ if triton is not None:
 
     @triton.jit(do_not_specialize=["num_videos", "length"])  # type: ignore[untyped-decorator]
     def _forward(  # type: ignore[no-untyped-def]
-        product, bias, gates, inverse_degree, links, out, num_videos, length, size,
-        O: tl.constexpr, ACTIVATE: tl.constexpr, SLOPE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    ):  # fmt: skip
+        product,
+        bias,
+        gates,
+        inverse_degree,
+        links,
+        out,
+        num_videos,
+        length,
+        size,
+        O: tl.constexpr,
+        ACTIVATE: tl.constexpr,
+        SLOPE: tl.constexpr,
+        ROWS: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
         row, column, video, time = _locate(length, ROWS, COLUMNS)
         inside, channels = row < num_videos * length, (column < size)[None, :]
         root = product + row[:, None] * (2 * size) + column[None, :]
@@ -198,10 +246,27 @@ if triton is not None:
 
     @triton.jit(do_not_specialize=["num_videos", "length"])  # type: ignore[untyped-decorator]
     def _backward(  # type: ignore[no-untyped-def]
-        grad, activated, product, bias, gates, inverse_degree, links, grad_product, partial_sums, num_videos, length, size,
-        O: tl.constexpr, ACTIVATED: tl.constexpr, SLOPE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    ):  # fmt: skip
-        """`partial_sums` (blocks, 2 + O, D): over a block's rows, the gradients of both halves of the bias and of the gates."""
+        grad,
+        activated,
+        product,
+        bias,
+        gates,
+        inverse_degree,
+        links,
+        grad_product,
+        partial_sums,
+        num_videos,
+        length,
+        size,
+        O: tl.constexpr,
+        ACTIVATED: tl.constexpr,
+        SLOPE: tl.constexpr,
+        ROWS: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
+        """`partial_sums` (blocks, 2 + O, D): over a block's rows, the gradients of both halves of the
+        bias and of the gates.
+        """
         row, column, video, time = _locate(length, ROWS, COLUMNS)
         inside, channels = row < num_videos * length, (column < size)[None, :]
         mask = inside[:, None] & channels
@@ -238,9 +303,15 @@ if triton is not None:
 
     @triton.jit(do_not_specialize=["num_blocks"])  # type: ignore[untyped-decorator]
     def _add_rows(  # type: ignore[no-untyped-def]
-        partial_sums, grad_bias, grad_gates, num_blocks, size,
-        O: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    ):  # fmt: skip
+        partial_sums,
+        grad_bias,
+        grad_gates,
+        num_blocks,
+        size,
+        O: tl.constexpr,
+        ROWS: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
         width = (2 + O) * size
         column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
         total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)

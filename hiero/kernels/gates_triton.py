@@ -1,8 +1,9 @@
 """Gates of all TDGC layers of a network as one GPU kernel, and two for their gradient.
 
-On a uniform clock a gate is asked for a few distances only: a little MLP on as many rows. Layer by layer, or stage by stage, that
-is some forty kernels of microseconds in a training step, each waiting for the one before. Here a program takes a gate and a block
-of its channels; the kernel finds the weights of all gates by a table of their addresses. The plain version is
+On a uniform clock a gate is asked for a few distances only: a little MLP on as many rows. Layer by
+layer, or stage by stage, that is some forty kernels of microseconds in a training step, each
+waiting for the one before. Here a program takes a gate and a block of its channels; the kernel
+finds the weights of all gates by a table of their addresses. The plain version is
 `hiero.model.tdgc.uniform_gates`.
 """
 
@@ -31,33 +32,28 @@ PARAMETERS_PER_GATE = 4  # weight and bias of the first layer, weight and bias o
 
 
 def is_available(parameters: Sequence[Tensor]) -> bool:
-    """Whether the kernels can run on these (as `uniform_gates_triton` takes them): on a GPU, in single precision, not too wide."""
+    """Whether the kernels can run on these (as `uniform_gates_triton` takes them): on a GPU, in single
+    precision, not too wide.
+    """
     is_fitting = len(parameters[0]) <= MAX_HIDDEN and all(parameter.dtype == torch.float32 for parameter in parameters)
     return is_fitting and can_compile(parameters[0])
 
 
 def uniform_gates_triton(parameters: Sequence[Tensor], distances: Sequence[Sequence[float]], slope: float) -> Tensor:
-    """tanh(W₂ LeakyReLU(W₁ d + b₁) + b₂) of several gates at once.
-
-    Args:
-        parameters: Of one gate after the other W₁ (H, 1), b₁ (H,), W₂ (D, H), b₂ (D,), in single precision; H is at most
-            `MAX_HIDDEN`.
-        distances: O of each of the G gates.
-        slope: Of the LeakyReLU.
-
-    Returns:
-        (G, O, D), in single precision.
-    """
+    """tanh(W₂ LeakyReLU(W₁ d + b₁) + b₂) of several gates at once."""
     return _gates(list(parameters), [distance for row in distances for distance in row], slope)
 
 
 _Key = tuple[torch.device, tuple[int, ...], tuple[float, ...]]
 _tables: dict[_Key, tuple[Tensor, Tensor]] = {}
-_recorded_tables: dict[_Key, tuple[Tensor, Tensor]] = {}  # that CUDA graphs read at each replay: never removed, a kilobyte each
+# that CUDA graphs read at each replay: never removed, a kilobyte each
+_recorded_tables: dict[_Key, tuple[Tensor, Tensor]] = {}
 
 
 def _find_tables(parameters: Sequence[Tensor], distances: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Addresses (4 G,) and distances (G · O,) on the GPU. Weights stay where they are, so that both are made in the first step."""
+    """Addresses (4 G,) and distances (G · O,) on the GPU. Weights stay where they are, so that both
+    are made in the first step.
+    """
     device = parameters[0].device
     key = device, tuple(parameter.data_ptr() for parameter in parameters), tuple(distances)
     tables = _tables.get(key) or _recorded_tables.get(key)
@@ -84,9 +80,15 @@ def _gates(parameters: Sequence[Tensor], distances: Sequence[float], slope: floa
     num_gates, size, hidden_size = _sizes(parameters)
     with torch.cuda.device_of(out):
         _forward[(num_gates, triton.cdiv(size, NUM_CHANNELS))](
-            *_find_tables(parameters, distances), out, size, hidden_size, slope, out.shape[1], NUM_CHANNELS,
+            *_find_tables(parameters, distances),
+            out,
+            size,
+            hidden_size,
+            slope,
+            out.shape[1],
+            NUM_CHANNELS,
             triton.next_power_of_2(hidden_size),
-        )  # fmt: skip
+        )
     return out
 
 
@@ -109,20 +111,35 @@ def _gates_backward(
     tables = _find_tables(parameters, distances)
     with torch.cuda.device_of(grad):
         _backward[(num_gates, num_blocks)](
-            *tables, grad.contiguous(), out, *gradients[2:], partial_sums, size, hidden_size, slope, num_offsets, NUM_CHANNELS,
+            *tables,
+            grad.contiguous(),
+            out,
+            *gradients[2:],
+            partial_sums,
+            size,
+            hidden_size,
+            slope,
+            num_offsets,
+            NUM_CHANNELS,
             padded,
-        )  # fmt: skip
-        _backward_hidden[(num_gates,)](*tables, partial_sums, *gradients[:2], num_blocks, hidden_size, slope, num_offsets, padded)
+        )
+        _backward_hidden[(num_gates,)](
+            *tables, partial_sums, *gradients[:2], num_blocks, hidden_size, slope, num_offsets, padded
+        )
     return gradients
 
 
 @_gates_backward.register_fake
-def _empty_gradients(grad: Tensor, out: Tensor, parameters: Sequence[Tensor], *_: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _empty_gradients(
+    grad: Tensor, out: Tensor, parameters: Sequence[Tensor], *_: object
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     num_gates, size, hidden_size = _sizes(parameters)
     return (
-        grad.new_empty(num_gates, hidden_size, 1), grad.new_empty(num_gates, hidden_size),
-        grad.new_empty(num_gates, size, hidden_size), grad.new_empty(num_gates, size),
-    )  # fmt: skip
+        grad.new_empty(num_gates, hidden_size, 1),
+        grad.new_empty(num_gates, hidden_size),
+        grad.new_empty(num_gates, size, hidden_size),
+        grad.new_empty(num_gates, size),
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -165,11 +182,25 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _forward(  # type: ignore[no-untyped-def]
-        table, distances, out, size, hidden_size, slope,
-        O: tl.constexpr, CHANNELS: tl.constexpr, HIDDEN: tl.constexpr,
-    ):  # fmt: skip
-        gate, channel, unit = tl.program_id(0), tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, HIDDEN)
-        w1, b1 = _load_vector(_address(table, 0), unit, hidden_size), _load_vector(_address(table, 1), unit, hidden_size)
+        table,
+        distances,
+        out,
+        size,
+        hidden_size,
+        slope,
+        O: tl.constexpr,
+        CHANNELS: tl.constexpr,
+        HIDDEN: tl.constexpr,
+    ):
+        gate, channel, unit = (
+            tl.program_id(0),
+            tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS),
+            tl.arange(0, HIDDEN),
+        )
+        w1, b1 = (
+            _load_vector(_address(table, 0), unit, hidden_size),
+            _load_vector(_address(table, 1), unit, hidden_size),
+        )
         mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
         w2 = tl.load(_address(table, 2) + channel[:, None] * hidden_size + unit[None, :], mask=mask, other=0.0)
         b2 = _load_vector(_address(table, 3), channel, size)
@@ -180,12 +211,32 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _backward(  # type: ignore[no-untyped-def]
-        table, distances, grad, out, grad_weight, grad_bias, partial_sums, size, hidden_size, slope,
-        O: tl.constexpr, CHANNELS: tl.constexpr, HIDDEN: tl.constexpr,
-    ):  # fmt: skip
-        """Of the second layer; `partial_sums` (G, blocks, O, H): what a block's channels add to the gradient of hidden units."""
-        gate, channel, unit = tl.program_id(0), tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, HIDDEN)
-        w1, b1 = _load_vector(_address(table, 0), unit, hidden_size), _load_vector(_address(table, 1), unit, hidden_size)
+        table,
+        distances,
+        grad,
+        out,
+        grad_weight,
+        grad_bias,
+        partial_sums,
+        size,
+        hidden_size,
+        slope,
+        O: tl.constexpr,
+        CHANNELS: tl.constexpr,
+        HIDDEN: tl.constexpr,
+    ):
+        """Of the second layer; `partial_sums` (G, blocks, O, H): what a block's channels add to the
+        gradient of hidden units.
+        """
+        gate, channel, unit = (
+            tl.program_id(0),
+            tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS),
+            tl.arange(0, HIDDEN),
+        )
+        w1, b1 = (
+            _load_vector(_address(table, 0), unit, hidden_size),
+            _load_vector(_address(table, 1), unit, hidden_size),
+        )
         mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
         at = channel[:, None] * hidden_size + unit[None, :]
         w2 = tl.load(_address(table, 2) + at, mask=mask, other=0.0)
@@ -204,19 +255,32 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _backward_hidden(  # type: ignore[no-untyped-def]
-        table, distances, partial_sums, grad_weight, grad_bias, num_blocks, hidden_size, slope,
-        O: tl.constexpr, HIDDEN: tl.constexpr,
-    ):  # fmt: skip
+        table,
+        distances,
+        partial_sums,
+        grad_weight,
+        grad_bias,
+        num_blocks,
+        hidden_size,
+        slope,
+        O: tl.constexpr,
+        HIDDEN: tl.constexpr,
+    ):
         """Of the first layer."""
         gate, unit = tl.program_id(0), tl.arange(0, HIDDEN)
-        w1, b1 = _load_vector(_address(table, 0), unit, hidden_size), _load_vector(_address(table, 1), unit, hidden_size)
+        w1, b1 = (
+            _load_vector(_address(table, 0), unit, hidden_size),
+            _load_vector(_address(table, 1), unit, hidden_size),
+        )
         weight_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
         bias_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
         for o in range(O):
             distance = tl.load(distances + gate * O + o)
             total = tl.zeros((HIDDEN,), dtype=tl.float32)
             for block in range(num_blocks):
-                total += _load_vector(partial_sums + ((gate * num_blocks + block) * O + o) * hidden_size, unit, hidden_size)
+                total += _load_vector(
+                    partial_sums + ((gate * num_blocks + block) * O + o) * hidden_size, unit, hidden_size
+                )
             inner = tl.where(w1 * distance + b1 > 0, total, total * slope)
             weight_sum += inner * distance
             bias_sum += inner

@@ -1,7 +1,8 @@
 """K-Means for many small problems at once, the same on every device for a given seed.
 
-Every video in a batch uses the same few random numbers, so it gets the same clusters alone or in a batch. Restarts run
-side by side. Without `early_stop` nothing waits for the host, which lets a CUDA graph capture it.
+Every video in a batch uses the same few random numbers, so it gets the same clusters alone or in a
+batch. Restarts run side by side. Without `early_stop` nothing waits for the host, which lets a CUDA
+graph capture it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ MIN_POINTS_ALONE = 256  # of a video on a CPU, from which on it is clustered by 
 
 
 def uniform_hash(*shape: int, random_state: int, device: torch.device) -> Tensor:
-    """Numbers in [0, 1): an integer hash of index and seed, so that any device draws the same, also while captured."""
+    """Numbers in [0, 1): an integer hash of index and seed, so that any device draws the same, also
+    while captured.
+    """
     x = torch.arange(math.prod(shape), device=device) + (random_state * 0x9E3779B9 & 0xFFFFFFFF)
     for _ in range(2):
         x = ((x ^ (x >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
-    return ((x ^ (x >> 16)).float() / 2**32).clamp_max(1 - 2**-24).view(shape)  # rounding to single precision could give 1
+    # rounding to single precision could give 1
+    return ((x ^ (x >> 16)).float() / 2**32).clamp_max(1 - 2**-24).view(shape)
 
 
 def num_seeding_trials(num_clusters: int) -> int:
@@ -41,25 +45,16 @@ def kmeans(
     num_iterations: int = 50,
     early_stop: bool = True,
 ) -> Tensor:
-    """Cluster of each point: the best of several restarts of Lloyd's algorithm from k-means++ seeds.
-
-    Args:
-        points: (B, N, C).
-        num_clusters: K. With fewer distinct points some clusters stay empty.
-        random_state: Seed.
-        num_restarts: R; the one with the least inertia wins.
-        mask: False on points to leave out, (B, N).
-        num_iterations: At most.
-        early_stop: End once nothing changes, which waits for the host.
-
-    Returns:
-        Labels in 0 … K − 1, numbered by first appearance, −1 where masked, (B, N).
-    """
+    """Cluster of each point: the best of several restarts of Lloyd's algorithm from k-means++ seeds."""
     on_cpu = points.dtype == torch.float32 and points.device.type == "cpu" and not torch.compiler.is_compiling()
     if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_ALONE:
         labels = _kmeans_alone(points, num_clusters, random_state, num_restarts, mask, num_iterations)
         return renumber(labels, num_clusters, mask)
-    valid = torch.ones(points.shape[:2], dtype=points.dtype, device=points.device) if mask is None else mask.to(points.dtype)
+    valid = (
+        torch.ones(points.shape[:2], dtype=points.dtype, device=points.device)
+        if mask is None
+        else mask.to(points.dtype)
+    )
     points = points * valid[..., None]
     square = points.square().sum(-1)[:, None, :, None]
 
@@ -87,7 +82,9 @@ def kmeans(
 def _kmeans_alone(
     points: Tensor, num_clusters: int, random_state: int, num_restarts: int, mask: Tensor | None, num_iterations: int
 ) -> Tensor:
-    """Labels of each video (B, N), by `kmeans_cpu`: the same clusters, without computing again what did not change."""
+    """Labels of each video (B, N), by `kmeans_cpu`: the same clusters, without computing again what
+    did not change.
+    """
     shape = num_clusters, num_restarts, num_seeding_trials(num_clusters)
     numbers = uniform_hash(*shape, random_state=random_state, device=points.device).numpy()
     labels = torch.zeros(points.shape[:2], dtype=torch.long)
@@ -106,7 +103,9 @@ def _seed_centres(
     num_restarts: int,
     random_state: int,
 ) -> Tensor:
-    """Greedy k-means++ (B, R, K, C): of a few points drawn by squared distance, the one that lowers the inertia most."""
+    """Greedy k-means++ (B, R, K, C): of a few points drawn by squared distance, the one that lowers
+    the inertia most.
+    """
     numbers = uniform_hash(
         num_clusters, num_restarts, num_seeding_trials(num_clusters), random_state=random_state, device=points.device
     ).to(points.dtype)
@@ -118,7 +117,11 @@ def _seed_centres(
         cumulative = weight.cumsum(-1)
         target = numbers[k] * cumulative[..., -1:]  # (B, R, trials)
         index = torch.searchsorted(cumulative, target, right=True).clamp_max(points.shape[1] - 1)
-        trial = points[:, None].expand(-1, num_restarts, -1, -1).gather(2, index[..., None].expand(*index.shape, points.shape[2]))
+        trial = (
+            points[:, None]
+            .expand(-1, num_restarts, -1, -1)
+            .gather(2, index[..., None].expand(*index.shape, points.shape[2]))
+        )
         updated = torch.minimum(nearest[..., None], squared_distances(trial))  # (B, R, N, trials)
         best = updated.sum(2).argmin(-1)[..., None, None]  # (B, R, 1, 1)
         nearest = weight = updated.gather(3, best.expand(*updated.shape[:3], 1))[..., 0]
@@ -127,7 +130,9 @@ def _seed_centres(
 
 
 def renumber(labels: Tensor, num_clusters: int, mask: Tensor | None = None) -> Tensor:
-    """Number clusters by when they first appear, so that thread 0 is the one that the video begins with. (B, N) → (B, N)."""
+    """Number clusters by when they first appear, so that thread 0 is the one that the video begins
+    with. (B, N) → (B, N).
+    """
     index = torch.arange(labels.shape[1], device=labels.device)
     member = labels[..., None] == torch.arange(num_clusters, device=labels.device)
     if mask is not None:

@@ -1,16 +1,18 @@
 """K-Means of one video on a CPU: the clusters of `kmeans`, without computing again what did not change.
 
-A step of Lloyd's algorithm moves few points after the first ones. Only centres that lost or got a point are somewhere else, so only
-their row of the table of squared distances (K, N) is computed again, and their sums change by the points that moved. Each
-restart ends by itself. Where points are few and wide, their inner products are computed once: the distance of point i to the
-centre of a cluster c is then a sum of them,
+A step of Lloyd's algorithm moves few points after the first ones. Only centres that lost or got a
+point are somewhere else, so only their row of the table of squared distances (K, N) is computed
+again, and their sums change by the points that moved. Each restart ends by itself. Where points are
+few and wide, their inner products are computed once: the distance of point i to the centre of a
+cluster c is then a sum of them,
 
     |xᵢ − mean_c|² = Gᵢᵢ − 2/|c| Σ_{j ∈ c} Gᵢⱼ + 1/|c|² Σ_{j, l ∈ c} Gⱼₗ,    G = X Xᵀ
 
-and a step costs as much as points move, whatever their width. Restarts of a small problem take their steps together, because calls
-take longer than the arithmetic: clusters are then numbered through, k of restart r is r K + k. Restarts of large problems share the
-cores, one thread each: only part of a step is a product that several threads speed up. `tests/oracle/kmeans.py` is the plain
-algorithm.
+and a step costs as much as points move, whatever their width. Restarts of a small problem take
+their steps together, because calls take longer than the arithmetic: clusters are then numbered
+through, k of restart r is r K + k. Restarts of large problems share the cores, one thread each:
+only part of a step is a product that several threads speed up. `tests/oracle/kmeans.py` is the
+plain algorithm.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from hiero.devices import one_thread_each
 MIN_GRAM_WIDTH = 48  # of points; of narrower ones distances are cheaper than sums of inner products
 MAX_GRAM_POINTS = 4096  # whose inner products are held, 128 MiB
 GRAM_SHARE = 24  # points a centre and restart up to which inner products pay
-MAX_TABLE_SIZE = 2**18  # entries of the distances of restarts that take their steps together: they stay in the processor's cache
+# entries of the distances of restarts that take their steps together: they stay in the processor's
+# cache
+MAX_TABLE_SIZE = 2**18
 MIN_SHARED_SIZE = 2**20  # entries of the table of distances from which on restarts share the cores
 
 
@@ -37,17 +41,10 @@ class Centres(Protocol):
     def seed(self, indices: np.ndarray) -> np.ndarray:
         """Begin with points (R, K) as centres; squared distances of all points to them, (R · K, N)."""
 
-    def move(self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
-        """Points that change their cluster, and where the means then are.
-
-        Args:
-            labels: Clusters of all points from now on, (R, N).
-            points: Those that move, (m,); one that does in several restarts is there several times.
-            old: Their clusters so far, (m,); None where they had none.
-            new: Their clusters from now on, (m,).
-            table: Squared distances (R · K, N), of which the rows of these clusters are written. Where rounding makes one negative
-                it counts as 0. An empty cluster stays where it is.
-        """
+    def move(
+        self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray
+    ) -> None:
+        """Points that change their cluster, and where the means then are."""
 
     def select(self, clusters: np.ndarray) -> None:
         """Go on with some restarts: those of these clusters, (R · K,) of bool."""
@@ -56,18 +53,7 @@ class Centres(Protocol):
 def kmeans_of_points(
     points: np.ndarray, num_clusters: int, numbers: np.ndarray, num_iterations: int, num_workers: int = 1
 ) -> np.ndarray:
-    """The best of several restarts of Lloyd's algorithm from k-means++ seeds.
-
-    Args:
-        points: (N, C).
-        num_clusters: K.
-        numbers: Uniform in [0, 1), that seeds are drawn with, (K, restarts, trials).
-        num_iterations: At most, of each restart.
-        num_workers: Threads that restarts of a large problem are shared among.
-
-    Returns:
-        Labels (N,), in the order in which seeds were drawn.
-    """
+    """The best of several restarts of Lloyd's algorithm from k-means++ seeds."""
     points = np.ascontiguousarray(points, dtype=np.float32)
     num, width = points.shape
     use_gram = width >= MIN_GRAM_WIDTH and num <= min(MAX_GRAM_POINTS, GRAM_SHARE * num_clusters * numbers.shape[1])
@@ -78,12 +64,16 @@ def kmeans_of_points(
         """Labels and inertia of some restarts."""
         seeds = seed_points(distances, numbers)
         groups = [seeds[i : i + num_together] for i in range(0, len(seeds), num_together)]
-        return [result for group in groups for result in _run_lloyd(distances.centres(group.size), group, num_iterations)]
+        return [
+            result for group in groups for result in _run_lloyd(distances.centres(group.size), group, num_iterations)
+        ]
 
     num_workers = min(num_workers, numbers.shape[1])
     if num_workers > 1 and num * num_clusters >= MIN_SHARED_SIZE:
         with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
-            results = [result for part in pool.map(run, np.array_split(numbers, num_workers, axis=1)) for result in part]
+            results = [
+                result for part in pool.map(run, np.array_split(numbers, num_workers, axis=1)) for result in part
+            ]
     else:
         results = run(numbers)
     return min(results, key=lambda result: result[1])[0]  # the first of those with the least inertia
@@ -101,7 +91,8 @@ def _run_lloyd(centres: Centres, indices: np.ndarray, num_iterations: int) -> li
     for step in range(num_iterations + 1):
         if step < num_iterations:
             centres.move(labels, points, old, new, table)
-            # Where a point has its least distance takes longer to find than what it is: only points with a nearer centre look.
+            # Where a point has its least distance takes longer to find than what it is: only points
+            # with a nearer centre look.
             least = table.reshape(len(running), num_clusters, -1).min(1)
             is_moving = np.maximum(least, 0, out=least) < table[labels, each]
             goes_on = is_moving.any(1)
@@ -126,15 +117,7 @@ def _run_lloyd(centres: Centres, indices: np.ndarray, num_iterations: int) -> li
 
 
 def seed_points(distances: GramDistances | PointDistances, numbers: np.ndarray) -> np.ndarray:
-    """Greedy k-means++: of a few points drawn by squared distance, the one that lowers the inertia most.
-
-    Args:
-        distances: Of the points.
-        numbers: As of `kmeans_of_points`, (K, R, trials).
-
-    Returns:
-        Points that restarts begin with, (R, K).
-    """
+    """Greedy k-means++: of a few points drawn by squared distance, the one that lowers the inertia most."""
     num_clusters, num_restarts, num_trials = numbers.shape
     weight = np.ones((num_restarts, distances.num), dtype=np.float32)
     nearest = np.full_like(weight, np.inf)  # squared distance to the nearest centre
@@ -144,7 +127,9 @@ def seed_points(distances: GramDistances | PointDistances, numbers: np.ndarray) 
         # Draw points with probability proportional to their weight, by inverting the cumulative sum.
         cumulative = np.cumsum(weight, axis=1, dtype=np.float64).astype(np.float32)
         targets = numbers[k] * cumulative[:, -1:]
-        index = np.stack([np.searchsorted(row, target, side="right") for row, target in zip(cumulative, targets, strict=True)])
+        index = np.stack(
+            [np.searchsorted(row, target, side="right") for row, target in zip(cumulative, targets, strict=True)]
+        )
         index = np.minimum(index, distances.num - 1)
         updated = distances.to_points(index.ravel()).reshape(num_restarts, num_trials, -1)
         np.minimum(updated, nearest[:, None], out=updated)
@@ -157,21 +142,10 @@ def seed_points(distances: GramDistances | PointDistances, numbers: np.ndarray) 
 def _change_sums(
     sums: np.ndarray, counts: np.ndarray, rows: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray
 ) -> np.ndarray | slice:
-    """Take rows of points from the sums of their old clusters and add them to those of the new.
-
-    Args:
-        sums: Of each cluster, (K, D); written.
-        counts: Of each cluster, (K,); written.
-        rows: Of all points, (N, D).
-        points: Those that move, (m,).
-        old: Their clusters so far, (m,); None where they had none.
-        new: Their clusters from now on, (m,).
-
-    Returns:
-        Clusters that changed and have points, as indices or all.
-    """
+    """Take rows of points from the sums of their old clusters and add them to those of the new."""
     clusters = new if old is None else np.concatenate([new, old])
-    order = np.argsort(clusters.astype(np.min_scalar_type(len(counts))), kind="stable")  # small numbers are sorted faster
+    # small numbers are sorted faster
+    order = np.argsort(clusters.astype(np.min_scalar_type(len(counts))), kind="stable")
     ordered = clusters[order]
     is_first = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
@@ -180,7 +154,9 @@ def _change_sums(
     sign = np.where(order < len(new), np.float32(1), np.float32(-1))
     tensors = (torch.from_numpy(array) for array in (points[order % len(new)], rows, starts, sign))
     index, table, offsets, weights = tensors
-    change = F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=None if old is None else weights).numpy()
+    change = F.embedding_bag(
+        index, table, offsets, mode="sum", per_sample_weights=None if old is None else weights
+    ).numpy()
     counts[used] += np.add.reduceat(sign, starts).astype(np.int64)
     if len(used) == len(counts) and counts.all():
         sums += change
@@ -225,7 +201,9 @@ class PointCentres:
     def seed(self, indices: np.ndarray) -> np.ndarray:
         return self.distances.to_points(indices.ravel())
 
-    def move(self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
+    def move(
+        self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray
+    ) -> None:
         live = _change_sums(self.sums, self.counts, self.distances.points, points, old, new)
         centres = (self.sums[live] / self.counts[live, None]).astype(np.float32)
         table[live] = self.distances.to_centres(centres)
@@ -267,7 +245,9 @@ class GramCentres:
     def seed(self, indices: np.ndarray) -> np.ndarray:
         return self.distances.to_points(indices.ravel())
 
-    def move(self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray) -> None:
+    def move(
+        self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray
+    ) -> None:
         live = _change_sums(self.sums, self.counts, self.distances.gram, points, old, new)
         counts = self.counts[live, None]
         inside = self.sums[labels, self.all_points].ravel()

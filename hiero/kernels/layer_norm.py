@@ -8,13 +8,7 @@ from hiero.kernels.dispatch import video_kernels
 
 
 def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """x + y, and its LayerNorm.
-
-    Args:
-        x: (…, D).
-        y: What is added, (…, D); None adds nothing.
-        norm: Weights and epsilon.
-    """
+    """x + y, and its LayerNorm."""
     if (kernels := video_kernels(x)) is not None:
         return kernels.add_norm_triton(x, y, norm)
     x = x if y is None else x + y

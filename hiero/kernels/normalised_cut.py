@@ -1,8 +1,10 @@
-"""The normalised cut of a few samples a video, inside the network; and the similarity matrix that every cut begins with.
+"""The normalised cut of a few samples a video, inside the network; and the similarity matrix that
+every cut begins with.
 
     S = exp((cos − 1)/κ),   M = D^−½ S D^−½,   threads = K-Means on the K leading eigenvectors of M
 
-`cut_samples` is one Triton kernel where it can run (`normalised_cut_triton`), otherwise a chain of torch operations.
+`cut_samples` is one Triton kernel where it can run (`normalised_cut_triton`), otherwise a chain of
+torch operations.
 """
 
 from __future__ import annotations
@@ -24,22 +26,15 @@ NUM_RESTARTS, NUM_ITERATIONS = 8, 10  # of K-Means inside the network
 
 
 def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) -> Tensor:
-    """Thread of each sample, by the cut in its `training` form.
-
-    Args:
-        x: A few samples a video, (B, S, D).
-        num_threads: K.
-        kappa: Temperature of the similarity.
-        random_state: Seed of K-Means.
-
-    Returns:
-        (B, S), numbered by first appearance.
-    """
+    """Thread of each sample, by the cut in its `training` form."""
     if normalised_cut_triton.is_available(x, num_threads):
-        return normalised_cut_triton.cut_samples_triton(x, num_threads, kappa, random_state, NUM_RESTARTS, NUM_ITERATIONS)[0]
+        return normalised_cut_triton.cut_samples_triton(
+            x, num_threads, kappa, random_state, NUM_RESTARTS, NUM_ITERATIONS
+        )[0]
     m, _ = normalise_similarity(log_similarity(x, kappa, "training"), kappa)
     _, vectors = leading_eigenvectors(m, num_threads, 0)
-    can_wait = not (x.is_cuda or torch.compiler.is_compiling())  # to see whether K-Means has settled, the host must wait
+    # to see whether K-Means has settled, the host must wait
+    can_wait = not (x.is_cuda or torch.compiler.is_compiling())
     return kmeans(
         vectors,
         num_threads,
@@ -51,17 +46,7 @@ def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) ->
 
 
 def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = None) -> Tensor:
-    """log S = (cos − 1)/κ. A zero vector has cosine 0 with everything.
-
-    Args:
-        x: Features, (B, N, D).
-        kappa: Temperature κ.
-        form: `sklearn` has −∞ on the diagonal: a node is not similar to itself.
-        mask: False on padding, which gets −∞, (B, N).
-
-    Returns:
-        (B, N, N).
-    """
+    """log S = (cos − 1)/κ. A zero vector has cosine 0 with everything."""
     x = F.normalize(x, dim=-1)
     num_nodes = x.shape[1]
     num_rows = _stripe_rows(num_nodes)
@@ -83,15 +68,7 @@ def _stripe_rows(num_rows: int) -> int:
 
 
 def normalise_similarity(log_s: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
-    """M = D^−½ S D^−½.
-
-    Args:
-        log_s: log S, (B, N, N); overwritten.
-        kappa: Temperature that it was computed with.
-
-    Returns:
-        M (B, N, N) and the log of the degrees (B, N).
-    """
+    """M = D^−½ S D^−½."""
     if 2 / kappa < MAX_EXPONENT:  # cosines differ by 2 at most
         s = log_s.exp_()
         degree = s.sum(-1)

@@ -1,13 +1,15 @@
 """The cut inside the network as one GPU kernel: 32 samples of a video in, their threads out.
 
-A program is one warp and works on one video and one restart of K-Means, with everything in registers: normalised similarity,
-eigendecomposition, K-Means. Each restart finds the eigenvectors again, which takes no longer, since other processors are idle. As a
-chain of torch operations the same takes some 250 kernels and, for eigh, a wait for the host, which a captured CUDA graph cannot do.
-The plain version is in `normalised_cut.cut_samples`; both draw the same random numbers.
+A program is one warp and works on one video and one restart of K-Means, with everything in
+registers: normalised similarity, eigendecomposition, K-Means. Each restart finds the eigenvectors
+again, which takes no longer, since other processors are idle. As a chain of torch operations the
+same takes some 250 kernels and, for eigh, a wait for the host, which a captured CUDA graph cannot
+do. The plain version is in `normalised_cut.cut_samples`; both draw the same random numbers.
 
-Eigenvectors come from the one-sided Jacobi method (Hestenes 1958): pairs of columns are rotated until all are orthogonal; then they
-are the eigenvectors, each times its eigenvalue. In round r column c meets column c xor r, so 31 rounds of 16 disjoint pairs are a
-sweep. A thread holds a column, so that norms need no exchange, and meeting the other column is a shuffle inside the warp.
+Eigenvectors come from the one-sided Jacobi method (Hestenes 1958): pairs of columns are rotated
+until all are orthogonal; then they are the eigenvectors, each times its eigenvalue. In round r
+column c meets column c xor r, so 31 rounds of 16 disjoint pairs are a sweep. A thread holds a
+column, so that norms need no exchange, and meeting the other column is a shuffle inside the warp.
 """
 
 from __future__ import annotations
@@ -39,20 +41,7 @@ def is_available(x: Tensor, num_threads: int) -> bool:
 def cut_samples_triton(
     x: Tensor, num_threads: int, kappa: float, random_state: int, num_restarts: int, num_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The normalised cut of samples, in its `training` form.
-
-    Args:
-        x: (B, 32, D).
-        num_threads: K.
-        kappa: Temperature of the similarity.
-        random_state: Seed of K-Means.
-        num_restarts: Of K-Means.
-        num_iterations: Of K-Means.
-
-    Returns:
-        Threads (B, 32), numbered by first appearance; and, for tests, the eigenvalues (B, 32) in no order and the leading
-        eigenvectors (B, 32, K).
-    """
+    """The normalised cut of samples, in its `training` form."""
     num_trials = num_seeding_trials(num_threads)
     numbers = uniform_hash(num_threads, num_restarts, num_trials, random_state=random_state, device=x.device)
     labels, inertia, values, vectors = _cut(x @ x.mT, numbers, kappa, num_iterations)
@@ -62,14 +51,30 @@ def cut_samples_triton(
 
 @torch.library.custom_op("hiero::cut", mutates_args=())
 def _cut(product: Tensor, numbers: Tensor, kappa: float, num_iterations: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Inner products (B, 32, 32) → labels (B, R, 32) and inertia (B, R) of each restart, eigenvalues, leading eigenvectors."""
+    """Inner products (B, 32, 32) → labels (B, R, 32) and inertia (B, R) of each restart, eigenvalues,
+    leading eigenvectors.
+    """
     labels, inertia, values, vectors = _empty_outputs(product, numbers)
     num_threads, num_restarts, num_trials = numbers.shape
     _kernel[(len(product), num_restarts)](
-        product.contiguous(), numbers, labels, inertia, values, vectors, kappa, SIZE,
-        num_threads, max(2, triton.next_power_of_2(num_threads)), num_restarts, num_trials, triton.next_power_of_2(num_trials),
-        num_iterations, MAX_SWEEPS, TOLERANCE, num_warps=1,
-    )  # fmt: skip
+        product.contiguous(),
+        numbers,
+        labels,
+        inertia,
+        values,
+        vectors,
+        kappa,
+        SIZE,
+        num_threads,
+        max(2, triton.next_power_of_2(num_threads)),
+        num_restarts,
+        num_trials,
+        triton.next_power_of_2(num_trials),
+        num_iterations,
+        MAX_SWEEPS,
+        TOLERANCE,
+        num_warps=1,
+    )
     return labels, inertia, values, vectors
 
 
@@ -90,7 +95,8 @@ if triton is not None:
     def _normalise(product, kappa, N: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
         """M = D^−½ S D^−½ with S = exp((cos − 1)/κ), in logs."""
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
-        # Triton cannot transpose a vector: what is needed by row and by column is reduced from a diagonal along each axis.
+        # Triton cannot transpose a vector: what is needed by row and by column is reduced from a
+        # diagonal along each axis.
         square = tl.where(row == col, product, 0.0)
         row_square, col_square = tl.sum(square, axis=1)[:, None], tl.sum(square, axis=0)[None, :]
         cosine = product / tl.maximum(tl.sqrt(row_square), 1e-12) / tl.maximum(tl.sqrt(col_square), 1e-12)
@@ -102,7 +108,8 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _decompose(m, N: tl.constexpr, MAX_SWEEPS: tl.constexpr, TOLERANCE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
-        """Eigenvalues (N,) of M, in no order, and the eigenvectors in the columns of (N, N), by one-sided Jacobi on M + I.
+        """Eigenvalues (N,) of M, in no order, and the eigenvectors in the columns of (N, N), by
+        one-sided Jacobi on M + I.
 
         M has no eigenvalue below 0, so I keeps every column away from zero, and equally precise.
         """
@@ -139,11 +146,26 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _kernel(  # type: ignore[no-untyped-def]
-        product, numbers, labels, inertia, values, vectors, kappa,
-        N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, T: tl.constexpr, TP: tl.constexpr,  # noqa: N803
-        ITERATIONS: tl.constexpr, MAX_SWEEPS: tl.constexpr, TOLERANCE: tl.constexpr,  # noqa: N803
-    ):  # fmt: skip
-        """A video and one of R restarts: K clusters, T trials for a centre; KP and TP are the same, padded to powers of 2."""
+        product,
+        numbers,
+        labels,
+        inertia,
+        values,
+        vectors,
+        kappa,
+        N: tl.constexpr,
+        K: tl.constexpr,
+        KP: tl.constexpr,
+        R: tl.constexpr,
+        T: tl.constexpr,
+        TP: tl.constexpr,  # noqa: N803
+        ITERATIONS: tl.constexpr,
+        MAX_SWEEPS: tl.constexpr,
+        TOLERANCE: tl.constexpr,  # noqa: N803
+    ):
+        """A video and one of R restarts: K clusters, T trials for a centre; KP and TP are the same,
+        padded to powers of 2.
+        """
         video, restart = tl.program_id(0), tl.program_id(1)
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
         node, cluster, trial = tl.arange(0, N), tl.arange(0, KP), tl.arange(0, TP)

@@ -1,7 +1,8 @@
 """Log-sums of a large similarity matrix along both of its sides, without holding it.
 
-The matrix between all nodes and all narrations of a batch is walked in row blocks; unless one block holds it all, none is stored
-for the gradient. The plain version is two `logsumexp` of the whole matrix (`tests/kernels/test_paired_logsumexp.py`).
+The matrix between all nodes and all narrations of a batch is walked in row blocks; unless one block
+holds it all, none is stored for the gradient. The plain version is two `logsumexp` of the whole
+matrix (`tests/kernels/test_paired_logsumexp.py`).
 """
 
 from __future__ import annotations
@@ -20,22 +21,16 @@ def to_single(x: Tensor) -> Tensor:
 
 
 def paired_logsumexp(
-    nodes: Tensor, texts: Tensor, temperature: float, node_used: Tensor, text_used: Tensor, excluded: Tensor | None = None
+    nodes: Tensor,
+    texts: Tensor,
+    temperature: float,
+    node_used: Tensor,
+    text_used: Tensor,
+    excluded: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """log Σ exp(v·n/τ) over all used narrations for each node, and over all used nodes for each narration.
 
     Products are taken in the precision of the inputs, sums in single precision or better.
-
-    Args:
-        nodes: v, (B, T, E).
-        texts: n, (B, M, E).
-        temperature: τ.
-        node_used: False on nodes to leave out, (B, T).
-        text_used: False on narrations to leave out, (B, M).
-        excluded: True on pairs of one video to leave out, (B, T, M).
-
-    Returns:
-        (B, T) and (B, M), 0 for what is not used.
     """
     return _PairedLogSumExp.apply(nodes, texts, temperature, node_used, text_used, excluded)
 

@@ -1,10 +1,12 @@
-"""CUDA kernels for the video towers, in Triton: attention where torch's fused kernels do not fit, and what surrounds it.
+"""CUDA kernels for the video towers, in Triton: attention where torch's fused kernels do not fit, and
+what surrounds it.
 
-torch's fused attention wants the members of a group side by side. For divided attention that is a copy of everything along time,
-and its tiles of 128 rows are mostly empty for 4 to 16 frames; for Swin's windows it is a permutation before and after, and a bias
-makes it slow at heads of 32. Here a program handles the queries of one group and head: it reads queries, keys and values where
-the projection left them and writes where the next layer reads. Half precision, no gradients; the plain versions are in
-`attention.py`, `layer_norm.py` and `activations.py`.
+torch's fused attention wants the members of a group side by side. For divided attention that is a
+copy of everything along time, and its tiles of 128 rows are mostly empty for 4 to 16 frames; for
+Swin's windows it is a permutation before and after, and a bias makes it slow at heads of 32. Here a
+program handles the queries of one group and head: it reads queries, keys and values where the
+projection left them and writes where the next layer reads. Half precision, no gradients; the plain
+versions are in `attention.py`, `layer_norm.py` and `activations.py`.
 """
 
 # mypy: ignore-errors
@@ -30,9 +32,19 @@ def usable(x: Tensor) -> bool:
 
 @triton.jit
 def _divided(
-    qkv, out, length, num_heads, num_members, num_groups, group_stride, member_stride, scale,
-    D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    out,
+    length,
+    num_heads,
+    num_members,
+    num_groups,
+    group_stride,
+    member_stride,
+    scale,
+    D: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+):
     group_id, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     video, group = group_id // num_groups, group_id % num_groups
     first = 1 + group * group_stride  # token 0 is the class token
@@ -55,22 +67,14 @@ def _divided(
     result /= (tl.sum(weight, 1) + class_weight)[:, None]
     rows = (video.to(tl.int64) * length + first + queries * member_stride)[:, None]
     tl.store(
-        out + rows * num_heads * D + head * D + d[None], result.to(out.dtype.element_ty), mask=(queries < num_members)[:, None]
+        out + rows * num_heads * D + head * D + d[None],
+        result.to(out.dtype.element_ty),
+        mask=(queries < num_members)[:, None],
     )
 
 
 def divided_attention_triton(qkv: Tensor, num_frames: int, num_heads: int, along_time: bool) -> Tensor:
-    """Patches attend to their group and the class token, whose own row is left to the caller.
-
-    Args:
-        qkv: (B, 1 + F·N, 3·H·d).
-        num_frames: F.
-        num_heads: H.
-        along_time: A group is the same patch in all frames; otherwise all patches of a frame.
-
-    Returns:
-        (B, 1 + F·N, H·d), row 0 undefined.
-    """
+    """Patches attend to their group and the class token, whose own row is left to the caller."""
     batch, length, width = qkv.shape
     head_size = width // 3 // num_heads
     num_patches = (length - 1) // num_frames
@@ -82,17 +86,41 @@ def divided_attention_triton(qkv: Tensor, num_frames: int, num_heads: int, along
     num_keys = max(MIN_KEYS, triton.next_power_of_2(num_members))
     num_queries = min(MAX_QUERIES, num_keys)
     _divided[(batch * num_groups, num_heads, triton.cdiv(num_members, num_queries))](
-        qkv, out, length, num_heads, num_members, num_groups, group_stride, member_stride, head_size**-0.5,
-        D=head_size, QUERIES=num_queries, KEYS=num_keys, num_warps=4 if num_keys > 32 else 1,
-    )  # fmt: skip
+        qkv,
+        out,
+        length,
+        num_heads,
+        num_members,
+        num_groups,
+        group_stride,
+        member_stride,
+        head_size**-0.5,
+        D=head_size,
+        QUERIES=num_queries,
+        KEYS=num_keys,
+        num_warps=4 if num_keys > 32 else 1,
+    )
     return out
 
 
 @triton.jit
 def _windowed(
-    qkv, order, regions, bias, out, length, num_windows, num_positions, num_heads, scale,
-    SHIFTED: tl.constexpr, PADDED: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    order,
+    regions,
+    bias,
+    out,
+    length,
+    num_windows,
+    num_positions,
+    num_heads,
+    scale,
+    SHIFTED: tl.constexpr,
+    PADDED: tl.constexpr,
+    D: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+):
     block, head, window_id = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     video, window = window_id // num_windows, window_id % num_windows
     token_stride = 3 * num_heads * D
@@ -125,37 +153,46 @@ def _windowed(
     result /= total[:, None]
     rows = (video.to(tl.int64) * length + query_tokens)[:, None]
     tl.store(
-        out + rows * num_heads * D + head * D + d[None], result.to(out.dtype.element_ty), mask=(queries < num_positions)[:, None]
+        out + rows * num_heads * D + head * D + d[None],
+        result.to(out.dtype.element_ty),
+        mask=(queries < num_positions)[:, None],
     )
 
 
-def window_attention_triton(qkv: Tensor, order: Tensor, regions: Tensor | None, bias: Tensor, num_positions: int) -> Tensor:
-    """Tokens attend to those of their window.
-
-    Args:
-        qkv: (B, L, 3·H·d).
-        order: Tokens of each window, (W, P): the first `num_positions`; the rest is any token.
-        regions: Of each of these tokens, (W, P): tokens of different regions do not see each other. None: all do.
-        bias: Of each pair of positions, times log₂e, (H, P, P); −∞ for keys from `num_positions` on.
-        num_positions: Tokens of a window.
-
-    Returns:
-        (B, L, H·d).
-    """
+def window_attention_triton(
+    qkv: Tensor, order: Tensor, regions: Tensor | None, bias: Tensor, num_positions: int
+) -> Tensor:
+    """Tokens attend to those of their window."""
     batch, length, width = qkv.shape
     num_heads, padded, _ = bias.shape
     head_size = width // 3 // num_heads
     out = qkv.new_empty(batch, length, num_heads * head_size)
     _windowed[(padded // TILE, num_heads, batch * len(order))](
-        qkv, order, order if regions is None else regions, bias, out, length, len(order), num_positions, num_heads,
-        head_size**-0.5, SHIFTED=regions is not None, PADDED=padded, D=head_size, QUERIES=TILE, KEYS=TILE,
-        num_warps=4, num_stages=1,
-    )  # fmt: skip
+        qkv,
+        order,
+        order if regions is None else regions,
+        bias,
+        out,
+        length,
+        len(order),
+        num_positions,
+        num_heads,
+        head_size**-0.5,
+        SHIFTED=regions is not None,
+        PADDED=padded,
+        D=head_size,
+        QUERIES=TILE,
+        KEYS=TILE,
+        num_warps=4,
+        num_stages=1,
+    )
     return out
 
 
 @triton.jit
-def _add_norm(x, y, weight, bias, total, out, num_rows, width, eps, ADD: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr):
+def _add_norm(
+    x, y, weight, bias, total, out, num_rows, width, eps, ADD: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr
+):
     rows, columns = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE)
     offsets = rows[:, None] * width + columns[None]
     inside = (rows < num_rows)[:, None] & (columns < width)[None]
@@ -168,7 +205,9 @@ def _add_norm(x, y, weight, bias, total, out, num_rows, width, eps, ADD: tl.cons
     inverse_deviation = tl.rsqrt(tl.sum(centred * centred, 1) / width + eps)
     a = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32)
     b = tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)
-    tl.store(out + offsets, (centred * inverse_deviation[:, None] * a[None] + b[None]).to(out.dtype.element_ty), mask=inside)
+    tl.store(
+        out + offsets, (centred * inverse_deviation[:, None] * a[None] + b[None]).to(out.dtype.element_ty), mask=inside
+    )
 
 
 def add_norm_triton(x: Tensor, y: Tensor | None, norm: torch.nn.LayerNorm) -> tuple[Tensor, Tensor]:
@@ -180,9 +219,20 @@ def add_norm_triton(x: Tensor, y: Tensor | None, norm: torch.nn.LayerNorm) -> tu
     size = triton.next_power_of_2(width)
     rows = max(1, NORM_ELEMENTS // size)
     _add_norm[(triton.cdiv(num_rows, rows),)](
-        x, x if y is None else y.contiguous(), norm.weight, norm.bias, total, out, num_rows, width, norm.eps, ADD=y is not None,
-        ROWS=rows, SIZE=size, num_warps=4,
-    )  # fmt: skip
+        x,
+        x if y is None else y.contiguous(),
+        norm.weight,
+        norm.bias,
+        total,
+        out,
+        num_rows,
+        width,
+        norm.eps,
+        ADD=y is not None,
+        ROWS=rows,
+        SIZE=size,
+        num_warps=4,
+    )
     return total, out
 
 

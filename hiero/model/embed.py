@@ -27,9 +27,9 @@ def embed_features(
         threads: Cut & Match on or off; by default as the model is configured.
 
     Returns:
-        For each level l with Tₗ nodes: `level{l}`, the decoder's features, (Tₗ, D); `projected{l}`, the same after h_v, not
-        normalised, (Tₗ, E); `times{l}` in seconds, (Tₗ,); and, with Cut & Match on, `threads{l}`, (Tₗ,). Level 0 is never cut: its
-        threads are −1, as in the release.
+        For each level l with Tₗ nodes: `level{l}`, the decoder's features, (Tₗ, D); `projected{l}`,
+        the same after h_v, not normalised, (Tₗ, E); `times{l}` in seconds, (Tₗ,); and, with Cut &
+        Match on, `threads{l}`, (Tₗ,). Level 0 is never cut: its threads are −1, as in the release.
 
     Raises:
         InputError: The network has no such level, or the features do not fit it.

@@ -24,15 +24,7 @@ STAMP = "hiero"  # the metadata entry of an output that says what it was compute
 
 @dataclass(frozen=True)
 class FileEmbedder:
-    """Writes what `embed_features` gives for feature files.
-
-    Attributes:
-        model: The network.
-        clock: When the rows of the files are.
-        levels: Which levels to write; None for all.
-        threads: Cut & Match on or off; None for what the model is configured for.
-        version: Of the program; what another version wrote is done again.
-    """
+    """Writes what `embed_features` gives for feature files."""
 
     model: HiERO
     clock: Clock
@@ -41,22 +33,16 @@ class FileEmbedder:
     version: str = ""
 
     def embed_file(self, source: Path, target: Path) -> None:
-        """Embed a file, whatever is at `target`. Raises InputError where it cannot be read or does not fit the model."""
+        """Embed a file, whatever is at `target`. Raises InputError where it cannot be read or does
+        not fit the model.
+        """
         stamp = self._stamp(source)  # before it is read: a file that changes meanwhile is then done again
         features = read_features(source, self.model.config.input_size)
         tensors = embed_features(self.model, features, self.clock, self.levels, self.threads)
         save_tensors(target, tensors, {STAMP: stamp})
 
     def embed_files(self, targets: Mapping[Path, Path], progress: Callable[[str], None] = lambda _: None) -> list[str]:
-        """Embed many files; those that were done by the same model with the same settings are skipped.
-
-        Args:
-            targets: Where each file goes, as `output_files` gives it.
-            progress: Called with the name of each file when it is done.
-
-        Returns:
-            What is wrong with the files that could not be used; they do not stop the others.
-        """
+        """Embed many files; those that were done by the same model with the same settings are skipped."""
         problems = []
         for source, target in targets.items():
             try:
@@ -71,11 +57,18 @@ class FileEmbedder:
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        """All that an output depends on, but for its source; the fingerprint reads every weight, so it is taken once."""
+        """All that an output depends on, but for its source; the fingerprint reads every weight, so
+        it is taken once.
+        """
         return {
-            "hiero": self.version, "model": self.model.fingerprint(), "fps": self.clock.fps, "stride": self.clock.stride,
-            "start_s": self.clock.start_s, "levels": self.levels, "threads": self.threads,
-        }  # fmt: skip
+            "hiero": self.version,
+            "model": self.model.fingerprint(),
+            "fps": self.clock.fps,
+            "stride": self.clock.stride,
+            "start_s": self.clock.start_s,
+            "levels": self.levels,
+            "threads": self.threads,
+        }
 
     def _stamp(self, source: Path) -> str:
         stat = source.stat()
@@ -83,18 +76,16 @@ class FileEmbedder:
 
 
 def output_files(source: Path, out: Path) -> dict[Path, Path]:
-    """Where the output of each feature file goes: `out` for a file, the same tree below `out` for a folder.
-
-    Raises:
-        InputError: There are no feature files, or an output would take the place of an input, or be taken for one next time.
-    """
+    """Where the output of each feature file goes: `out` for a file, the same tree below `out` for a folder."""
     is_inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
     if is_inside or out.resolve() == source.resolve():
         raise InputError(f"-o {out} would mix with the input {source}; choose another place")
     if source.is_dir() and out.is_file():
         raise InputError(f"-o {out} is a file; a folder of features needs a folder to write to")
     if source.is_file() and out.is_dir():
-        raise InputError(f"-o {out} is a folder; name the file to write, such as {out / source.with_suffix('.safetensors').name}")
+        raise InputError(
+            f"-o {out} is a folder; name the file to write, such as {out / source.with_suffix('.safetensors').name}"
+        )
     if source.is_file():
         return {source: out}
     return {file: out / file.relative_to(source).with_suffix(".safetensors") for file in find_features(source)}

@@ -1,8 +1,10 @@
-"""Several networks as one model: they read the same features, and a text is as similar to a node as it is for them on average.
+"""Several networks as one model: they read the same features, and a text is as similar to a node as it
+is for them on average.
 
-Networks that were trained with other seeds and settings are wrong about other words, so their mean is better than each of them
-(docs/results.md). The unit vectors of M networks side by side, divided by √M, have the mean of their cosines as product; a
-projection onto the directions that vary keeps the space as small as that of one network.
+Networks that were trained with other seeds and settings are wrong about other words, so their mean
+is better than each of them (docs/results.md). The unit vectors of M networks side by side, divided
+by √M, have the mean of their cosines as product; a projection onto the directions that vary keeps
+the space as small as that of one network.
 """
 
 from __future__ import annotations
@@ -23,8 +25,14 @@ from hiero.model.unet import Level
 
 SHARED_SETTINGS = ("input_size", "text_size", "depth", "backbone", "clock")
 RUN_SETTINGS = (  # those that change no weights
-    "thread_radius", "num_threads", "sample_points", "kappa", "threads_at_inference", "random_state", "behaviour",
-)  # fmt: skip
+    "thread_radius",
+    "num_threads",
+    "sample_points",
+    "kappa",
+    "threads_at_inference",
+    "random_state",
+    "behaviour",
+)
 
 
 class HieroEnsemble(PretrainedMixin, nn.Module):
@@ -37,7 +45,8 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
     Attributes:
         config: That of the first network, with the width of the shared space.
         networks: The networks as torch's modules; `members` gives them as what they are.
-        projection: From the networks' vectors side by side into the shared space, (Σ E, embedding_size), orthonormal columns.
+        projection: From the networks' vectors side by side into the shared space, (Σ E,
+        embedding_size), orthonormal columns.
 
     Raises:
         InputError: The networks do not read the same features and texts.
@@ -58,7 +67,9 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
             if different:
                 raise InputError(f"the networks of an ensemble have the same {', '.join(different)}")
         if embedding_size > sum(config.embedding_size for config in configs):
-            raise InputError(f"{len(configs)} networks do not have the {embedding_size} dimensions of their ensemble together")
+            raise InputError(
+                f"{len(configs)} networks do not have the {embedding_size} dimensions of their ensemble together"
+            )
         self.config = configs[0].replace(embedding_size=embedding_size)
         self.networks = nn.ModuleList([HiERO(config) for config in configs])
         self.register_buffer("projection", torch.eye(sum(config.embedding_size for config in configs), embedding_size))
@@ -72,7 +83,9 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
         return {"networks": [network.config.to_dict() for network in self.members]}
 
     def configure(self, config: ModelConfig) -> None:
-        """Run with other settings that change no weights, as `HiERO.configure`: those of each network that are its own stay."""
+        """Run with other settings that change no weights, as `HiERO.configure`: those of each network
+        that are its own stay.
+        """
         changes = {name: getattr(config, name) for name in RUN_SETTINGS}
         self.config = self.config.replace(**changes)
         for network in self.members:

@@ -24,7 +24,10 @@ class VideoHead(nn.Sequential):
 
     def __init__(self, size: int, embedding_size: int) -> None:
         super().__init__(
-            nn.Linear(size, embedding_size), nn.LayerNorm(embedding_size), nn.ReLU(), nn.Linear(embedding_size, embedding_size)
+            nn.Linear(size, embedding_size),
+            nn.LayerNorm(embedding_size),
+            nn.ReLU(),
+            nn.Linear(embedding_size, embedding_size),
         )
 
 
@@ -56,12 +59,7 @@ class Losses(NamedTuple):
 
 
 class Peers(Protocol):
-    """Other processes that hold parts of the same batch.
-
-    Attributes:
-        rank: Number of this process.
-        num: How many processes there are.
-    """
+    """Other processes that hold parts of the same batch."""
 
     rank: int
     num: int
@@ -76,9 +74,10 @@ class Peers(Protocol):
 class HiERO(nn.Module, PretrainedMixin):
     """A hierarchy-aware encoder of video segments (ICCV 2025).
 
-    A graph U-Net over the segments of a video: the Temporal Encoder halves the rate level by level, the Function-Aware Decoder
-    goes back up and reasons inside threads, clusters of nodes with the same function. Two heads map nodes and narrations into one
-    space. `HiERO.from_pretrained` loads a model folder, `save_pretrained` writes one.
+    A graph U-Net over the segments of a video: the Temporal Encoder halves the rate level by level,
+    the Function-Aware Decoder goes back up and reasons inside threads, clusters of nodes with the
+    same function. Two heads map nodes and narrations into one space. `HiERO.from_pretrained` loads
+    a model folder, `save_pretrained` writes one.
 
     Args:
         config: Sizes and settings; defaults are the paper's.
@@ -109,7 +108,9 @@ class HiERO(nn.Module, PretrainedMixin):
         self.text_head = TextHead(config.text_size, config.embedding_size)
 
     def configure(self, config: ModelConfig) -> None:
-        """Run with other settings that change no weights: `behaviour`, `threads_at_inference`, `num_threads`, `kappa` …"""
+        """Run with other settings that change no weights: `behaviour`, `threads_at_inference`,
+        `num_threads`, `kappa` …
+        """
         self.config = self.decoder.config = config
 
     def forward(
@@ -127,7 +128,8 @@ class HiERO(nn.Module, PretrainedMixin):
             features: Backbone features, (B, T, F).
             mask: True on the nodes of each video, which are a prefix of T, (B, T); by default all are.
             times: In seconds, not decreasing, (B, T); by default by the clock of the configuration.
-            spacing_s: Time between nodes where it is the same everywhere and known; otherwise it is read off the times.
+            spacing_s: Time between nodes where it is the same everywhere and known; otherwise it is
+            read off the times.
             threads: Cut & Match on or off; by default on while training and otherwise as configured.
 
         Returns:
@@ -174,7 +176,8 @@ class HiERO(nn.Module, PretrainedMixin):
         return self.decoder(levels, None if gates is None else gates[depth:], cut=threads)
 
     def _stage_gates(self, length: int, spacing_s: float | None) -> list[list[Tensor]] | None:
-        """Gates of all layers of each stage, encoder first; None where a stage computes its own: on CPUs and on irregular clocks.
+        """Gates of all layers of each stage, encoder first; None where a stage computes its own: on
+        CPUs and on irregular clocks.
 
         Such is the time inside threads with the release's quirk, too.
         """
@@ -211,7 +214,8 @@ class HiERO(nn.Module, PretrainedMixin):
     def standardise(self, mean: Tensor, deviation: Tensor) -> None:
         """Set how input channels are shifted and scaled (with `standardise` in the configuration).
 
-        A channel that is constant in training is switched off: nothing was learned about what it says when it is not.
+        A channel that is constant in training is switched off: nothing was learned about what it
+        says when it is not.
 
         Args:
             mean: Of each channel over the training videos, (F,).
@@ -246,7 +250,8 @@ class HiERO(nn.Module, PretrainedMixin):
             text_times: When they are, in seconds, (B, M).
             text_mask: True on narrations, False on padding, (B, M).
             config: Weights, windows and temperature.
-            peers: Other processes that hold the rest of the batch: all nodes are compared with the narrations of all.
+            peers: Other processes that hold the rest of the batch: all nodes are compared with the
+            narrations of all.
 
         Examples:
             >>> import hiero, torch
@@ -257,7 +262,8 @@ class HiERO(nn.Module, PretrainedMixin):
         """
         texts = torch.where(text_mask[..., None], texts, 0)  # padding may hold anything, NaN included
         nodes, times, mask = levels[0].features, levels[0].times, levels[0].mask
-        # Fewer nodes go through h_v, but how many depends on the data: compiled steps need fixed shapes, peers equal ones.
+        # Fewer nodes go through h_v, but how many depends on the data: compiled steps need fixed
+        # shapes, peers equal ones.
         if peers is None and not torch.compiler.is_compiling():
             nodes, times, mask = gather_reachable(nodes, times, mask, text_times, text_mask, config)
         pairs = (self.video_head(nodes), times, mask, self.text_head(texts), text_times, text_mask)

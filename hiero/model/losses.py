@@ -1,7 +1,8 @@
 """The two losses of the paper (Sec. 3.2): align nodes with narrations, tighten threads.
 
-Both are −log of a share of softmax mass, log Σ_all − log Σ_positive. The large similarity matrix between all nodes and all
-narrations of a batch is walked in row blocks (`paired_logsumexp`); unless one block holds it all, none is stored for the gradient.
+Both are −log of a share of softmax mass, log Σ_all − log Σ_positive. The large similarity matrix
+between all nodes and all narrations of a batch is walked in row blocks (`paired_logsumexp`); unless
+one block holds it all, none is stored for the gradient.
 """
 
 from __future__ import annotations
@@ -29,23 +30,11 @@ def alignment_loss(
 
         v2t = mean over nodes of −log( Σ_{n ∈ P} e^{v·n/τ} / Σ_{n ∈ P ∪ N} e^{v·n/τ} ),   t2v the same over narrations
 
-    Nodes and narrations without a positive take no part, not even as negatives. With β > 0 a same-video negative must lie within
-    2^level·β/α seconds. `sym` is the sum of both directions.
-    `inside` is the share of the same loss with each video alone: its steps are then distinguished from each other, which is what
-    grounding needs, while negatives from other videos can be distinguished by their rooms.
-
-    Args:
-        nodes: Outputs of h_v, normalised here, (B, T, E).
-        node_times: In seconds, (B, T).
-        node_mask: True on nodes, False on padding, (B, T).
-        texts: Outputs of h_t, normalised here, (B, M, E).
-        text_times: In seconds, (B, M).
-        text_mask: True on narrations, False on padding, (B, M).
-        config: α, β, temperature τ, direction and `inside`.
-        level: Of the nodes: one for all, or (B, T).
-
-    Returns:
-        A scalar; 0 for a batch without positives.
+    Nodes and narrations without a positive take no part, not even as negatives. With β > 0 a
+    same-video negative must lie within 2^level·β/α seconds. `sym` is the sum of both directions.
+    `inside` is the share of the same loss with each video alone: its steps are then distinguished
+    from each other, which is what grounding needs, while negatives from other videos can be
+    distinguished by their rooms.
     """
     scale = 2.0 ** torch.as_tensor(level, device=nodes.device)
     window = (scale / config.alpha).to(node_times).expand_as(node_times)
@@ -62,7 +51,9 @@ def alignment_loss(
     # Positives must be the same numbers among all candidates as above, so both products have autocast's precision.
     device_type = nodes.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else nodes.dtype
-    node_all, text_all = paired_logsumexp(nodes.to(dtype), texts.to(dtype), config.temperature, node_used, text_used, excluded)
+    node_all, text_all = paired_logsumexp(
+        nodes.to(dtype), texts.to(dtype), config.temperature, node_used, text_used, excluded
+    )
     positives = similarity.masked_fill(~positive, -torch.inf)
     node_positive, text_positive = _safe_logsumexp(positives, 2, node_used), _safe_logsumexp(positives, 1, text_used)
     loss = _mean_loss(node_all - node_positive, node_used, text_all - text_positive, text_used, config.mode)
@@ -80,23 +71,17 @@ def alignment_loss(
 def gather_reachable(
     features: Tensor, times: Tensor, mask: Tensor, text_times: Tensor, text_mask: Tensor, config: LossConfig
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Only the level-0 nodes that have a positive, moved together: the others take no part in L_vna, so h_v can skip them.
-
-    Args:
-        features: (B, T, D).
-        times: In seconds, (B, T).
-        mask: True on nodes, (B, T).
-        text_times: Of narrations, in seconds, (B, M).
-        text_mask: True on narrations, (B, M).
-        config: α.
-
-    Returns:
-        Features, times and mask, with T reduced to the most that any video has. The size depends on the data.
+    """Only the level-0 nodes that have a positive, moved together: the others take no part in L_vna,
+    so h_v can skip them.
     """
     near = (times[:, :, None] - text_times[:, None, :]).abs() <= 1 / config.alpha
     used = (near & text_mask[:, None, :]).any(2) & mask
     order = (~used).int().argsort(dim=1, stable=True)[:, : max(1, int(used.sum(1).max()))]
-    return features.gather(1, order[..., None].expand(-1, -1, features.shape[2])), times.gather(1, order), used.gather(1, order)
+    return (
+        features.gather(1, order[..., None].expand(-1, -1, features.shape[2])),
+        times.gather(1, order),
+        used.gather(1, order),
+    )
 
 
 def _safe_logsumexp(x: Tensor, dim: int, used: Tensor) -> Tensor:
@@ -118,17 +103,7 @@ def _mean_loss(node_loss: Tensor, node_used: Tensor, text_loss: Tensor, text_use
 def thread_loss(levels: list[tuple[Tensor, Tensor]], temperature: float = 0.05) -> Tensor:
     """L_ft: a node's similarity should lie with the nodes of its own thread.
 
-        mean over nodes i of −log( Σ_{j: cⱼ = cᵢ} e^{xᵢ·xⱼ/τ} / Σⱼ e^{xᵢ·xⱼ/τ} ),   j in the same video and level, i included
-
-    Args:
-        levels: For each level, features (B, T, D), normalised here, and threads (B, T), negative where a node takes no part.
-        temperature: τ.
-
-    Returns:
-        One mean over the nodes of all levels; 0 without any node.
-
-    Raises:
-        ValueError: There is no level.
+    mean over nodes i of −log( Σ_{j: cⱼ = cᵢ} e^{xᵢ·xⱼ/τ} / Σⱼ e^{xᵢ·xⱼ/τ} ),   j in the same video and level, i included
     """
     total: Tensor | None = None
     count: Tensor | None = None
@@ -153,7 +128,8 @@ def _thread_loss_sum(rows: Tensor, row_threads: Tensor, x: Tensor, threads: Tens
     """Sum over the rows (B, R, D) of log Σ_all − log Σ_own thread."""
     logits = to_single(rows @ x.mT) / temperature
     used = row_threads >= 0
-    # A row that takes no part is compared with everything, itself included, so that no sum is empty; it is dropped below.
+    # A row that takes no part is compared with everything, itself included, so that no sum is
+    # empty; it is dropped below.
     candidates = logits.masked_fill((threads < 0)[:, None, :] & used[..., None], -torch.inf)
     positives = logits.masked_fill((threads[:, None, :] != row_threads[..., None]) & used[..., None], -torch.inf)
     return torch.where(used, candidates.logsumexp(-1) - positives.logsumexp(-1), 0.0).sum()

@@ -1,9 +1,12 @@
-"""A model folder: config.json, model.safetensors and, where a text encoder was trained along, text_encoder.safetensors.
+"""A model folder: config.json, model.safetensors and, where a text encoder was trained along,
+text_encoder.safetensors.
 
-Several networks that are used together (`HieroEnsemble`) are one model: config.json lists their settings, and the names of their
-weights begin with `networks.0.`, `networks.1.` … Weights may be stored in 8 bits (hiero/storage/int8.py).
+Several networks that are used together (`HieroEnsemble`) are one model: config.json lists their
+settings, and the names of their weights begin with `networks.0.`, `networks.1.` … Weights may be
+stored in 8 bits (hiero/storage/int8.py).
 
-Here it is read as far as that needs no torch: settings, and the text head as plain arrays. `HiERO.from_pretrained` reads all.
+Here it is read as far as that needs no torch: settings, and the text head as plain arrays.
+`HiERO.from_pretrained` reads all.
 """
 
 from __future__ import annotations
@@ -27,19 +30,13 @@ WEIGHTS_FILE = "model.safetensors"
 TEXT_ENCODER_FILE = "text_encoder.safetensors"
 PROJECTION = "projection"  # of an ensemble, among its weights
 PROTOTYPE_FILES = ("prototypes.safetensors", "prototypes.json")  # of an adapted model: see hiero.steps.prototypes
-HUB_OPTIONS = ("revision", "cache_dir", "force_download", "token", "local_files_only")  # of huggingface_hub that are passed on
+# of huggingface_hub that are passed on
+HUB_OPTIONS = ("revision", "cache_dir", "force_download", "token", "local_files_only")
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model on disk.
-
-    Attributes:
-        path: The folder.
-        config: Settings of the network.
-        extra: What else config.json holds.
-        networks: Settings of each network of an ensemble; otherwise none.
-    """
+    """A model on disk."""
 
     path: Path
     config: ModelConfig
@@ -70,17 +67,17 @@ class ModelFolder:
         return np.asarray(dequantise(load_arrays(self.path / WEIGHTS_FILE, PROJECTION))[PROJECTION], dtype=np.float32)
 
     def embed_text(self, vectors: np.ndarray) -> np.ndarray:
-        """h_t, as `HiERO.embed_text`: text encoder outputs (n, text_size) → unit vectors in the shared space (n, E).
-
-        Raises:
-            InputError: The weights do not fit config.json.
+        """h_t, as `HiERO.embed_text`: text encoder outputs (n, text_size) → unit vectors in the
+        shared space (n, E).
         """
         try:
             parts = []
             for head in self._text_heads:
                 hidden = np.maximum(vectors @ head["0.weight"].T + head["0.bias"], 0)
                 parts.append(_normalise(hidden @ head["2.weight"].T + head["2.bias"]))
-            return parts[0] if self._projection is None else _normalise(np.concatenate(parts, axis=1) @ self._projection)
+            return (
+                parts[0] if self._projection is None else _normalise(np.concatenate(parts, axis=1) @ self._projection)
+            )
         except (KeyError, ValueError) as error:
             raise InputError(f"{self.path / WEIGHTS_FILE}: does not fit its config.json ({error})") from error
 
@@ -90,19 +87,13 @@ def _normalise(rows: np.ndarray) -> np.ndarray:
 
 
 def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
-    """Read the settings of a model.
-
-    Args:
-        name: A shipped model, a folder, or a hub id, which is fetched.
-        hub_options: As in huggingface_hub: `revision`, `cache_dir`, `token` …
-
-    Raises:
-        InputError: There is no such folder, or it is not a model's.
-    """
+    """Read the settings of a model."""
     folder = find_model_folder(name, **hub_options)
     for file in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / file).is_file():
-            raise InputError(f"{folder}: not a model folder, {file} is missing; for an authors' .pth run hiero import-checkpoint")
+            raise InputError(
+                f"{folder}: not a model folder, {file} is missing; for an authors' .pth run hiero import-checkpoint"
+            )
     extra: Any = None
     try:
         extra = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
@@ -131,7 +122,9 @@ def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise InputError(f"{name}: no such model folder; to load from a hub, run: pip install huggingface_hub") from None
+        raise InputError(
+            f"{name}: no such model folder; to load from a hub, run: pip install huggingface_hub"
+        ) from None
     options = {key: hub_options[key] for key in HUB_OPTIONS if key in hub_options}
     try:
         files = [CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE, *PROTOTYPE_FILES]

@@ -1,7 +1,7 @@
 """Which nodes of a video are neighbours in time.
 
-Nodes are in time order, so "neighbours within a radius" are shifts along T: the pair (i, i + o) is linked or not, for a few
-offsets o. There is no edge list.
+Nodes are in time order, so "neighbours within a radius" are shifts along T: the pair (i, i + o) is
+linked or not, for a few offsets o. There is no edge list.
 """
 
 from __future__ import annotations
@@ -15,14 +15,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Neighbours:
-    """For each offset o = 1 … O, whether nodes i and i + o are neighbours, and how far apart they are.
-
-    Attributes:
-        linked: (B, T − o) for each offset; 1 where the two are neighbours at different times, else 0.
-        distance: For each offset |pᵢ₊ₒ − pᵢ|, () on a uniform clock or (B, T − o).
-        inverse_degree: 1 / number of neighbours, 0 without any, (B, T, 1). Neighbours at the very same time count here, though
-            their sign, and so their message, is zero.
-    """
+    """For each offset o = 1 … O, whether nodes i and i + o are neighbours, and how far apart they are."""
 
     linked: tuple[Tensor, ...]
     distance: tuple[Tensor, ...]
@@ -35,30 +28,18 @@ class Neighbours:
 
 
 def uniform_neighbours(group: Tensor, spacing: float, radius: float, dtype: torch.dtype = torch.float32) -> Neighbours:
-    """Neighbours closer than `radius` among nodes `spacing` apart.
-
-    Args:
-        group: Only nodes of the same group are neighbours, (B, T) of integers, members adjacent; negative ids are padding.
-        spacing: Distance of one node to the next.
-        radius: Neighbours are closer than this (strict).
-        dtype: Of the result.
-    """
+    """Neighbours closer than `radius` among nodes `spacing` apart."""
     distances = uniform_distances(group.shape[1], spacing, radius)
     linked = [
-        ((group[:, offset:] == group[:, :-offset]) & (group[:, offset:] >= 0)).to(dtype) for offset in range(1, len(distances) + 1)
+        ((group[:, offset:] == group[:, :-offset]) & (group[:, offset:] >= 0)).to(dtype)
+        for offset in range(1, len(distances) + 1)
     ]
     distance = [torch.full((), value, dtype=dtype, device=group.device) for value in distances]
     return Neighbours(tuple(linked), tuple(distance), _inverse_degree(linked, torch.zeros_like(group, dtype=dtype)))
 
 
 def uniform_distances(length: int, spacing: float, radius: float) -> list[float]:
-    """Distances of the offsets 1 … O of `uniform_neighbours`.
-
-    Args:
-        length: Number of nodes.
-        spacing: Distance of one node to the next.
-        radius: Neighbours are closer than this (strict).
-    """
+    """Distances of the offsets 1 … O of `uniform_neighbours`."""
     distances: list[float] = []
     while len(distances) + 1 < length and (len(distances) + 1) * spacing < radius:
         distances.append((len(distances) + 1) * spacing)

@@ -16,13 +16,6 @@ def pool(x: Tensor, mask: Tensor) -> Tensor:
     """Every second node, averaged with its two neighbours: [1, 2, 1]/4, at an end [2, 1]/3, alone itself.
 
     The nodes that remain have the times that they had: slice times and mask with [:, ::2].
-
-    Args:
-        x: (B, T, D).
-        mask: (B, T).
-
-    Returns:
-        (B, ⌈T/2⌉, D).
     """
     weight = mask[..., None].to(x.dtype)
     x = x * weight
@@ -33,27 +26,22 @@ def pool(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def upsample(coarse: Tensor, mask: Tensor) -> Tensor:
-    """Back to twice the rate on a uniform clock: the 2 nearest coarse nodes, weighted by 1/distance².
-
-    Args:
-        coarse: (B, ⌈T/2⌉, D).
-        mask: Of the fine nodes, (B, T).
-
-    Returns:
-        (B, T, D).
-    """
+    """Back to twice the rate on a uniform clock: the 2 nearest coarse nodes, weighted by 1/distance²."""
     length = mask.shape[1]
     valid = mask[:, ::2, None]
     coarse = torch.where(valid, coarse, 0)
     after, after_valid = F.pad(coarse[:, 1:], (0, 0, 0, 1)), F.pad(valid[:, 1:], (0, 0, 0, 1))
     before = torch.cat([coarse[:, :1], coarse[:, :-1]], dim=1)  # the first node stands in for the missing one before it
-    # Even nodes copy. Odd ones average their two sides; a last one has both on its left, 1 and 3 nodes away: 1/1² : 1/3² = 9 : 1.
+    # Even nodes copy. Odd ones average their two sides; a last one has both on its left, 1 and 3
+    # nodes away: 1/1² : 1/3² = 9 : 1.
     odd = torch.where(after_valid, (coarse + after) / 2, 0.9 * coarse + 0.1 * before)
     return torch.stack([coarse, odd], dim=2).flatten(1, 2)[:, :length]
 
 
 def _nearest_weights(distance: Tensor, num_nearest: int) -> tuple[Tensor, Tensor]:
-    """1/distance² weights (summing to 1) and indices of the nearest candidates on the last axis, the earlier first on a tie."""
+    """1/distance² weights (summing to 1) and indices of the nearest candidates on the last axis, the
+    earlier first on a tie.
+    """
     distance, index = distance.sort(dim=-1, stable=True)
     weight = 1 / (distance[..., :num_nearest] ** 2).clamp_min(MIN_SQUARED_DISTANCE)
     return weight / weight.sum(-1, keepdim=True), index[..., :num_nearest]
@@ -80,14 +68,6 @@ def resample(x: Tensor, mask: Tensor, num_samples: int) -> Tensor:
     """Samples spread evenly over each video's index range, each a 1/distance² mean of the 3 nearest nodes.
 
     A video with fewer nodes than samples is stretched; a single node is repeated.
-
-    Args:
-        x: (B, T, D).
-        mask: (B, T).
-        num_samples: S.
-
-    Returns:
-        (B, S, D).
     """
     last = mask.sum(1, keepdim=True) - 1  # (B, 1)
     sample_position = torch.linspace(0, 1, num_samples, device=x.device)
@@ -104,7 +84,8 @@ def resample(x: Tensor, mask: Tensor, num_samples: int) -> Tensor:
 
 
 def nearest_sample(mask: Tensor, num_samples: int, *, rounded: bool = False) -> Tensor:
-    """For each node the nearest of the samples spread evenly over its video (the earlier one on a tie). (B, T) → (B, T).
+    """For each node the nearest of the samples spread evenly over its video (the earlier one on a
+    tie). (B, T) → (B, T).
 
     `rounded`: by distances in float32, as the release has them, where rounding decides ties.
     """

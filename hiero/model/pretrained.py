@@ -1,6 +1,7 @@
 """Saving a network as a model folder, and loading it from one.
 
-With huggingface_hub installed, `from_pretrained` also takes a hub id and `push_to_hub` works; without it, folders still do.
+With huggingface_hub installed, `from_pretrained` also takes a hub id and `push_to_hub` works;
+without it, folders still do.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ else:
 
 
 class PretrainedMixin(ModelHubMixin):
-    """Saving and loading for `HiERO`. What came with a loaded model (its text encoder, losses, source) is saved with it again."""
+    """Saving and loading for `HiERO`. What came with a loaded model (its text encoder, losses, source)
+    is saved with it again.
+    """
 
     config: ModelConfig
     _extra: dict[str, Any] | None = None  # what else config.json held
@@ -70,7 +73,9 @@ class PretrainedMixin(ModelHubMixin):
         if self._text_encoder is not None and self._text_encoder.resolve() != target.resolve():
             with atomic_path(target) as path:
                 shutil.copyfile(self._text_encoder, path)
-        write_model_folder(save_directory, self.config, model.state_dict(), {**self._network_settings(), **(self._extra or {})})
+        write_model_folder(
+            save_directory, self.config, model.state_dict(), {**self._network_settings(), **(self._extra or {})}
+        )
 
     def _network_settings(self) -> dict[str, Any]:
         """What config.json says of the networks of an ensemble."""
@@ -81,13 +86,6 @@ class PretrainedMixin(ModelHubMixin):
         """Load a model, in evaluation mode.
 
         Several networks that are one model come as a `HieroEnsemble`, which embeds in the same way.
-
-        Args:
-            pretrained_model_name_or_path: A shipped model, a folder, or a hub id.
-            options: For a hub, as in huggingface_hub: `revision`, `cache_dir`, `token` …
-
-        Raises:
-            InputError: There is no such model, or its files are damaged or do not fit each other.
 
         Examples:
             >>> import hiero
@@ -100,13 +98,15 @@ class PretrainedMixin(ModelHubMixin):
     def _from_pretrained(cls, *, model_id: str, **hub_options: Any) -> Self:
         folder = open_model_folder(model_id, **hub_options)
         model = _make_network(folder)
-        state = dequantise(load_tensors(folder.path / WEIGHTS_FILE))  # what does not fit stays as it is, and is reported below
+        # what does not fit stays as it is, and is reported below
+        state = dequantise(load_tensors(folder.path / WEIGHTS_FILE))
         try:
             model.load_state_dict(state)
         except RuntimeError as error:
             problems = _describe_mismatch(model.state_dict(), state) or str(error).splitlines()[0]
             raise InputError(
-                f"{folder.path / WEIGHTS_FILE}: does not fit its config.json ({problems}); take both files from one model"
+                f"{folder.path / WEIGHTS_FILE}: does not fit its config.json ({problems}); take both files from "
+                "one model"
             ) from error
         model._extra, model._text_encoder = folder.extra, folder.text_encoder
         return model.eval()
@@ -120,7 +120,9 @@ def _make_network(folder: ModelFolder) -> Any:
 
 
 def _describe_mismatch(expected: dict[str, Tensor], actual: dict[str, Tensor]) -> str:
-    """How weights differ from those of a network, in a line: a few names of each kind, and how many more there are."""
+    """How weights differ from those of a network, in a line: a few names of each kind, and how many
+    more there are.
+    """
     differences = {
         "missing": sorted(expected.keys() - actual.keys()),
         "unexpected": sorted(actual.keys() - expected.keys()),
@@ -138,18 +140,10 @@ def _describe_mismatch(expected: dict[str, Tensor], actual: dict[str, Tensor]) -
     return "; ".join(parts)
 
 
-def write_model_folder(folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
-    """Write config.json and model.safetensors.
-
-    Args:
-        folder: Where to.
-        config: Settings of the network.
-        state: Its weights.
-        extra: Joins config.json under its own keys, such as {"text_encoder": {…}}.
-
-    Raises:
-        InputError: `extra` holds what JSON cannot.
-    """
+def write_model_folder(
+    folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None
+) -> None:
+    """Write config.json and model.safetensors."""
     try:
         text = json.dumps({"model": config.to_dict(), **(extra or {})}, indent=2) + "\n"
     except (TypeError, ValueError) as error:

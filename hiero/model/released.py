@@ -24,22 +24,41 @@ from hiero.types import Clock
 
 # Classes of a pickled OmegaConf tree; read as inert data.
 OMEGACONF = frozenset(
-    {f"omegaconf.{name}" for name in ("dictconfig.DictConfig", "listconfig.ListConfig", "base.ContainerMetadata", "base.Metadata")}
-    | {f"omegaconf.nodes.{kind}Node" for kind in ("Any", "Integer", "Float", "String", "Boolean", "Enum", "Bytes", "Path")}
+    {
+        f"omegaconf.{name}"
+        for name in ("dictconfig.DictConfig", "listconfig.ListConfig", "base.ContainerMetadata", "base.Metadata")
+    }
+    | {
+        f"omegaconf.nodes.{kind}Node"
+        for kind in ("Any", "Integer", "Float", "String", "Boolean", "Enum", "Bytes", "Path")
+    }
     | {
         "typing.Any",
-        *(f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in ("int", "float", "str", "bool", "list")),
+        *(
+            f"{module}.{kind}"
+            for module in ("builtins", "__builtin__")
+            for kind in ("int", "float", "str", "bool", "list")
+        ),
     }
 )
 # What optimizer and scheduler states may hold beside tensors; none of it is used.
 UNUSED_CLASSES = frozenset(
-    {"torch.device", "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "collections.Counter"}
+    {
+        "torch.device",
+        "numpy.dtype",
+        "numpy.core.multiarray.scalar",
+        "numpy._core.multiarray.scalar",
+        "collections.Counter",
+    }
 )
 # The release can be configured into other networks; these settings give the one of the paper and of its checkpoints.
 REQUIRED_SETTINGS = {
-    "pool": "mean", "conv.aggr": "mean", "conv.pos_act": "tanh",
-    "conv.use_signed_temporal_distance": True, "conv.use_pos_attr": True,
-}  # fmt: skip
+    "pool": "mean",
+    "conv.aggr": "mean",
+    "conv.pos_act": "tanh",
+    "conv.use_signed_temporal_distance": True,
+    "conv.use_pos_attr": True,
+}
 KMEANS_SEED = 42  # of the release; its configuration does not hold it
 MAX_INTERPOLATION_DEPTH = 32  # of references to references
 MAX_CONFIG_NODES = 20_000  # of a configuration, values included; far more than the authors' have
@@ -53,7 +72,8 @@ class Released:
         config: Settings of the network.
         losses: Settings of the losses that it was trained with.
         state: Weights of `HiERO`.
-        text_encoder: Weights of the text encoder in its own layout (transformers' DistilBERT, CLIP); empty without one.
+        text_encoder: Weights of the text encoder in its own layout (transformers' DistilBERT,
+        CLIP); empty without one.
         source: The authors' configuration, as plain values.
 
     Examples:
@@ -83,7 +103,10 @@ class Released:
         task = self.source.get("task", {})
         extra = {
             "losses": self.losses.to_dict(),
-            "text_encoder": {"name": task.get("text_encoder"), "file": TEXT_ENCODER_FILE if self.text_encoder else None},
+            "text_encoder": {
+                "name": task.get("text_encoder"),
+                "file": TEXT_ENCODER_FILE if self.text_encoder else None,
+            },
             "source": self.source,
         }
         write_model_folder(folder, self.config, self.state, extra)
@@ -96,7 +119,8 @@ def read_released(path: Path | str) -> Released:
         path: The .pth file.
 
     Raises:
-        InputError: The file is missing, damaged, not a checkpoint of the release, or of another network than the paper's.
+        InputError: The file is missing, damaged, not a checkpoint of the release, or of another
+        network than the paper's.
 
     Examples:
         >>> released = read_released(checkpoint)
@@ -139,7 +163,11 @@ def _check_shapes(config: ModelConfig, state: dict[str, Tensor], path: Path) -> 
 
 
 def _check_settings(source: Any, path: Path) -> None:
-    if not isinstance(source, dict) or not isinstance(source.get("model"), dict) or not isinstance(source.get("task"), dict):
+    if (
+        not isinstance(source, dict)
+        or not isinstance(source.get("model"), dict)
+        or not isinstance(source.get("task"), dict)
+    ):
         raise InputError(f"{path}: not a HiERO checkpoint; its configuration has no model and task")
     for name, expected in REQUIRED_SETTINGS.items():
         node: Any = source["model"]
@@ -209,11 +237,15 @@ class _VisitLimit:
             raise InputError("the checkpoint's configuration is larger than any of HiERO's")
 
 
-def _configs(source: dict[str, Any], model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[ModelConfig, LossConfig]:
+def _configs(
+    source: dict[str, Any], model: dict[str, Tensor], task: dict[str, Tensor]
+) -> tuple[ModelConfig, LossConfig]:
     """Our settings: sizes from the weights themselves, the rest from the authors' configuration."""
     settings, losses, features = source["model"], source["task"], source.get("features", {})
     stages = {int(name.split(".")[1]) for name in model if name.startswith("up_stages.")}
-    layers = {name.split(".")[2] for name in model if name.endswith(".lin_rel.weight") and name.startswith("up_stages.0.")}
+    layers = {
+        name.split(".")[2] for name in model if name.endswith(".lin_rel.weight") and name.startswith("up_stages.0.")
+    }
     hidden_size = model["up_stages.0.module_1.lin_rel.weight"].shape[0]
     config = ModelConfig(
         input_size=model["proj.1.weight"].shape[1] if "proj.1.weight" in model else hidden_size,
@@ -256,7 +288,9 @@ def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[st
             prefix = f"{'encoder' if side == 'up' else 'decoder'}.stages.{stage}"
             if parameter == "lin_rel.weight":
                 # Every second module is a layer: modules 1, 3, 5 are layers 0, 1, 2.
-                state |= _convert_tdgc(model, name.removesuffix(parameter), f"{prefix}.layers.{(module - 1) // 2}.", size)
+                state |= _convert_tdgc(
+                    model, name.removesuffix(parameter), f"{prefix}.layers.{(module - 1) // 2}.", size
+                )
             elif parameter in ("weight", "bias") and f"{name.rsplit('.', 1)[0]}.lin_rel.weight" not in model:
                 state[f"{prefix}.norm.{parameter}"] = value  # a module without lin_rel is the LayerNorm
     for ours, theirs in ((0, 1), (1, 2), (3, 4)):  # theirs begins with a module without weights
@@ -265,7 +299,9 @@ def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[st
     for index in (0, 2):
         for parameter in ("weight", "bias"):
             state[f"text_head.{index}.{parameter}"] = task[f"text_proj.{index}.{parameter}"]
-    text_encoder = {name.removeprefix("text_model."): value for name, value in task.items() if name.startswith("text_model.")}
+    text_encoder = {
+        name.removeprefix("text_model."): value for name, value in task.items() if name.startswith("text_model.")
+    }
     return state, text_encoder
 
 

@@ -2,12 +2,14 @@
 
     S = exp((cos − 1)/κ),   M = D^−½ S D^−½,   threads = K-Means on the K leading eigenvectors of M
 
-M has the eigenvectors of the normalised Laplacian I − M in reverse order; the −1 cancels in M.
-Two forms exist, and at small κ they differ a lot. `sklearn`, for zero-shot use: a node is not similar to itself (S has a zero
-diagonal) and its row of the eigenvectors is divided by √degree. `training`, inside the network: neither.
+M has the eigenvectors of the normalised Laplacian I − M in reverse order; the −1 cancels in M. Two
+forms exist, and at small κ they differ a lot. `sklearn`, for zero-shot use: a node is not similar
+to itself (S has a zero diagonal) and its row of the eigenvectors is divided by √degree. `training`,
+inside the network: neither.
 
-Two methods. `exact` holds S. `landmarks` never does: it solves the cut on nodes spread evenly over the video and extends the
-eigenvectors to all others by one step of the random walk (Nyström; Fowlkes et al. 2004, Bengio et al. 2004):
+Two methods. `exact` holds S. `landmarks` never does: it solves the cut on nodes spread evenly over
+the video and extends the eigenvectors to all others by one step of the random walk (Nyström;
+Fowlkes et al. 2004, Bengio et al. 2004):
 
     v(x) = Σⱼ softmaxⱼ(cos(x, lⱼ)/κ) vⱼ / λ
 """
@@ -36,21 +38,15 @@ MIN_EIGENVALUE = 1e-3  # where ratios are compared: among eigenvalues near zero 
 
 
 def embed_exactly(
-    x: Tensor, num_vectors: int, kappa: float, *, mask: Tensor | None = None, form: Form = "sklearn", random_state: int = 0
+    x: Tensor,
+    num_vectors: int,
+    kappa: float,
+    *,
+    mask: Tensor | None = None,
+    form: Form = "sklearn",
+    random_state: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Spectral embedding of nodes from the whole similarity matrix.
-
-    Args:
-        x: Features, (B, N, D).
-        num_vectors: V, how many eigenvectors.
-        kappa: Temperature of the similarity.
-        mask: True on nodes, False on padding, (B, N).
-        form: See the module.
-        random_state: Seed of the eigensolver for large matrices.
-
-    Returns:
-        Leading eigenvalues (B, V) of M, descending, and the embedding (B, N, V).
-    """
+    """Spectral embedding of nodes from the whole similarity matrix."""
     values, vectors, log_degree = _solve(x, num_vectors, kappa, mask, form, random_state)
     return values, _divide_by_degree(vectors, log_degree) if form == "sklearn" else vectors
 
@@ -79,24 +75,18 @@ def embed_by_landmarks(
     random_state: int = 0,
     num_landmarks: int = NUM_LANDMARKS,
 ) -> tuple[Tensor, Tensor]:
-    """Spectral embedding of one long video in O(N · landmarks) time and bounded memory.
-
-    Args:
-        x: Features, (N, D).
-        num_vectors: V, how many eigenvectors.
-        kappa: Temperature of the similarity.
-        form: See the module.
-        random_state: Seed of the eigensolver for large matrices.
-        num_landmarks: Nodes that the cut is solved on.
-
-    Returns:
-        Leading eigenvalues (V,), descending, and the embedding (N, V).
-    """
+    """Spectral embedding of one long video in O(N · landmarks) time and bounded memory."""
     x = F.normalize(x, dim=-1)
     num_nodes = len(x)
-    index = torch.linspace(0, num_nodes - 1, min(num_landmarks, num_nodes), device=x.device, dtype=torch.float64).round().long()
+    index = (
+        torch.linspace(0, num_nodes - 1, min(num_landmarks, num_nodes), device=x.device, dtype=torch.float64)
+        .round()
+        .long()
+    )
     landmarks = x[index]
-    values, vectors, log_degree = (part[0] for part in _solve(landmarks[None], num_vectors, kappa, None, form, random_state))
+    values, vectors, log_degree = (
+        part[0] for part in _solve(landmarks[None], num_vectors, kappa, None, form, random_state)
+    )
     vectors = _divide_by_degree(vectors, log_degree) / values.clamp_min(1e-12)  # the random walk extends D^−½ u
     out = x.new_empty(num_nodes, vectors.shape[1])
     num_rows = max(1, CHUNK_SIZE // len(landmarks))
@@ -128,13 +118,15 @@ def spectral_cut(
     """Spectral clustering of the nodes of a video into threads.
 
     Args:
-        x: Features of one video, (N, D), or of a batch, (B, N, D). Their length does not matter, only their direction.
+        x: Features of one video, (N, D), or of a batch, (B, N, D). Their length does not matter,
+        only their direction.
         num_threads: K; `auto` picks it from the eigenvalues (see `choose_num_threads`), for one video.
         kappa: Temperature of the similarity exp(cos/κ): the smaller, the more only the nearest nodes count.
         mask: True on nodes, False on padding, (B, N); only with a batch and the exact method.
         form: `sklearn` for zero-shot use, `training` as inside the network.
         random_state: Seed. The same one gives the same threads.
-        method: `exact`; `landmarks`, for very long videos; `auto`, exact while its matrices stay within `memory_budget`.
+        method: `exact`; `landmarks`, for very long videos; `auto`, exact while its matrices stay
+        within `memory_budget`.
         memory_budget: In bytes.
         max_threads: The largest K that `auto` picks.
 
@@ -160,7 +152,9 @@ def spectral_cut(
     if method == "exact" or (method == "auto" and num_bytes <= memory_budget):
         values, vectors = embed_exactly(x, num_vectors, kappa, mask=mask, form=form, random_state=random_state)
     elif mask is None:
-        embeddings = [embed_by_landmarks(video, num_vectors, kappa, form=form, random_state=random_state) for video in x]
+        embeddings = [
+            embed_by_landmarks(video, num_vectors, kappa, form=form, random_state=random_state) for video in x
+        ]
         values, vectors = (torch.stack(parts) for parts in zip(*embeddings, strict=True))
     else:
         raise InputError("the landmark path takes unpadded videos; cut padded ones one at a time, without a mask")
@@ -176,11 +170,15 @@ def spectral_cut(
     return labels[0] if single else labels
 
 
-def _check(x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None, form: str, method: str, single: bool) -> None:
+def _check(
+    x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None, form: str, method: str, single: bool
+) -> None:
     if mask is not None and single:
         raise InputError("mask goes with a batch (B, N, D); for one video (N, D) drop its nodes instead")
     if x.ndim != 3 or 0 in x.shape:
-        raise InputError(f"x must be (N, D) or (B, N, D) without empty dimensions, got {tuple(x[0].shape if single else x.shape)}")
+        raise InputError(
+            f"x must be (N, D) or (B, N, D) without empty dimensions, got {tuple(x[0].shape if single else x.shape)}"
+        )
     if mask is not None and (mask.shape != x.shape[:2] or mask.dtype != torch.bool or not mask.any(1).all()):
         raise InputError(f"mask must be boolean, {tuple(x.shape[:2])}, with at least one node a video")
     if not x.is_floating_point() or not torch.isfinite(x if mask is None else x[mask]).all():
@@ -200,11 +198,9 @@ def _check(x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None,
 def choose_num_threads(values: Tensor) -> int:
     """K by the largest ratio λ_K / λ_K+1 of leading eigenvalues of M, at least 2 (Ahn and Horenstein 2013).
 
-    The usual eigengap λ_K − λ_K+1 (von Luxburg 2007, Sec. 8.3) picks 2 or 3 whenever κ is wide and the eigenvalues of real threads
-    are small but well above the rest; the ratio finds them there too.
-
-    Args:
-        values: Eigenvalues, descending, (n,).
+    The usual eigengap λ_K − λ_K+1 (von Luxburg 2007, Sec. 8.3) picks 2 or 3 whenever κ is wide and
+    the eigenvalues of real threads are small but well above the rest; the ratio finds them there
+    too.
     """
     if len(values) < 3:
         return len(values)

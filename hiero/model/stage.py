@@ -13,10 +13,11 @@ from hiero.model.tdgc import TDGC, uniform_gates
 
 
 class SharedDropout(nn.Module):
-    """Dropout that several processes share: each draws for all videos of the global batch and keeps the part of its own.
+    """Dropout that several processes share: each draws for all videos of the global batch and keeps
+    the part of its own.
 
-    `part` is (rank, number of processes). With one process it is torch's; with several that begin with the same random state,
-    every video loses the same values as in one process.
+    `part` is (rank, number of processes). With one process it is torch's; with several that begin
+    with the same random state, every video loses the same values as in one process.
     """
 
     def __init__(self, p: float) -> None:
@@ -42,15 +43,10 @@ class Stage(nn.Module):
         self.norm = nn.LayerNorm(size)
 
     def forward(self, x: Tensor, neighbours: Neighbours, gates: Sequence[Tensor] | None = None) -> Tensor:
-        """x (B, T, D) → (B, T, D).
-
-        Args:
-            x: Nodes.
-            neighbours: Who listens to whom.
-            gates: On a uniform clock, those of each layer (O, D), where they are known already.
-        """
+        """x (B, T, D) → (B, T, D)."""
         x = self.dropout(x)
-        if gates is None and neighbours.linked and neighbours.is_uniform:  # those of all layers at once: a third of the kernels
+        # those of all layers at once: a third of the kernels
+        if gates is None and neighbours.linked and neighbours.is_uniform:
             gates = uniform_gates([layer.gate for layer in self.layers], neighbours.distance).unbind()  # type: ignore[misc]
         for i, layer in enumerate(self.layers):
             x = layer(x, neighbours, None if gates is None else gates[i], activate=i < len(self.layers) - 1)

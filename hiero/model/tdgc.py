@@ -17,7 +17,9 @@ GATE_SLOPE = 0.01  # of the LeakyReLU inside the gate
 
 
 class Gate(nn.Module):
-    """How much a node at some distance in time matters, channel by channel: w = tanh(W₂ LeakyReLU(W₁ d + b₁) + b₂)."""
+    """How much a node at some distance in time matters, channel by channel: w = tanh(W₂
+    LeakyReLU(W₁ d + b₁) + b₂).
+    """
 
     def __init__(self, size: int, hidden_size: int) -> None:
         super().__init__()
@@ -31,15 +33,7 @@ class Gate(nn.Module):
 
 
 def gates_of_layers(layers: Sequence[TDGC], distances: Sequence[Sequence[float]]) -> Tensor | None:
-    """Gates of several layers by one kernel, each for a few distances that are the same for all nodes.
-
-    Args:
-        layers: L layers of the same size.
-        distances: O of each layer.
-
-    Returns:
-        (L, O, D), or None where no such kernel runs. A gate that nobody uses then gets a gradient of zero, not None.
-    """
+    """Gates of several layers by one kernel, each for a few distances that are the same for all nodes."""
     parameters = [parameter for layer in layers for parameter in layer.gate.parameters()]
     if not distances or not distances[0] or not gates_triton.is_available(parameters):
         return None
@@ -47,17 +41,13 @@ def gates_of_layers(layers: Sequence[TDGC], distances: Sequence[Sequence[float]]
 
 
 def uniform_gates(gates: Sequence[Gate], distances: Sequence[Tensor]) -> Tensor:
-    """Several gates at once, for a few distances that are the same for all nodes: sums instead of products with a single row.
-
-    Args:
-        gates: L gates of the same size.
-        distances: O scalars.
-
-    Returns:
-        (L, O, D).
+    """Several gates at once, for a few distances that are the same for all nodes: sums instead of
+    products with a single row.
     """
     distance = torch.stack(tuple(distances))[:, None]
-    weight, bias = (torch.stack([getattr(gate.hidden, name).flatten() for gate in gates]) for name in ("weight", "bias"))
+    weight, bias = (
+        torch.stack([getattr(gate.hidden, name).flatten() for gate in gates]) for name in ("weight", "bias")
+    )
     hidden = F.leaky_relu(weight[:, None] * distance + bias[:, None], GATE_SLOPE)  # (L, O, H)
     weight, bias = (torch.stack([getattr(gate.out, name) for gate in gates]) for name in ("weight", "bias"))
     return torch.tanh((weight[:, None] * hidden[:, :, None]).sum(-1) + bias[:, None])
@@ -70,10 +60,6 @@ class TDGC(nn.Module):
 
     The sign sᵢⱼ tells past from future; the gate wᵢⱼ = tanh MLP(|pᵢ − pⱼ|) weighs distance; φ is LeakyReLU(0.2).
     Released weights use sign(pⱼ − pᵢ), the reverse of the paper; we follow the weights.
-
-    Args:
-        size: Width D of the nodes.
-        gate_size: Hidden width of the gate.
     """
 
     def __init__(self, size: int, gate_size: int = 256) -> None:
@@ -83,15 +69,10 @@ class TDGC(nn.Module):
         nn.init.zeros_(self.mix.bias)
         nn.init.eye_(self.mix.weight.data[size:])  # at first a node sends its neighbours just what it is
 
-    def forward(self, x: Tensor, neighbours: Neighbours, gates: Tensor | None = None, *, activate: bool = False) -> Tensor:
-        """x (B, T, D) → (B, T, D).
-
-        Args:
-            x: Nodes.
-            neighbours: Who listens to whom.
-            gates: On a uniform clock, those of each offset, (O, D), where they are known already.
-            activate: Apply LeakyReLU to the result, as between two layers.
-        """
+    def forward(
+        self, x: Tensor, neighbours: Neighbours, gates: Tensor | None = None, *, activate: bool = False
+    ) -> Tensor:
+        """x (B, T, D) → (B, T, D)."""
         if neighbours.linked and neighbours.is_uniform:
             gates = uniform_gates([self.gate], neighbours.distance)[0] if gates is None else gates
             if is_available(x):

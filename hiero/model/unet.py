@@ -81,7 +81,9 @@ class TemporalEncoder(nn.Module):
             )
             neighbours = temporal_neighbours(level, self.radius_s * 2**depth)
             level = replace(
-                level, features=level.features + stage(level.features, neighbours, None if gates is None else gates[depth - 1])
+                level,
+                features=level.features
+                + stage(level.features, neighbours, None if gates is None else gates[depth - 1]),
             )
             levels.append(level)
         return levels
@@ -105,14 +107,10 @@ class FunctionAwareDecoder(nn.Module):
         inside_threads = [uniform_distances(-(-length // 2**depth), 1.0, radius) for depth in depths]
         return [*inside_threads, uniform_distances(length, spacing_s, self.config.radius_s)] if self.stages else []
 
-    def forward(self, levels: list[Level], gates: Sequence[Sequence[Tensor]] | None = None, *, cut: bool) -> list[Level]:
-        """Levels 0 … depth of the encoder → levels 0 … depth − 1 of the decoder.
-
-        Args:
-            levels: Of the encoder.
-            gates: Of each stage, as `Stage` takes them.
-            cut: Find threads, or take one a video.
-        """
+    def forward(
+        self, levels: list[Level], gates: Sequence[Sequence[Tensor]] | None = None, *, cut: bool
+    ) -> list[Level]:
+        """Levels 0 … depth of the encoder → levels 0 … depth − 1 of the decoder."""
         config = self.config
         if not self.stages:  # depth 0: no graph
             return levels
@@ -149,16 +147,7 @@ def _make_stages(config: ModelConfig) -> nn.ModuleList:
 
 @torch.no_grad()
 def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
-    """Threads by the spectral cut of a few evenly spread samples; every node takes the label of its nearest one.
-
-    Args:
-        x: (B, T, D).
-        mask: True on nodes, (B, T).
-        config: Number of threads and samples, κ, seed; `sample_points` None cuts all nodes.
-
-    Returns:
-        Thread of each node, −1 on padding, (B, T).
-    """
+    """Threads by the spectral cut of a few evenly spread samples; every node takes the label of its nearest one."""
     with torch.autocast(x.device.type, enabled=False):  # the cut needs single precision
         x = x.float() if x.dtype != torch.float64 else x
         if config.sample_points is None:
@@ -194,17 +183,8 @@ def reason_in_threads(
 ) -> Tensor:
     """Run a stage inside each thread.
 
-    Nodes are sorted so that the members of a thread are adjacent, in time order; neighbours are then shifts along the sorted nodes.
-
-    Args:
-        stage: Takes nodes (B, T, D) and their neighbours.
-        x: (B, T, D).
-        threads: Thread of each node, −1 on padding, (B, T).
-        config: `thread_radius`, and whether the release's quirk is on.
-        gates: Of the stage, where they are known already.
-
-    Returns:
-        (B, T, D), in the order of the input.
+    Nodes are sorted so that the members of a thread are adjacent, in time order; neighbours are
+    then shifts along the sorted nodes.
     """
     if config.behaviour.mixed_threads:
         group, rank, position = _mixed_groups(threads)
@@ -212,21 +192,15 @@ def reason_in_threads(
         neighbours = timed_neighbours(group.gather(1, order), rank.gather(1, order).float(), config.thread_radius)
     else:
         position, _ = sort_positions(threads, config.num_threads)
-        order = torch.empty_like(position).scatter_(1, position, torch.arange(x.shape[1], device=x.device).expand_as(position))
+        order = torch.empty_like(position).scatter_(
+            1, position, torch.arange(x.shape[1], device=x.device).expand_as(position)
+        )
         neighbours = uniform_neighbours(threads.gather(1, order), 1.0, config.thread_radius, x.dtype)
     return _Permute.apply(stage(_Permute.apply(x, order, position), neighbours, gates), position, order)
 
 
 def sort_positions(threads: Tensor, num_threads: int) -> tuple[Tensor, Tensor]:
-    """Sort nodes by thread: stable, padding last.
-
-    Args:
-        threads: Thread of each node, negative on padding, (B, T).
-        num_threads: K.
-
-    Returns:
-        Position of each node in the sorted order, and its rank among the members of its thread, (B, T) each.
-    """
+    """Sort nodes by thread: stable, padding last."""
     # Counting sort: a thread starts after the members of all threads before it.
     thread = torch.where(threads < 0, num_threads, threads)
     member = thread[..., None] == torch.arange(num_threads + 1, device=threads.device)
@@ -237,10 +211,12 @@ def sort_positions(threads: Tensor, num_threads: int) -> tuple[Tensor, Tensor]:
 
 
 def _mixed_groups(threads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The release's neighbour search on unsorted thread ids: group, rank, and position when sorted by both, (B, T) each.
+    """The release's neighbour search on unsorted thread ids: group, rank, and position when sorted by
+    both, (B, T) each.
 
-    It searches the borders between ids by bisection in ids that are not sorted, so a "thread" becomes a stretch of the video in
-    which nodes of any thread are neighbours when their ranks are close. Borders depend on the whole batch.
+    It searches the borders between ids by bisection in ids that are not sorted, so a "thread"
+    becomes a stretch of the video in which nodes of any thread are neighbours when their ranks are
+    close. Borders depend on the whole batch.
     """
     batch, length = threads.shape
     num_threads = int(threads.max()) + 1
@@ -251,7 +227,8 @@ def _mixed_groups(threads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     node = torch.arange(len(ids), device=ids.device)
     inside = (node[:, None] >= borders[:-1]) & (node[:, None] < borders[1:])
     group = torch.full_like(threads, -1)
-    group[valid] = torch.where(inside.any(1), inside.int().argmax(1), batch * num_threads + node)  # in no stretch: alone
+    # in no stretch: alone
+    group[valid] = torch.where(inside.any(1), inside.int().argmax(1), batch * num_threads + node)
     _, rank = sort_positions(threads, num_threads)
     key = torch.where(valid, group * length + rank, torch.iinfo(torch.long).max)
     position = key.argsort(dim=1, stable=True).argsort(1)

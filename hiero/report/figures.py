@@ -37,15 +37,7 @@ RESOLUTION = 150  # dots an inch of .png
 
 
 def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None) -> Figure:
-    """Fig. 2: how alike the segments of a video are, in raw features and in HiERO's; boxes are the true steps.
-
-    Args:
-        case: The video.
-        others: Features of the same video by other backbones, (T, D) each, by the title of their column; they come first.
-
-    Raises:
-        InputError: There are no true steps, or matplotlib is not installed.
-    """
+    """Fig. 2: how alike the segments of a video are, in raw features and in HiERO's; boxes are the true steps."""
     numbers = _number_steps(case)
     columns = {**(others or {}), "raw features": case.features, "HiERO": case.video.nodes}
     figure, axes = _make_figure(1, len(columns), (5.5 * len(columns), 6.2))
@@ -53,12 +45,17 @@ def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None
     start_s = case.video.clock.start_s
     for panel, (title, x) in zip(axes, columns.items(), strict=True):
         matrix = similarity_matrix(x, MAX_NODES)
-        panel.imshow(matrix, cmap="gray", vmin=-0.3, vmax=1, extent=(start_s, end_s, end_s, start_s), interpolation="nearest")
+        panel.imshow(
+            matrix, cmap="gray", vmin=-0.3, vmax=1, extent=(start_s, end_s, end_s, start_s), interpolation="nearest"
+        )
         for step in case.truth:
             colour = COLOURS[(numbers[step.text] - 1) % len(COLOURS)]
             side = step.end_s - step.start_s
-            for edge, width in (("white", 2.6), (colour, 1.4)):  # a white rim, so that the box is seen on dark and on light
-                panel.add_patch(_rectangle(step.start_s, step.start_s, side, side, fill=False, edgecolor=edge, linewidth=width))
+            # a white rim, so that the box is seen on dark and on light
+            for edge, width in (("white", 2.6), (colour, 1.4)):
+                panel.add_patch(
+                    _rectangle(step.start_s, step.start_s, side, side, fill=False, edgecolor=edge, linewidth=width)
+                )
             number = f" {numbers[step.text]}"
             panel.text(step.end_s, step.start_s, number, va="top", fontsize=7, color="black", bbox=NUMBER_BOX)
         panel.set_title(title)
@@ -71,16 +68,8 @@ def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None
 def timeline_figure(
     case: Case, pieces: bool = True, labels: bool = False, frames: Sequence[tuple[float, np.ndarray]] = ()
 ) -> Figure:
-    """Fig. 4: the true steps, those of raw features with spectral clustering, and HiERO's; equal numbers were matched.
-
-    Args:
-        case: The video.
-        pieces: Add a row for the best contiguous pieces.
-        labels: Add a row for steps that were labelled without training: numbers are then labels, not matches.
-        frames: Pictures (H, W, 3) of moments in seconds, drawn above the rows.
-
-    Raises:
-        InputError: There are no true steps, or matplotlib is not installed.
+    """Fig. 4: the true steps, those of raw features with spectral clustering, and HiERO's; equal
+    numbers were matched.
     """
     numbers = _number_steps(case)
     truth = case.labels()
@@ -100,7 +89,9 @@ def timeline_figure(
             labelled[start:end] = numbers[str(step.label)]
         rows["HiERO, labels"] = labelled
     height = 1.0 + 0.55 * len(rows) + 0.17 * len(numbers)
-    figure, axes = _make_figure(1 + bool(frames), 1, (11, height + bool(frames)), [1.0, height - 0.5] if frames else None)
+    figure, axes = _make_figure(
+        1 + bool(frames), 1, (11, height + bool(frames)), [1.0, height - 0.5] if frames else None
+    )
     if frames:
         _draw_frames(axes[0], frames, case.video.clock.start_s, case.video.duration_s)
     panel = axes[-1]
@@ -137,14 +128,8 @@ def _draw_frames(panel: Any, frames: Sequence[tuple[float, np.ndarray]], start_s
 
 
 def feature_figure(case: Case, seed: int = 0) -> Figure:
-    """t-SNE of the segments of a video, in raw features and in HiERO's; markers are the true steps, grey is background.
-
-    Args:
-        case: The video.
-        seed: Of t-SNE.
-
-    Raises:
-        InputError: There are no true steps, or scikit-learn or matplotlib is not installed.
+    """t-SNE of the segments of a video, in raw features and in HiERO's; markers are the true steps,
+    grey is background.
     """
     numbers, truth = _number_steps(case), case.labels()
     every = max(1, -(-len(truth) // MAX_NODES))
@@ -154,7 +139,9 @@ def feature_figure(case: Case, seed: int = 0) -> Figure:
         panel.scatter(*points[of_points == 0].T, s=10, c="#cccccc", marker=".")
         for number in numbers.values():
             colour, marker = COLOURS[(number - 1) % len(COLOURS)], MARKERS[(number - 1) % len(MARKERS)]
-            panel.scatter(*points[of_points == number].T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3)
+            panel.scatter(
+                *points[of_points == number].T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3
+            )
         panel.set_title(title)
         panel.set_xticks([])
         panel.set_yticks([])
@@ -172,19 +159,10 @@ def _tsne(x: np.ndarray, seed: int) -> np.ndarray:
     return np.asarray(TSNE(perplexity=perplexity, random_state=seed, init="pca", metric="cosine").fit_transform(x))
 
 
-def narration_figure(vectors: np.ndarray, steps: Sequence[int], labels: np.ndarray, names: Sequence[str], seed: int = 0) -> Figure:
-    """t-SNE of narrations and of the labels of their steps: small markers and stars.
-
-    Args:
-        vectors: Narrations, (N, E).
-        steps: The step that each narration falls into, (N,).
-        labels: Labels of the steps, (S, E).
-        names: The labels as texts, S.
-        seed: Of t-SNE.
-
-    Raises:
-        InputError: There are too few narrations, or scikit-learn or matplotlib is not installed.
-    """
+def narration_figure(
+    vectors: np.ndarray, steps: Sequence[int], labels: np.ndarray, names: Sequence[str], seed: int = 0
+) -> Figure:
+    """t-SNE of narrations and of the labels of their steps: small markers and stars."""
     if len(vectors) < MIN_NARRATIONS:
         raise InputError(f"t-SNE needs a few narrations inside steps, found {len(vectors)}")
     points = _tsne(np.concatenate([vectors, labels]), seed)
@@ -193,7 +171,9 @@ def narration_figure(vectors: np.ndarray, steps: Sequence[int], labels: np.ndarr
     panel, owners = axes[0], np.asarray(steps)
     for i in range(len(names)):
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
-        panel.scatter(*narration_points[owners == i].T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3)
+        panel.scatter(
+            *narration_points[owners == i].T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3
+        )
         panel.scatter(*label_points[i], s=190, c=colour, marker="*", edgecolors="black", linewidths=0.8, zorder=3)
         offset = {"textcoords": "offset points", "xytext": (6, 5)}
         panel.annotate(str(i + 1), tuple(label_points[i]), **offset, fontsize=9, weight="bold", zorder=4)
@@ -204,11 +184,7 @@ def narration_figure(vectors: np.ndarray, steps: Sequence[int], labels: np.ndarr
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write .svg or .png by the suffix of the path, both without one; returns the files.
-
-    Raises:
-        InputError: The suffix is another.
-    """
+    """Write .svg or .png by the suffix of the path, both without one; returns the files."""
     if path.suffix not in (".svg", ".png", ""):
         raise InputError(f"{path}: figures are .svg or .png, or both without a suffix")
     files = [path] if path.suffix else [path.with_name(path.name + suffix) for suffix in (".svg", ".png")]
@@ -242,9 +218,10 @@ def _rectangle(x: float, y: float, width: float, height: float, **style: Any) ->
 
 def _step_style(number: int) -> dict[str, Any]:
     return {
-        "facecolor": COLOURS[(number - 1) % len(COLOURS)], "hatch": HATCHES[(number - 1) % len(HATCHES)],
+        "facecolor": COLOURS[(number - 1) % len(COLOURS)],
+        "hatch": HATCHES[(number - 1) % len(HATCHES)],
         "edgecolor": "black",
-    }  # fmt: skip
+    }
 
 
 def _add_legend(figure: Figure, numbers: dict[str, int], markers: str = "") -> None:
@@ -260,7 +237,9 @@ def _add_legend(figure: Figure, numbers: dict[str, int], markers: str = "") -> N
             handles.append(Patch(**_step_style(number)))
     max_letters = int(LETTERS_PER_INCH * figure.get_figwidth())
     texts = [f"{number} {_shorten(text, max_letters)}" for text, number in numbers.items()]
-    figure.legend(handles, texts, loc="outside lower center", ncols=2 if len(texts) > 3 else 1, fontsize=7, frameon=False)
+    figure.legend(
+        handles, texts, loc="outside lower center", ncols=2 if len(texts) > 3 else 1, fontsize=7, frameon=False
+    )
 
 
 def _shorten(text: str, max_letters: int) -> str:
@@ -277,7 +256,9 @@ def _format_time_axis(axis: Any) -> None:
 
 
 def _number_steps(case: Case) -> dict[str, int]:
-    """Numbers of the true steps by their text, from 1, in the order in which they happen; the truth of the case is sorted too."""
+    """Numbers of the true steps by their text, from 1, in the order in which they happen; the truth of
+    the case is sorted too.
+    """
     ordered = sorted(case.truth, key=lambda step: step.start_s)
     if not ordered:
         raise InputError("the video has no annotated steps to draw")
@@ -287,7 +268,9 @@ def _number_steps(case: Case) -> dict[str, int]:
 
 
 def _match_to_truth(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Labels (T,) replaced by the number of the true step that their cluster is matched with (Hungarian), 0 for none."""
+    """Labels (T,) replaced by the number of the true step that their cluster is matched with
+    (Hungarian), 0 for none.
+    """
     overlap = np.zeros((int(labels.max()) + 1, int(truth.max()) + 1))
     np.add.at(overlap, (labels, truth), 1)
     numbers = np.zeros(len(overlap), dtype=int)

@@ -31,22 +31,24 @@ TEMPLATE = Path(__file__).parent / "folder_report.html"
 MIN_LABEL_SHARE = 0.3  # of an activity's steps that must have a label for it to be the activity's
 LONG_FACTOR, LONG_S = 2.0, 30.0  # times the usual length, and seconds more, from which on an activity took long
 COLUMNS = (
-    "video", "activity", "label", "num_times", "seconds", "share", "first_s", "num_videos", "usual_s", "not_seen", "unusual_place",
+    "video",
+    "activity",
+    "label",
+    "num_times",
+    "seconds",
+    "share",
+    "first_s",
+    "num_videos",
+    "usual_s",
+    "not_seen",
+    "unusual_place",
     "took_long",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
 class VideoSteps:
-    """Steps of a video, one level of them, as `build_report` takes them.
-
-    Attributes:
-        name: Of the video.
-        duration_s: Its length.
-        steps: In time order.
-        vectors: Of the steps, (N, D), which can be compared by cosine with those of the other videos.
-        pictures: JPEG of each step; None where there is none.
-    """
+    """Steps of a video, one level of them, as `build_report` takes them."""
 
     name: str
     duration_s: float
@@ -57,15 +59,7 @@ class VideoSteps:
 
 @dataclass(frozen=True)
 class Activity:
-    """What several videos show, or one of them alone.
-
-    Attributes:
-        label: Its name, where steps agree on one.
-        num_videos: That have it.
-        total_s: Time spent on it in all videos.
-        usual_s: Median of the videos that have it.
-        picture: JPEG of the step that is most typical; None where there is none.
-    """
+    """What several videos show, or one of them alone."""
 
     label: str | None
     num_videos: int
@@ -76,13 +70,7 @@ class Activity:
 
 @dataclass(frozen=True)
 class Run:
-    """An uninterrupted stretch of an activity.
-
-    Attributes:
-        activity: Number of the activity.
-        start_s: When it begins.
-        end_s: When it ends.
-    """
+    """An uninterrupted stretch of an activity."""
 
     activity: int
     start_s: float
@@ -91,17 +79,7 @@ class Run:
 
 @dataclass(frozen=True)
 class VideoSummary:
-    """A video among the others.
-
-    Attributes:
-        name: Of the video.
-        duration_s: Its length.
-        runs: In time order; they cover the video, but for gaps between corrected steps.
-        seconds: Spent on each activity, (A,).
-        omissions: Activities that most others have.
-        displacements: Activities at an unusual place.
-        took_long: Activities that took much longer than usual, and how many times as long.
-    """
+    """A video among the others."""
 
     name: str
     duration_s: float
@@ -114,15 +92,7 @@ class VideoSummary:
 
 @dataclass(frozen=True)
 class FolderReport:
-    """Videos by the activities that they share.
-
-    Attributes:
-        title: Of the page.
-        model: That read the videos.
-        activities: In their usual order; those of a single video at the end.
-        videos: In the order in which they were given.
-        agreement: How much the videos agree on when things are done, from 0 to 1; see `place_agreement`.
-    """
+    """Videos by the activities that they share."""
 
     title: str
     model: str
@@ -140,16 +110,26 @@ class FolderReport:
         return self.activities[activity].label or f"activity {activity + 1}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The document of `hiero report --json` (schema: hiero/assets/schemas/report.json); activities count from 1."""
+        """The document of `hiero report --json` (schema: hiero/assets/schemas/report.json);
+        activities count from 1.
+        """
         return {
-            "version": 1, "title": self.title, "model": self.model, "agreement": round(self.agreement, 3),
+            "version": 1,
+            "title": self.title,
+            "model": self.model,
+            "agreement": round(self.agreement, 3),
             "activities": [
-                {"number": i + 1, "label": a.label, "num_videos": a.num_videos, "total_s": round(a.total_s, 2),
-                 "usual_s": round(a.usual_s, 2)}
+                {
+                    "number": i + 1,
+                    "label": a.label,
+                    "num_videos": a.num_videos,
+                    "total_s": round(a.total_s, 2),
+                    "usual_s": round(a.usual_s, 2),
+                }
                 for i, a in enumerate(self.activities)
             ],
             "videos": [_video_to_dict(video) for video in self.videos],
-        }  # fmt: skip
+        }
 
     def to_csv(self) -> str:
         """A row for each video and activity."""
@@ -162,25 +142,27 @@ class FolderReport:
             slow = dict(video.took_long)
             for i, activity in enumerate(self.activities):
                 runs = [run for run in video.runs if run.activity == i]
-                writer.writerow([
-                    video.name, i + 1, activity.label or "", len(runs), round(video.seconds[i], 2),
-                    round(video.seconds[i] / max(video.duration_s, MIN_NORM), 4), round(runs[0].start_s, 2) if runs else "",
-                    activity.num_videos, round(activity.usual_s, 2), int(i in omitted), int(i in displaced), int(i in slow),
-                ])  # fmt: skip
+                writer.writerow(
+                    [
+                        video.name,
+                        i + 1,
+                        activity.label or "",
+                        len(runs),
+                        round(video.seconds[i], 2),
+                        round(video.seconds[i] / max(video.duration_s, MIN_NORM), 4),
+                        round(runs[0].start_s, 2) if runs else "",
+                        activity.num_videos,
+                        round(activity.usual_s, 2),
+                        int(i in omitted),
+                        int(i in displaced),
+                        int(i in slow),
+                    ]
+                )
         return text.getvalue()
 
 
 def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float) -> tuple[Step, ...]:
-    """The corrected steps of a video that a report compares: of a level, without gaps that nobody named.
-
-    Args:
-        hierarchy: As a person left it.
-        level: 0 the coarsest; by default the finest, as where it has fewer levels.
-        duration_s: Of the video; what begins after its end is left out.
-
-    Raises:
-        InputError: Nothing is left.
-    """
+    """The corrected steps of a video that a report compares: of a level, without gaps that nobody named."""
     chosen = hierarchy.levels[-1 if level is None else min(level, len(hierarchy.levels) - 1)]
     steps = tuple(
         replace(step, end_s=min(step.end_s, duration_s))
@@ -188,18 +170,14 @@ def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float)
         if step.start_s < duration_s and not (step.background and step.label is None)
     )
     if not steps:
-        raise InputError(f"{hierarchy.video}: its corrected steps have no names; name some, or remove the .hiero.json beside it")
+        raise InputError(
+            f"{hierarchy.video}: its corrected steps have no names; name some, or remove the .hiero.json beside it"
+        )
     return steps
 
 
 def describe_steps(name: str, video: Video, steps: Sequence[Step]) -> VideoSteps:
-    """Steps of a video with what they are compared by.
-
-    Args:
-        name: Of the video.
-        video: As an engine read it.
-        steps: In time order; they need not cover the video.
-    """
+    """Steps of a video with what they are compared by."""
     clock, num_nodes = video.clock, len(video.nodes)
     seconds = np.array([(step.start_s, step.end_s) for step in steps])
     start, end = np.round((seconds - clock.start_s) / clock.spacing_s).astype(int).T
@@ -211,19 +189,24 @@ def describe_steps(name: str, video: Video, steps: Sequence[Step]) -> VideoSteps
 
 def _video_to_dict(video: VideoSummary) -> dict[str, Any]:
     return {
-        "name": video.name, "duration_s": round(video.duration_s, 2),
+        "name": video.name,
+        "duration_s": round(video.duration_s, 2),
         "runs": [
-            {"activity": run.activity + 1, "start_s": round(run.start_s, 2), "end_s": round(run.end_s, 2)} for run in video.runs
+            {"activity": run.activity + 1, "start_s": round(run.start_s, 2), "end_s": round(run.end_s, 2)}
+            for run in video.runs
         ],
         "seconds": [round(seconds, 2) for seconds in video.seconds],
         "not_seen": [{"activity": o.activity + 1, "share": round(o.share, 3)} for o in video.omissions],
         "unusual_place": [
-            {"activity": d.activity + 1, "earlier_than": [a + 1 for a in d.earlier_than],
-             "later_than": [a + 1 for a in d.later_than]}
+            {
+                "activity": d.activity + 1,
+                "earlier_than": [a + 1 for a in d.earlier_than],
+                "later_than": [a + 1 for a in d.later_than],
+            }
             for d in video.displacements
         ],
         "took_long": [{"activity": activity + 1, "times": round(times, 2)} for activity, times in video.took_long],
-    }  # fmt: skip
+    }
 
 
 def build_report(
@@ -235,19 +218,7 @@ def build_report(
     by_label: bool = False,
     min_label_score: float = 0.0,
 ) -> FolderReport:
-    """Find the activities that videos share, and what differs between them.
-
-    Args:
-        videos: Two or more.
-        title: Of the page.
-        model: That read them.
-        num: How many activities; by default that follows from the videos.
-        by_label: Activities are the labels of steps, such as corrected ones, in place of what is alike.
-        min_label_score: Labels of steps with a lower score do not name an activity.
-
-    Raises:
-        InputError: There are fewer than two videos, two have the same name, or `by_label` and a step has no label.
-    """
+    """Find the activities that videos share, and what differs between them."""
     if len(videos) < 2:
         raise InputError("a report compares videos with each other: give at least two")
     if len({video.name for video in videos}) < len(videos):
@@ -272,15 +243,23 @@ def build_report(
     omissions, displacements = find_omissions(times), find_displacements(times)
     summaries = []
     for i, video in enumerate(videos):
-        summaries.append(VideoSummary(
-            video.name, video.duration_s, _merge_runs(video.steps, activity_of[owners == i]), tuple(seconds[i].tolist()),
-            tuple(omission for omission in omissions if omission.video == i),
-            tuple(displacement for displacement in displacements if displacement.video == i), _find_long(seconds, i),
-        ))  # fmt: skip
+        summaries.append(
+            VideoSummary(
+                video.name,
+                video.duration_s,
+                _merge_runs(video.steps, activity_of[owners == i]),
+                tuple(seconds[i].tolist()),
+                tuple(omission for omission in omissions if omission.video == i),
+                tuple(displacement for displacement in displacements if displacement.video == i),
+                _find_long(seconds, i),
+            )
+        )
     return FolderReport(title, model, activities, tuple(summaries), place_agreement(vectors, places, owners))
 
 
-def _in_usual_order(activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray) -> np.ndarray:
+def _in_usual_order(
+    activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray
+) -> np.ndarray:
     """Number activities by their usual order; those of one video come last."""
     times, _ = _activity_times(activity_of, owners, steps, durations)
     num_videos = np.isfinite(times).sum(0)
@@ -291,7 +270,9 @@ def _in_usual_order(activity_of: np.ndarray, owners: np.ndarray, steps: list[Ste
 def _activity_times(
     activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """When each activity comes in each video, as a share of it (NaN where it does not), and seconds spent on it, both (V, A)."""
+    """When each activity comes in each video, as a share of it (NaN where it does not), and seconds
+    spent on it, both (V, A).
+    """
     shape = len(durations), int(activity_of.max()) + 1
     seconds, moments = np.zeros(shape), np.zeros(shape)
     for step, activity, owner in zip(steps, activity_of, owners, strict=True):
@@ -318,10 +299,15 @@ def _describe_activities(
         per_video: dict[int, float] = {}
         for i in members.tolist():
             per_video[int(owners[i])] = per_video.get(int(owners[i]), 0.0) + steps[i].end_s - steps[i].start_s
-        out.append(Activity(
-            _common_label([steps[i] for i in members], min_label_score), len(per_video), sum(per_video.values()),
-            float(np.median(list(per_video.values()))), next((pictures[i] for i in typical if pictures[i] is not None), None),
-        ))  # fmt: skip
+        out.append(
+            Activity(
+                _common_label([steps[i] for i in members], min_label_score),
+                len(per_video),
+                sum(per_video.values()),
+                float(np.median(list(per_video.values()))),
+                next((pictures[i] for i in typical if pictures[i] is not None), None),
+            )
+        )
     return _number_labels(out)
 
 
@@ -366,21 +352,15 @@ def _find_long(seconds: np.ndarray, video: int) -> tuple[tuple[int, float], ...]
     for activity, here_s in enumerate(seconds[video].tolist()):
         others = np.delete(seconds[:, activity], video)
         others = others[others > 0]
-        if len(others) >= 2 and here_s >= max(LONG_FACTOR * float(np.median(others)), float(np.median(others)) + LONG_S):
+        if len(others) >= 2 and here_s >= max(
+            LONG_FACTOR * float(np.median(others)), float(np.median(others)) + LONG_S
+        ):
             out.append((activity, here_s / max(float(np.median(others)), MIN_NORM)))
     return tuple(sorted(out, key=lambda pair: -pair[1]))
 
 
 def write_folder_report(path: Path, report: FolderReport) -> list[Path]:
-    """Write the page, and beside it the same numbers as CSV and JSON.
-
-    Args:
-        path: The HTML file; the others have its name with their endings.
-        report: What it shows.
-
-    Returns:
-        The files.
-    """
+    """Write the page, and beside it the same numbers as CSV and JSON."""
     document = report.to_dict()
     pictures = [None if a.picture is None else base64.b64encode(a.picture).decode() for a in report.activities]
     data = json.dumps({**document, "pictures": pictures}, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

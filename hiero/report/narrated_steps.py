@@ -30,21 +30,7 @@ def narrated_steps_figure(
     seed: int = 0,
     log: Callable[[str], None] = lambda _: None,
 ) -> Figure:
-    """t-SNE of the narrations of a video around the labels of the steps that they fall into.
-
-    Args:
-        engine: Embeds the texts, and reads the features.
-        narrations: A file of narrations.
-        annotations: JSON file with timed steps.
-        video: Its name in both files.
-        features: Its feature file. The steps are then those that the engine finds, each with the best of the annotated texts.
-        clock: When the rows of the features are, if not as the model was trained.
-        seed: Of t-SNE.
-        log: Gets a line where features and annotations do not agree on how long the video is.
-
-    Raises:
-        InputError: The video is not in one of the files, or no narration falls into a step.
-    """
+    """t-SNE of the narrations of a video around the labels of the steps that they fall into."""
     spoken = [narration for narration in read_narrations(narrations) if narration.video == video]
     annotated = [entry for entry in read_annotations(annotations) if entry.video == video]
     if not spoken or not annotated:

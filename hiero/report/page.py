@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hiero.data.transcripts import Transcript
 from hiero.engine import Video
-from hiero.report.exports import write_export
+from hiero.formats.exports import write_export
+from hiero.formats.transcripts import Transcript
 from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
 from hiero.types import Hierarchy, Step, file_fields
@@ -20,13 +20,8 @@ MAX_PICTURES = 400  # of the finest level; more would make the page too heavy to
 
 
 def write_report(path: Path, video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None = None) -> None:
-    """Write the page: a timeline of all levels, pictures, the similarity matrix, and a search over likely labels of steps.
-
-    Args:
-        path: The HTML file.
-        video: That was read.
-        hierarchy: Its steps.
-        labels: Those that the steps were named with, if not the everyday phrases.
+    """Write the page: a timeline of all levels, pictures, the similarity matrix, and a search over
+    likely labels of steps.
     """
     document = json.dumps(_page_data(video, hierarchy, labels), ensure_ascii=False, allow_nan=False)
     document = document.replace("<", "\\u003c")  # a label must not close the script element that holds the data
@@ -50,10 +45,13 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
     matrix = video.similarity_matrix()
     name = ", ".join(Path(file.path).name for file in hierarchy.media)
     return {
-        "name": name, "model": hierarchy.model, "duration_s": hierarchy.duration_s, "levels": levels,
+        "name": name,
+        "model": hierarchy.model,
+        "duration_s": hierarchy.duration_s,
+        "levels": levels,
         "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
         "speech": [utterance.to_dict() for utterance in hierarchy.speech],
-    }  # fmt: skip
+    }
 
 
 def write_results(
@@ -62,15 +60,8 @@ def write_results(
     """Write all files of `hiero steps -o FOLDER`: steps.json, report.html, exports, and a thumbnail of each step;
     speech.srt where the video has a transcript.
 
-    Where several files were read as one video, exports are written for the whole, and for each file in its own time too, into
-    FOLDER/files/NN-NAME.
-
-    Args:
-        video: That was read.
-        hierarchy: Its steps.
-        labels: Those that the steps were named with, if not the default ones.
-        folder: Where to write; thumbnails of an earlier run that are not of these steps are removed.
-        formats: Names of exporters.
+    Where several files were read as one video, exports are written for the whole, and for each file
+    in its own time too, into FOLDER/files/NN-NAME.
     """
     write_text(folder / "steps.json", json.dumps(hierarchy.to_dict(), indent=1) + "\n")
     write_report(folder / "report.html", video, hierarchy, labels)

@@ -1,4 +1,6 @@
-"""The JSON API and the page. Videos are named by ids of what was given to the server; no path ever comes from a client."""
+"""The JSON API and the page. Videos are named by ids of what was given to the server; no path ever
+comes from a client.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from hiero.serve.uploads import Uploads, add_uploads, upload_router
 from hiero.serve.user_routes import user_router
 from hiero.serve.users import Access, ForbiddenError, Role
 from hiero.serve.video_routes import edit_router, to_etag, video_router
-from hiero.storage.remote import show_addresses
+from hiero.sources.remote import show_addresses
 from hiero.text.vector_cache import TextCache
 from hiero.types import ProgressCallback
 
@@ -45,21 +47,7 @@ STATIC = Path(__file__).parent / "static"
 
 @dataclass(frozen=True)
 class AppOptions:
-    """Settings of the application.
-
-    Attributes:
-        hosts: Names that it answers to; by default those of loopback.
-        token: One for all, with all rights; None where there is none.
-        user_header: A header in which a trusted proxy says who has signed in there.
-        header_role: Of those who have no token of their own then.
-        proxies: Whose headers are believed, and the path under which they serve the page.
-        uploads: By default they are off.
-        num_jobs: Videos that are read at a time.
-        write_edits: Edits in the state are also written beside the videos.
-        log_format: Of the lines about requests and changes.
-        watcher: Tells which videos have arrived: they are shown and read by themselves.
-        reader: Reads a video elsewhere before the server opens it from the cache, such as on a cluster.
-    """
+    """Settings of the application."""
 
     hosts: frozenset[str] = frozenset(LOOPBACK_HOSTS)
     token: str | None = None
@@ -75,13 +63,7 @@ class AppOptions:
 
 
 def create_app(library: Library, options: AppOptions | None = None, state: State | None = None) -> RequestLog:
-    """The guarded application.
-
-    Args:
-        library: What it shows.
-        options: Settings.
-        state: What it remembers: jobs, edits, tokens. By default nothing after the process; edits are then beside the videos.
-    """
+    """The guarded application."""
     options = options or AppOptions()
     state = state or State()
     if state.is_persistent:
@@ -107,9 +89,10 @@ def create_app(library: Library, options: AppOptions | None = None, state: State
     def gauges() -> dict[str, float]:
         return {
             **{f'hiero_jobs{{state="{name}"}}': float(num) for name, num in jobs.count_by_state().items()},
-            "hiero_videos": float(len(library.entries)), "hiero_open_videos_bytes": float(library.num_open_bytes),
+            "hiero_videos": float(len(library.entries)),
+            "hiero_open_videos_bytes": float(library.num_open_bytes),
             **{f'hiero_text_cache{{result="{name}"}}': float(TextCache.counts[name]) for name in ("hits", "misses")},
-        }  # fmt: skip
+        }
 
     metrics = Metrics(gauges)
     app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
@@ -144,7 +127,9 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def bad_parameters(_: Request, error: RequestValidationError) -> Response:
         # Without the input, which FastAPI would send back: NaN, for one, cannot be sent.
-        return _json_response({"detail": [{name: row[name] for name in ("type", "loc", "msg")} for row in error.errors()]}, 422)
+        return _json_response(
+            {"detail": [{name: row[name] for name in ("type", "loc", "msg")} for row in error.errors()]}, 422
+        )
 
     @app.exception_handler(NotFoundError)
     async def not_found(_: Request, error: NotFoundError) -> Response:

@@ -11,21 +11,14 @@ from hiero.serve.audit import AuditLog
 from hiero.serve.jobs import JobQueue
 from hiero.serve.library import Library
 from hiero.serve.users import User
-from hiero.storage.remote import show_addresses
+from hiero.sources.remote import show_addresses
 
 LOOK_S = 10.0  # between two looks at the folders
 WATCH_USER = User("watch", "edit")
 
 
 class Arrivals:
-    """Looks at folders in a thread of its own.
-
-    Args:
-        library: Where new videos are shown.
-        jobs: Reads them.
-        watcher: Tells which are new and whole.
-        audit: Gets a line for each.
-    """
+    """Looks at folders in a thread of its own."""
 
     def __init__(self, library: Library, jobs: JobQueue, watcher: ArrivalWatcher, audit: AuditLog) -> None:
         self.library, self.jobs, self.watcher, self.audit = library, jobs, watcher, audit

@@ -13,25 +13,13 @@ PRESENCE_S = 45.0  # after the last sign of a page someone is taken to have left
 
 
 class AuditLog:
-    """Writes down who changed what: into the state, and into the log.
-
-    Args:
-        state: Where the lines are.
-        log_format: Of the log.
-    """
+    """Writes down who changed what: into the state, and into the log."""
 
     def __init__(self, state: State, log_format: LogFormat = "none") -> None:
         self.state, self.log_format = state, log_format
 
     def record(self, user: User, action: str, subject: str, detail: str = "") -> None:
-        """One line.
-
-        Args:
-            user: Who.
-            action: What was done, such as `save edits`.
-            subject: To what: the id of a video or a job.
-            detail: What else there is to know.
-        """
+        """One line."""
         self.state.add_audit(user.name, action, subject, detail)
         write_log("change", self.log_format, user=user.name, action=action, subject=subject, detail=detail)
 
@@ -44,12 +32,7 @@ class Presence:
         self._lock = threading.Lock()
 
     def touch(self, video: str, user: str) -> None:
-        """Someone is there.
-
-        Args:
-            video: Its id.
-            user: Their name.
-        """
+        """Someone is there."""
         with self._lock:
             self._last_seen_s.setdefault(video, {})[user] = time.monotonic()
 

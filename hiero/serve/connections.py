@@ -24,10 +24,11 @@ RETRY_S = 5
 class LimitedProtocol(H11Protocol):
     """HTTP of one connection, as uvicorn speaks it, with limits.
 
-    uvicorn ends a connection that is idle between two requests, but waits forever for the first, and for the rest of one that has
-    begun. Where the places are taken, a connection that only waits for its client (for a request, or for the client to read)
-    gives way, the one that waits longest first; a new one is refused only where requests are under way on all: by 429 where its
-    own address has too many, else by 503.
+    uvicorn ends a connection that is idle between two requests, but waits forever for the first,
+    and for the rest of one that has begun. Where the places are taken, a connection that only waits
+    for its client (for a request, or for the client to read) gives way, the one that waits longest
+    first; a new one is refused only where requests are under way on all: by 429 where its own
+    address has too many, else by 503.
     """
 
     lingering: ClassVar[set[LimitedProtocol]] = set()  # refused ones that may still read why
@@ -98,7 +99,9 @@ class LimitedProtocol(H11Protocol):
 
     def _make_room(self, candidates: Iterable[LimitedProtocol]) -> bool:
         """Close the connection that waits longest for its client. False where none does."""
-        waiting = [(since_s, id(other), other) for other in candidates if (since_s := other.waiting_since_s) is not None]
+        waiting = [
+            (since_s, id(other), other) for other in candidates if (since_s := other.waiting_since_s) is not None
+        ]
         if not waiting:
             return False
         longest = min(waiting)[-1]
@@ -127,7 +130,8 @@ class LimitedProtocol(H11Protocol):
         self.lingering.add(self)
         body = f'{{"error": "{reason}; try again later"}}'
         self.transport.write(
-            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nretry-after: {RETRY_S}\r\n"
+            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nretry-after: "
+            f"{RETRY_S}\r\n"
             f"connection: close\r\n\r\n{body}".encode()
         )
         # Not closed at once: a close before the request was read can make the client lose the answer.

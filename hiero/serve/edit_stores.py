@@ -1,4 +1,6 @@
-"""Where the edits of people are: beside the videos, as a person at their own machine wants it, or in the server's state."""
+"""Where the edits of people are: beside the videos, as a person at their own machine wants it, or in
+the server's state.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from hiero.data.edits import edits_file, parse_hierarchy
 from hiero.errors import InputError
+from hiero.formats.edits import edits_file, parse_hierarchy
 from hiero.serve.state import SavedEdit, State
 from hiero.storage.files import parse_json, write_bytes
 
@@ -24,11 +26,7 @@ def version_of(content: bytes) -> str:
 
 
 class EditStore(ABC):
-    """The edits of videos: the JSON of their steps. A video is known by its id, and by the path of its first file.
-
-    Attributes:
-        has_history: Whether earlier saves are remembered.
-    """
+    """The edits of videos: the JSON of their steps. A video is known by its id, and by the path of its first file."""
 
     has_history: ClassVar[bool] = False
 
@@ -49,7 +47,9 @@ class EditStore(ABC):
         raise InputError(NO_HISTORY)
 
     def content_of(self, id: str, number: int) -> bytes | None:
-        """The steps of one save of the history; None where they were forgotten then. Raises InputError where there is none."""
+        """The steps of one save of the history; None where they were forgotten then. Raises InputError
+        where there is none.
+        """
         raise InputError(NO_HISTORY)
 
 
@@ -81,11 +81,8 @@ class FileEdits(EditStore):
 
 
 class StateEdits(EditStore):
-    """In the server's state, with their history. A file beside the video, of earlier days, counts until the first save.
-
-    Args:
-        state: Where they are saved.
-        write_files: Write the file beside the video too, for other programs.
+    """In the server's state, with their history. A file beside the video, of earlier days, counts
+    until the first save.
     """
 
     has_history = True

@@ -1,4 +1,6 @@
-"""ASGI middleware before the application: allowed hosts only, no other site's requests, people who may come in, small bodies."""
+"""ASGI middleware before the application: allowed hosts only, no other site's requests, people who may
+come in, small bodies.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ MAX_BODY_BYTES = 4 * 2**20  # of everything but uploads
 BODY_TIMEOUT_S = 30.0  # for the next piece of a body
 MIN_BODY_BYTES_S = 1000  # on average, beyond the first BODY_TIMEOUT_S
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # change nothing
-# What is answered without signing in: the page itself, which holds nothing, and what tells a supervisor that the server lives.
+# What is answered without signing in: the page itself, which holds nothing, and what tells a
+# supervisor that the server lives.
 OPEN_PATHS = ("/healthz", "/readyz", "/api/sign-in")
 PRIVATE_PATHS = ("/api/", "/metrics", "/openapi.json")
 SECURITY_HEADERS = {
@@ -50,15 +53,7 @@ def client_key(address: str) -> str:
 
 
 class Guard:
-    """Refuses requests before they reach an application, and adds security headers to its answers.
-
-    Args:
-        app: The ASGI application.
-        hosts: Names that this server answers to. DNS rebinding uses another: a name of a foreign site that points to this machine.
-        access: Finds out who sends a request.
-        proxies: Whose headers are believed.
-        max_upload_bytes: Of the body of an upload.
-    """
+    """Refuses requests before they reach an application, and adds security headers to its answers."""
 
     def __init__(
         self, app: Any, hosts: set[str], access: Access, proxies: Proxies | None = None, max_upload_bytes: int = 0
@@ -136,7 +131,9 @@ def _add_security_headers(scope: Any, send: Any) -> Any:
             defaults = dict(SECURITY_HEADERS)
             if scope["path"].startswith("/api/"):
                 defaults["cache-control"] = "no-store"
-            added = [(name.encode(), value.encode()) for name, value in defaults.items() if name.encode() not in present]
+            added = [
+                (name.encode(), value.encode()) for name, value in defaults.items() if name.encode() not in present
+            ]
             message = {**message, "headers": [*message["headers"], *added]}
         await send(message)
 
@@ -144,7 +141,9 @@ def _add_security_headers(scope: Any, send: Any) -> Any:
 
 
 def _limit_body(receive: Any, max_bytes: int) -> Any:
-    """A body that must come in time, not by single bytes, and not grow beyond a limit, whatever its Content-Length says."""
+    """A body that must come in time, not by single bytes, and not grow beyond a limit, whatever its
+    Content-Length says.
+    """
     num_bytes, is_complete, begin_s = 0, False, time.monotonic()
 
     async def receive_limited() -> Any:
@@ -167,7 +166,11 @@ def _limit_body(receive: Any, max_bytes: int) -> Any:
 
 async def _refuse(send: Any, status: int, reason: str) -> None:
     body = json.dumps({"error": reason}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

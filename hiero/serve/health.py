@@ -13,14 +13,7 @@ from hiero.serve.users import require
 
 
 class Health:
-    """What may keep a server from working.
-
-    Args:
-        state: Must be writable.
-
-    Attributes:
-        is_stopping: It finishes what it has begun, and takes nothing new.
-    """
+    """What may keep a server from working."""
 
     def __init__(self, state: State) -> None:
         self.state, self.is_stopping = state, False
@@ -37,12 +30,7 @@ class Health:
 
 
 def health_router(health: Health, metrics: Metrics) -> APIRouter:
-    """Routes for supervisors.
-
-    Args:
-        health: Whether it can work.
-        metrics: What it did.
-    """
+    """Routes for supervisors."""
     router = APIRouter()
 
     @router.get("/healthz")

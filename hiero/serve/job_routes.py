@@ -17,13 +17,7 @@ from hiero.serve.users import Editor, require
 
 
 def job_router(library: Library, jobs: JobQueue, audit: AuditLog) -> APIRouter:
-    """Start, list, watch, cancel and repeat jobs.
-
-    Args:
-        library: The videos.
-        jobs: Reads them.
-        audit: Writes down who changed what.
-    """
+    """Start, list, watch, cancel and repeat jobs."""
     router = APIRouter(dependencies=[require("view")])
 
     def to_dict(job: Job) -> dict[str, Any]:

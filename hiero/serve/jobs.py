@@ -19,7 +19,7 @@ from typing import Any, Literal
 from hiero.errors import InputError
 from hiero.serve.library import NotFoundError
 from hiero.serve.state import State, StoredJob
-from hiero.storage.remote import show_addresses
+from hiero.sources.remote import show_addresses
 from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # jobs that have not ended
@@ -37,21 +37,7 @@ class Cancelled(Exception):  # noqa: N818
 
 @dataclass
 class Job:
-    """Work on one video, and how far it is.
-
-    Attributes:
-        id: Unique in its queue.
-        video: Id of the video.
-        user: Who started it.
-        state: Where it stands.
-        done_s: Seconds of the video that were read.
-        duration_s: Length of the video, once it is known.
-        message: Why it failed or was cancelled.
-        created_at: In seconds since 1970.
-        num_attempts: How often it was begun.
-        version: Counts changes, so that a watcher sees each.
-        cancel_requested: The work stops at its next report of progress.
-    """
+    """Work on one video, and how far it is."""
 
     id: str
     video: str
@@ -79,32 +65,38 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "id": self.id, "video": self.video, "user": self.user, "state": self.state, "done_s": round(self.done_s, 1),
-            "duration_s": self.duration_s, "message": self.message, "created_at": round(self.created_at, 1),
+            "id": self.id,
+            "video": self.video,
+            "user": self.user,
+            "state": self.state,
+            "done_s": round(self.done_s, 1),
+            "duration_s": self.duration_s,
+            "message": self.message,
+            "created_at": round(self.created_at, 1),
             "num_attempts": self.num_attempts,
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_stored(cls, job: StoredJob) -> Job:
         return cls(
-            str(job.id), job.video, job.user, job.state, message=job.message, created_at=job.created_at,  # type: ignore[arg-type]
+            str(job.id),
+            job.video,
+            job.user,
+            job.state,
+            message=job.message,
+            created_at=job.created_at,  # type: ignore[arg-type]
             num_attempts=job.num_attempts,
-        )  # fmt: skip
+        )
 
 
 class JobQueue:
-    """Runs jobs in threads of its own, a few at a time, oldest first. Jobs of a persistent state survive the server.
-
-    Args:
-        work: Called for each job with the id of its video and a progress callback, which raises `Cancelled` to stop it.
-        state: Remembers them; by default nothing does after the process.
-        num_workers: Jobs at a time.
-
-    Attributes:
-        jobs: By id, oldest first: those that wait or run, and the last that ended.
+    """Runs jobs in threads of its own, a few at a time, oldest first. Jobs of a persistent state
+    survive the server.
     """
 
-    def __init__(self, work: Callable[[str, ProgressCallback], None], state: State | None = None, num_workers: int = 1) -> None:
+    def __init__(
+        self, work: Callable[[str, ProgressCallback], None], state: State | None = None, num_workers: int = 1
+    ) -> None:
         self.work, self.state = work, state or State()
         self.jobs: dict[str, Job] = {}
         self._waiting: queue.Queue[Job | None] = queue.Queue()  # None ends a thread
@@ -123,21 +115,15 @@ class JobQueue:
         """Go on with a job of a server that ended before the job did."""
         self.jobs[job.id] = job
         if job.state == "running" and job.num_attempts >= MAX_ATTEMPTS:
-            self._change(job, state="failed", message=f"the server ended {job.num_attempts} times while it worked on this")
+            self._change(
+                job, state="failed", message=f"the server ended {job.num_attempts} times while it worked on this"
+            )
             return
         self._change(job, state="waiting")
         self._waiting.put(job)
 
     def start(self, video: str, user: str = "") -> Job:
-        """A new job for a video, or the one that is under way for it already.
-
-        Args:
-            video: Its id.
-            user: Who starts it.
-
-        Raises:
-            InputError: Too many are waiting, or it cannot be remembered.
-        """
+        """A new job for a video, or the one that is under way for it already."""
         with self._lock:
             for job in self.jobs.values():
                 if job.video == video and not job.ended:
@@ -169,16 +155,7 @@ class JobQueue:
         return job
 
     def retry(self, id: str, user: str = "") -> Job:
-        """A new job in place of one that failed or was cancelled.
-
-        Args:
-            id: Of the old one.
-            user: Who wants it.
-
-        Raises:
-            NotFoundError: There is no such job.
-            InputError: It has not ended, or was done.
-        """
+        """A new job in place of one that failed or was cancelled."""
         job = self.find(id)
         if job.state not in ("failed", "cancelled"):
             raise InputError(f"job {id} is {job.state}; only one that failed or was cancelled is tried again")
@@ -190,7 +167,9 @@ class JobQueue:
         return {state: states.count(state) for state in ("waiting", "running", *ENDED)}
 
     def close(self) -> None:
-        """Stop all jobs, tell those who watch them, and end the threads. A persistent state has them wait for the next server."""
+        """Stop all jobs, tell those who watch them, and end the threads. A persistent state has them
+        wait for the next server.
+        """
         with self._change_lock:
             self._is_closing = True
             for job in list(self.jobs.values()):
@@ -275,10 +254,6 @@ async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterato
     """The job now and after every change, until it has ended; None as a sign of life when nothing happens.
 
     It looks now and then instead of waiting in a thread, so that any number can watch.
-
-    Args:
-        job: Which.
-        heartbeat_s: After how many quiet seconds there is a sign of life.
     """
     version, last_event_s = -1, 0.0
     while True:

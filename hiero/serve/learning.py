@@ -21,28 +21,14 @@ MAX_CHANGES = 200  # steps that are listed of a video
 
 
 class Learning:
-    """What the corrected videos of a library teach its main model.
-
-    Args:
-        library: The videos.
-
-    Attributes:
-        result: Of the last run: how much was learned, and which names of which videos changed; None before the first.
-    """
+    """What the corrected videos of a library teach its main model."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self.result: dict[str, Any] | None = None
 
     def run(self, progress: ProgressCallback) -> None:
-        """Learn from all saved steps with names, and name the steps of the other videos anew.
-
-        Args:
-            progress: Called for each video; may raise to stop, before anything is changed.
-
-        Raises:
-            InputError: Nobody has named a step, the model knows no words, or one of the videos cannot be read.
-        """
+        """Learn from all saved steps with names, and name the steps of the other videos anew."""
         library = self.library
         if not library.main_engine.has_text:
             raise InputError(NO_TEXT)
@@ -65,10 +51,12 @@ class Learning:
             progress(ProgressEvent("read", entry.name, float(len(entries) + i), 2.0 * len(entries)))
             changes.append(_changes(entry, before, library.steps(library.open_video(entry), None)))
         self.result = {
-            "num_names": len(prototypes.labels), "num_steps": int(prototypes.num_steps.sum()), "num_videos": len(corrected),
+            "num_names": len(prototypes.labels),
+            "num_steps": int(prototypes.num_steps.sum()),
+            "num_videos": len(corrected),
             "num_named_anew": sum(change["num_steps"] for change in changes),
             "videos": [change for change in changes if change["num_steps"]],
-        }  # fmt: skip
+        }
 
 
 def _changes(entry: Entry, before: Hierarchy, after: Hierarchy) -> dict[str, Any]:
@@ -76,19 +64,14 @@ def _changes(entry: Entry, before: Hierarchy, after: Hierarchy) -> dict[str, Any
     pairs = zip(before.levels[-1], after.levels[-1], strict=True)
     steps = [
         {"start_s": round(new.start_s, 3), "end_s": round(new.end_s, 3), "before": old.label, "after": new.label}
-        for old, new in pairs if old.label != new.label
-    ]  # fmt: skip
+        for old, new in pairs
+        if old.label != new.label
+    ]
     return {"id": entry.id, "video": entry.name, "num_steps": len(steps), "steps": steps[:MAX_CHANGES]}
 
 
 def learning_router(learning: Learning, jobs: JobQueue, audit: AuditLog) -> APIRouter:
-    """Start learning, and what came of it.
-
-    Args:
-        learning: Of the library.
-        jobs: Runs it.
-        audit: Writes down who changed what.
-    """
+    """Start learning, and what came of it."""
     router = APIRouter(dependencies=[require("view")])
 
     @router.post("/api/learn", status_code=202, responses=ERRORS)

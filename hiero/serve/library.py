@@ -18,21 +18,21 @@ from typing import Any, Literal
 
 from hiero.corpus.corpus import Corpus, add_video
 from hiero.corpus.rows import IndexedVideo
-from hiero.data.edits import EDITS_SUFFIX, encode_edits, parse_hierarchy
 from hiero.data.features import FEATURE_SUFFIXES
 from hiero.engine import Engine, Video
-from hiero.engine.speech_files import load_transcript
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
 from hiero.extraction.collection import VIDEO_SUFFIXES, NoFilesError, find_recordings, is_collection, is_video_address
+from hiero.formats.edits import EDITS_SUFFIX, encode_edits, parse_hierarchy
 from hiero.serve.edit_stores import EditStore, FileEdits, version_of
 from hiero.serve.state import SavedEdit
+from hiero.sources.chapters import VideoSource, source_paths
+from hiero.sources.remote import find_remote, shown_path
+from hiero.sources.remote_origins import is_address
+from hiero.speech.files import load_transcript
 from hiero.steps.prototypes import StepPrototypes
 from hiero.storage.files import parse_json
-from hiero.storage.remote import find_remote, shown_path
-from hiero.storage.remote_origins import is_address
 from hiero.types import Hierarchy, ProgressCallback, no_progress
-from hiero.video.chapters import VideoSource, source_paths
 
 MAX_OPEN_BYTES = 512 * 2**20  # of videos in memory; one stays, however large
 MAX_CACHED_HIERARCHIES = 500  # the page asks for the same ones again and again
@@ -61,13 +61,7 @@ class NotReadError(Exception):
 
 
 class ConflictError(Exception):
-    """Edits were saved by someone else meanwhile.
-
-    Args:
-        message: What happened.
-        version: Of the edits that are there; None where there are none.
-        hierarchy: These edits; None also where their file is damaged.
-    """
+    """Edits were saved by someone else meanwhile."""
 
     def __init__(self, message: str, version: str | None, hierarchy: Hierarchy | None) -> None:
         super().__init__(message)
@@ -76,17 +70,7 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A file that may be looked at.
-
-    Attributes:
-        id: What clients call it.
-        name: What people call it; unique in its library.
-        path: A video or a feature file; the first of several that are one video.
-        indexed: It is in the corpus: what was computed is cached, so it opens at once.
-        files: All files, where several are one video.
-        duration_s: Its length, where the corpus knows it.
-        num_steps: Of the finest level, likewise.
-    """
+    """A file that may be looked at."""
 
     id: str
     name: str
@@ -107,8 +91,9 @@ class Entry:
 
     @property
     def playable_files(self) -> list[Path]:
-        """What a player opens, in time order: the files themselves, or videos of the same name beside feature files; none where
-        one of them is missing."""
+        """What a player opens, in time order: the files themselves, or videos of the same name beside
+        feature files; none where one of them is missing.
+        """
         period = int(time.monotonic() / PLAYABLE_S)
         playable = [_find_playable(path, period) for path in source_paths(self.source)]
         return [path for path in playable if path is not None] if None not in playable else []
@@ -124,19 +109,7 @@ class Edits:
 
 @dataclass
 class Library:
-    """Entries, the engines that read them, and the videos that were read last.
-
-    Attributes:
-        engines: By name; the first is the main one, the others give rows to compare with.
-        entries: By id.
-        corpus: Where videos are indexed and searched, if there is one.
-        annotations: Annotated steps by name of the video: {name: [{start_s, end_s, text}]}.
-        labels: For steps; None for the bundled everyday phrases.
-        cache: Use what was computed before, and store what is computed now.
-        transcripts: Use transcripts that lie beside videos.
-        speech: Recognise what is said in videos that have no transcript.
-        edit_store: Where edits are; by default beside the videos.
-    """
+    """Entries, the engines that read them, and the videos that were read last."""
 
     engines: dict[str, Engine]
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -147,7 +120,8 @@ class Library:
     transcripts: bool = True
     speech: bool = False
     edit_store: EditStore = field(default_factory=FileEdits)
-    _videos: OrderedDict[tuple[str, str], Video] = field(default_factory=OrderedDict)  # by entry and model, last used last
+    # by entry and model, last used last
+    _videos: OrderedDict[tuple[str, str], Video] = field(default_factory=OrderedDict)
     _hierarchies: OrderedDict[tuple[int, tuple[int, ...]], tuple[weakref.ref[Video], Hierarchy]] = field(
         default_factory=OrderedDict
     )
@@ -158,7 +132,8 @@ class Library:
     _read_ids: set[str] = field(default_factory=set)  # entries that were read, also those that left _videos
     _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of all the above
-    _edits_lock: threading.Lock = field(default_factory=threading.Lock)  # from the look at a version until it is replaced
+    # from the look at a version until it is replaced
+    _edits_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def main_model(self) -> str:
@@ -169,13 +144,7 @@ class Library:
         return self.engines[self.main_model]
 
     def add(self, source: VideoSource, name: str | None = None, record: IndexedVideo | None = None) -> Entry:
-        """Show a file, or several that are one video.
-
-        Args:
-            source: A video or a feature file, or several.
-            name: By default that of the file; a name that another entry has gets a number.
-            record: Of the corpus, where it is in one.
-        """
+        """Show a file, or several that are one video."""
         paths = tuple(path.resolve() for path in source_paths(source))
         path, files = paths[0], paths if len(paths) > 1 else ()
         id = hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:ID_LENGTH]
@@ -202,13 +171,7 @@ class Library:
             raise NotFoundError(f"no video {id}") from None
 
     def list_entries(self, text: str = "", sort: SortKey = "added", descending: bool = False) -> list[Entry]:
-        """Entries whose names hold a text, in some order.
-
-        Args:
-            text: In any case; empty for all.
-            sort: By what; entries of which it is not known come last.
-            descending: The other way round.
-        """
+        """Entries whose names hold a text, in some order."""
         key = (text.casefold(), sort, descending)
         with self._lock:
             if self._listed_at != self._revision:
@@ -219,7 +182,9 @@ class Library:
                 if sort == "added":
                     entries = entries[::-1] if descending else entries
                 else:
-                    known = [(value, entry) for entry in entries if (value := self._sort_value(entry, sort)) is not None]
+                    known = [
+                        (value, entry) for entry in entries if (value := self._sort_value(entry, sort)) is not None
+                    ]
                     known.sort(key=lambda pair: pair[0], reverse=descending)
                     known_ids = {entry.id for _, entry in known}
                     entries = [entry for _, entry in known] + [entry for entry in entries if entry.id not in known_ids]
@@ -251,15 +216,7 @@ class Library:
         return entry.indexed or entry.id in self._read_ids or not entry.is_video
 
     def find_open(self, entry: Entry, model: str | None = None) -> Video | None:
-        """A video that is in memory; None where it has to be read from files.
-
-        Args:
-            entry: Which.
-            model: Name of an engine; by default the main one.
-
-        Raises:
-            NotReadError: It was not read yet.
-        """
+        """A video that is in memory; None where it has to be read from files."""
         if not self.is_read(entry):
             raise NotReadError(f"{entry.name} was not read yet; POST /api/videos/{entry.id}/read first")
         key = (entry.id, model or self.main_model)
@@ -272,31 +229,11 @@ class Library:
             return self._videos.get(key)
 
     def open_video(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
-        """A video that opens at once; one that does not is read by a job, not by whoever looks at it.
-
-        Args:
-            entry: Which.
-            model: Name of an engine; by default the main one.
-            progress: As `Engine.read` takes it.
-
-        Raises:
-            NotReadError: It was not read yet.
-            NotFoundError: There is no such model.
-        """
+        """A video that opens at once; one that does not is read by a job, not by whoever looks at it."""
         return self.find_open(entry, model) or self.read(entry, model, progress)
 
     def read(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
-        """Read a video, however long it takes; several that want it at a time wait for the first.
-
-        Args:
-            entry: Which.
-            model: Name of an engine; by default the main one.
-            progress: As `Engine.read` takes it.
-
-        Raises:
-            InputError: The file cannot be read.
-            NotFoundError: There is no such model.
-        """
+        """Read a video, however long it takes; several that want it at a time wait for the first."""
         model = model or self.main_model
         if model not in self.engines:
             raise NotFoundError(f"no model {model}; there are {', '.join(self.engines)}")
@@ -319,12 +256,7 @@ class Library:
             return video
 
     def steps(self, video: Video, num_steps: list[int] | None) -> Hierarchy:
-        """The steps of an open video, named with the server's labels; those that were asked for lately are cached.
-
-        Args:
-            video: Of `open_video`.
-            num_steps: As `Video.steps` takes them.
-        """
+        """The steps of an open video, named with the server's labels; those that were asked for lately are cached."""
         key = (id(video), tuple(num_steps or ()))
         with self._lock:
             cached = self._hierarchies.get(key)
@@ -347,21 +279,13 @@ class Library:
             return sum(map(_num_bytes, self._videos.values()))
 
     def set_prototypes(self, prototypes: StepPrototypes) -> None:
-        """Find and name steps by what corrections taught, from now on, with the main model.
-
-        Args:
-            prototypes: In the space of the main model.
-        """
+        """Find and name steps by what corrections taught, from now on, with the main model."""
         self.main_engine.prototypes = prototypes
         with self._lock:
             self._hierarchies.clear()
 
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
-        """Read a video, and add it to the corpus where there is one.
-
-        Raises:
-            InputError: It cannot be read, or the corpus has another video of that name.
-        """
+        """Read a video, and add it to the corpus where there is one."""
         if self.corpus is not None:
             record = self.corpus.lookup([entry.name]).get(entry.name)
             if record is not None and record.path != shown_path(entry.path):
@@ -378,27 +302,12 @@ class Library:
         return self.edit_store.exists(entry.id, entry.path)
 
     def read_edits(self, entry: Entry) -> Edits | None:
-        """The hierarchy that a person has changed, if there is one.
-
-        Raises:
-            InputError: It was damaged.
-        """
+        """The hierarchy that a person has changed, if there is one."""
         content = self._edits_content(entry)
         return None if content is None else _parse_edits(entry, content)
 
     def save_edits(self, entry: Entry, document: Any, expected: Collection[str] | None, user: str = "") -> Edits:
-        """Save a hierarchy that a person has changed.
-
-        Args:
-            entry: The video.
-            document: As `Hierarchy.to_dict` makes it.
-            expected: Versions of the edits that it may replace: none of them where there should be no edits yet; None for any.
-            user: Who.
-
-        Raises:
-            InputError: It does not cover the video, or is not nested.
-            ConflictError: There are others than the expected ones.
-        """
+        """Save a hierarchy that a person has changed."""
         hierarchy = parse_hierarchy(document, self.open_video(entry).duration_s)
         content = encode_edits(hierarchy)
         with self._edits_lock:
@@ -406,16 +315,7 @@ class Library:
         return Edits(hierarchy, version_of(content))
 
     def delete_edits(self, entry: Entry, expected: Collection[str] | None = None, user: str = "") -> None:
-        """Forget what a person has changed.
-
-        Args:
-            entry: The video.
-            expected: Versions of the edits that may be forgotten; None for any.
-            user: Who.
-
-        Raises:
-            ConflictError: There are others than the expected ones.
-        """
+        """Forget what a person has changed."""
         with self._edits_lock:
             self._replace_edits(entry, None, expected, user)
 
@@ -423,22 +323,10 @@ class Library:
         """All saves of a video, newest first. Raises InputError where they are not remembered."""
         return self.edit_store.history(entry.id)
 
-    def restore_edits(self, entry: Entry, number: int, expected: Collection[str] | None, user: str = "") -> Edits | None:
-        """Go back to the steps as they were after one save; a save of its own, so that this too can be undone.
-
-        Args:
-            entry: The video.
-            number: Of the save.
-            expected: As `save_edits` takes it.
-            user: Who.
-
-        Returns:
-            The edits; None where there were none then.
-
-        Raises:
-            InputError: There is no such save.
-            ConflictError: There are others than the expected edits.
-        """
+    def restore_edits(
+        self, entry: Entry, number: int, expected: Collection[str] | None, user: str = ""
+    ) -> Edits | None:
+        """Go back to the steps as they were after one save; a save of its own, so that this too can be undone."""
         content = self.edit_store.content_of(entry.id, number)
         edits = None if content is None else _parse_edits(entry, content)
         with self._edits_lock:
@@ -478,20 +366,7 @@ def open_library(
     join: bool | None = None,
     may_be_empty: bool = False,
 ) -> Library:
-    """A library of what a server was given. Remote files are listed, not brought.
-
-    Args:
-        sources: Videos, feature files, folders of them, patterns, addresses, or one corpus.
-        engines: By name; the first is the main one.
-        annotations: A file as `hiero eval own` takes it.
-        log: Called with a line for each video of the corpus whose file is gone, and for chapters that are shown as one video.
-        join: Show all files as one video; by default only chapters of one recording; False for none.
-        may_be_empty: Folders need not have videos yet.
-
-    Raises:
-        InputError: There is no such file, a folder has no videos, the corpus was made with another model, or the annotations
-            cannot be read.
-    """
+    """A library of what a server was given. Remote files are listed, not brought."""
     library = Library(engines)
     # A corpus first: its videos keep the names that they are searched by, other files of that name get a number.
     for source in filter(is_corpus, sources):
@@ -526,12 +401,7 @@ def clear_stale_edits(library: Library) -> None:
 
 
 def clear_stale(folder: Path, pattern: re.Pattern[str]) -> None:
-    """Remove files that nobody writes any more: they were not changed for hours.
-
-    Args:
-        folder: Where they are.
-        pattern: Of their whole names.
-    """
+    """Remove files that nobody writes any more: they were not changed for hours."""
     try:
         for file in folder.iterdir():
             if pattern.fullmatch(file.name) and time.time() - file.lstat().st_mtime > STALE_S:
@@ -571,7 +441,9 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
 
 @lru_cache(maxsize=MAX_PLAYABLE)
 def _find_playable(path: Path, period: int) -> Path | None:
-    """A video itself, or one of the same name beside a feature file. Looked for once in a period: a list asks for many."""
+    """A video itself, or one of the same name beside a feature file. Looked for once in a period: a
+    list asks for many.
+    """
     if path.suffix.lower() not in FEATURE_SUFFIXES:
         return path if path.is_file() or find_remote(path) is not None else None
     return next((file for suffix in VIDEO_SUFFIXES if (file := path.with_suffix(suffix)).is_file()), None)
@@ -579,4 +451,8 @@ def _find_playable(path: Path, period: int) -> Path | None:
 
 def _num_bytes(video: Video) -> int:
     """What an open video takes, about."""
-    return video.nodes.nbytes + sum(rows.nbytes for rows in video.source.features.values()) + sum(map(len, video.source.thumbnails))
+    return (
+        video.nodes.nbytes
+        + sum(rows.nbytes for rows in video.source.features.values())
+        + sum(map(len, video.source.thumbnails))
+    )

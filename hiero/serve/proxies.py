@@ -18,7 +18,9 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
         try:
             out.append(ipaddress.ip_network(text, strict=False))
         except ValueError:
-            raise InputError(f"--trusted-proxy {text}: not an address or a network, such as 10.0.0.2 or 10.0.0.0/24") from None
+            raise InputError(
+                f"--trusted-proxy {text}: not an address or a network, such as 10.0.0.2 or 10.0.0.0/24"
+            ) from None
     return tuple(out)
 
 
@@ -31,12 +33,7 @@ def check_root_path(path: str) -> str:
 
 
 class Proxies:
-    """What trusted proxies say about requests.
-
-    Args:
-        networks: Of the proxies whose headers are believed; of others they are ignored.
-        root_path: Under which a proxy serves the page, such as /hiero; empty for the root.
-    """
+    """What trusted proxies say about requests."""
 
     def __init__(self, networks: Sequence[Network] = (), root_path: str = "") -> None:
         self.networks, self.root_path = networks, root_path
@@ -52,14 +49,8 @@ class Proxies:
         return any(ip in network for network in self.networks)
 
     def resolve(self, scope: Any, headers: dict[str, str]) -> bool:
-        """Make a request what it was before it came through proxies: its path, and from a trusted one its client, scheme and host.
-
-        Args:
-            scope: Of ASGI; changed in place, so that everyone who has it sees the same.
-            headers: By names in lower case; likewise.
-
-        Returns:
-            Whether it came through a trusted proxy.
+        """Make a request what it was before it came through proxies: its path, and from a trusted one
+        its client, scheme and host.
         """
         path = scope["path"]
         if self.root_path and (path == self.root_path or path.startswith(self.root_path + "/")):

@@ -1,7 +1,8 @@
 """Reading of videos on a Ray cluster for the jobs of a server.
 
-Workers read videos into the cache of features, which all machines share; the server then opens them from there. Where a worker is
-lost Ray starts another, which goes on: a video is in the cache whole or not at all.
+Workers read videos into the cache of features, which all machines share; the server then opens them
+from there. Where a worker is lost Ray starts another, which goes on: a video is in the cache whole
+or not at all.
 """
 
 from __future__ import annotations
@@ -14,19 +15,15 @@ from typing import Any
 from hiero.errors import InputError
 from hiero.extraction.ray_cluster import connect
 from hiero.serve.library import Entry
+from hiero.sources.chapters import source_paths
 from hiero.types import ProgressCallback, ProgressEvent
-from hiero.video.chapters import source_paths
 
 POLL_S = 0.5  # between two looks at how far a worker is
 MAX_LOST_WORKERS = 3  # over one video
 
 
 class ReadWorker:
-    """An actor: reads videos with an engine of its own.
-
-    Args:
-        settings: As `hiero.load` takes them.
-    """
+    """An actor: reads videos with an engine of its own."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -34,12 +31,7 @@ class ReadWorker:
         self.progress: dict[str, tuple[float, float | None]] = {}
 
     def read(self, id: str, paths: list[str]) -> str:
-        """Read a video into the cache; returns what is wrong with it, or nothing.
-
-        Args:
-            id: Of the video.
-            paths: Its files.
-        """
+        """Read a video into the cache; returns what is wrong with it, or nothing."""
         from hiero.engine import load
 
         def report(event: ProgressEvent) -> None:
@@ -66,38 +58,23 @@ class ReadWorker:
 
 
 class RayReader:
-    """Reads videos on a cluster: a few workers, one video at a time each.
-
-    Args:
-        settings: As `hiero.load` takes them.
-        num_workers: Videos at a time.
-        address: Of the cluster; None starts one on this machine.
-
-    Raises:
-        InputError: Ray is not installed, or there is no cluster at the address.
-    """
+    """Reads videos on a cluster: a few workers, one video at a time each."""
 
     def __init__(self, settings: dict[str, Any], num_workers: int = 1, address: str | None = None) -> None:
         self.ray = connect(address)
         has_gpus = self.ray.cluster_resources().get("GPU", 0) > 0
         # A worker that is lost comes again by itself, and what it was asked for is asked again.
         actor = self.ray.remote(ReadWorker).options(
-            max_concurrency=8, max_restarts=-1, max_task_retries=MAX_LOST_WORKERS,
+            max_concurrency=8,
+            max_restarts=-1,
+            max_task_retries=MAX_LOST_WORKERS,
             **({"num_gpus": min(1.0, 1 / num_workers)} if has_gpus else {"num_cpus": 1}),
-        )  # fmt: skip
+        )
         self.workers = [actor.remote(settings) for _ in range(num_workers)]
         self._turns = itertools.cycle(range(num_workers))
 
     def __call__(self, entry: Entry, progress: ProgressCallback) -> None:
-        """Read a video of a library.
-
-        Args:
-            entry: Which.
-            progress: Called while it is read; may raise to give it up.
-
-        Raises:
-            InputError: It cannot be read, or a worker was lost over it again and again.
-        """
+        """Read a video of a library."""
         worker = self.workers[next(self._turns)]
         result = worker.read.remote(entry.id, [str(path) for path in source_paths(entry.source)])
         try:

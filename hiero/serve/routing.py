@@ -12,13 +12,17 @@ from hiero.errors import InputError
 from hiero.serve.library import Entry, Library
 from hiero.serve.workers import CUTS, LARGE_CUTS, READS, WorkerPool, check_client, run_in_thread
 
-MAX_STEPS = 1000  # of a level: a few seconds of work on hours of video, and more than a page can show; `hiero steps` makes more
+# of a level: a few seconds of work on hours of video, and more than a page can show; `hiero steps`
+# makes more
+MAX_STEPS = 1000
 LARGE_STEPS = 200  # the page asks for no more
 
 Text = Annotated[str, Query(min_length=1, max_length=500)]
 NumResults = Annotated[int, Query(ge=1, le=200)]
 Seconds = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False)]
-StepCounts = Annotated[str | None, Query(pattern=r"^\d{1,5}(,\d{1,5}){0,7}$", description="steps of each level, such as 4,8,16")]
+StepCounts = Annotated[
+    str | None, Query(pattern=r"^\d{1,5}(,\d{1,5}){0,7}$", description="steps of each level, such as 4,8,16")
+]
 LevelNumber = Annotated[int | None, Query(ge=0, le=16)]
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -28,15 +32,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None:
-    """4,8,16 as `Video.steps` takes it.
-
-    Args:
-        k: Of the request.
-        limit: Of the steps of a level.
-
-    Raises:
-        InputError: More steps than that.
-    """
+    """4,8,16 as `Video.steps` takes it."""
     if k is None:
         return None
     counts = [int(count) for count in k.split(",")]
@@ -56,19 +52,12 @@ def max_steps(video: Video) -> int:
 
 
 async def open_video(request: Request, library: Library, entry: Entry, model: str | None = None) -> Video:
-    """A video that was read before: at once where it is in memory, else from its files, which no quick answer waits for.
-
-    Args:
-        request: Who wants it.
-        library: Where it is.
-        entry: Which.
-        model: Name of an engine; by default the main one.
-
-    Raises:
-        NotReadError: It was not read yet.
-        NotFoundError: There is no such model.
+    """A video that was read before: at once where it is in memory, else from its files, which no quick
+    answer waits for.
     """
     video = library.find_open(entry, model)
     if video is not None:
         return video
-    return await run_in_thread(request, lambda: library.open_video(entry, model, lambda _: check_client(request)), READS)
+    return await run_in_thread(
+        request, lambda: library.open_video(entry, model, lambda _: check_client(request)), READS
+    )

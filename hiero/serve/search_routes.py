@@ -31,7 +31,9 @@ def search_router(library: Library) -> APIRouter:
         return {**row, "id": None if entry is None else entry.id, "pictures": entry is not None and entry.is_video}
 
     def hits_to_dicts(corpus: Corpus, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        files = {name: record.files for name, record in corpus.lookup({hit.video for hit in hits}).items() if record.files}
+        files = {
+            name: record.files for name, record in corpus.lookup({hit.video for hit in hits}).items() if record.files
+        }
         return [hit_to_dict(hit, files) for hit in hits]
 
     @router.get("/api/search", responses=ERRORS)
@@ -45,8 +47,12 @@ def search_router(library: Library) -> APIRouter:
         return await run_in_thread(request, find)
 
     @router.get("/api/search/like", responses=ERRORS)
-    async def like(request: Request, video: Text, t: Seconds, n: NumResults = 20, level: LevelNumber = None) -> dict[str, Any]:
-        """The same step elsewhere: steps of other videos that are like a moment of this one; of a level, or of the finest."""
+    async def like(
+        request: Request, video: Text, t: Seconds, n: NumResults = 20, level: LevelNumber = None
+    ) -> dict[str, Any]:
+        """The same step elsewhere: steps of other videos that are like a moment of this one; of a
+        level, or of the finest.
+        """
         corpus = require_corpus()
 
         def find() -> dict[str, Any]:

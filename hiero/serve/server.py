@@ -32,26 +32,7 @@ SHUTDOWN_S = 20  # for requests that are under way
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Settings of `hiero serve`.
-
-    Attributes:
-        host: Where to listen; 0.0.0.0 for all networks.
-        port: 0 takes a free one.
-        token: One for all, with all rights; made up where others than this machine reach the server and nobody could sign in.
-        allowed_hosts: More names that it may be reached by.
-        upload_folder: For uploads; None switches them off.
-        upload_limit_mb: Of one upload.
-        state: Folder of what it remembers; None remembers nothing after the process.
-        write_edits: Write edits beside the videos too.
-        num_jobs: Videos that are read at a time.
-        root_path: Under which a proxy serves the page.
-        trusted_proxies: Addresses or networks of proxies whose headers are believed.
-        user_header: In which such a proxy says who has signed in there.
-        header_role: Of people in that header who have no token; None lets only those in who have one.
-        log_format: Of the lines about requests and changes.
-        watcher: As in `AppOptions`.
-        reader: Likewise.
-    """
+    """Settings of `hiero serve`."""
 
     host: str = "127.0.0.1"
     port: int = 8400
@@ -72,28 +53,23 @@ class ServerOptions:
 
 
 def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str], None]) -> None:
-    """Serve until it is interrupted.
-
-    Args:
-        library: What is shown.
-        options: Settings.
-        on_ready: Called with the page's address once the server answers.
-
-    Raises:
-        InputError: The token has characters that an address cannot hold, or the folder or the port cannot be used.
-    """
+    """Serve until it is interrupted."""
     if options.upload_folder is not None:
         try:
             options.upload_folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"--upload {options.upload_folder}: no folder can be made there ({error.strerror})") from error
+            raise InputError(
+                f"--upload {options.upload_folder}: no folder can be made there ({error.strerror})"
+            ) from error
     proxies = Proxies(parse_networks(options.trusted_proxies), check_root_path(options.root_path))
     if options.user_header and not proxies.networks:
         raise InputError("--user-header is believed from trusted proxies only; name them with --trusted-proxy")
     state = State(options.state, lock=True)
     has_users = any(token.revoked_at is None for token in state.tokens()) or bool(options.user_header)
     # Behind a proxy, or under another name, others than this machine reach it too.
-    is_private = is_loopback(options.host) and not (options.trusted_proxies or options.root_path or options.allowed_hosts)
+    is_private = is_loopback(options.host) and not (
+        options.trusted_proxies or options.root_path or options.allowed_hosts
+    )
     token = options.token
     if not is_private and not has_users:
         token = token or new_token()
@@ -101,16 +77,31 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         raise InputError("--token takes letters, digits and . _ ~ -")
     app_options = AppOptions(
         hosts=frozenset({*LOOPBACK_HOSTS, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}),
-        token=token, user_header=options.user_header, header_role=options.header_role, proxies=proxies,
-        uploads=Uploads(options.upload_folder, options.upload_limit_mb * 2**20), num_jobs=options.num_jobs,
-        write_edits=options.write_edits, log_format=options.log_format, watcher=options.watcher, reader=options.reader,
-    )  # fmt: skip
+        token=token,
+        user_header=options.user_header,
+        header_role=options.header_role,
+        proxies=proxies,
+        uploads=Uploads(options.upload_folder, options.upload_limit_mb * 2**20),
+        num_jobs=options.num_jobs,
+        write_edits=options.write_edits,
+        log_format=options.log_format,
+        watcher=options.watcher,
+        reader=options.reader,
+    )
     app = create_app(library, app_options, state)
     config = uvicorn.Config(
-        app, options.host, options.port, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S,
-        http=LimitedProtocol, ws="none", h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_graceful_shutdown=SHUTDOWN_S,
+        app,
+        options.host,
+        options.port,
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        http=LimitedProtocol,
+        ws="none",
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
-    )  # fmt: skip
+    )
     LimitedProtocol.proxies = proxies
     socket = _bind(options.host, options.port)  # here, since a free port is known only then
     address = f"http://{_url_host(options.host)}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
@@ -121,7 +112,8 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
             on_ready(address)
 
         async def shutdown(self, sockets: Any = None) -> None:
-            # Ends the streams of those who watch a job, for which a shutdown would wait; in a thread, since answers go on.
+            # Ends the streams of those who watch a job, for which a shutdown would wait; in a
+            # thread, since answers go on.
             await asyncio.get_running_loop().run_in_executor(None, app.close)
             await super().shutdown(sockets)
 
@@ -155,7 +147,9 @@ def _bind(host: str, port: int) -> socketlib.socket:
     except (OSError, OverflowError) as error:
         socket.close()
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot listen at {host}:{port} ({reason}); choose another --port, 0 takes a free one") from error
+        raise InputError(
+            f"cannot listen at {host}:{port} ({reason}); choose another --port, 0 takes a free one"
+        ) from error
     return socket
 
 

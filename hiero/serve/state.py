@@ -1,10 +1,12 @@
-"""What a server remembers, in one SQLite file: jobs, edits with their history, tokens, and a line for every change.
+"""What a server remembers, in one SQLite file: jobs, edits with their history, tokens, and a line
+for every change.
 
     FOLDER/state.sqlite      with its write-ahead log beside it
     FOLDER/.lock             taken by the server that uses the folder
 
-Every method is one transaction that is on the disk when it returns, so what a client was told is there after a kill. Without a
-folder the same tables live in memory, for one person who wants nothing but the page.
+Every method is one transaction that is on the disk when it returns, so what a client was told is
+there after a kill. Without a folder the same tables live in memory, for one person who wants
+nothing but the page.
 """
 
 from __future__ import annotations
@@ -46,14 +48,7 @@ CREATE TABLE audit (
 
 @dataclass(frozen=True)
 class StoredToken:
-    """A token without the token: only its digest is stored.
-
-    Attributes:
-        name: Whose it is.
-        role: What they may do.
-        created_at: In seconds since 1970.
-        revoked_at: Likewise; None while it is valid.
-    """
+    """A token without the token: only its digest is stored."""
 
     name: str
     role: str
@@ -63,17 +58,7 @@ class StoredToken:
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job as it was when something of it changed last; progress is not stored.
-
-    Attributes:
-        id: Counts up.
-        video: Id of the video, or another name of what is worked on.
-        user: Who started it.
-        state: As in `hiero.serve.jobs.Job`.
-        message: Why it failed.
-        num_attempts: How often it was begun.
-        created_at: In seconds since 1970.
-    """
+    """A job as it was when something of it changed last; progress is not stored."""
 
     id: int
     video: str
@@ -86,15 +71,7 @@ class StoredJob:
 
 @dataclass(frozen=True)
 class SavedEdit:
-    """One save of a person, or the moment when the edits of a video were forgotten.
-
-    Attributes:
-        id: Counts up over all videos.
-        version: Of the content; None where the edits were forgotten.
-        num_steps: Of the finest level.
-        user: Who saved it.
-        saved_at: In seconds since 1970.
-    """
+    """One save of a person, or the moment when the edits of a video were forgotten."""
 
     id: int
     version: str | None
@@ -104,15 +81,7 @@ class SavedEdit:
 
 
 class State:
-    """The file, for all threads of a server.
-
-    Args:
-        folder: Where it is; made where there is none. None: in memory.
-        lock: Take the folder for this process alone, as a server does.
-
-    Raises:
-        InputError: The folder cannot be used, another server uses it, or the file is of a later version or damaged.
-    """
+    """The file, for all threads of a server."""
 
     def __init__(self, folder: Path | None = None, *, lock: bool = False) -> None:
         self.folder = folder
@@ -130,7 +99,8 @@ class State:
             raise InputError(f"--state {folder}: cannot be used ({error.strerror})") from error
         except sqlite3.DatabaseError as error:
             raise InputError(
-                f"{folder}/{FILE_NAME}: cannot be used ({error}); check it with `hiero doctor --state`, or put back a copy of it"
+                f"{folder}/{FILE_NAME}: cannot be used ({error}); check it with `hiero doctor --state`, or put "
+                "back a copy of it"
             ) from error
 
     @property
@@ -181,29 +151,37 @@ class State:
     # Tokens
 
     def add_token(self, name: str, role: str, digest: bytes) -> None:
-        """Give someone a token; one that they had before is replaced.
-
-        Args:
-            name: Whose it is.
-            role: What they may do.
-            digest: Of the token.
-        """
+        """Give someone a token; one that they had before is replaced."""
         self._write(
-            "INSERT OR REPLACE INTO tokens (name, digest, role, created_at) VALUES (?, ?, ?, ?)", name, digest, role, time.time()
+            "INSERT OR REPLACE INTO tokens (name, digest, role, created_at) VALUES (?, ?, ?, ?)",
+            name,
+            digest,
+            role,
+            time.time(),
         )
 
     def revoke_token(self, name: str) -> bool:
         """Make a token worthless from now on; whether there was a valid one."""
-        return self._write("UPDATE tokens SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL", time.time(), name).rowcount > 0
+        return (
+            self._write(
+                "UPDATE tokens SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL", time.time(), name
+            ).rowcount
+            > 0
+        )
 
     def find_token(self, digest: bytes) -> StoredToken | None:
         """The valid token of a digest."""
-        rows = self._read("SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL", digest)
+        rows = self._read(
+            "SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL", digest
+        )
         return StoredToken(*rows[0]) if rows else None
 
     def tokens(self) -> list[StoredToken]:
         """All tokens, also revoked ones, by name."""
-        return [StoredToken(*row) for row in self._read("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")]
+        return [
+            StoredToken(*row)
+            for row in self._read("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")
+        ]
 
     # Jobs
 
@@ -213,43 +191,49 @@ class State:
         cursor = self._write(
             "INSERT INTO jobs (video, user, state, message, num_attempts, created_at, changed_at) "
             "VALUES (?, ?, 'waiting', '', 0, ?, ?)",
-            video, user, now, now,
-        )  # fmt: skip
+            video,
+            user,
+            now,
+            now,
+        )
         return StoredJob(int(cursor.lastrowid or 0), video, user, "waiting", "", 0, now)
 
     def update_job(self, id: int, state: str, message: str, num_attempts: int) -> None:
         """How a job stands now."""
         self._write(
             "UPDATE jobs SET state = ?, message = ?, num_attempts = ?, changed_at = ? WHERE id = ?",
-            state, message, num_attempts, time.time(), id,
-        )  # fmt: skip
+            state,
+            message,
+            num_attempts,
+            time.time(),
+            id,
+        )
 
     def jobs(self, states: Sequence[str], limit: int) -> list[StoredJob]:
         """The last jobs in some states, oldest first."""
         places = ", ".join("?" * len(states))
         rows = self._read(
             "SELECT id, video, user, state, message, num_attempts, created_at FROM jobs "
-            f"WHERE state IN ({places}) ORDER BY id DESC LIMIT ?", *states, limit,
-        )  # fmt: skip
+            f"WHERE state IN ({places}) ORDER BY id DESC LIMIT ?",
+            *states,
+            limit,
+        )
         return [StoredJob(*row) for row in reversed(rows)]
 
     # Edits
 
     def add_edit(self, video: str, version: str | None, content: bytes | None, num_steps: int, user: str) -> None:
-        """Save edits of a video, after those that were saved before.
-
-        Args:
-            video: Its id.
-            version: Of the content; None where the edits are forgotten.
-            content: The steps as JSON; None likewise.
-            num_steps: Of the finest level.
-            user: Who did it.
-        """
+        """Save edits of a video, after those that were saved before."""
         data = None if content is None else zlib.compress(content)
         self._write(
             "INSERT INTO edits (video, version, content, num_steps, user, saved_at) VALUES (?, ?, ?, ?, ?, ?)",
-            video, version, data, num_steps, user, time.time(),
-        )  # fmt: skip
+            video,
+            version,
+            data,
+            num_steps,
+            user,
+            time.time(),
+        )
 
     def last_edit(self, video: str) -> SavedEdit | None:
         """The last save of a video; None where there was none."""
@@ -271,14 +255,7 @@ class State:
     # Audit
 
     def add_audit(self, user: str, action: str, subject: str, detail: str = "") -> None:
-        """A line of who changed what.
-
-        Args:
-            user: Who.
-            action: What was done, such as `save edits`.
-            subject: To what: the id of a video, a job, the name of a token.
-            detail: What else there is to know.
-        """
+        """A line of who changed what."""
         self._write(
             "INSERT INTO audit (at, user, action, subject, detail) VALUES (?, ?, ?, ?, ?)",
             time.time(),
@@ -305,5 +282,7 @@ def _take_lock(path: Path) -> IO[str]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
-        raise InputError(f"--state {path.parent}: another server uses it; stop that one, or choose another folder") from None
+        raise InputError(
+            f"--state {path.parent}: another server uses it; stop that one, or choose another folder"
+        ) from None
     return file

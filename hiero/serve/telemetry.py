@@ -25,11 +25,7 @@ Gauges = Callable[[], dict[str, float]]
 
 
 class Metrics:
-    """Counts requests and how long they took.
-
-    Args:
-        gauges: What else there is to know at the moment it is asked for, by name with labels: `hiero_jobs{state="running"}`.
-    """
+    """Counts requests and how long they took."""
 
     def __init__(self, gauges: Gauges = dict) -> None:
         self.gauges = gauges
@@ -41,15 +37,7 @@ class Metrics:
         self._begin_s = time.time()
 
     def add(self, method: str, route: str, status: int, spent_s: float, num_bytes: int) -> None:
-        """Count one answer.
-
-        Args:
-            method: Such as GET.
-            route: Its pattern, not the address itself: there are as many of these as clients like.
-            status: Of the answer.
-            spent_s: From the request to the end of the answer.
-            num_bytes: Of its body.
-        """
+        """Count one answer."""
         with self._lock:
             self._requests[method, route, status] += 1
             self._buckets.setdefault(route, [0] * (len(BUCKETS_S) + 1))[bisect_left(BUCKETS_S, spent_s)] += 1
@@ -63,15 +51,26 @@ class Metrics:
 
         def family(name: str, kind: str, help: str, samples: dict[str, float]) -> None:
             lines.extend([f"# HELP {name} {help}", f"# TYPE {name} {kind}"])
-            lines.extend(f"{sample} {value:g}" if value % 1 else f"{sample} {int(value)}" for sample, value in samples.items())
+            lines.extend(
+                f"{sample} {value:g}" if value % 1 else f"{sample} {int(value)}" for sample, value in samples.items()
+            )
 
         with self._lock:
-            requests, buckets, sums_s = dict(self._requests), {k: list(v) for k, v in self._buckets.items()}, dict(self._sums_s)
+            requests, buckets, sums_s = (
+                dict(self._requests),
+                {k: list(v) for k, v in self._buckets.items()},
+                dict(self._sums_s),
+            )
             questions, sent = self._num_questions, self._num_sent_bytes
         family(
-            "hiero_requests_total", "counter", "Answered requests.",
-            {f'hiero_requests_total{{method="{m}",route="{r}",status="{s}"}}': n for (m, r, s), n in sorted(requests.items())},
-        )  # fmt: skip
+            "hiero_requests_total",
+            "counter",
+            "Answered requests.",
+            {
+                f'hiero_requests_total{{method="{m}",route="{r}",status="{s}"}}': n
+                for (m, r, s), n in sorted(requests.items())
+            },
+        )
         samples: dict[str, float] = {}
         for route, counts in sorted(buckets.items()):
             total = 0
@@ -81,9 +80,16 @@ class Metrics:
             samples[f'hiero_request_seconds_sum{{route="{route}"}}'] = sums_s[route]
             samples[f'hiero_request_seconds_count{{route="{route}"}}'] = total
         family("hiero_request_seconds", "histogram", "From a request to the end of its answer.", samples)
-        family("hiero_questions_total", "counter", "Questions in words or by example.", {"hiero_questions_total": questions})
+        family(
+            "hiero_questions_total",
+            "counter",
+            "Questions in words or by example.",
+            {"hiero_questions_total": questions},
+        )
         family("hiero_sent_bytes_total", "counter", "Bytes of answers.", {"hiero_sent_bytes_total": sent})
-        family("hiero_start_time_seconds", "gauge", "When the server began.", {"hiero_start_time_seconds": self._begin_s})
+        family(
+            "hiero_start_time_seconds", "gauge", "When the server began.", {"hiero_start_time_seconds": self._begin_s}
+        )
         by_family: dict[str, dict[str, float]] = {}
         for sample, value in self.gauges().items():
             by_family.setdefault(sample.partition("{")[0], {})[sample] = value
@@ -93,13 +99,7 @@ class Metrics:
 
 
 def write_log(kind: str, log_format: LogFormat, **fields: Any) -> None:
-    """A line of the log, to standard error.
-
-    Args:
-        kind: What it is about: `request` or `change`.
-        log_format: Text for people, or JSON for programs; nothing for none.
-        fields: What happened.
-    """
+    """A line of the log, to standard error."""
     if log_format == "none":
         return
     now = time.time()
@@ -108,20 +108,15 @@ def write_log(kind: str, log_format: LogFormat, **fields: Any) -> None:
         line = json.dumps({"time": stamp, "kind": kind, **fields})
     else:
         # Quoted as JSON does, so that what a client sends cannot look like another line.
-        line = " ".join([stamp, kind, *(f"{name}={json.dumps(value)}" for name, value in fields.items() if value != "")])
+        line = " ".join(
+            [stamp, kind, *(f"{name}={json.dumps(value)}" for name, value in fields.items() if value != "")]
+        )
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
 class RequestLog:
-    """ASGI middleware around the guard: counts and logs every answer, and gives each request an id.
-
-    Args:
-        app: The guarded application.
-        metrics: Counts them.
-        log_format: Of the log.
-        close: Called by the server before it shuts down.
-    """
+    """ASGI middleware around the guard: counts and logs every answer, and gives each request an id."""
 
     def __init__(
         self, app: Any, metrics: Metrics, log_format: LogFormat = "none", close: Callable[[], None] = lambda: None
@@ -132,7 +127,9 @@ class RequestLog:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = next((value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"x-request-id"), "")
+        given = next(
+            (value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"x-request-id"), ""
+        )
         # A proxy's own id makes its log and ours tell of the same request.
         request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else secrets.token_hex(8)
         scope[REQUEST_ID] = request_id
@@ -155,11 +152,20 @@ class RequestLog:
         finally:
             spent_s = time.perf_counter() - begin_s
             route = getattr(scope.get("route"), "path", "") or ("page" if status < 400 else "none")
-            self.metrics.add(scope["method"] if scope["method"] in METHODS else "other", route, status, spent_s, num_bytes)
+            self.metrics.add(
+                scope["method"] if scope["method"] in METHODS else "other", route, status, spent_s, num_bytes
+            )
             if self.log_format != "none":
                 user = scope.get(USER)
                 write_log(
-                    "request", self.log_format, id=request_id, method=scope["method"], path=scope["path"], status=status,
-                    ms=round(1000 * spent_s, 1), bytes=num_bytes, user=user.name if user else "",
+                    "request",
+                    self.log_format,
+                    id=request_id,
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status,
+                    ms=round(1000 * spent_s, 1),
+                    bytes=num_bytes,
+                    user=user.name if user else "",
                     client=(scope.get("client") or ("",))[0],
-                )  # fmt: skip
+                )

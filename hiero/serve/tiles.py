@@ -16,21 +16,8 @@ MAX_ZOOM = 12  # 128 · 2¹² cells, which is days of video
 def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarray:
     """A tile of the similarity matrix in grey.
 
-    At zoom z the whole matrix has 128 · 2ᶻ rows, or one for each node where there are fewer. A cell is the cosine of the mean
-    features of two stretches of nodes.
-
-    Args:
-        video: As an engine read it.
-        zoom: 0 to 12.
-        row: Of the tile.
-        column: Of the tile.
-
-    Returns:
-        Bytes (≤ 128, ≤ 128).
-
-    Raises:
-        InputError: There is no such zoom.
-        NotFoundError: The tile lies outside the matrix.
+    At zoom z the whole matrix has 128 · 2ᶻ rows, or one for each node where there are fewer. A cell
+    is the cosine of the mean features of two stretches of nodes.
     """
     if not 0 <= zoom <= MAX_ZOOM:
         raise InputError(f"zoom is between 0 and {MAX_ZOOM}")

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Query, Request
 
-from hiero.data.edits import check_text
 from hiero.errors import InputError
 from hiero.extraction.collection import VIDEO_SUFFIXES
+from hiero.formats.edits import check_text
 from hiero.serve.audit import AuditLog
 from hiero.serve.library import Library, NotFoundError, clear_stale
 from hiero.serve.routing import ERRORS
@@ -26,29 +26,20 @@ PART = re.compile(r"\.[0-9a-f]{16}\.part")  # an upload that is under way
 
 @dataclass(frozen=True)
 class Uploads:
-    """Settings of uploads.
-
-    Attributes:
-        folder: Where they go; None switches them off.
-        max_bytes: Of one upload.
-    """
+    """Settings of uploads."""
 
     folder: Path | None = None
     max_bytes: int = 0
 
 
 def upload_router(library: Library, uploads: Uploads, audit: AuditLog) -> APIRouter:
-    """Take a video from a client, and show it.
-
-    Args:
-        library: Where it is shown.
-        uploads: Settings.
-        audit: Writes down who changed what.
-    """
+    """Take a video from a client, and show it."""
     router = APIRouter()
 
     @router.post("/api/upload", status_code=201, responses=ERRORS)
-    async def upload(request: Request, name: Annotated[str, Query(min_length=1, max_length=200)], user: Editor) -> dict[str, Any]:
+    async def upload(
+        request: Request, name: Annotated[str, Query(min_length=1, max_length=200)], user: Editor
+    ) -> dict[str, Any]:
         """A new video, as the body of the request. Off unless the server was started with --upload."""
         if uploads.folder is None:
             raise NotFoundError("uploads are off; start the server with --upload FOLDER")
@@ -83,12 +74,7 @@ def upload_router(library: Library, uploads: Uploads, audit: AuditLog) -> APIRou
 
 
 def add_uploads(library: Library, uploads: Uploads) -> None:
-    """Show what was uploaded before, and clear what a server that was killed left of uploads.
-
-    Args:
-        library: Where they are shown.
-        uploads: Settings.
-    """
+    """Show what was uploaded before, and clear what a server that was killed left of uploads."""
     if uploads.folder is None or not uploads.folder.is_dir():
         return
     clear_stale(uploads.folder, PART)
@@ -98,7 +84,7 @@ def add_uploads(library: Library, uploads: Uploads) -> None:
 
 
 def _is_readable(path: Path) -> bool:
-    from hiero.video.decode import probe
+    from hiero.decoding.decode import probe
 
     try:
         probe(path)

@@ -14,13 +14,7 @@ MAX_TOKEN_LENGTH = 200
 
 
 def user_router(access: Access, state: State, root_path: str) -> APIRouter:
-    """Sign in and out, and look at tokens and changes.
-
-    Args:
-        access: Knows the tokens.
-        state: Where tokens and changes are.
-        root_path: Of the page, for the cookie.
-    """
+    """Sign in and out, and look at tokens and changes."""
     router = APIRouter()
 
     @router.post("/api/sign-in", responses={401: {**ERRORS[404], "description": "no such token"}})
@@ -52,7 +46,7 @@ def user_router(access: Access, state: State, root_path: str) -> APIRouter:
         return [
             {"name": token.name, "role": token.role, "created_at": token.created_at, "revoked_at": token.revoked_at}
             for token in state.tokens()
-        ]  # fmt: skip
+        ]
 
     @router.get("/api/audit", dependencies=[require("admin")])
     async def audit(n: Annotated[int, Query(ge=1, le=10_000)] = 200) -> list[dict[str, Any]]:

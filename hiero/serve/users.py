@@ -30,12 +30,7 @@ class ForbiddenError(Exception):
 
 @dataclass(frozen=True)
 class User:
-    """Who sends a request.
-
-    Attributes:
-        name: As their token or the proxy says.
-        role: What they may do.
-    """
+    """Who sends a request."""
 
     name: str
     role: Role
@@ -73,14 +68,7 @@ def check_role(role: str) -> Role:
 
 
 class Access:
-    """Finds out who sends a request.
-
-    Args:
-        state: With the tokens of people.
-        token: One for all, with all rights; None where there is none.
-        user_header: A header in which a trusted proxy says who has signed in there.
-        header_role: Of those in that header who have no token of their name, whose role would count; None keeps them out.
-    """
+    """Finds out who sends a request."""
 
     def __init__(
         self, state: State, token: str | None = None, user_header: str | None = None, header_role: Role | None = "view"
@@ -90,23 +78,21 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Nobody has to sign in: nobody ever got a token. A server does not open again when the last one is revoked."""
+        """Nobody has to sign in: nobody ever got a token. A server does not open again when the
+        last one is revoked.
+        """
         return self.token is None and not self.user_header and not self.state.tokens()
 
     def authenticate(self, scope: Any, headers: dict[str, str], from_proxy: bool) -> User | None:
-        """Who sends a request; None where they must sign in.
-
-        Args:
-            scope: Of ASGI.
-            headers: Of the request, by names in lower case.
-            from_proxy: It came through a trusted proxy.
-        """
+        """Who sends a request; None where they must sign in."""
         for token in self._candidates(scope, headers):
             if (user := self.find(token)) is not None:
                 return user
         name = headers.get(self.user_header, "") if from_proxy and self.user_header else ""
         if name and NAME.fullmatch(name):
-            role = next((t.role for t in self.state.tokens() if t.name == name and t.revoked_at is None), self.header_role)
+            role = next(
+                (t.role for t in self.state.tokens() if t.name == name and t.revoked_at is None), self.header_role
+            )
             return None if role is None else User(name, check_role(role))
         return LOCAL_USER if self.is_open else None
 
@@ -144,9 +130,13 @@ def cookie_name(scope: Any) -> str:
 def cookie_header(scope: Any, token: str, root_path: str) -> str:
     """A Set-Cookie that signs a browser in, or out where the token is empty."""
     parts = [
-        f"{cookie_name(scope)}={token}", "HttpOnly", "SameSite=Strict", f"Path={root_path or ''}/",
-        f"Max-Age={COOKIE_S if token else 0}", *(["Secure"] if scope.get("scheme") == "https" else []),
-    ]  # fmt: skip
+        f"{cookie_name(scope)}={token}",
+        "HttpOnly",
+        "SameSite=Strict",
+        f"Path={root_path or ''}/",
+        f"Max-Age={COOKIE_S if token else 0}",
+        *(["Secure"] if scope.get("scheme") == "https" else []),
+    ]
     return "; ".join(parts)
 
 
@@ -157,11 +147,7 @@ def current_user(request: Request) -> User:
 
 
 def require(role: Role) -> Any:
-    """A dependency of a route: who sends the request, who must have a role.
-
-    Args:
-        role: What they need at least.
-    """
+    """A dependency of a route: who sends the request, who must have a role."""
 
     def check(request: Request) -> User:
         user = current_user(request)

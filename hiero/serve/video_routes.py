@@ -11,12 +11,12 @@ from fastapi import APIRouter, Body, Header, Path, Query, Request
 from fastapi.responses import FileResponse, Response
 
 import hiero
-from hiero.data.edits import MAX_LABEL_LENGTH, check_text
 from hiero.engine import Video
 from hiero.engine.joined import place_files
 from hiero.errors import InputError
 from hiero.extraction.collection import probe_duration
-from hiero.report.exports import exporter_names, find_exporter, pack_export
+from hiero.formats.edits import MAX_LABEL_LENGTH, check_text
+from hiero.formats.exports import exporter_names, find_exporter, pack_export
 from hiero.serve.audit import AuditLog, Presence
 from hiero.serve.library import Edits, Entry, Library, NotFoundError, SortKey
 from hiero.serve.routing import (
@@ -33,9 +33,9 @@ from hiero.serve.routing import (
 from hiero.serve.tiles import matrix_size, similarity_tile
 from hiero.serve.users import Editor, require
 from hiero.serve.workers import READS, check_client, run_in_thread
-from hiero.storage.remote import fetch_copy
+from hiero.sources.chapters import source_paths
+from hiero.sources.remote import fetch_copy
 from hiero.types import Hierarchy, VideoFile
-from hiero.video.chapters import source_paths
 
 MAX_LABELS = 2000
 NUM_LISTED, MAX_LISTED = 100, 1000  # videos of a page
@@ -43,23 +43,21 @@ MAX_PARTS = 10_000  # files of a video; no camera writes so many
 
 
 def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> APIRouter:
-    """What a server is, its videos, and what was computed from them.
-
-    Args:
-        library: The videos.
-        presence: Who is editing which.
-        has_uploads: Whether clients may add videos.
-    """
+    """What a server is, its videos, and what was computed from them."""
     router = APIRouter(dependencies=[require("view")])
 
     @router.get("/api/server")
     async def server() -> dict[str, Any]:
         """What this server is: version, models, whether there is a corpus."""
         return {
-            "version": hiero.__version__, "models": list(library.engines), "corpus": library.corpus is not None,
-            "words": library.main_engine.has_text, "exports": exporter_names(), "uploads": has_uploads,
+            "version": hiero.__version__,
+            "models": list(library.engines),
+            "corpus": library.corpus is not None,
+            "words": library.main_engine.has_text,
+            "exports": exporter_names(),
+            "uploads": has_uploads,
             "history": library.edit_store.has_history,
-        }  # fmt: skip
+        }
 
     @router.get("/api/videos")
     async def videos(
@@ -91,7 +89,9 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
 
     @router.get("/api/videos/{id}/steps", responses=ERRORS)
     async def steps(request: Request, id: str, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
-        """The steps of a video: a hierarchy, coarse to fine. A level has as many as the video has nodes at most, and 1000."""
+        """The steps of a video: a hierarchy, coarse to fine. A level has as many as the video has
+        nodes at most, and 1000.
+        """
         entry, pool = library.find(id), cutting_pool(k)
         video = await open_video(request, library, entry, model)
         hierarchy = await run_in_thread(request, lambda: _find_steps(library, video, k), pool)
@@ -131,7 +131,9 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
 
     @router.get("/api/videos/{id}/similarity/{zoom}/{row}/{column}", responses=ERRORS, response_class=Response)
     async def similarity(request: Request, id: str, zoom: int, row: int, column: int) -> Response:
-        """A tile of the similarity matrix, a byte a cell; its size is in X-Rows and X-Columns, that of the matrix in X-Cells."""
+        """A tile of the similarity matrix, a byte a cell; its size is in X-Rows and X-Columns, that of
+        the matrix in X-Cells.
+        """
         video = await open_video(request, library, library.find(id))
         tile = await run_in_thread(request, lambda: similarity_tile(video, zoom, row, column))
         cells = matrix_size(video, zoom)
@@ -155,7 +157,9 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
         if part >= len(paths):
             raise NotFoundError(f"no file {part}; this video has {len(paths)}")
         # A copy of a remote file may have made room for others since it was read.
-        return FileResponse(await run_in_thread(request, lambda: fetch_copy(paths[part], lambda _: check_client(request)), READS))
+        return FileResponse(
+            await run_in_thread(request, lambda: fetch_copy(paths[part], lambda _: check_client(request)), READS)
+        )
 
     @router.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
     async def export(request: Request, id: str, format: str, k: StepCounts = None) -> Response:
@@ -171,10 +175,14 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
             hierarchy = await run_in_thread(request, lambda: _find_steps(library, video, k), pool)
         else:
             transcript = (await open_video(request, library, entry)).transcript if library.is_read(entry) else None
-            hierarchy = edits.hierarchy if transcript is None else replace(edits.hierarchy, speech=transcript.utterances)
+            hierarchy = (
+                edits.hierarchy if transcript is None else replace(edits.hierarchy, speech=transcript.utterances)
+            )
         files = (await open_video(request, library, entry)).files if entry.files else ()
         video_path = str(entry.path) if exporter.opens_video else entry.path.name
-        named = replace(hierarchy, video=video_path, files=tuple(files) if exporter.opens_video else public_files(files))
+        named = replace(
+            hierarchy, video=video_path, files=tuple(files) if exporter.opens_video else public_files(files)
+        )
         file_name, content = await run_in_thread(request, lambda: pack_export(exporter, named))
         headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
@@ -185,13 +193,9 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
 def edit_router(library: Library, audit: AuditLog, presence: Presence) -> APIRouter:
     """Steps as a person changed them.
 
-    Each save has a version, the ETag. Whoever saves says which one theirs is made from, in If-Match; where another was saved
-    meanwhile nothing is changed, and the answer is 412 with the current steps and their ETag.
-
-    Args:
-        library: The videos.
-        audit: Writes down who changed what.
-        presence: Who is editing which.
+    Each save has a version, the ETag. Whoever saves says which one theirs is made from, in
+    If-Match; where another was saved meanwhile nothing is changed, and the answer is 412 with the
+    current steps and their ETag.
     """
     router = APIRouter()
     errors = {**ERRORS, 412: {**ERRORS[409], "description": "saved by someone else meanwhile"}}
@@ -230,7 +234,9 @@ def edit_router(library: Library, audit: AuditLog, presence: Presence) -> APIRou
         return edits.hierarchy.to_dict()
 
     @router.delete("/api/videos/{id}/edits", responses=errors)
-    async def forget(request: Request, id: str, user: Editor, if_match: Annotated[str | None, Header()] = None) -> dict[str, bool]:
+    async def forget(
+        request: Request, id: str, user: Editor, if_match: Annotated[str | None, Header()] = None
+    ) -> dict[str, bool]:
         """Back to the steps that were found; with If-Match only if the edits are of that version."""
         entry = library.find(id)
         expected = None if if_match is None else parse_etags(if_match)
@@ -286,17 +292,26 @@ def to_etag(version: str) -> str:
 
 
 def parse_etags(header: str) -> Collection[str] | None:
-    """Versions of an If-Match; None for *, which is any. A proxy that compresses marks them as weak: the same all the same."""
+    """Versions of an If-Match; None for *, which is any. A proxy that compresses marks them as weak:
+    the same all the same.
+    """
     return None if header.strip() == "*" else {etag.strip().removeprefix("W/").strip('"') for etag in header.split(",")}
 
 
 def _entry_to_dict(library: Library, presence: Presence, entry: Entry) -> dict[str, Any]:
     return {
-        "id": entry.id, "name": entry.name, "pictures": entry.is_video, "playable": bool(entry.playable_files),
-        "num_files": len(source_paths(entry.source)), "duration_s": entry.duration_s, "num_steps": entry.num_steps,
-        "read": library.is_read(entry), "edited": library.is_edited(entry), "editing": presence.editors(entry.id),
+        "id": entry.id,
+        "name": entry.name,
+        "pictures": entry.is_video,
+        "playable": bool(entry.playable_files),
+        "num_files": len(source_paths(entry.source)),
+        "duration_s": entry.duration_s,
+        "num_steps": entry.num_steps,
+        "read": library.is_read(entry),
+        "edited": library.is_edited(entry),
+        "editing": presence.editors(entry.id),
         "truth": bool(library.annotations_of(entry)),
-    }  # fmt: skip
+    }
 
 
 def public_files(files: Sequence[VideoFile]) -> tuple[VideoFile, ...]:

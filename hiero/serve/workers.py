@@ -20,27 +20,21 @@ Result = TypeVar("Result")
 class WorkerPool:
     """A few threads that work for many clients.
 
-    What waits is done in turns: one piece of work of each client, then the next of each, so that many questions of one do not
-    stand before the only one of another. Work that is cancelled while it waits is never begun. A thread is busy until its work
-    ends, also where nobody waits for the result any more: so many run at a time and never more.
-
-    Args:
-        num_threads: How many work at a time; they start when they are first needed.
+    What waits is done in turns: one piece of work of each client, then the next of each, so that
+    many questions of one do not stand before the only one of another. Work that is cancelled while
+    it waits is never begun. A thread is busy until its work ends, also where nobody waits for the
+    result any more: so many run at a time and never more.
     """
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
         self._num_started = self._num_free = 0
-        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()  # by client, next first
+        # by client, next first
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
         self._changed = threading.Condition()  # guards all of the above
 
     def submit(self, client: str, work: Callable[[], Result]) -> Future[Result]:
-        """Do some work in a thread, after what waits already.
-
-        Args:
-            client: For whom.
-            work: What.
-        """
+        """Do some work in a thread, after what waits already."""
         future: Future[Result] = Future()
         with self._changed:
             self._waiting.setdefault(client, deque()).append((future, work))
@@ -80,16 +74,7 @@ READS = WorkerPool(2)  # of files: from the cache, or, for a second model, minut
 
 
 async def run_in_thread(request: Request, work: Callable[[], Result], pool: WorkerPool = ANSWERS) -> Result:
-    """Run in a thread, so that the event loop stays free; given up where the client leaves.
-
-    Args:
-        request: Whose work it is.
-        work: What; it may call `check_client` now and then.
-        pool: Whose threads.
-
-    Raises:
-        ClientDisconnect: The client has left. Work that waited is not begun.
-    """
+    """Run in a thread, so that the event loop stays free; given up where the client leaves."""
     answer = asyncio.wrap_future(pool.submit(client_key(request.client.host if request.client else ""), work))
     leaving = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
@@ -104,7 +89,9 @@ async def run_in_thread(request: Request, work: Callable[[], Result], pool: Work
 
 
 def check_client(request: Request) -> None:
-    """Raises ClientDisconnect where nobody waits for the answer to a request any more; called from inside its work."""
+    """Raises ClientDisconnect where nobody waits for the answer to a request any more; called from
+    inside its work.
+    """
     if getattr(request.state, "has_left", False):
         raise ClientDisconnect
 

@@ -1,4 +1,6 @@
-"""Clusterings of a video's nodes by name: the paper's, those that it must be compared with, and those of other packages."""
+"""Clusterings of a video's nodes by name: the paper's, those that it must be compared with, and those
+of other packages.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,7 @@ class Clustering(Protocol):
 
 
 def cluster(x: np.ndarray, num: int, algorithm: str, *, kappa: float = 0.5, random_state: int = 0) -> np.ndarray:
-    """Cluster the nodes of a video.
-
-    Args:
-        x: Nodes in time order, (T, D).
-        num: Number of clusters; with fewer nodes, each is its own.
-        algorithm: One of `clustering_names()`.
-        kappa: Temperature of the similarity, where the algorithm has one.
-        random_state: Seed, where it needs one.
-
-    Returns:
-        Labels (T,) in 0 … num − 1.
-
-    Raises:
-        InputError: There is no such algorithm.
-    """
+    """Cluster the nodes of a video."""
     if algorithm not in registered(GROUP):
         raise InputError(f"no algorithm {algorithm}; known are {', '.join(clustering_names())}")
     clustering: Clustering = load_plugin(GROUP, algorithm)
@@ -64,7 +52,9 @@ def finch(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0)
     return tw_finch(x, num)
 
 
-def pieces(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0, length_prior: float = LENGTH_PRIOR) -> np.ndarray:
+def pieces(
+    x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0, length_prior: float = LENGTH_PRIOR
+) -> np.ndarray:
     """The best contiguous pieces; `length_prior` is that of `cut_steps`."""
     return step_labels(cut_steps(x, num, length_prior=length_prior))
 

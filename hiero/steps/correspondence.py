@@ -1,18 +1,21 @@
-"""Which step of another video is the same step: by what is seen, by what comes before and after, and by how alike the videos are.
+"""Which step of another video is the same step: by what is seen, by what comes before and after, and
+by how alike the videos are.
 
-Two recordings of one activity go through much the same steps in much the same order. Their steps are matched in order by all
-monotone alignments at once (Needleman-Wunsch with sums in place of maxima). A path through the lattice of n × m steps skips a step
-of one video, a step of the other, or matches one with the other; with cᵢⱼ the cosine of the centred steps it weighs
+Two recordings of one activity go through much the same steps in much the same order. Their steps
+are matched in order by all monotone alignments at once (Needleman-Wunsch with sums in place of
+maxima). A path through the lattice of n × m steps skips a step of one video, a step of the other,
+or matches one with the other; with cᵢⱼ the cosine of the centred steps it weighs
 
     w(path) = Π over its matches exp((cᵢⱼ − c₀) / τ),   Z = Σ w(path),   Pᵢⱼ = Σ of the paths that match i with j / Z
 
-P says which step of that video it is, given all the others. Which video shows the same activity follows from Z, against
-C(n + m, n), what it would be without any match:
+P says which step of that video it is, given all the others. Which video shows the same activity
+follows from Z, against C(n + m, n), what it would be without any match:
 
     score = log Pᵢⱼ + α log(Z / C(n + m, n)) / √(n m) + β cᵢⱼ
 
-The last term carries where videos have nothing else in common. τ, c₀, α and β were chosen on the development recordings of
-CaptainCook4D (`python -m benchmarks.same_step`), for true steps and for steps as they are cut, together.
+The last term carries where videos have nothing else in common. τ, c₀, α and β were chosen on the
+development recordings of CaptainCook4D (`python -m benchmarks.same_step`), for true steps and for
+steps as they are cut, together.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ MIN_COSINE = 0.1  # c₀: steps that are less alike are rather skipped
 VIDEO_WEIGHT = 2.0  # α
 STEP_WEIGHT = 4.0  # β
 MIN_LOG_POSTERIOR = -10.0  # a step out of order is unlikely, not impossible
-# Log-odds that a hit is the same step, by its score: fitted on the first 20 hits of each step of the development recordings.
+# Log-odds that a hit is the same step, by its score: fitted on the first 20 hits of each step of
+# the development recordings.
 SCORE_SLOPE, SCORE_INTERCEPT = 0.64, -6.66
 
 
@@ -42,19 +46,7 @@ def correspondence(
     video_weight: float = VIDEO_WEIGHT,
     step_weight: float = STEP_WEIGHT,
 ) -> list[np.ndarray]:
-    """How much each step of other videos is the same as each step of this one.
-
-    Args:
-        steps: Vectors of a video's steps in time order, (n, D), n ≥ 1.
-        others: Those of other videos, (m, D) each, m ≥ 1.
-        temperature: τ.
-        min_cosine: c₀.
-        video_weight: α.
-        step_weight: β.
-
-    Returns:
-        For each other video the scores (n, m), which can be compared across videos. Higher is more alike.
-    """
+    """How much each step of other videos is the same as each step of this one."""
     if not others:
         return []
     own = centre_steps(steps)
@@ -78,21 +70,17 @@ def same_step_probability(score: np.ndarray) -> np.ndarray:
 
 
 def centre_steps(vectors: np.ndarray) -> np.ndarray:
-    """Unit vectors (n, D) without what all steps of their video share; of a single step nothing is known to be shared."""
+    """Unit vectors (n, D) without what all steps of their video share; of a single step nothing is
+    known to be shared.
+    """
     num = len(vectors)
     centred = vectors - vectors.mean(0) * (num - 1) / num
     return centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), MIN_NORM)
 
 
 def match_posterior(gain: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Probability that step i is matched with step j, over all monotone alignments: of one video with V others at a time.
-
-    Args:
-        gain: Log weights of matches, (V, n, m); −inf beyond the length of a video.
-        lengths: Numbers of steps of the others, (V,).
-
-    Returns:
-        log P, (V, n, m), −inf beyond the length, and log Z, (V,).
+    """Probability that step i is matched with step j, over all monotone alignments: of one video with
+    V others at a time.
     """
     num, size = gain.shape[1:]
     # The sums over what comes after are those over what comes before, with both videos reversed.

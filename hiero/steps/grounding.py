@@ -1,13 +1,13 @@
 """Step grounding: when does a video show what a text says? Candidate spans, and how well each answers.
 
-Two ways. The paper's (`ground_by_threads`): runs of threads, ranked by the mean of their similarity with the text. Ours
-(`candidate_spans`, `rank_spans`): contiguous pieces at several granularities, and a text that spreads one unit of belief over the
-nodes, as it does in training (t2v):
+Two ways. The paper's (`ground_by_threads`): runs of threads, ranked by the mean of their similarity
+with the text. Ours (`candidate_spans`, `rank_spans`): contiguous pieces at several granularities,
+and a text that spreads one unit of belief over the nodes, as it does in training (t2v):
 
     p = softmax(similarity / τ) over the video,      score of [a, b) = Σ_{a ≤ i < b} pᵢ / (b − a + c)
 
-A short span holds little belief, a long one pays for its length; c keeps very short ones from winning. On CaptainCook4D this finds
-more than runs of threads do (docs/results.md).
+A short span holds little belief, a long one pays for its length; c keeps very short ones from
+winning. On CaptainCook4D this finds more than runs of threads do (docs/results.md).
 """
 
 from __future__ import annotations
@@ -37,18 +37,8 @@ def ground_by_threads(
     min_nodes: int = 5,
     random_state: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The paper's grounding: spectral clustering of the level-0 nodes after h_v, runs of equal label, score = run's mean · query.
-
-    Args:
-        nodes: Unit vectors, (T, E).
-        queries: Unit vectors, (Q, E).
-        num_threads: Threads that the video is cut into.
-        kappa: Temperature of the cut.
-        min_nodes: Shorter runs are background.
-        random_state: Seed of the cut.
-
-    Returns:
-        Runs [start, end), (R, 2), and the score of each for each query, (Q, R).
+    """The paper's grounding: spectral clustering of the level-0 nodes after h_v, runs of equal label,
+    score = run's mean · query.
     """
     runs = thread_runs(nodes, num_threads, kappa=kappa, min_nodes=min_nodes, random_state=random_state)
     return runs, span_means(queries @ nodes.T, runs)  # the mean of products is the product with the mean
@@ -63,16 +53,7 @@ def thread_runs(
 
 
 def candidate_spans(nodes: np.ndarray, spacing_s: float, length_prior: float = LENGTH_PRIOR) -> np.ndarray:
-    """Spans that could be a step: pieces of the video at five granularities.
-
-    Args:
-        nodes: (T, D).
-        spacing_s: Seconds from node to node.
-        length_prior: Of `cut_steps`.
-
-    Returns:
-        Spans [start, end) in nodes, (N, 2), ordered.
-    """
+    """Spans that could be a step: pieces of the video at five granularities."""
     duration_s = len(nodes) * spacing_s
     shrink = min(1.0, duration_s / SHORT_VIDEO_S)
     spans: set[tuple[int, int]] = {(0, len(nodes))}
@@ -85,30 +66,14 @@ def candidate_spans(nodes: np.ndarray, spacing_s: float, length_prior: float = L
 def rank_spans(
     similarity: np.ndarray, spans: np.ndarray, spacing_s: float, *, num: int = 5, temperature: float = TEMPERATURE
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The best spans for each text.
-
-    Args:
-        similarity: Of each text with each node, (Q, T).
-        spans: Candidates [start, end), (N, 2).
-        spacing_s: Seconds from node to node.
-        num: How many for each text.
-        temperature: τ.
-
-    Returns:
-        For each text the indices of up to `num` spans, best first, and their scores.
-    """
+    """The best spans for each text."""
     return [nms(spans, row, num) for row in score_spans(similarity, spans, spacing_s, temperature)]
 
 
-def score_spans(similarity: np.ndarray, spans: np.ndarray, spacing_s: float, temperature: float = TEMPERATURE) -> np.ndarray:
-    """How well each span answers each text, (Q, N).
-
-    Args:
-        similarity: Of each text with each node, (Q, T).
-        spans: Candidates [start, end), (N, 2).
-        spacing_s: Seconds from node to node.
-        temperature: τ.
-    """
+def score_spans(
+    similarity: np.ndarray, spans: np.ndarray, spacing_s: float, temperature: float = TEMPERATURE
+) -> np.ndarray:
+    """How well each span answers each text, (Q, N)."""
     offset = min(LENGTH_OFFSET_S / spacing_s, LENGTH_OFFSET_SHARE * similarity.shape[1])
     belief = np.exp((similarity - similarity.max(1, keepdims=True)) / temperature)
     return np.asarray(span_sums(belief / belief.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + offset))
@@ -118,7 +83,8 @@ def span_sums(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Sum of (Q, T) over the nodes of each span [start, end), (Q, N)."""
     out = np.empty((len(rows), len(spans)))
     num_rows = max(1, CHUNK_SIZE // max(1, rows.shape[1]))
-    for start in range(0, len(rows), num_rows):  # of many texts a few at a time: their sums stay in the processor's cache
+    # of many texts a few at a time: their sums stay in the processor's cache
+    for start in range(0, len(rows), num_rows):
         part = rows[start : start + num_rows]
         total = np.zeros((len(part), rows.shape[1] + 1))
         np.cumsum(part, axis=1, out=total[:, 1:])
@@ -132,17 +98,7 @@ def span_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
 
 
 def nms(spans: np.ndarray, scores: np.ndarray, num: int, max_iou: float = MAX_IOU) -> tuple[np.ndarray, np.ndarray]:
-    """Non-maximum suppression: greedily the best spans whose IoU with each other is at most `max_iou`.
-
-    Args:
-        spans: (N, 2).
-        scores: (N,).
-        num: How many at most.
-        max_iou: Overlap that is allowed.
-
-    Returns:
-        Indices of the chosen spans, best first, and their scores.
-    """
+    """Non-maximum suppression: greedily the best spans whose IoU with each other is at most `max_iou`."""
     remaining = np.argsort(-scores, kind="stable")
     chosen: list[int] = []
     while len(remaining) and len(chosen) < num:

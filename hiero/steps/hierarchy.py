@@ -19,7 +19,9 @@ MAX_GROUPED = 2000  # steps of a level that are compared with each other for thr
 
 
 def default_step_counts(duration_s: float, num_nodes: int) -> list[int]:
-    """Numbers of steps for three granularities, coarse to fine, from the length of a video. Short videos have short steps."""
+    """Numbers of steps for three granularities, coarse to fine, from the length of a video. Short
+    videos have short steps.
+    """
     finest = max(1, round(duration_s / STEP_S), min(MIN_FINEST_STEPS, num_nodes // 2))
     return sorted({max(1, round(finest / 4)), max(1, round(finest / 2)), finest})
 
@@ -35,22 +37,7 @@ def build_hierarchy(
     random_state: int = 0,
     length_prior: float = LENGTH_PRIOR,
 ) -> list[list[Step]]:
-    """Levels of steps, coarse to fine.
-
-    Args:
-        nodes: (T, D), one every clock.spacing_s seconds.
-        clock: When they are.
-        num_steps: Steps of each level (pieces), or clusters (any other method: one that comes back makes several steps). By
-            default three granularities that follow from the duration.
-        method: `pieces`, or any name of `clustering_names()`.
-        min_s: Shorter runs of a cluster become part of the more similar neighbour.
-        kappa: Temperature of the similarity, for spectral.
-        random_state: Seed of the clustering.
-        length_prior: Of `cut_steps`, for pieces.
-
-    Raises:
-        InputError: There is no node, no such method, or a number below 1.
-    """
+    """Levels of steps, coarse to fine."""
     if nodes.ndim != 2 or not len(nodes):
         raise InputError(f"nodes must be (T, D) with at least one node, got {tuple(nodes.shape)}")
     if method not in clustering_names():
@@ -103,7 +90,9 @@ def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> l
 
 
 def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
-    """Thread of each step, numbered by first appearance: steps join while their centred means are alike (average linkage)."""
+    """Thread of each step, numbered by first appearance: steps join while their centred means are
+    alike (average linkage).
+    """
     num = len(boundaries) - 1
     if num < 2:
         return [0] * num
@@ -118,17 +107,12 @@ def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
 
 
 def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[int]:
-    """Agglomerative clustering: the two clusters whose members are nearest on average join, while they are near enough.
+    """Agglomerative clustering: the two clusters whose members are nearest on average join, while they
+    are near enough.
 
-    Clusters that are each other's nearest may join in any order; a chain of nearest neighbours leads to such a pair (Murtagh, A
-    survey of recent advances in hierarchical clustering algorithms, 1983). scipy has it too, but takes long to import.
-
-    Args:
-        distances: Of items to each other, symmetric, (N, N).
-        max_distance: Mean distance up to which clusters join.
-
-    Returns:
-        The cluster of each item, numbered by first appearance.
+    Clusters that are each other's nearest may join in any order; a chain of nearest neighbours
+    leads to such a pair (Murtagh, A survey of recent advances in hierarchical clustering
+    algorithms, 1983). scipy has it too, but takes long to import.
     """
     num = len(distances)
     distances = distances.astype(np.float64)

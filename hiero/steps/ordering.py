@@ -1,7 +1,8 @@
 """A list of steps that happen in sequence: the best moments for all of them together, in order.
 
-Steps that a recipe or a manual lists come in that order in the video. Each gets a span; spans follow each other, and what is
-between them belongs to none. Dynamic programming over the nodes finds the best such assignment exactly:
+Steps that a recipe or a manual lists come in that order in the video. Each gets a span; spans
+follow each other, and what is between them belongs to none. Dynamic programming over the nodes
+finds the best such assignment exactly:
 
     maximise Σ_q Σ_{i ∈ span q} log (pᵩᵢ T),   p = softmax(similarity / τ) over the T nodes, spans in order and not empty
 
@@ -16,15 +17,7 @@ from hiero.steps.grounding import TEMPERATURE
 
 
 def align_in_order(similarity: np.ndarray, temperature: float = TEMPERATURE) -> list[tuple[int, int]]:
-    """The best span for each text, in order and without overlap.
-
-    Args:
-        similarity: Of each text with each node, (Q, T), Q ≤ T.
-        temperature: τ.
-
-    Returns:
-        A span [start, end) of nodes for each text.
-    """
+    """The best span for each text, in order and without overlap."""
     return best_ordered_spans(log_lift(similarity, temperature))
 
 

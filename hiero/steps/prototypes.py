@@ -1,8 +1,9 @@
 """What named steps look like, learned from a few corrected videos at once, without training.
 
-Each view of a video (the model's nodes, what a classifier says, what pictures show) gives unit vectors x (T, D). Of each named
-step k of the corrected videos three things are kept. Its prototype, the mean of its nodes; a readout, which also knows what the
-step is not, since all other nodes take part; and where in a video it was:
+Each view of a video (the model's nodes, what a classifier says, what pictures show) gives unit
+vectors x (T, D). Of each named step k of the corrected videos three things are kept. Its prototype,
+the mean of its nodes; a readout, which also knows what the step is not, since all other nodes take
+part; and where in a video it was:
 
     prototype_k = mean of x over the nodes of step k, unit length
     readout_k   = (XᵀX/n + λI)⁻¹ Xᵀ(y_k − ȳ_k)/n / √ȳ_k       y_k is 1 inside the step, X all n nodes: ridge regression
@@ -41,13 +42,7 @@ MIN_TEXT_SIMILARITY = 0.6  # cosine of sentence vectors above which a text may m
 
 @dataclass(frozen=True)
 class PrototypeWeights:
-    """How much each part adds to the similarity of a text with a node.
-
-    Attributes:
-        prototype: Of cosines with the mean of a step, of each view.
-        readout: Of the ridge regression's value, of each view; a step that was seen n times has n / (n + 1) of it.
-        position: Of the logarithm of the place in the video; likewise.
-    """
+    """How much each part adds to the similarity of a text with a node."""
 
     prototype: float = 0.25
     readout: float = 0.2
@@ -56,13 +51,7 @@ class PrototypeWeights:
 
 @dataclass(frozen=True)
 class CorrectedVideo:
-    """Views of a video, and its named steps.
-
-    Attributes:
-        views: Unit vectors of each view, (T, D).
-        steps: With texts; they may overlap.
-        clock: When the nodes are.
-    """
+    """Views of a video, and its named steps."""
 
     views: Mapping[str, np.ndarray]
     steps: Sequence[AnnotatedStep]
@@ -81,15 +70,7 @@ class CorrectedVideo:
 
 @dataclass(frozen=True)
 class StepPrototypes:
-    """What named steps look like, K of them.
-
-    Attributes:
-        labels: Their names.
-        num_steps: How many steps of each were learned from, (K,).
-        means: Unit vectors of each view, (K, D).
-        readouts: Of each view, (K, D).
-        positions: Relative middle and length of each step that was learned from, and the number of its name, (N, 3).
-    """
+    """What named steps look like, K of them."""
 
     labels: tuple[str, ...]
     num_steps: np.ndarray
@@ -97,16 +78,13 @@ class StepPrototypes:
     readouts: dict[str, np.ndarray]
     positions: np.ndarray
 
-    def match(self, texts: Sequence[str], text_vectors: np.ndarray, label_vectors: np.ndarray) -> list[tuple[int, float] | None]:
+    def match(
+        self, texts: Sequence[str], text_vectors: np.ndarray, label_vectors: np.ndarray
+    ) -> list[tuple[int, float] | None]:
         """The named step that each text means, and how surely; None where there is none.
 
-        A text that is no name means the step of the nearest name, unless that name is among the texts too: "add pepper" is not
-        "add salt" where both are labels.
-
-        Args:
-            texts: Any.
-            text_vectors: Unit vectors of the sentence encoder, (Q, S).
-            label_vectors: The same of `labels`, (K, S).
+        A text that is no name means the step of the nearest name, unless that name is among the
+        texts too: "add pepper" is not "add salt" where both are labels.
         """
         by_name = {normalise_name(label): i for i, label in enumerate(self.labels)}
         cosines = text_vectors @ label_vectors.T
@@ -122,20 +100,16 @@ class StepPrototypes:
     def similarity(
         self, numbers: Sequence[int], views: Mapping[str, np.ndarray], weights: PrototypeWeights | None = None
     ) -> np.ndarray:
-        """What is added to the similarity of the names of some steps with the nodes of a video, (len(numbers), T).
-
-        Args:
-            numbers: Of labels.
-            views: Of the video; those that were not learned from are left out.
-            weights: By default those that were chosen.
-        """
+        """What is added to the similarity of the names of some steps with the nodes of a video, (len(numbers), T)."""
         weights = weights or PrototypeWeights()
         num_nodes = len(next(iter(views.values())))
         out = np.zeros((len(numbers), num_nodes), np.float32)
         trust = self.num_steps / (self.num_steps + 1)  # a single step says little about what differs, and when
         for name, rows in views.items():
             if name in self.means and rows.shape[1] == self.means[name].shape[1]:
-                directions = weights.prototype * self.means[name] + weights.readout * trust[:, None] * self.readouts[name]
+                directions = (
+                    weights.prototype * self.means[name] + weights.readout * trust[:, None] * self.readouts[name]
+                )
                 out += directions[list(numbers)] @ rows.T
         if weights.position:
             times = (np.arange(num_nodes) + 0.5) / num_nodes
@@ -143,16 +117,13 @@ class StepPrototypes:
                 middles, lengths = self.positions[self.positions[:, 2] == number, :2].T
                 width = POSITION_WIDTH + lengths.mean() / 2
                 density = np.exp(-0.5 * ((times[None] - middles[:, None]) / width) ** 2).mean(0)
-                out[row] += weights.position * trust[number] * (np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL))
+                out[row] += (
+                    weights.position * trust[number] * (np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL))
+                )
         return out
 
     def save(self, folder: Path, metadata: Mapping[str, Any] | None = None) -> None:
-        """Write them into a model folder.
-
-        Args:
-            folder: Of the model in whose space they are.
-            metadata: What else the JSON says, such as where they come from.
-        """
+        """Write them into a model folder."""
         arrays = {f"means.{name}": value for name, value in self.means.items()}
         arrays |= {f"readouts.{name}": value for name, value in self.readouts.items()}
         arrays |= {"positions": self.positions.astype(np.float32), "num_steps": self.num_steps.astype(np.int32)}
@@ -162,18 +133,16 @@ class StepPrototypes:
 
     @classmethod
     def load(cls, folder: Path) -> StepPrototypes | None:
-        """Those of a model folder; None where it has none.
-
-        Raises:
-            InputError: They are damaged.
-        """
+        """Those of a model folder; None where it has none."""
         if not (folder / ARRAYS_FILE).is_file():
             return None
         document, arrays = read_json(folder / SETTINGS_FILE), load_arrays(folder / ARRAYS_FILE)
         try:
             labels = tuple(str(label) for label in document["labels"])
             means = {name[6:]: value.astype(np.float32) for name, value in arrays.items() if name.startswith("means.")}
-            readouts = {name[9:]: value.astype(np.float32) for name, value in arrays.items() if name.startswith("readouts.")}
+            readouts = {
+                name[9:]: value.astype(np.float32) for name, value in arrays.items() if name.startswith("readouts.")
+            }
             positions, num_steps = arrays["positions"], arrays["num_steps"]
             shapes = {len(value) for value in (*means.values(), *readouts.values(), num_steps)} | {len(labels)}
             numbers = set(positions[:, 2].astype(int).tolist())
@@ -183,7 +152,9 @@ class StepPrototypes:
             if not all(bool(np.isfinite(value).all()) for value in arrays.values()):
                 raise ValueError("a number is not finite")
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise InputError(f"{folder / ARRAYS_FILE}: not prototypes of steps ({error}); run hiero adapt again") from error
+            raise InputError(
+                f"{folder / ARRAYS_FILE}: not prototypes of steps ({error}); run hiero adapt again"
+            ) from error
         return cls(labels, num_steps, means, readouts, positions)
 
 
@@ -193,20 +164,15 @@ def normalise_name(text: str) -> str:
 
 
 def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
-    """Prototypes of all named steps.
-
-    Args:
-        videos: Each with all its named steps: what is not inside a step of a name teaches what the step is not.
-
-    Raises:
-        InputError: No step has a name.
-    """
+    """Prototypes of all named steps."""
     labels: dict[str, tuple[int, str]] = {}
     for video in videos:
         for step in video.steps:
             labels.setdefault(normalise_name(step.text), (len(labels), step.text.strip()))
     if not labels:
-        raise InputError("no step has a name; correct the steps of some videos first, or bring labels (hiero import-steps)")
+        raise InputError(
+            "no step has a name; correct the steps of some videos first, or bring labels (hiero import-steps)"
+        )
     if len(labels) > MAX_LABELS:
         raise InputError(f"{len(labels)} different names of steps; at most {MAX_LABELS} are learned")
     means, readouts = {}, {}

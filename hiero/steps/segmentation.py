@@ -1,13 +1,15 @@
 """Temporal segmentation: the best K contiguous steps of a video, and how they merge into larger ones.
 
-Spectral clustering (the paper) finds threads that may come back; where every step happens once, in sequence, it pays to use time.
-A step is as good as its nodes are alike. With x the unit vectors of the centred nodes,
+Spectral clustering (the paper) finds threads that may come back; where every step happens once, in
+sequence, it pays to use time. A step is as good as its nodes are alike. With x the unit vectors of
+the centred nodes,
 
     cost of [a, b) = Σ |xᵢ − mean|² + λ (T/K) (log(b − a) − log(T/K))²
 
-The second term is a weak belief that steps are about equally long. Dynamic programming finds the best K steps exactly.
-Merging neighbours by Ward's rule, cheapest first, gives coarser levels in which finer steps nest; from single nodes on, it also
-gives cuts into very many steps, which dynamic programming would take minutes for.
+The second term is a weak belief that steps are about equally long. Dynamic programming finds the
+best K steps exactly. Merging neighbours by Ward's rule, cheapest first, gives coarser levels in
+which finer steps nest; from single nodes on, it also gives cuts into very many steps, which dynamic
+programming would take minutes for.
 """
 
 from __future__ import annotations
@@ -28,36 +30,29 @@ NODE_LENGTH_PRIOR = (
 PART_PRIOR = 1.0  # λ of the parts of a long video: a strong belief, so that no part is much longer than the others
 FEW_NODES = 8  # of a step, on average: for more and shorter steps neighbours are merged
 BLOCK_ROWS = 64  # of costs that are computed at a time
-MAX_NODES = 1024  # longer videos are first cut into parts of about this length, so that time grows with the length, not its square
+# longer videos are first cut into parts of about this length, so that time grows with the length,
+# not its square
+MAX_NODES = 1024
 
 
 def cut_steps(
     x: np.ndarray, num: int, *, min_nodes: int = 1, length_prior: float = LENGTH_PRIOR, max_nodes: int = MAX_NODES
 ) -> list[int]:
-    """Boundaries of the best contiguous steps.
-
-    Args:
-        x: Nodes in time order, (T, D).
-        num: Number of steps; there are fewer where the nodes or `min_nodes` do not allow as many. More than one for every 8 nodes
-            of a long video are found by merging neighbours.
-        min_nodes: No step is shorter, if the video is that long.
-        length_prior: λ.
-        max_nodes: Exact up to this length. A longer video is cut into parts, seen in small groups of nodes, and each part into
-            its share of the steps.
-
-    Returns:
-        Boundaries 0 = b₀ < b₁ < … < b_K = T.
-
-    Raises:
-        InputError: x is empty or not finite, or num is below 1.
-    """
+    """Boundaries of the best contiguous steps."""
     return cut_at_granularities(x, [num], min_nodes=min_nodes, length_prior=length_prior, max_nodes=max_nodes)[0]
 
 
 def cut_at_granularities(
-    x: np.ndarray, nums: list[int], *, min_nodes: int = 1, length_prior: float = LENGTH_PRIOR, max_nodes: int = MAX_NODES
+    x: np.ndarray,
+    nums: list[int],
+    *,
+    min_nodes: int = 1,
+    length_prior: float = LENGTH_PRIOR,
+    max_nodes: int = MAX_NODES,
 ) -> list[list[int]]:
-    """`cut_steps` into each of several numbers of steps: costs that the cuts share are computed once. Other arguments are its."""
+    """`cut_steps` into each of several numbers of steps: costs that the cuts share are computed once.
+    Other arguments are its.
+    """
     for num in nums:
         _check(x, num)
     x = centre_and_normalise(x.astype(np.float64))
@@ -105,19 +100,15 @@ def _shares(lengths: np.ndarray, num: int, min_nodes: int) -> list[int]:
 
 
 class StepCosts:
-    """What steps between groups of nodes cost, but for the prior, and the best cuts by it.
-
-    Args:
-        sums: Of the unit vectors of each group, (N, D).
-        edges: Where the groups begin and end, (N + 1,).
-    """
+    """What steps between groups of nodes cost, but for the prior, and the best cuts by it."""
 
     def __init__(self, sums: np.ndarray, edges: np.ndarray) -> None:
         self.edges = edges
         self.is_uniform = bool(edges[-1] == len(sums))  # each group is one node
-        # A step ends at an edge (row) and begins at an earlier one (column); ∞ where there is none. Unit vectors have Σ|x|² = n.
-        # The (N + 1, N + 1) costs come in blocks of rows up to the diagonal: what lies above is ∞, and a block stays in the
-        # processor's cache while it is computed.
+        # A step ends at an edge (row) and begins at an earlier one (column); ∞ where there is none.
+        # Unit vectors have Σ|x|² = n. The (N + 1, N + 1) costs come in blocks of rows up to the
+        # diagonal: what lies above is ∞, and a block stays in the processor's cache while it is
+        # computed.
         total = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, 0)])
         square = np.einsum("nd,nd->n", total, total)
         self.blocks = []
@@ -159,27 +150,22 @@ class StepCosts:
         """What the prior adds to each block of costs; above the diagonal anything that is finite."""
         edges, num_nodes = self.edges, int(self.edges[-1])
         usual = num_nodes / num
-        prior = length_prior * usual * np.log(np.maximum(np.arange(num_nodes + 1), 1) / usual) ** 2  # of every length, once
-        # Of single nodes, a row is the one before shifted by one: windows of the prior from the longest length to the shortest.
+        # of every length, once
+        prior = length_prior * usual * np.log(np.maximum(np.arange(num_nodes + 1), 1) / usual) ** 2
+        # Of single nodes, a row is the one before shifted by one: windows of the prior from the
+        # longest length to the shortest.
         falling = np.concatenate([prior[:0:-1], np.zeros(BLOCK_ROWS)])
         for rows in _row_blocks(len(edges)):
             if self.is_uniform:
-                yield np.lib.stride_tricks.sliding_window_view(falling, rows.stop)[num_nodes - np.arange(rows.start, rows.stop)]
+                yield np.lib.stride_tricks.sliding_window_view(falling, rows.stop)[
+                    num_nodes - np.arange(rows.start, rows.stop)
+                ]
             else:
                 yield prior[np.maximum(edges[rows, None] - edges[None, : rows.stop], 1)]
 
 
 def merge_steps(x: np.ndarray, boundaries: list[int], nums: list[int]) -> list[list[int]]:
-    """Coarser cuts by merging neighbours, the cheapest pair first.
-
-    Args:
-        x: Nodes, (T, D).
-        boundaries: Of the finest cut.
-        nums: Numbers of steps, descending.
-
-    Returns:
-        Boundaries for each number; each cut is a part of the one before.
-    """
+    """Coarser cuts by merging neighbours, the cheapest pair first."""
     x = centre_and_normalise(x.astype(np.float64))
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])
     # Boundaries as a linked list: those before and after each, and a queue of what it costs to take one out.
@@ -220,7 +206,9 @@ def label_runs(labels: np.ndarray, min_nodes: int = 1) -> np.ndarray:
 
 
 def similarity_matrix(x: np.ndarray, size: int) -> np.ndarray:
-    """Cosines of the centred nodes (T, D) with each other, (n, n) with n ≤ size: the picture in which steps are squares."""
+    """Cosines of the centred nodes (T, D) with each other, (n, n) with n ≤ size: the picture in which
+    steps are squares.
+    """
     edges = np.linspace(0, len(x), min(size, len(x)) + 1).round().astype(int)
     y = centre_and_normalise(np.add.reduceat(x, edges[:-1], axis=0), MIN_NORM)
     return np.asarray(y @ y.T)

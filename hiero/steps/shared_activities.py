@@ -1,8 +1,9 @@
 """Activities that several videos share: steps of all of them, grouped by what they are like and by when they come.
 
-Two steps are as far apart as their vectors (1 − cosine), plus a share of the difference of their places in their videos. How large
-that share is follows from the videos themselves: where steps that are alike come at the same place, as in recordings of one recipe,
-the place says a lot; in a folder of anything it says nothing.
+Two steps are as far apart as their vectors (1 − cosine), plus a share of the difference of their
+places in their videos. How large that share is follows from the videos themselves: where steps that
+are alike come at the same place, as in recordings of one recipe, the place says a lot; in a folder
+of anything it says nothing.
 """
 
 from __future__ import annotations
@@ -19,28 +20,18 @@ OTHERS = 0.95  # quantile of the similarity of all other steps with an activity,
 MIN_NORM = 1e-9
 
 
-def shared_activities(vectors: np.ndarray, places: np.ndarray, videos: np.ndarray, num: int | None = None) -> np.ndarray:
-    """Group the steps of all videos into activities.
-
-    Args:
-        vectors: Of the steps, (N, D), which can be compared by cosine.
-        places: The middle of each step as a share of its video, (N,).
-        videos: Number of the video of each step, (N,).
-        num: How many activities; by default between one and three times the usual number of steps of a video, as many as make the
-            activities most distinct (silhouette).
-
-    Returns:
-        Activity of each step, (N,), numbered from 0 by their usual place.
-
-    Raises:
-        InputError: There are no steps, or more than can be compared.
-    """
+def shared_activities(
+    vectors: np.ndarray, places: np.ndarray, videos: np.ndarray, num: int | None = None
+) -> np.ndarray:
+    """Group the steps of all videos into activities."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
     if not len(vectors):
         raise InputError("there are no steps to compare")
     if len(vectors) > MAX_STEPS:
-        raise InputError(f"{len(vectors)} steps are more than the {MAX_STEPS} that are compared; take coarser ones (--level 0)")
+        raise InputError(
+            f"{len(vectors)} steps are more than the {MAX_STEPS} that are compared; take coarser ones (--level 0)"
+        )
     if len(vectors) == 1:
         return np.zeros(1, dtype=int)
     weight = min(MAX_PLACE_WEIGHT, PLACE_WEIGHT * place_agreement(vectors, places, videos))
@@ -63,16 +54,9 @@ def shared_activities(vectors: np.ndarray, places: np.ndarray, videos: np.ndarra
 def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Give steps back to the activity that they show, where their place alone has kept them from it.
 
-    A step goes over to an activity that several other videos have and its own has not, if by its vector it is more like its members
-    than like what else there is, and more like them than like those of its own activity.
-
-    Args:
-        vectors: (N, D).
-        videos: (N,).
-        labels: Activity of each step, (N,).
-
-    Returns:
-        Activities, (N,), numbered from 0 without gaps.
+    A step goes over to an activity that several other videos have and its own has not, if by its
+    vector it is more like its members than like what else there is, and more like them than like
+    those of its own activity.
     """
     labels = labels.copy()
     x = np.asarray(vectors, dtype=np.float64)
@@ -98,13 +82,7 @@ def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray
 
 
 def step_distances(vectors: np.ndarray, places: np.ndarray, place_weight: float) -> np.ndarray:
-    """Distances of all pairs of steps, (N, N): 1 − cosine, plus the weighted difference of their places.
-
-    Args:
-        vectors: (N, D).
-        places: (N,), in [0, 1].
-        place_weight: Of the difference of places.
-    """
+    """Distances of all pairs of steps, (N, N): 1 − cosine, plus the weighted difference of their places."""
     x = np.asarray(vectors, dtype=np.float64)
     x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), MIN_NORM)
     distances = np.clip(1 - x @ x.T, 0, None) + place_weight * np.abs(places[:, None] - places)
@@ -113,12 +91,8 @@ def step_distances(vectors: np.ndarray, places: np.ndarray, place_weight: float)
 
 
 def place_agreement(vectors: np.ndarray, places: np.ndarray, videos: np.ndarray) -> float:
-    """How much nearer in place the most similar steps of two videos are than any two: 0 not at all, 1 always at the same place.
-
-    Args:
-        vectors: (N, D).
-        places: (N,), in [0, 1].
-        videos: (N,).
+    """How much nearer in place the most similar steps of two videos are than any two: 0 not at all, 1
+    always at the same place.
     """
     cosines = 1 - step_distances(vectors, places, 0.0)
     nearest, any_two = [], []
@@ -135,11 +109,8 @@ def place_agreement(vectors: np.ndarray, places: np.ndarray, videos: np.ndarray)
 
 
 def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
-    """How much nearer a member is to its own group than to the next one, (b − a) / max(a, b), on average. A single member has 0.
-
-    Args:
-        distances: Of all pairs, (N, N).
-        labels: (N,).
+    """How much nearer a member is to its own group than to the next one, (b − a) / max(a, b), on
+    average. A single member has 0.
     """
     _, labels = np.unique(labels, return_inverse=True)
     sizes = np.bincount(labels)

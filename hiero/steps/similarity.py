@@ -1,15 +1,16 @@
 """Similarity of texts with the nodes of a video, from all that is known about them.
 
-Three kinds of evidence, added. The model's own: cosines in the space that it shares with text. That of pictures: cosines with the
-whole picture, and with those of its patches that the text chooses. And classifiers': a text reads the classes whose names are near
-to it,
+Three kinds of evidence, added. The model's own: cosines in the space that it shares with text. That
+of pictures: cosines with the whole picture, and with those of its patches that the text chooses.
+And classifiers': a text reads the classes whose names are near to it,
 
     similarity = log Σ_c k_c p_c − log 1/C,      k = softmax over classes of (name_c · text) / T,   p = softmax(scores) of a node
 
 so 0 is chance. It knows nothing about steps but knows words that the model never saw. What each adds is measured in
 docs/results.md.
 
-Some pictures are like any text (a sink in the middle of the frame). `background_similarity` says by how much: it is subtracted.
+Some pictures are like any text (a sink in the middle of the frame). `background_similarity` says by
+how much: it is subtracted.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class NodeEvidence:
 
 @dataclass(frozen=True)
 class ClassEvidence:
-    """What a classifier sees in each node, probabilities (T, C), and the unit vectors (C, S) of its classes' names."""
+    """What a classifier sees in each node, probabilities (T, C), and the unit vectors (C, S) of its
+    classes' names.
+    """
 
     probabilities: np.ndarray
     names: np.ndarray
@@ -62,13 +65,7 @@ Evidence = NodeEvidence | ClassEvidence
 
 @dataclass(frozen=True)
 class PictureEvidence:
-    """What pictures of the nodes show, in the space that they share with words.
-
-    Attributes:
-        pictures: Vectors of whole pictures, (T, D).
-        patches: Unit vectors of M groups of their patches, (T, M, D).
-        temperature: How sharply a text chooses among the patches.
-    """
+    """What pictures of the nodes show, in the space that they share with words."""
 
     pictures: np.ndarray
     patches: np.ndarray
@@ -76,7 +73,9 @@ class PictureEvidence:
 
     @classmethod
     def from_rows(cls, rows: np.ndarray, size: int, temperature: float) -> PictureEvidence:
-        """From rows of a backbone, the vectors of a picture and of its patches one after the other, (T, (1 + M) · size)."""
+        """From rows of a backbone, the vectors of a picture and of its patches one after the other,
+        (T, (1 + M) · size).
+        """
         vectors = rows.astype(np.float32).reshape(len(rows), -1, size)
         return cls(vectors[:, 0], vectors[:, 1:], temperature)
 
@@ -92,23 +91,16 @@ class PictureEvidence:
 
 
 def background_similarity(similarity: np.ndarray) -> np.ndarray:
-    """How alike each node is to any text: a soft maximum over many texts (Q, T) that have nothing to do with it, (T,)."""
+    """How alike each node is to any text: a soft maximum over many texts (Q, T) that have nothing
+    to do with it, (T,).
+    """
     scaled = similarity / BACKGROUND_TEMPERATURE
     top = scaled.max(0)
     return np.asarray(BACKGROUND_TEMPERATURE * (top + np.log(np.exp(scaled - top).mean(0))))
 
 
 def text_similarity(evidence: list[Evidence], texts: np.ndarray, projected: np.ndarray) -> np.ndarray:
-    """Similarity of each text with each node.
-
-    Args:
-        evidence: What is known about the nodes; at least one.
-        texts: Vectors of the sentence encoder, (Q, S).
-        projected: The same after h_t, (Q, E).
-
-    Returns:
-        (Q, T).
-    """
+    """Similarity of each text with each node."""
     first, *others = evidence
     if len(texts) <= MANY_TEXTS:
         return sum((part.similarity(texts, projected) for part in others), first.similarity(texts, projected))
@@ -130,29 +122,14 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def label_probabilities(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """How belief about each span is shared among texts.
-
-    Args:
-        similarity: Of each text with each node, (Q, T).
-        spans: [start, end), (N, 2).
-
-    Returns:
-        (N, Q); rows sum to 1.
-    """
+    """How belief about each span is shared among texts."""
     return softmax(span_means(similarity, spans).T / LABEL_TEMPERATURE)
 
 
 def presence_probability(
     similarity: np.ndarray, spans: np.ndarray, best: list[int], weights: tuple[float, ...] = PRESENCE
 ) -> list[float]:
-    """How likely each text is in the video at all.
-
-    Args:
-        similarity: Of each text with each node, (Q, T).
-        spans: Candidates [start, end), (N, 2).
-        best: Index of the best span for each text.
-        weights: Of the two statistics, and the offset.
-    """
+    """How likely each text is in the video at all."""
     *slopes, offset = weights
     return (1 / (1 + np.exp(-presence_statistics(similarity, spans, best) @ np.array(slopes) - offset))).tolist()
 

@@ -1,10 +1,11 @@
-"""TW-FINCH (CVPR 2021): clusters of a video from first neighbours, where distance in features is weighed by distance in time.
+"""TW-FINCH (CVPR 2021): clusters of a video from first neighbours, where distance in features is
+weighed by distance in time.
 
     d(i, j) = (1 − cos(xᵢ, xⱼ)) · |tᵢ − tⱼ|,     t = (i + 1) / n
 
-Nodes join their nearest neighbour, those with a common nearest neighbour are one cluster; clusters become nodes (their means) and
-it begins again, until one is left. A number of clusters that no round has is reached from the next larger one, by merging the
-closest pair each time.
+Nodes join their nearest neighbour, those with a common nearest neighbour are one cluster; clusters
+become nodes (their means) and it begins again, until one is left. A number of clusters that no
+round has is reached from the next larger one, by merging the closest pair each time.
 """
 
 from __future__ import annotations
@@ -15,16 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 
 def tw_finch(x: np.ndarray, num: int, rounds: list[np.ndarray] | None = None) -> np.ndarray:
-    """Clusters of the nodes of a video.
-
-    Args:
-        x: Nodes in time order, (T, D).
-        num: Number of clusters; with fewer nodes, each is its own.
-        rounds: `natural_partitions(x)`, where it is there already: it is the same for every number.
-
-    Returns:
-        Labels (T,).
-    """
+    """Clusters of the nodes of a video."""
     if num >= len(x):
         return np.arange(len(x))
     if not np.ptp(x, axis=0).any():  # nothing differs but time
@@ -63,7 +55,8 @@ def _first_neighbours(means: np.ndarray, times: np.ndarray) -> tuple[np.ndarray,
     """The nearest other cluster of each, and all distances."""
     unit = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     distance = unit @ unit.T
-    np.subtract(1, distance, out=distance)  # in place: at 1,000 nodes, writing new matrices takes longer than the product
+    # in place: at 1,000 nodes, writing new matrices takes longer than the product
+    np.subtract(1, distance, out=distance)
     np.maximum(distance, 0, out=distance)
     np.minimum(distance, 2, out=distance)
     gap = times[:, None] - times[None]
@@ -80,16 +73,7 @@ def _components(nearest: np.ndarray) -> np.ndarray:
 
 
 def merge_closest(x: np.ndarray, labels: np.ndarray, num: int) -> np.ndarray:
-    """Merge the closest pair of clusters, again and again; only its mean is computed anew.
-
-    Args:
-        x: Nodes, (T, D).
-        labels: Clusters, numbered by first appearance, (T,).
-        num: Number of clusters to end with.
-
-    Returns:
-        Labels (T,), numbered by first appearance.
-    """
+    """Merge the closest pair of clusters, again and again; only its mean is computed anew."""
     node_times = _node_times(len(x))
     means, times = _means(x, node_times, labels)
     while len(means) > num:

@@ -1,7 +1,8 @@
-"""The order in which activities usually come, from videos that all have some of them; and where a video departs from it.
+"""The order in which activities usually come, from videos that all have some of them; and where a
+video departs from it.
 
-A video says of two activities which came first. What is usual for a video is what the others say: it is left out itself, so that an
-odd one is not its own example.
+A video says of two activities which came first. What is usual for a video is what the others say:
+it is left out itself, so that an odd one is not its own example.
 """
 
 from __future__ import annotations
@@ -17,13 +18,7 @@ MIN_MAJORITY = 0.8  # of these that agree on the order
 
 @dataclass(frozen=True)
 class Omission:
-    """An activity that most other videos have and this one does not.
-
-    Attributes:
-        video: Number of the video.
-        activity: Number of the activity.
-        share: Of the other videos that have it.
-    """
+    """An activity that most other videos have and this one does not."""
 
     video: int
     activity: int
@@ -32,14 +27,7 @@ class Omission:
 
 @dataclass(frozen=True)
 class Displacement:
-    """An activity that comes at another place than usual.
-
-    Attributes:
-        video: Number of the video.
-        activity: Number of the activity.
-        earlier_than: Activities that it came before here, and usually comes after.
-        later_than: Activities that it came after here, and usually comes before.
-    """
+    """An activity that comes at another place than usual."""
 
     video: int
     activity: int
@@ -48,25 +36,17 @@ class Displacement:
 
 
 def precedence(times: np.ndarray) -> np.ndarray:
-    """In how many videos one activity comes before another, (A, A).
-
-    Args:
-        times: When each activity comes in each video, (V, A); NaN where it does not.
-    """
+    """In how many videos one activity comes before another, (A, A)."""
     with np.errstate(invalid="ignore"):
         return np.asarray((times[:, :, None] < times[:, None, :]).sum(0))
 
 
 def usual_order(times: np.ndarray) -> list[int]:
-    """Activities in the order that fits the videos best: few pairs of it are the other way round in a video (Kemeny).
+    """Activities in the order that fits the videos best: few pairs of it are the other way round in
+    a video (Kemeny).
 
-    It begins with the order of mean places among the pairs (Borda), and moves one activity at a time as long as that helps.
-
-    Args:
-        times: When each activity comes in each video, (V, A); NaN where it does not.
-
-    Returns:
-        All activities, first to last.
+    It begins with the order of mean places among the pairs (Borda), and moves one activity at a
+    time as long as that helps.
     """
     before = precedence(times).astype(np.float64)
     both = before + before.T
@@ -80,7 +60,8 @@ def usual_order(times: np.ndarray) -> list[int]:
         for position in range(len(order)):
             activity = order[position]
             rest = order[:position] + order[position + 1 :]
-            # What putting the activity at each place costs, against the first: it then comes after those before that place.
+            # What putting the activity at each place costs, against the first: it then comes after
+            # those before that place.
             cost = np.concatenate([[0.0], np.cumsum(preference[activity, rest])])
             best = int(cost.argmin())
             if cost[best] < cost[position] - 1e-9:
@@ -90,12 +71,7 @@ def usual_order(times: np.ndarray) -> list[int]:
 
 
 def find_omissions(times: np.ndarray, min_share: float = MIN_SHARE) -> list[Omission]:
-    """What is left out in each video.
-
-    Args:
-        times: When each activity comes in each video, (V, A); NaN where it does not.
-        min_share: Of the other videos that have it; at least two of them must.
-    """
+    """What is left out in each video."""
     is_there = np.isfinite(times)
     num_others = len(times) - 1
     out = []
@@ -106,16 +82,13 @@ def find_omissions(times: np.ndarray, min_share: float = MIN_SHARE) -> list[Omis
     return sorted(out, key=lambda omission: (omission.video, -omission.share, omission.activity))
 
 
-def find_displacements(times: np.ndarray, min_majority: float = MIN_MAJORITY, min_videos: int = MIN_VIDEOS) -> list[Displacement]:
+def find_displacements(
+    times: np.ndarray, min_majority: float = MIN_MAJORITY, min_videos: int = MIN_VIDEOS
+) -> list[Displacement]:
     """What comes at an unusual place in each video: the fewest activities without which its order is as usual.
 
-    Two activities are in conflict where they come the other way round than in most other videos that have both. The activity with
-    the most conflicts is taken out, until there are none.
-
-    Args:
-        times: When each activity comes in each video, (V, A); NaN where it does not.
-        min_majority: Of the other videos that have both activities, that must agree.
-        min_videos: Other videos that must have both.
+    Two activities are in conflict where they come the other way round than in most other videos
+    that have both. The activity with the most conflicts is taken out, until there are none.
     """
     before = precedence(times)
     out = []
@@ -124,7 +97,8 @@ def find_displacements(times: np.ndarray, min_majority: float = MIN_MAJORITY, mi
             here = row[:, None] < row[None, :]
         others = before - here
         both = others + others.T
-        conflict = here & (both >= min_videos) & (min_majority * both <= others.T)  # here the row first, usually the column
+        # here the row first, usually the column
+        conflict = here & (both >= min_videos) & (min_majority * both <= others.T)
         open_ = conflict | conflict.T
         while open_.any():
             activity = int(open_.sum(1).argmax())

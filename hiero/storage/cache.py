@@ -25,8 +25,8 @@ Cached = TypeVar("Cached")
 def content_key(path: Path) -> str:
     """The beginning of the SHA-256 of a file's content: 32 hexadecimal digits.
 
-    A video takes long to hash, so its key is cached for as long as its path, size and modification time stay the same. A small file
-    is hashed sooner than a key is written.
+    A video takes long to hash, so its key is cached for as long as its path, size and modification
+    time stay the same. A small file is hashed sooner than a key is written.
     """
     stat = path.stat()
     if stat.st_size < MIN_CACHED_BYTES:
@@ -37,7 +37,8 @@ def content_key(path: Path) -> str:
         return key
     state = file_state(path)
     key = _hash_file(path)
-    # Not of a file that somebody may be writing: what is hashed now has the size and time of what is written in the next moment.
+    # Not of a file that somebody may be writing: what is hashed now has the size and time of what
+    # is written in the next moment.
     if file_state(path) == state and time.time() - stat.st_mtime > MIN_AGE_S:
         store_cached(lambda: write_text(key_file, key))
     return key
@@ -56,19 +57,15 @@ def _read_key(path: Path) -> str:
 
 
 def file_state(path: Path) -> tuple[int, ...]:
-    """What changes when somebody writes to a file or puts another in its place: compare it before and after reading."""
+    """What changes when somebody writes to a file or puts another in its place: compare it before
+    and after reading.
+    """
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 def read_cached(path: Path, read: Callable[[Path], Cached]) -> Cached | None:
-    """Read a file of the cache, or None where there is none that can be used.
-
-    Args:
-        path: The file.
-        read: Reads it and looks whether it is what it should be. Whatever is wrong, the file is removed so that it is made again: a
-            cache must never cost the answer.
-    """
+    """Read a file of the cache, or None where there is none that can be used."""
     try:
         return read(path) if path.is_file() else None
     except Exception:  # files of any content, by any program
@@ -78,19 +75,15 @@ def read_cached(path: Path, read: Callable[[Path], Cached]) -> Cached | None:
 
 
 def store_cached(save: Callable[[], None], progress: ProgressCallback = no_progress) -> bool:
-    """Save into the cache if it can be: a full disk or a read-only home must not cost the answer.
-
-    Args:
-        save: Writes the file.
-        progress: Gets a message where it could not be written.
-
-    Returns:
-        Whether it was written.
-    """
+    """Save into the cache if it can be: a full disk or a read-only home must not cost the answer."""
     try:
         save()
     except OSError as error:
-        progress(ProgressEvent("message", message=f"not kept for the next time ({error.strerror or error}): {weights.home()}"))
+        progress(
+            ProgressEvent(
+                "message", message=f"not kept for the next time ({error.strerror or error}): {weights.home()}"
+            )
+        )
         return False
     return True
 

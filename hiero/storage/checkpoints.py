@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CHECKPOINT_SUFFIXES = (".pth", ".pt", ".torch", ".bin", ".safetensors")
-WRAPPER_KEYS = ("state_dict", "model")  # training scripts save the state dict under one of these, beside optimizer and epoch
+# training scripts save the state dict under one of these, beside optimizer and epoch
+WRAPPER_KEYS = ("state_dict", "model")
 MAX_LISTED = 12  # names that an error lists
 Network = TypeVar("Network", bound="nn.Module")
 
@@ -23,7 +24,9 @@ def find_checkpoint(path: Path) -> Path:
     """A checkpoint, or the only one in a folder."""
     if not path.is_dir():
         return path
-    files = sorted(file for file in path.iterdir() if file.suffix in CHECKPOINT_SUFFIXES and not file.name.startswith("."))
+    files = sorted(
+        file for file in path.iterdir() if file.suffix in CHECKPOINT_SUFFIXES and not file.name.startswith(".")
+    )
     if len(files) != 1:
         raise InputError(f"{path}: holds {len(files)} checkpoints ({', '.join(CHECKPOINT_SUFFIXES)}), expected 1")
     return files[0]
@@ -32,14 +35,13 @@ def find_checkpoint(path: Path) -> Path:
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """All tensors of a checkpoint by name. Nothing in the file is executed; what is no tensor is passed over.
 
-    The state dict is taken out of `state_dict` and `model`, nested dictionaries are joined by dots, and the prefix `module.` of
-    DataParallel is left out.
-
-    Raises:
-        InputError: The file is damaged, or holds no tensors.
+    The state dict is taken out of `state_dict` and `model`, nested dictionaries are joined by dots,
+    and the prefix `module.` of DataParallel is left out.
     """
     content: Any = load_tensors(path) if path.suffix == ".safetensors" else read_torch(path, ignore_unknown=True)
-    while isinstance(content, dict) and (key := next((key for key in WRAPPER_KEYS if isinstance(content.get(key), dict)), None)):
+    while isinstance(content, dict) and (
+        key := next((key for key in WRAPPER_KEYS if isinstance(content.get(key), dict)), None)
+    ):
         content = content[key]
     from torch import Tensor
 
@@ -66,16 +68,7 @@ def select_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def load_strict(build: Callable[[], tuple[Network, dict[str, Tensor]]], path: Path, description: str) -> Network:
-    """Build a network and load its state dict in float32, for inference.
-
-    Args:
-        build: Returns the network and the state dict for it.
-        path: Where the state dict was read from, for errors.
-        description: What the file should be, for errors: "EgoVLP's visual tower".
-
-    Raises:
-        InputError: `build` fails, names are missing or unexpected, or shapes differ.
-    """
+    """Build a network and load its state dict in float32, for inference."""
     try:
         network, state = build()
     except (KeyError, IndexError, ValueError, RuntimeError) as error:

@@ -28,18 +28,7 @@ DOWNLOAD_ERRORS = (OSError, http.client.HTTPException, ValueError)
 
 
 def download(url: str, part: Path, progress: ProgressCallback, label: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Download into a file, resuming where an earlier attempt stopped if the server can.
-
-    Args:
-        url: What to download: https, http or file.
-        part: The file, which may hold the beginning already.
-        progress: Called with the bytes so far.
-        label: Name of the download in its progress.
-        timeout_s: For each wait on the server.
-
-    Raises:
-        OSError: No connection, or it ended early.
-    """
+    """Download into a file, resuming where an earlier attempt stopped if the server can."""
     done = part.stat().st_size if part.is_file() else 0
     try:
         response = open_url(url, {"Range": f"bytes={done}-"} if done else {}, timeout_s)
@@ -61,7 +50,9 @@ def download(url: str, part: Path, progress: ProgressCallback, label: str, timeo
             received += len(data)
             progress(ProgressEvent("download", label, done + received, total))
         if length and received < length:
-            raise OSError(f"the connection ended after {done + received} of {done + length} bytes; run it again to go on")
+            raise OSError(
+                f"the connection ended after {done + received} of {done + length} bytes; run it again to go on"
+            )
 
 
 def open_url(url: str, headers: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
@@ -95,13 +86,7 @@ def package_indexes() -> Iterator[str]:
 
 
 def find_package_link(index: str, package: str, archive: str) -> str | None:
-    """The address of a package's file on an index, or None where the index does not have it.
-
-    Args:
-        index: Address of the index, also of a folder (file:).
-        package: Name of the package.
-        archive: Name of its file: a wheel or an sdist.
-    """
+    """The address of a package's file on an index, or None where the index does not have it."""
     page = f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', package).lower()}/"
     if page.startswith("file:"):
         folder = Path(urllib.request.url2pathname(urllib.parse.urlsplit(page).path))

@@ -50,7 +50,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all. Names of files need not be text: what UTF-8 cannot write becomes "?"."""
+    """Write a text file in UTF-8, whole or not at all. Names of files need not be text: what UTF-8
+    cannot write becomes "?".
+    """
     write_bytes(path, text.encode("utf-8", "replace"))
 
 
@@ -61,15 +63,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def read_json(path: Path, hint: str = "") -> Any:
-    """Read a JSON file.
-
-    Args:
-        path: The file.
-        hint: Added to the error where the file is missing, to say what to do.
-
-    Raises:
-        InputError: The file is missing or not JSON.
-    """
+    """Read a JSON file."""
     try:
         return parse_json(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -81,16 +75,7 @@ def read_json(path: Path, hint: str = "") -> Any:
 
 
 def read_bounded(path: Path, max_bytes: int, kind: str) -> bytes:
-    """The content of a file that should be small.
-
-    Args:
-        path: The file.
-        max_bytes: How large it may be.
-        kind: What it should be, for the message where it is larger.
-
-    Raises:
-        InputError: There is no such file, it cannot be read, or it is larger.
-    """
+    """The content of a file that should be small."""
     try:
         with path.open("rb") as file:
             data = file.read(max_bytes + 1)
@@ -146,7 +131,8 @@ def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] |
     for name, value in tensors.items():
         tensor = value.detach().contiguous().cpu()
         storage = tensor.untyped_storage()
-        # safetensors refuses a tensor that shares its storage with another one, and would write all of a storage for a part of it.
+        # safetensors refuses a tensor that shares its storage with another one, and would write all
+        # of a storage for a part of it.
         if storage.data_ptr() in addresses or storage.nbytes() != tensor.nbytes:
             tensor = tensor.clone()
         addresses.add(tensor.untyped_storage().data_ptr())
@@ -175,7 +161,8 @@ def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
     """The arrays of a safetensors file whose names begin with `prefix`. Raises InputError where it is damaged.
 
-    torch is imported only for the kinds of numbers that numpy does not know (bfloat16, 8-bit floats); they become float32.
+    torch is imported only for the kinds of numbers that numpy does not know (bfloat16, 8-bit
+    floats); they become float32.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -185,10 +172,17 @@ def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
 
     try:
         try:
-            # Where another package has taught numpy bfloat16 (onnx does), its arrays are of a kind that numpy itself cannot use.
-            return {name: value.astype("float32") if value.dtype.kind == "V" else value for name, value in read("numpy").items()}
+            # Where another package has taught numpy bfloat16 (onnx does), its arrays are of a kind
+            # that numpy itself cannot use.
+            return {
+                name: value.astype("float32") if value.dtype.kind == "V" else value
+                for name, value in read("numpy").items()
+            }
         except (TypeError, KeyError, AttributeError):
-            return {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in read("pt").items()}
+            return {
+                name: (value.float() if value.is_floating_point() else value).numpy()
+                for name, value in read("pt").items()
+            }
     except (SafetensorError, OSError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _damaged(path, error) from error
 

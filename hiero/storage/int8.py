@@ -1,4 +1,5 @@
-"""Weights in 8 bits: a matrix as whole numbers and one scale for each of its rows, a quarter of the size of single precision.
+"""Weights in 8 bits: a matrix as whole numbers and one scale for each of its rows, a quarter of the
+size of single precision.
 
     W#int8 (n, m) int8,   W#scale (n, 1) float32,   W = W#int8 · W#scale
 

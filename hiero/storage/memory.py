@@ -27,23 +27,16 @@ def available_bytes() -> int | None:
 
 
 def check_fits(num_bytes: int, description: str, max_bytes: int | None = None) -> None:
-    """Refuse what would not fit in memory, before it is read.
-
-    Args:
-        num_bytes: What it would take.
-        description: What it is, which begins the message: "tea.npz: its features".
-        max_bytes: The most that is sensible, however much memory there is.
-
-    Raises:
-        InputError: It takes more than that, or more than half of the free memory.
-    """
+    """Refuse what would not fit in memory, before it is read."""
     available = available_bytes()
     if available is not None and num_bytes > SHARE * available:
         raise InputError(
-            f"{description} would take {num_bytes / GIB:.1f} GiB of memory; {available / GIB:.1f} GiB are free, and at most "
+            f"{description} would take {num_bytes / GIB:.1f} GiB of memory; {available / GIB:.1f} GiB are free, "
+            "and at most "
             "half of that is used for one file"
         )
     if max_bytes is not None and num_bytes > max_bytes:
         raise InputError(
-            f"{description} would take {num_bytes / GIB:.1f} GiB of memory; the most that is read is {max_bytes / GIB:.1f}"
+            f"{description} would take {num_bytes / GIB:.1f} GiB of memory; the most that is read is "
+            f"{max_bytes / GIB:.1f}"
         )

@@ -1,7 +1,8 @@
 """Read torch's .pt and .pth files as data. Nothing in them is executed.
 
-A pickle is a program. This restricted unpickler allows only containers and tensors: every other class is refused, except those
-that the caller maps to an inert `Opaque`, which holds its state and does nothing.
+A pickle is a program. This restricted unpickler allows only containers and tensors: every other
+class is refused, except those that the caller maps to an inert `Opaque`, which holds its state and
+does nothing.
 """
 
 from __future__ import annotations
@@ -24,15 +25,33 @@ from hiero.storage.memory import check_fits
 from hiero.storage.weights import fetch_hint
 
 DTYPES = {  # torch's storage classes, which pickles name, and the dtypes of their elements
-    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8",
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
     "BoolStorage": "bool",
-}  # fmt: skip
+}
 # What unpickling a damaged or hostile file may raise.
 DAMAGE_ERRORS = (
-    pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, IndexError, ValueError, TypeError,
-    AttributeError, MemoryError, RecursionError, OverflowError,
-)  # fmt: skip
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    KeyError,
+    IndexError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+    RecursionError,
+    OverflowError,
+)
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # that files of torch before 1.6 begin with
 ZIP_MAGIC = b"PK\x03\x04"
 MAX_PROGRAM_BYTES = 2**24  # of a pickle without its tensors; a byte of it can become an object of 64
@@ -64,17 +83,7 @@ class Ignored(Opaque):
 
 
 def read_torch(path: Path | str, opaque: Collection[str] = (), *, ignore_unknown: bool = False) -> Any:
-    """Read the object that torch.save wrote, on the CPU.
-
-    Args:
-        path: The file.
-        opaque: Full names of classes to read as `Opaque` instead of refusing the file.
-        ignore_unknown: Read every other class as an inert `Ignored`, for checkpoints that pickle a configuration beside their
-            weights.
-
-    Raises:
-        InputError: The file is missing, damaged, or holds anything but tensors, plain containers and the allowed classes.
-    """
+    """Read the object that torch.save wrote, on the CPU."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -106,11 +115,15 @@ def _read_archive(archive: zipfile.ZipFile, path: Path, opaque: frozenset[str], 
     with archive.open(members[0]) as file:
         program = _next_program(io.BytesIO(file.read()), path)
     root = members[0].filename.removesuffix("data.pkl")
-    return _resolve_tensors(_ArchiveUnpickler(io.BytesIO(program), path, opaque, ignore_unknown, archive, root).load(), {})
+    return _resolve_tensors(
+        _ArchiveUnpickler(io.BytesIO(program), path, opaque, ignore_unknown, archive, root).load(), {}
+    )
 
 
 def _read_legacy(file: IO[bytes], path: Path, opaque: frozenset[str], ignore_unknown: bool) -> Any:
-    """Files of torch before 1.6, which are no archives: five pickles, of which the fourth is the object, then the stored data."""
+    """Files of torch before 1.6, which are no archives: five pickles, of which the fourth is the
+    object, then the stored data.
+    """
     start = file.read(len(ZIP_MAGIC))
     if start == ZIP_MAGIC:
         raise InputError(f"{path}: incomplete, its end is missing{fetch_hint(path) or '; copy or download it again'}")
@@ -130,7 +143,9 @@ def _read_legacy(file: IO[bytes], path: Path, opaque: frozenset[str], ignore_unk
 
 
 def _begins_with_magic(file: IO[bytes]) -> bool:
-    """Whether the first number of the first pickle is torch's. Nothing is run, and only a few instructions are read."""
+    """Whether the first number of the first pickle is torch's. Nothing is run, and only a few
+    instructions are read.
+    """
     try:
         for operation, argument, _ in islice(pickletools.genops(file), 4):
             if isinstance(argument, int) and "LONG" in operation.name:
@@ -144,7 +159,8 @@ def _next_program(file: IO[bytes], path: Path) -> bytes:
     """The pickle that begins here, checked for what unpickling would allocate at its word."""
     begin = file.tell()
     for operation, argument, position in pickletools.genops(file):
-        # Python's unpickler allocates its memo up to the largest index that a PUT names: a few bytes could ask for gigabytes.
+        # Python's unpickler allocates its memo up to the largest index that a PUT names: a few
+        # bytes could ask for gigabytes.
         if "PUT" in operation.name and isinstance(argument, int) and argument > (position or 0) + 1 - begin:
             raise InputError(f"{path}: refused, it asks for a table of {argument} entries")
         if (position or 0) - begin > MAX_PROGRAM_BYTES:
@@ -199,7 +215,9 @@ class _Storage(_Inert):
 
 
 class _TensorStub(_Inert):
-    """A tensor's storage and layout, which become a tensor only after the pickle has ended and cannot change them any more."""
+    """A tensor's storage and layout, which become a tensor only after the pickle has ended and cannot
+    change them any more.
+    """
 
     __slots__ = ("offset", "size", "storage", "stride")
 
@@ -249,10 +267,16 @@ class _RestrictedUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         allowed: dict[str, Any] = {
-            "collections.OrderedDict": OrderedDict, "collections.defaultdict": _NewDict(),
-            "builtins.dict": dict, "__builtin__.dict": dict, "builtins.set": set, "__builtin__.set": set, "torch.Size": tuple,
-            "torch._utils._rebuild_tensor_v2": _RebuildTensor(), "torch._utils._rebuild_parameter": _RebuildParameter(),
-        }  # fmt: skip
+            "collections.OrderedDict": OrderedDict,
+            "collections.defaultdict": _NewDict(),
+            "builtins.dict": dict,
+            "__builtin__.dict": dict,
+            "builtins.set": set,
+            "__builtin__.set": set,
+            "torch.Size": tuple,
+            "torch._utils._rebuild_tensor_v2": _RebuildTensor(),
+            "torch._utils._rebuild_parameter": _RebuildParameter(),
+        }
         full_name = f"{module}.{name}"
         if full_name in allowed:
             return allowed[full_name]
@@ -263,7 +287,8 @@ class _RestrictedUnpickler(pickle.Unpickler):
         if self.ignore_unknown:
             return Ignored
         raise InputError(
-            f"{self.path}: refused, it wants to load {full_name}. Only tensors and plain containers are read, nothing is executed; "
+            f"{self.path}: refused, it wants to load {full_name}. Only tensors and plain containers are read, "
+            "nothing is executed; "
             "if you trust the file, save its tensors again with torch.save or safetensors"
         )
 

@@ -1,7 +1,8 @@
 """A weight file made out of another one that holds the same tensors under other names.
 
-A package index and a hub may have the same network in different formats. A template is one file without its tensors, and which
-tensors of the other go where; what comes out is the first file byte for byte, so the same hash verifies both.
+A package index and a hub may have the same network in different formats. A template is one file
+without its tensors, and which tensors of the other go where; what comes out is the first file byte
+for byte, so the same hash verifies both.
 """
 
 from __future__ import annotations
@@ -20,14 +21,7 @@ from hiero.errors import InputError
 
 @dataclass(frozen=True)
 class Slot:
-    """A place of a template that numbers of single precision belong to.
-
-    Attributes:
-        offset: In the template's bytes.
-        tensors: Names of the tensors, one below the other where there are several.
-        transpose: Rows and columns are exchanged.
-        skip: Numbers at the beginning that are left out.
-    """
+    """A place of a template that numbers of single precision belong to."""
 
     offset: int
     tensors: list[str]
@@ -37,12 +31,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Template:
-    """A file without its tensors.
-
-    Attributes:
-        content: All other bytes.
-        slots: Where tensors belong, in order.
-    """
+    """A file without its tensors."""
 
     content: bytes
     slots: list[Slot]
@@ -59,14 +48,7 @@ class Template:
         path.write_bytes(gzip.compress(json.dumps(document).encode(), 9, mtime=0))
 
     def fill(self, tensors: Mapping[str, np.ndarray]) -> bytes:
-        """The whole file.
-
-        Args:
-            tensors: By the names that the slots have.
-
-        Raises:
-            InputError: A tensor is missing, or several do not fit together.
-        """
+        """The whole file."""
         out, end = [], 0
         for slot in self.slots:
             try:

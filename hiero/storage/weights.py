@@ -1,7 +1,8 @@
-"""Named weights: where their files come from, their hashes and licences. Fetched once, verified, and stored under hiero's home.
+"""Named weights: where their files come from, their hashes and licences. Fetched once, verified, and
+stored under hiero's home.
 
-Sources are tried in order: a hub, a package on the machine's package index, the authors' own address. Several processes may fetch
-at once: each file appears whole or not at all.
+Sources are tried in order: a hub, a package on the machine's package index, the authors' own
+address. Several processes may fetch at once: each file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -29,22 +30,7 @@ HUB_TIMEOUT_S = 5.0  # short: where no hub can be reached, the package index has
 
 @dataclass(frozen=True)
 class Weights:
-    """Files that belong together, and where they come from.
-
-    Attributes:
-        name: As in `hiero weights get NAME`.
-        description: What they are, for a person.
-        licence: Their licence.
-        megabytes: Size of the download.
-        files: File name → (name in the package, hash). A hash is the SHA-256, or `kind:beginning` where the authors publish
-            another one; where it is empty the file is not verified.
-        package: The package on an index that holds them.
-        archive: The package's file on the index: a wheel or an sdist.
-        hub: A hub's repository that holds the same files under the same names.
-        template: An asset that makes the only file out of the hub's model.safetensors, where the hub has it in that form.
-        url: Where its authors publish the only file.
-        page: Where a person finds the file that no program can fetch.
-    """
+    """Files that belong together, and where they come from."""
 
     name: str
     description: str
@@ -85,7 +71,9 @@ def home() -> Path:
 
 
 def weights_folders() -> list[Path]:
-    """The folders that weights are looked for in: HIERO_WEIGHTS, which may be read-only, and one in hiero's home for new ones."""
+    """The folders that weights are looked for in: HIERO_WEIGHTS, which may be read-only, and one in
+    hiero's home for new ones.
+    """
     shared = os.environ.get("HIERO_WEIGHTS")
     return [*([Path(shared)] if shared else []), home() / "weights"]
 
@@ -98,19 +86,16 @@ def find(name: str) -> Path | None:
 
 
 def is_genuine(path: Path, checksum: str) -> bool:
-    """Whether a file has the hash that is expected; any has an empty one.
-
-    Args:
-        path: The file.
-        checksum: As in `Weights.files`.
-    """
+    """Whether a file has the hash that is expected; any has an empty one."""
     kind, _, expected = checksum.rpartition(":")
     with path.open("rb") as data:
         return hashlib.file_digest(data, kind or "sha256").hexdigest().startswith(expected)
 
 
 def fetch_hint(path: Path) -> str:
-    """What to do about a damaged file, to be added to its error, where it is one of fetched weights; otherwise nothing."""
+    """What to do about a damaged file, to be added to its error, where it is one of fetched weights;
+    otherwise nothing.
+    """
     folder = path.absolute().parent
     if folder.parent not in [parent.absolute() for parent in weights_folders()] or folder.name not in REGISTRY:
         return ""
@@ -118,16 +103,7 @@ def fetch_hint(path: Path) -> str:
 
 
 def get(name: str, progress: ProgressCallback | None = None, *, source: Path | None = None) -> Path:
-    """The folder of the weights, fetched now if they are not there.
-
-    Args:
-        name: A name in `REGISTRY`.
-        progress: Called with messages and the bytes of downloads.
-        source: A folder, file or archive to copy the files from, in place of fetching and of what was fetched before.
-
-    Raises:
-        InputError: The name is unknown, no source has the files, or a file is not the expected one.
-    """
+    """The folder of the weights, fetched now if they are not there."""
     weights = _look_up(name)
     progress = progress or no_progress
     folder = home() / "weights" / name
@@ -156,12 +132,14 @@ def _fetch(weights: Weights, folder: Path, progress: ProgressCallback) -> Path:
             reasons.append(f"{source_name}: {error}")
     if weights.page:
         raise InputError(
-            f"{weights.name}: no program can fetch it; download {', '.join(weights.files)} from {weights.page} and run: "
+            f"{weights.name}: no program can fetch it; download {', '.join(weights.files)} from {weights.page} "
+            "and run: "
             f"hiero weights get {weights.name} --source FILE"
         )
     single_file = weights.archive or (weights.url and next(iter(weights.files)))
     raise InputError(
-        f"{weights.name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get {weights.name}; "
+        f"{weights.name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get "
+        f"{weights.name}; "
         f"without one, bring {single_file or 'a folder with ' + ', '.join(weights.files)} here and run: "
         f"hiero weights get {weights.name} --source {'FILE' if single_file else 'FOLDER'}"
     )
@@ -228,7 +206,9 @@ def _from_index(weights: Weights, folder: Path, progress: ProgressCallback) -> b
             finally:
                 archive.unlink(missing_ok=True)  # used, or not what it should be
             return True
-    raise InputError(f"{weights.archive} was not found on the package index" + "".join(f"; {reason}" for reason in reasons))
+    raise InputError(
+        f"{weights.archive} was not found on the package index" + "".join(f"; {reason}" for reason in reasons)
+    )
 
 
 def _from_url(weights: Weights, folder: Path, progress: ProgressCallback) -> bool:
@@ -270,7 +250,9 @@ def _verify(path: Path, checksum: str, description: str) -> None:
     if is_genuine(path, checksum):
         return
     path.unlink(missing_ok=True)
-    raise InputError(f"{description} is not the file expected (its {checksum.rpartition(':')[0] or 'sha256'} differs); not used")
+    raise InputError(
+        f"{description} is not the file expected (its {checksum.rpartition(':')[0] or 'sha256'} differs); not used"
+    )
 
 
 def _copy_member(archive: Path, member: str, target: Path) -> None:
@@ -286,7 +268,8 @@ def _copy_member(archive: Path, member: str, target: Path) -> None:
             else:
                 with tarfile.open(archive) as sdist:
                     for entry in sdist:
-                        if entry.isfile() and entry.name.split("/", 1)[-1] == member:  # an sdist has a folder around all files
+                        # an sdist has a folder around all files
+                        if entry.isfile() and entry.name.split("/", 1)[-1] == member:
                             shutil.copyfileobj(cast(IO[bytes], sdist.extractfile(entry)), out)
                             return
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:

@@ -16,9 +16,12 @@ NUM_MERGES = 49152 - 256 - 2  # that CLIP uses; the file holds more
 START, END = "<|startoftext|>", "<|endoftext|>"
 WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 RENAMED_LAYERS = {  # OpenAI's names → transformers'
-    "attn.out_proj": "self_attn.out_proj", "ln_1": "layer_norm1", "ln_2": "layer_norm2",
-    "mlp.c_fc": "mlp.fc1", "mlp.c_proj": "mlp.fc2",
-}  # fmt: skip
+    "attn.out_proj": "self_attn.out_proj",
+    "ln_1": "layer_norm1",
+    "ln_2": "layer_norm2",
+    "mlp.c_fc": "mlp.fc1",
+    "mlp.c_proj": "mlp.fc2",
+}
 
 
 def byte_letters() -> list[str]:
@@ -32,14 +35,7 @@ def byte_letters() -> list[str]:
 
 
 def clip_tokenizer(merges_file: Path) -> Any:
-    """CLIP's byte-pair tokenizer: lower case, start and end marks, 77 tokens at most, padded to the longest.
-
-    Args:
-        merges_file: OpenAI's bpe_simple_vocab_16e6.txt.gz.
-
-    Returns:
-        A `tokenizers.Tokenizer`.
-    """
+    """CLIP's byte-pair tokenizer: lower case, start and end marks, 77 tokens at most, padded to the longest."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
     with gzip.open(merges_file, "rt", encoding="utf-8") as file:
@@ -71,9 +67,6 @@ def to_transformers(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The state of OpenAI's or LaViLa's text tower as that of transformers' CLIPTextModel.
 
     A projection into the image space is left out, as in HiERO.
-
-    Raises:
-        InputError: A name is not part of a CLIP text tower.
     """
     out: dict[str, Tensor] = {}
     for name, value in state.items():

@@ -1,9 +1,11 @@
-"""Text encoders behind one interface. The towers are transformers' own; here is how their weights are found and what is read off.
+"""Text encoders behind one interface. The towers are transformers' own; here is how their weights are
+found and what is read off.
 
 minilm       all-MiniLM-L6-v2: mean over tokens, normalised. Fetched by itself (`hiero weights`).
-distilbert   first token, as HiERO with Omnivore and EgoVLP. From a hub, or FOLDER.
-FILE         a text tower inside a checkpoint (.pth, .pt, .safetensors): EgoVLP's DistilBERT, or LaViLa's CLIP (end-of-text token).
-FOLDER       a model folder of hiero with a text_encoder.safetensors, or a transformers folder of BERT or DistilBERT.
+distilbert   first token, as HiERO with Omnivore and EgoVLP. From a hub, or FOLDER. FILE         a
+text tower inside a checkpoint (.pth, .pt, .safetensors): EgoVLP's DistilBERT, or LaViLa's CLIP
+(end-of-text token). FOLDER       a model folder of hiero with a text_encoder.safetensors, or a
+transformers folder of BERT or DistilBERT.
 """
 
 from __future__ import annotations
@@ -43,14 +45,7 @@ TOWER_FILE = "text_encoder.safetensors"  # in a model folder of hiero
 
 @dataclass(frozen=True)
 class EncoderFiles:
-    """Where an encoder's weights are.
-
-    Attributes:
-        kind: Architecture of the tower.
-        files: A folder, or a checkpoint that holds the tower.
-        key: Names the weights: cached vectors of one key are never taken for another's.
-        name: As the user gave it.
-    """
+    """Where an encoder's weights are."""
 
     kind: TowerKind
     files: Path
@@ -59,14 +54,7 @@ class EncoderFiles:
 
 
 class TextEncoder(nn.Module):
-    """Sentences to vectors (N, size).
-
-    Args:
-        kind: Architecture of the tower; it decides what is read off.
-        tower: A model of transformers.
-        tokenizer: A `tokenizers.Tokenizer` that pads to the longest text.
-        name: What a model folder calls it.
-    """
+    """Sentences to vectors (N, size)."""
 
     def __init__(self, kind: TowerKind, tower: nn.Module, tokenizer: Any, name: str = "") -> None:
         super().__init__()
@@ -115,7 +103,8 @@ class TextEncoder(nn.Module):
             raise InputError("text.mode=lora needs peft; run: pip install 'hiero-video[text]'") from None
         config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=LORA_TARGETS[self.kind], lora_dropout=0.0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by names that a later version will drop
+            # peft asks transformers by names that a later version will drop
+            warnings.simplefilter("ignore", FutureWarning)
             self.tower = get_peft_model(self.tower, config)
 
     def plain_state(self) -> dict[str, Tensor]:
@@ -123,7 +112,11 @@ class TextEncoder(nn.Module):
         tower: Any = self.tower
         if hasattr(tower, "merge_and_unload"):
             tower = copy.deepcopy(tower).merge_and_unload()
-        return {name.removeprefix("text_model."): value for name, value in tower.state_dict().items() if "position_ids" not in name}
+        return {
+            name.removeprefix("text_model."): value
+            for name, value in tower.state_dict().items()
+            if "position_ids" not in name
+        }
 
     def describe(self) -> dict[str, Any]:
         """What a model folder must say so that the tower can be built again."""
@@ -153,17 +146,8 @@ def encode_texts(
     cache: Path | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Tensor:
-    """Vectors of texts (n, size) in half precision, from the cache where it has them. The encoder is loaded only when needed.
-
-    Args:
-        texts: Any number.
-        encoder: A name, file or folder as at the top of this file, or the name of a plug-in.
-        device: Where it runs.
-        cache: Folder of the cache; None: in hiero's home.
-        progress: Called with the number of texts that were done since the last call.
-
-    Raises:
-        InputError: The encoder cannot be found or read.
+    """Vectors of texts (n, size) in half precision, from the cache where it has them. The encoder is
+    loaded only when needed.
     """
     plugin = find_text_encoder(encoder, device)
     if plugin is not None:
@@ -181,10 +165,8 @@ def encode_texts(
 
 
 def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
-    """Unit vectors (n, 256) of texts in the space of a checkpoint's visual tower: EgoVLP's or LaViLa's projected text tower.
-
-    Raises:
-        InputError: The checkpoint has no text tower, or none with a projection.
+    """Unit vectors (n, 256) of texts in the space of a checkpoint's visual tower: EgoVLP's or LaViLa's
+    projected text tower.
     """
     encoder, weight, bias = _joint(checkpoint, checkpoint.stat().st_mtime_ns)
     vectors = encoder.encode(texts)
@@ -195,7 +177,9 @@ def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
 
 @functools.lru_cache(1)
 def _joint(checkpoint: Path, _: int) -> tuple[TextEncoder, Tensor, Tensor | None]:
-    """A checkpoint's text tower with its projection (out, in) and bias; read again only when the file was replaced."""
+    """A checkpoint's text tower with its projection (out, in) and bias; read again only when the
+    file was replaced.
+    """
     _check_transformers()
     state = read_state_dict(checkpoint)
     tower = select_text_tower(state, checkpoint)
@@ -203,18 +187,16 @@ def _joint(checkpoint: Path, _: int) -> tuple[TextEncoder, Tensor, Tensor | None
     try:
         weight = state["text_projection"].mT if kind == "clip" else state["txt_proj.1.weight"]
     except KeyError as error:
-        raise InputError(f"{checkpoint}: has a text tower, but no projection {error} into the space of its pictures") from error
+        raise InputError(
+            f"{checkpoint}: has a text tower, but no projection {error} into the space of its pictures"
+        ) from error
     bias = None if kind == "clip" else state.get("txt_proj.1.bias")
     encoder = TextEncoder(kind, build_tower(kind, tower, None, checkpoint), _tokenizer(kind), checkpoint.stem).eval()
     return encoder, weight.float(), None if bias is None else bias.float()
 
 
 def locate_encoder(name: str) -> EncoderFiles:
-    """Where an encoder is, by its name, folder or file; minilm and distilbert are fetched where they are missing.
-
-    Raises:
-        InputError: There is no such encoder, or one of another architecture.
-    """
+    """Where an encoder is, by its name, folder or file; minilm and distilbert are fetched where they are missing."""
     if name == "minilm":
         return EncoderFiles("bert", weights.get("minilm"), MINILM_KEY, name)
     path = Path(name)
@@ -231,7 +213,9 @@ def locate_encoder(name: str) -> EncoderFiles:
     if (path / "config.json").is_file() and (path / "model.safetensors").is_file():
         model_type = _read_json(path / "config.json").get("model_type")
         if model_type not in ("bert", "distilbert"):
-            raise InputError(f"{path}: a text encoder of type {model_type}; BERT, DistilBERT and CLIP checkpoints are supported")
+            raise InputError(
+                f"{path}: a text encoder of type {model_type}; BERT, DistilBERT and CLIP checkpoints are supported"
+            )
         return EncoderFiles(model_type, path, f"{model_type}-{_sha256(path / 'model.safetensors')[:12]}", name)
     raise InputError(
         f"text.encoder {name}: not minilm or distilbert, and no file or folder with a text tower; "
@@ -259,12 +243,18 @@ def _load_transformers_folder(source: EncoderFiles) -> TextEncoder:
     tower = AutoModel.from_pretrained(source.files, local_files_only=True, use_safetensors=True)
     tokenizer_file = source.files / "tokenizer.json"
     if source.kind == "bert" and not tokenizer_file.is_file():
-        raise InputError(f"{source.files}: tokenizer.json is missing; without it the words of this encoder are not known")
-    return TextEncoder(source.kind, tower, _word_pieces(tokenizer_file if tokenizer_file.is_file() else None), source.name)
+        raise InputError(
+            f"{source.files}: tokenizer.json is missing; without it the words of this encoder are not known"
+        )
+    return TextEncoder(
+        source.kind, tower, _word_pieces(tokenizer_file if tokenizer_file.is_file() else None), source.name
+    )
 
 
 def _tokenizer(kind: TowerKind) -> Any:
-    return clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz") if kind == "clip" else _word_pieces()
+    return (
+        clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz") if kind == "clip" else _word_pieces()
+    )
 
 
 def _word_pieces(file: Path | None = None) -> Any:
@@ -279,7 +269,8 @@ def _fetch_from_hub(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=["config.json", "tokenizer.json", "model.safetensors"]))
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"{name}: could not be fetched from the hub ({str(error).splitlines()[0]}); give a folder with its config.json, "
+            f"{name}: could not be fetched from the hub ({str(error).splitlines()[0]}); give a folder with its "
+            "config.json, "
             "tokenizer.json and model.safetensors: --set text.encoder=FOLDER"
         ) from error
 

@@ -1,7 +1,8 @@
 """Texts in the space that they share with pictures: the text side of the head that ships as assets/dinov2-text.
 
-A text goes through MiniLM, then through two layers with a shortcut. Half of the result is compared with whole pictures, half with
-their patches (`hiero.video.dinov2` makes both). In numpy, so that a question imports no torch.
+A text goes through MiniLM, then through two layers with a shortcut. Half of the result is compared
+with whole pictures, half with their patches (`hiero.backbones.dinov2` makes both). In numpy, so
+that a question imports no torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""MiniLM written out, from its weights as they are in the file: what a question needs, without importing transformers and torch.
+"""MiniLM written out, from its weights as they are in the file: what a question needs, without
+importing transformers and torch.
 
-These imports take seconds. The arrays are numpy's, or torch's after `to`: the same lines compute on both. Training towers uses
-transformers; a test holds that all give the same vectors.
+These imports take seconds. The arrays are numpy's, or torch's after `to`: the same lines compute on
+both. Training towers uses transformers; a test holds that all give the same vectors.
 """
 
 from __future__ import annotations
@@ -31,11 +32,7 @@ MAX_NUMPY_TEXTS = 128  # that numpy encodes; for more, importing torch is worth 
 
 
 class MiniLM:
-    """Sentences to unit vectors (N, 384): the mean over tokens of a 6-layer BERT.
-
-    Args:
-        folder: Holds model.safetensors and tokenizer.json.
-    """
+    """Sentences to unit vectors (N, 384): the mean over tokens of a 6-layer BERT."""
 
     def __init__(self, folder: Path) -> None:
         self.state: dict[str, Any] = {
@@ -62,7 +59,9 @@ class MiniLM:
         return self
 
     def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> np.ndarray:
-        """Vectors of any number of texts, (n, 384). Those with as many tokens share a batch, so that hardly any is padded."""
+        """Vectors of any number of texts, (n, 384). Those with as many tokens share a batch, so that
+        hardly any is padded.
+        """
         tokens = self.tokenizer.encode_batch(list(texts))
         lengths = np.array([sum(text.attention_mask) for text in tokens], dtype=int)
         order, out, start = np.argsort(lengths, kind="stable"), np.empty((len(texts), self.size), dtype=np.float32), 0
@@ -164,16 +163,22 @@ def encode_minilm(texts: Sequence[str]) -> np.ndarray:
 
 
 def _encode_new(texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts that are not in the cache: those of bundled labels come with the package, which saves seconds once."""
+    """Vectors of texts that are not in the cache: those of bundled labels come with the package, which
+    saves seconds once.
+    """
     shipped = shipped_vectors()
     others = [text for text in texts if text_digest(text) not in shipped]
     encoded = dict(zip(others, _encoder(len(others) > MAX_NUMPY_TEXTS).encode(others) if others else (), strict=True))
-    return np.stack([encoded[text] if text in encoded else shipped[text_digest(text)].astype(np.float32) for text in texts])
+    return np.stack(
+        [encoded[text] if text in encoded else shipped[text_digest(text)].astype(np.float32) for text in texts]
+    )
 
 
 @cache
 def _encoder(many: bool) -> MiniLMEncoder:
-    """Loaded once. Two of them, since one that has got many texts computes with torch from then on, perhaps while others use it."""
+    """Loaded once. Two of them, since one that has got many texts computes with torch from then on,
+    perhaps while others use it.
+    """
     return MiniLMEncoder("cpu" if many else None)
 
 
@@ -205,7 +210,9 @@ def gelu(x: Any) -> Any:
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    """The error function to 1.5e-7 (Abramowitz and Stegun 7.1.26), which numpy lacks and scipy takes long to import."""
+    """The error function to 1.5e-7 (Abramowitz and Stegun 7.1.26), which numpy lacks and scipy
+    takes long to import.
+    """
     a = np.abs(x)
     t = 1 / (1 + 0.3275911 * a)
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
@@ -218,18 +225,10 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     return np.array([e.ids for e in encodings]), np.array([e.attention_mask for e in encodings], dtype=np.float32)
 
 
-def encode_by_length(texts: Sequence[str], size: int, batch_size: int, encode: Callable[[list[str]], np.ndarray]) -> np.ndarray:
-    """Encode any number of texts; those of similar length share a batch, so that little is padded.
-
-    Args:
-        texts: In any order.
-        size: Width of a vector.
-        batch_size: Texts of a call of `encode`.
-        encode: Texts → vectors (n, size).
-
-    Returns:
-        Vectors in the order of the texts, (n, size) float32.
-    """
+def encode_by_length(
+    texts: Sequence[str], size: int, batch_size: int, encode: Callable[[list[str]], np.ndarray]
+) -> np.ndarray:
+    """Encode any number of texts; those of similar length share a batch, so that little is padded."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     out = np.empty((len(texts), size), dtype=np.float32)
     for start in range(0, len(order), batch_size):

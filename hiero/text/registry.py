@@ -33,8 +33,8 @@ class TextEncoderPlugin(Protocol):
 def find_text_encoder(name: str, device: str | torch.device = "cpu") -> TextEncoderPlugin | None:
     """The encoder that an entry point of `hiero.text_encoders` names; None where there is none of that name.
 
-    The entry point is a class or function that takes a device and returns the encoder. It is called before anything is encoded,
-    so weights should be loaded by the first `encode`.
+    The entry point is a class or function that takes a device and returns the encoder. It is called
+    before anything is encoded, so weights should be loaded by the first `encode`.
     """
     if name not in registered(GROUP):
         return None

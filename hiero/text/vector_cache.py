@@ -2,9 +2,10 @@
 
     FOLDER/KEY/vectors.sqlite      a row for each text: digest, vector (D,) float16, and a checksum of both
 
-KEY names the encoder's weights. Only the vectors that are asked for are read, so a question costs the same however many there were
-before. SQLite keeps processes from disturbing each other, and a file whole when one is killed; its journal is not the write-ahead
-log, which needs memory that all processes share and so does not work in a home on a network file system.
+KEY names the encoder's weights. Only the vectors that are asked for are read, so a question costs
+the same however many there were before. SQLite keeps processes from disturbing each other, and a
+file whole when one is killed; its journal is not the write-ahead log, which needs memory that all
+processes share and so does not work in a home on a network file system.
 """
 
 from __future__ import annotations
@@ -35,16 +36,7 @@ Result = TypeVar("Result")
 
 
 class TextCache:
-    """The vectors of one encoder.
-
-    Args:
-        key: Names the encoder's weights.
-        folder: Of the caches of all encoders; None: the default one.
-
-    Attributes:
-        default_folder: For this process; None: in hiero's home.
-        counts: Vectors of this process that were in a cache (`hits`), and that were not (`misses`).
-    """
+    """The vectors of one encoder."""
 
     default_folder: ClassVar[Path | None] = None
     counts: ClassVar[Counter[str]] = Counter()
@@ -57,14 +49,13 @@ class TextCache:
         return self._use(lambda database: int(database.execute("SELECT count(*) FROM vectors").fetchone()[0]), 0)
 
     def encode(
-        self, texts: Sequence[str], encode: Callable[[list[str]], np.ndarray], progress: Callable[[int], None] = lambda _: None
+        self,
+        texts: Sequence[str],
+        encode: Callable[[list[str]], np.ndarray],
+        progress: Callable[[int], None] = lambda _: None,
     ) -> np.ndarray:
-        """Vectors of the texts (n, D), float16. Those that are not in the cache are encoded, and saved as that goes on.
-
-        Args:
-            texts: Any number, some perhaps several times.
-            encode: Texts → vectors (m, D).
-            progress: Called with the number of texts that were done since the last call.
+        """Vectors of the texts (n, D), float16. Those that are not in the cache are encoded, and saved
+        as that goes on.
         """
         if not texts:
             return np.zeros((0, 0), dtype=np.float16)
@@ -116,14 +107,7 @@ class TextCache:
         return self._use(insert, False, create=True)
 
     def _use(self, action: Callable[[sqlite3.Connection], Result], default: Result, create: bool = False) -> Result:
-        """What an action does with the database, in one transaction.
-
-        Args:
-            action: Gets the database.
-            default: What it would be where there is no file, the disk is full or read-only, or another process writes for too long.
-                A file that is damaged, or of another kind, is removed.
-            create: Make the file where there is none.
-        """
+        """What an action does with the database, in one transaction."""
         try:
             if create:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +118,8 @@ class TextCache:
                     database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
                 return action(database)
         except sqlite3.OperationalError as error:
-            # A table of other columns is not ours. One without a table may be ours, which another process is just making.
+            # A table of other columns is not ours. One without a table may be ours, which another
+            # process is just making.
             if "column" in str(error):
                 self._remove()
         except sqlite3.DatabaseError:

@@ -1,7 +1,8 @@
 """The training step captured as a CUDA graph.
 
-Forward and losses are compiled, then the whole step (gathering the batch, forward, both losses, backward, clipping, Adam) is
-recorded once and replayed: no Python and no launches between kernels. Shapes are fixed at capture.
+Forward and losses are compiled, then the whole step (gathering the batch, forward, both losses,
+backward, clipping, Adam) is recorded once and replayed: no Python and no launches between kernels.
+Shapes are fixed at capture.
 """
 
 from __future__ import annotations
@@ -24,18 +25,9 @@ from hiero.training.step import Objective, TrainStep
 class CapturedStep(TrainStep):
     """`TrainStep`, compiled and recorded once, then replayed.
 
-    Call it with inputs of the example's shapes, on the GPU. The losses that it returns are overwritten by the next call. Load
-    weights and the optimizer's state before recording, not after: the graph works on the tensors that it saw.
-
-    Args:
-        objective: What is minimised.
-        optimizer: Adam or AdamW of the objective's parameters, capturable (`make_adam`).
-        example: A batch, or with `read_batch` indices (B,) of windows that are on the GPU already.
-        clip: Largest norm of the gradient.
-        read_batch: Gathers a batch from indices (B,), inside the graph.
-
-    Raises:
-        InputError: The step depends on the data in a way that cannot be recorded (`check_capturable`).
+    Call it with inputs of the example's shapes, on the GPU. The losses that it returns are
+    overwritten by the next call. Load weights and the optimizer's state before recording, not
+    after: the graph works on the tensors that it saw.
     """
 
     NUM_WARM_UP = 3
@@ -94,7 +86,9 @@ class CapturedStep(TrainStep):
 def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Weights, optimizer and random state are afterwards as before, so that warm-up and recording train nothing."""
     weights = [p.detach().clone() for p in objective.parameters()]
-    moments = {p: {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)} for p, state in optimizer.state.items()}
+    moments = {
+        p: {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)} for p, state in optimizer.state.items()
+    }
     random_state = torch.cuda.get_rng_state()
     try:
         yield
@@ -111,22 +105,24 @@ def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterato
 
 
 def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> None:
-    """Check that no part of the step depends on the data, on other processes or on what the GPU lacks.
-
-    Raises:
-        InputError: It cannot be captured; the message says why, and what to use instead.
-    """
+    """Check that no part of the step depends on the data, on other processes or on what the GPU lacks."""
     config = objective.model.config
     if not (example if isinstance(example, Tensor) else example.features).is_cuda:
         raise InputError("a captured step needs a CUDA GPU; use TrainStep elsewhere")
     if objective.spacing_s is None or config.behaviour.rounded_times:
         raise InputError("a captured step needs a uniform clock; use TrainStep for irregular times")
     if config.behaviour.mixed_threads:
-        raise InputError("a captured step cannot search threads as the release does; use TrainStep or corrected behaviour")
+        raise InputError(
+            "a captured step cannot search threads as the release does; use TrainStep or corrected behaviour"
+        )
     if config.sample_points != normalised_cut_triton.SIZE or not normalised_cut_triton.HAS_TRITON:
-        raise InputError(f"a captured step needs triton and sample_points={normalised_cut_triton.SIZE}; use TrainStep otherwise")
+        raise InputError(
+            f"a captured step needs triton and sample_points={normalised_cut_triton.SIZE}; use TrainStep otherwise"
+        )
     if config.num_threads > normalised_cut_triton.MAX_THREADS:
-        raise InputError(f"a captured step cuts into {normalised_cut_triton.MAX_THREADS} threads at most; use TrainStep for more")
+        raise InputError(
+            f"a captured step cuts into {normalised_cut_triton.MAX_THREADS} threads at most; use TrainStep for more"
+        )
     if objective.text is not None:
         raise InputError("a captured step needs frozen text vectors; use TrainStep to train a text encoder")
     if objective.peers is not None:

@@ -12,14 +12,7 @@ from hiero.errors import InputError
 
 
 def make_fabric(device: str) -> Any:
-    """Fabric for this process, or for all processes that torchrun started.
-
-    Args:
-        device: `auto`, `cpu`, `cuda`, `cuda:1` …
-
-    Raises:
-        InputError: lightning-fabric is not installed, or the device cannot be used.
-    """
+    """Fabric for this process, or for all processes that torchrun started."""
     try:
         from lightning_fabric import Fabric
     except ImportError:

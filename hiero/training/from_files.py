@@ -65,31 +65,7 @@ def train_from_files(
     device: str = "auto",
     display: SilentDisplay | Any = None,
 ) -> HieroTraining:
-    """Train HiERO, and leave the model in a folder. The same as `hiero train`.
-
-    Args:
-        store: Folder of packed features (`hiero pack`).
-        narrations: EgoClip's file, a csv or jsonl of one's own, a transcript, or a folder of transcripts.
-        out: Folder for the model and the state of the run.
-        preset: Name of a preset, or a TOML file.
-        settings: Changes to it, such as "lr=1e-4" or "model.depth=2".
-        initial: A model whose weights to begin with, and whose network goes before that of the preset; of an ensemble the first
-            network.
-        validation: Narrations to validate on after each epoch; their videos are not trained on.
-        validation_share: Without such a file, the share of the videos to validate on.
-        skip: A file with the names of videos to leave out.
-        speech_window_s: Where narrations are transcripts, how far from an utterance a node may be to be its positive, at level 0;
-            `losses.alpha` in `settings` goes before it.
-        resume: Go on with the run in `out`.
-        capture: Whether the step is captured as a CUDA graph; `auto` does so where the run is long enough to gain from it.
-        save_every_s: Seconds between two saves.
-        text_cache: Folder for text vectors; by default in hiero's cache folder.
-        device: `auto`, `cpu`, `cuda` …
-        display: Shows progress.
-
-    Raises:
-        InputError: A file or a setting cannot be used, or `out` holds a run that is not to be resumed.
-    """
+    """Train HiERO, and leave the model in a folder. The same as `hiero train`."""
     display = display or SilentDisplay()
     features = FeatureStore(store)
     folder = None if initial is None else open_model_folder(initial)
@@ -102,7 +78,8 @@ def train_from_files(
     if (out / STATE_FILE).is_file() and not resume:
         raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
     text_config = _text_config(values, preset)
-    build_config(values, features, values.get("model", {}).get("text_size", 1))  # a wrong setting is reported before any work
+    # a wrong setting is reported before any work
+    build_config(values, features, values.get("model", {}).get("text_size", 1))
 
     train_narrations, validation_narrations = _split(features, narrations, validation, validation_share, skip)
     display.log(train_narrations.summary())
@@ -131,13 +108,21 @@ def train_from_files(
         text_size = text_encoder.size
 
     training = HieroTraining(
-        build_config(values, features, text_size), windows, out, fabric, text_vectors=text_vectors, text_encoder=text_encoder,
+        build_config(values, features, text_size),
+        windows,
+        out,
+        fabric,
+        text_vectors=text_vectors,
+        text_encoder=text_encoder,
         validation=(validation_windows, validation_vectors) if validation_windows else None,
-        capture=capture, save_every_s=save_every_s,
-    )  # fmt: skip
+        capture=capture,
+        save_every_s=save_every_s,
+    )
     if folder is not None:
         loaded = HiERO.from_pretrained(folder.path)
-        training.model.load_state_dict((loaded.members[0] if isinstance(loaded, HieroEnsemble) else loaded).state_dict())
+        training.model.load_state_dict(
+            (loaded.members[0] if isinstance(loaded, HieroEnsemble) else loaded).state_dict()
+        )
     num_parameters = sum(p.numel() for p in training.model.parameters())
     if text_encoder is not None:
         num_parameters += sum(p.numel() for p in text_encoder.parameters() if p.requires_grad)
@@ -153,14 +138,8 @@ def train_from_files(
 
 
 def speech_settings(narrations: Path, window_s: float) -> list[str]:
-    """Settings that follow from what narrations are: people speak before or after they act, so positives reach further.
-
-    Args:
-        narrations: As `train_from_files` takes them.
-        window_s: Of positives around an utterance, at level 0.
-
-    Raises:
-        InputError: The window is not positive.
+    """Settings that follow from what narrations are: people speak before or after they act, so
+    positives reach further.
     """
     if not 0 < window_s < MAX_SPEECH_WINDOW_S:
         raise InputError(f"--speech-window-s is between 0 and {MAX_SPEECH_WINDOW_S:g} seconds, got {window_s:g}")
@@ -168,15 +147,14 @@ def speech_settings(narrations: Path, window_s: float) -> list[str]:
 
 
 def build_config(values: dict[str, Any], store: FeatureStore, text_size: int) -> TrainConfig:
-    """The configuration of a run: a preset's values, and sizes and clock of the data.
-
-    Raises:
-        InputError: A setting is unknown, has a wrong value, or does not agree with the data.
-    """
+    """The configuration of a run: a preset's values, and sizes and clock of the data."""
     model = {
-        "input_size": store.width, "text_size": text_size, "backbone": store.backbone,
-        "clock": {"fps": store.clock.fps, "stride": store.clock.stride}, **values.get("model", {}),
-    }  # fmt: skip
+        "input_size": store.width,
+        "text_size": text_size,
+        "backbone": store.backbone,
+        "clock": {"fps": store.clock.fps, "stride": store.clock.stride},
+        **values.get("model", {}),
+    }
     for name, size in (("input_size", store.width), ("text_size", text_size)):
         if model[name] != size:
             raise InputError(f"model.{name} is set to {model[name]}, but the data has {size}; leave it out")
@@ -190,7 +168,8 @@ def _text_config(values: dict[str, Any], preset: str) -> TextConfig:
     config = TextConfig.from_dict(values.get("text", {}))
     if not config.encoder:
         raise InputError(
-            f"preset {preset} needs a text encoder's weights: --set text.encoder=FILE or FOLDER (see hiero train --help)"
+            f"preset {preset} needs a text encoder's weights: --set text.encoder=FILE or FOLDER (see hiero train "
+            "--help)"
         )
     return config
 

@@ -13,16 +13,9 @@ from hiero.model.tdgc import Gate
 class HalfWeights:
     """A copy of a module whose linear layers are in half precision; everything else is shared with the original.
 
-    Autocast casts each weight before its product and each gradient after it, one small kernel each. Here nothing is cast inside the
-    step; the numbers are the same, but for biases of TDGC layers, which kernels otherwise read in single precision.
-
-    Args:
-        module: Holds the weights that an optimizer updates.
-        dtype: Of the linear layers of the copy, which is that of autocast.
-
-    Attributes:
-        module: The copy. Run it under autocast.
-        copies: Of the weights that are in half precision, by the `id` of the original.
+    Autocast casts each weight before its product and each gradient after it, one small kernel each.
+    Here nothing is cast inside the step; the numbers are the same, but for biases of TDGC layers,
+    which kernels otherwise read in single precision.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:

@@ -33,23 +33,7 @@ NUM_FINGERPRINT_VECTORS = 256  # text vectors that identify all of them
 
 
 class HieroTraining(TrainingLoop):
-    """A training run of HiERO: windows with narrations in, a model folder out.
-
-    Args:
-        config: All settings.
-        windows: The training set.
-        out: Folder of the run.
-        fabric: From `make_fabric`.
-        text_vectors: Of windows.texts, (texts, E), where the text encoder is frozen.
-        text_encoder: Otherwise, the text encoder that is trained too.
-        validation: Windows to validate on, and the vectors of their texts (None with `text_encoder`).
-        capture: Whether the step is captured as a CUDA graph; `auto` does so in long runs, where it is possible.
-        save_every_s: Seconds between two saves.
-        log_every: Steps between two reports.
-
-    Raises:
-        InputError: Segments are so far apart that none would have a neighbour.
-    """
+    """A training run of HiERO: windows with narrations in, a model folder out."""
 
     objective: Objective
 
@@ -70,7 +54,8 @@ class HieroTraining(TrainingLoop):
         spacing_s = windows.store.clock.spacing_s
         if config.model.depth and spacing_s >= config.model.radius_s:
             raise InputError(
-                f"segments are {spacing_s:g} s apart and model.radius_s is {config.model.radius_s:g}: no segment would have a "
+                f"segments are {spacing_s:g} s apart and model.radius_s is {config.model.radius_s:g}: no segment "
+                "would have a "
                 f"neighbour; try --set model.radius_s={2.5 * spacing_s:g}"
             )
         super().__init__(config, len(windows), out, fabric, save_every_s, log_every)
@@ -83,15 +68,7 @@ class HieroTraining(TrainingLoop):
             self.model.standardise(mean, deviation)
 
     def prepare(self, *, resume: bool = False, log: Callable[[str], None] = lambda _: None) -> None:
-        """Set up weights, data and the step.
-
-        Args:
-            resume: Go on with the run in the folder.
-            log: Called with lines worth showing.
-
-        Raises:
-            InputError: The run cannot be resumed, or a captured step is demanded and not possible.
-        """
+        """Set up weights, data and the step."""
         device = self.fabric.device
         self._setup(self._make_objective(), resume)
         self.resident: ResidentWindows | None = None
@@ -108,7 +85,8 @@ class HieroTraining(TrainingLoop):
                     self.objective, self.optimizer, example, clip=self.config.clip, read_batch=self.resident.read
                 )
                 return
-            except Exception as error:  # a compiler is missing, memory is short … what is only faster must not end the run
+            # a compiler is missing, memory is short … what is only faster must not end the run
+            except Exception as error:
                 if self.capture is True:
                     raise
                 log(f"steps are not captured: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
@@ -139,7 +117,9 @@ class HieroTraining(TrainingLoop):
         return self.resident is not None
 
     def _can_capture(self, log: Callable[[str], None]) -> bool:
-        if self.capture is False or (self.capture == "auto" and self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE):
+        if self.capture is False or (
+            self.capture == "auto" and self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE
+        ):
             return False
         try:
             if self.resident is None:
@@ -167,7 +147,9 @@ class HieroTraining(TrainingLoop):
         return self.step(*inputs, tokens=tokens)
 
     def _read_batches(self, indices: list[Tensor], step_number: int) -> list[tuple[TrainingBatch, Tokens | None]]:
-        """This process's share of each batch, padded as the whole batch is, so that processes can exchange tensors."""
+        """This process's share of each batch, padded as the whole batch is, so that processes can
+        exchange tensors.
+        """
         out: list[tuple[TrainingBatch, Tokens | None]] = []
         for index in indices:
             batch = self.windows.read(self._process_share(index).tolist(), self.windows.shape(index.tolist()))
@@ -200,9 +182,15 @@ class HieroTraining(TrainingLoop):
             save_tensors(folder / TEXT_ENCODER_FILE, {k: v.clone() for k, v in self.text_encoder.plain_state().items()})
             text_encoder = {**self.text_encoder.describe(), "file": TEXT_ENCODER_FILE}
         extra = {
-            "losses": self.config.losses.to_dict(), "text_encoder": text_encoder,
-            "training": {**settings, "steps_done": self.step_number, "data": self.windows.summary(), "validation": self.scores},
-        }  # fmt: skip
+            "losses": self.config.losses.to_dict(),
+            "text_encoder": text_encoder,
+            "training": {
+                **settings,
+                "steps_done": self.step_number,
+                "data": self.windows.summary(),
+                "validation": self.scores,
+            },
+        }
         write_model_folder(folder, self.config.model, self.model.state_dict(), extra)
 
     @cached_property

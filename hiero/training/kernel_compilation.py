@@ -1,7 +1,8 @@
 """Our own GPU kernels are compiled by another process, while the compiler of the network is busy in this one.
 
-Triton compiles a kernel when it is first called, which is some ten seconds for all of ours unless its cache has them. The other
-process takes one plain step of a network with the same settings, so that the cache has them when they are needed here.
+Triton compiles a kernel when it is first called, which is some ten seconds for all of ours unless
+its cache has them. The other process takes one plain step of a network with the same settings, so
+that the cache has them when they are needed here.
 """
 
 from __future__ import annotations
@@ -30,28 +31,27 @@ NUM_NODES = 64  # of the plain step; kernels are the same for any number
 
 @contextmanager
 def kernels_compiled_beside(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """While this is open, another process compiles the kernels of a captured step.
-
-    Args:
-        objective: What the step minimises.
-        optimizer: Adam or AdamW.
-    """
+    """While this is open, another process compiles the kernels of a captured step."""
     device = next(objective.parameters()).device
     if num_usable_cores() < MIN_CORES or not sys.executable or _free_bytes(device) < MIN_FREE_BYTES:
         yield
         return
     settings = {
-        "config": objective.model.config.to_dict(), "spacing_s": objective.spacing_s, "device": str(device),
+        "config": objective.model.config.to_dict(),
+        "spacing_s": objective.spacing_s,
+        "device": str(device),
         "precision": None if objective.precision is None else str(objective.precision).removeprefix("torch."),
         "optimizer": "adamw" if isinstance(optimizer, torch.optim.AdamW) else "adam",
-    }  # fmt: skip
+    }
     process = None
     with suppress(OSError):  # then they are compiled here
         process = subprocess.Popen(
             python_command("hiero.training.kernel_compilation", json.dumps(settings)),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
     try:
         yield
     finally:
@@ -65,11 +65,7 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Take one plain step, which compiles all kernels.
-
-    Args:
-        arguments: JSON, as `kernels_compiled_beside` writes it.
-    """
+    """Take one plain step, which compiles all kernels."""
     values = json.loads(arguments[0])
     config, device = ModelConfig.from_dict(values["config"]), torch.device(values["device"])
     torch.cuda.set_device(device)

@@ -1,12 +1,13 @@
-"""The training loop: plain and readable, over Lightning Fabric for devices and processes. A subclass says what is trained.
+"""The training loop: plain and readable, over Lightning Fabric for devices and processes. A subclass
+says what is trained.
 
     OUT/config.json, model.safetensors …     the model so far, ready to use
     OUT/best/                                the same at the best validation
     OUT/training.safetensors                 all that is needed to go on, to the last bit
     OUT/events.out.*                         TensorBoard
 
-What a step sees depends on (seed, step) alone and the random state is saved with the weights, so a run that was stopped and
-resumed on a CPU ends with the same weights as one that was not.
+What a step sees depends on (seed, step) alone and the random state is saved with the weights, so a
+run that was stopped and resumed on a CPU ends with the same weights as one that was not.
 """
 
 from __future__ import annotations
@@ -40,16 +41,7 @@ EPOCH_BITS = 20  # of the seed of an epoch's order; the bits above are the seed 
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """How far a run is, for a progress display.
-
-    Attributes:
-        step: Steps done.
-        num_steps: Steps of the whole run.
-        epoch: The current one, from 1.
-        lr: Learning rate of the last step.
-        losses: Their means since the last report, by name.
-        windows_per_s: Examples a second, over all processes.
-    """
+    """How far a run is, for a progress display."""
 
     step: int
     num_steps: int
@@ -88,25 +80,19 @@ class _LossMeter:
 
 
 class TrainingLoop(ABC):
-    """A training run. A subclass says what is trained (`objective`), how examples are read, and what is saved.
-
-    Args:
-        config: Epochs, batch size, learning rate …
-        num_examples: Size of the training set.
-        out: Folder of the run.
-        fabric: From `make_fabric`.
-        save_every_s: Seconds between two saves.
-        log_every: Steps between two reports.
-
-    Raises:
-        InputError: The batch cannot be divided among the processes, or there are fewer examples than processes.
-    """
+    """A training run. A subclass says what is trained (`objective`), how examples are read, and what is saved."""
 
     objective: nn.Module
     optimizer: torch.optim.Adam
 
     def __init__(
-        self, config: RunConfig, num_examples: int, out: Path, fabric: Any, save_every_s: float = 300.0, log_every: int = 10
+        self,
+        config: RunConfig,
+        num_examples: int,
+        out: Path,
+        fabric: Any,
+        save_every_s: float = 300.0,
+        log_every: int = 10,
     ) -> None:
         self.settings, self.num_examples, self.out, self.fabric = config, num_examples, out, fabric
         self.save_every_s, self.log_every = save_every_s, log_every
@@ -134,7 +120,9 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _validation_scores(self) -> dict[str, float]:
-        """Scores on the validation set, the one that selects the best model first (larger is better); {} without such a set."""
+        """Scores on the validation set, the one that selects the best model first (larger is better);
+        {} without such a set.
+        """
 
     @abstractmethod
     def _save_model(self, folder: Path) -> None: ...
@@ -152,7 +140,9 @@ class TrainingLoop(ABC):
     # The run
 
     def _setup(self, objective: nn.Module, resume: bool) -> None:
-        """Move the objective to its device and make its optimizer; with `resume`, load the state of the earlier run."""
+        """Move the objective to its device and make its optimizer; with `resume`, load the state of
+        the earlier run.
+        """
         config = self.settings
         self.objective = objective.to(self.fabric.device).train()
         self.optimizer = make_adam(objective, config.lr, config.weight_decay, config.optimizer)
@@ -160,18 +150,12 @@ class TrainingLoop(ABC):
             self.load()
 
     def run(
-        self, *, on_report: Callable[[TrainingStatus], None] = lambda _: None, log: Callable[[str], None] = lambda _: None
+        self,
+        *,
+        on_report: Callable[[TrainingStatus], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Train to the end. Call `prepare` first.
-
-        Args:
-            on_report: Called every `log_every` steps.
-            log: Called with lines worth showing, such as validation scores.
-
-        Raises:
-            TrainingStopped: Ctrl-C or SIGTERM; the state is saved.
-            InputError: The loss is not finite.
-        """
+        """Train to the end. Call `prepare` first."""
         meter, saved_s = _LossMeter(), time.perf_counter()
         with self._stop_on_signals(), self._tensorboard() as write_scalar:
             for batches in self._batches():
@@ -259,7 +243,9 @@ class TrainingLoop(ABC):
             yield [self._process_share(index) for index in indices] if self.data_on_device else indices
 
     def _batches(self) -> Iterator[Any]:
-        """For each remaining step, indices of examples on the device, or batches that a thread reads while the GPU works."""
+        """For each remaining step, indices of examples on the device, or batches that a thread reads
+        while the GPU works.
+        """
         if self.data_on_device:
             yield from self._batch_indices()
             return
@@ -280,34 +266,31 @@ class TrainingLoop(ABC):
     # Files
 
     def save(self) -> None:
-        """Save the model, and beside it all that is needed to resume.
-
-        Raises:
-            InputError: A weight is not finite; the files of the last save stay.
-        """
+        """Save the model, and beside it all that is needed to resume."""
         if not all(bool(p.isfinite().all()) for p in self.objective.parameters()):
             _check_finite(float("nan"), self.step_number)
         if not self.fabric.is_global_zero:
             return
         self._save_model(self.out)
         metadata = {
-            "step": self.step_number, "config": self.settings.to_dict(), "data": self._fingerprint,
-            "best": self.best, "scores": self.scores,
-        }  # fmt: skip
+            "step": self.step_number,
+            "config": self.settings.to_dict(),
+            "data": self._fingerprint,
+            "best": self.best,
+            "scores": self.scores,
+        }
         save_state(self.out / STATE_FILE, self.objective, self.optimizer, self.fabric.device, metadata)
 
     def load(self) -> None:
-        """Load the state of an earlier run in the same folder.
-
-        Raises:
-            InputError: There is none, it is damaged, or it has other settings or other data.
-        """
+        """Load the state of an earlier run in the same folder."""
         path = self.out / STATE_FILE
         if not path.is_file():
             raise InputError(f"{self.out}: nothing to resume, {STATE_FILE} is missing; leave --resume out to begin")
         metadata = read_metadata(path)
         if different := config_differences(metadata.get("config", {}), self.settings.to_dict()):
-            raise InputError(f"{self.out}: was begun with other settings ({'; '.join(different)}); resume with the same ones")
+            raise InputError(
+                f"{self.out}: was begun with other settings ({'; '.join(different)}); resume with the same ones"
+            )
         if metadata.get("data") != self._fingerprint:
             raise InputError(f"{self.out}: was begun on other features or narrations; resume with the same ones")
         load_state(path, self.objective, self.optimizer, self.fabric.device)
@@ -315,7 +298,9 @@ class TrainingLoop(ABC):
 
     @contextmanager
     def _tensorboard(self) -> Iterator[Callable[[str, float, int], None]]:
-        """A function that writes (name, value, step), or does nothing where TensorBoard is not installed or the rank is not 0."""
+        """A function that writes (name, value, step), or does nothing where TensorBoard is not
+        installed or the rank is not 0.
+        """
         writer: Any = None
         if self.fabric.is_global_zero:
             with suppress(ImportError):

@@ -8,12 +8,7 @@ from torch import Tensor
 
 
 class ProcessGroup:
-    """The default group of torch.distributed, for losses whose gradients are then averaged over processes.
-
-    Attributes:
-        rank: Number of this process.
-        num: Number of processes.
-    """
+    """The default group of torch.distributed, for losses whose gradients are then averaged over processes."""
 
     def __init__(self) -> None:
         self.rank, self.num = dist.get_rank(), dist.get_world_size()
@@ -21,8 +16,8 @@ class ProcessGroup:
     def gather(self, part: Tensor) -> Tensor:
         """Concatenate a tensor over processes, with gradients: (B, …) of each → (num · B, …).
 
-        Every process computes the same loss from the result. The gradient of its own part is multiplied by the number of
-        processes, since DDP averages gradients afterwards.
+        Every process computes the same loss from the result. The gradient of its own part is
+        multiplied by the number of processes, since DDP averages gradients afterwards.
         """
         return _Gather.apply(part, self.rank, self.num)
 

@@ -1,4 +1,6 @@
-"""The state of a run as one file: weights, optimizer and random state as tensors, the rest as JSON metadata. No pickle."""
+"""The state of a run as one file: weights, optimizer and random state as tensors, the rest as JSON
+metadata. No pickle.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,7 @@ from hiero.storage.files import load_tensors, parse_json, save_tensors
 def save_state(
     path: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, metadata: dict[str, Any]
 ) -> None:
-    """Write the state of a run.
-
-    Args:
-        path: A safetensors file.
-        objective: All weights that are trained.
-        optimizer: Its moments are saved by the names of the parameters.
-        device: Whose random state is saved beside the CPU's.
-        metadata: Anything that JSON can hold.
-    """
+    """Write the state of a run."""
     tensors = {f"objective.{name}": value for name, value in objective.state_dict().items()}
     parameter_names: dict[Tensor, str] = {p: name for name, p in objective.named_parameters()}
     for p, state in optimizer.state.items():
@@ -52,7 +46,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
 def load_state(path: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
     """Put weights, optimizer and random state back as `save_state` wrote them."""
     tensors = load_tensors(path)
-    objective.load_state_dict({name.removeprefix("objective."): v for name, v in tensors.items() if name.startswith("objective.")})
+    objective.load_state_dict(
+        {name.removeprefix("objective."): v for name, v in tensors.items() if name.startswith("objective.")}
+    )
     for name, p in objective.named_parameters():
         prefix = f"adam.{name}."
         state = {key.removeprefix(prefix): value.to(device) for key, value in tensors.items() if key.startswith(prefix)}

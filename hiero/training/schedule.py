@@ -8,13 +8,7 @@ from hiero.config import RunConfig
 
 
 def learning_rate(step: int, num_steps: int, config: RunConfig) -> float:
-    """Rate of a step: linear from warmup_factor · lr up to lr, then a cosine down to min_lr.
-
-    Args:
-        step: 0 … num_steps − 1.
-        num_steps: Of the whole run.
-        config: The rates, and the lengths of warm-up and run in epochs.
-    """
+    """Rate of a step: linear from warmup_factor · lr up to lr, then a cosine down to min_lr."""
     warmup_steps = config.warmup_epochs * num_steps / config.epochs
     if step < warmup_steps:
         return config.lr * (config.warmup_factor + (1 - config.warmup_factor) * step / warmup_steps)

@@ -18,18 +18,8 @@ Tokens = tuple[Tensor, Tensor]
 
 
 class Objective(nn.Module):
-    """What is minimised: a batch in, its losses out. Holds all that is trained: the network and, unless frozen, the text tower.
-
-    Args:
-        model: The network.
-        losses: Weights and temperatures of the losses.
-        spacing_s: Seconds between nodes, for the fast path of a uniform clock; None reads the times of the batch.
-        text: A text tower that is trained too.
-        precision: The dtype of autocast; None computes in float32.
-        peers: The other processes that hold parts of the batch.
-        noise: Deviation of Gaussian noise added to the inputs, in deviations of each channel.
-        jitter: Each channel of each video is scaled by exp(jitter · N(0, 1)).
-        text_noise: Expected length of a random vector that is added to each text vector.
+    """What is minimised: a batch in, its losses out. Holds all that is trained: the network and,
+    unless frozen, the text tower.
     """
 
     def __init__(
@@ -51,16 +41,13 @@ class Objective(nn.Module):
         self.noise, self.jitter, self.text_noise = noise, jitter, text_noise
 
     def forward(self, x: TrainingBatch, tokens: Tokens | None = None) -> Losses:
-        """Losses of a batch.
-
-        Args:
-            x: The batch; x.texts are vectors (B, M, E), or with `tokens` indices (B, M) of the texts in these.
-            tokens: The different texts of the batch, for the text tower.
-        """
+        """Losses of a batch."""
         with torch.autocast(x.features.device.type, dtype=self.precision, enabled=self.precision is not None):
             if tokens is not None and self.text is not None:
                 x = x.with_vectors(self.text(*tokens))
-            levels = self.model.forward_unchecked(self._augment(x.features), x.mask, x.times, self.spacing_s, threads=True)
+            levels = self.model.forward_unchecked(
+                self._augment(x.features), x.mask, x.times, self.spacing_s, threads=True
+            )
             texts = x.texts
             if self.text_noise and self.training:
                 texts = texts + self.text_noise / texts.shape[-1] ** 0.5 * self._randn(texts.shape, texts.device)
@@ -70,7 +57,9 @@ class Objective(nn.Module):
         if not self.training:
             return features
         if self.jitter:
-            features = features * (self.jitter * self._randn((len(features), 1, features.shape[2]), features.device)).exp()
+            features = (
+                features * (self.jitter * self._randn((len(features), 1, features.shape[2]), features.device)).exp()
+            )
         if self.noise:
             scale = self.model.input_scale if self.model.config.standardise else features.new_ones(())
             deviation = torch.where(scale > 0, 1 / scale, 0.0)  # a scale of 0 switches a channel off: it gets no noise
@@ -92,14 +81,7 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def make_adam(module: nn.Module, lr: float = 1e-5, weight_decay: float = 1e-5, kind: str = "adam") -> torch.optim.Adam:
-    """The paper's Adam, or AdamW; fused.
-
-    Args:
-        module: Its parameters that need gradients are optimised.
-        lr: Learning rate.
-        weight_decay: Of matrices.
-        kind: `adam` or `adamw`.
-    """
+    """The paper's Adam, or AdamW; fused."""
     device = next(module.parameters()).device
     cuda = device.type == "cuda"
     rate = torch.tensor(lr, device=device) if cuda else lr  # a tensor, so that a captured step follows the schedule
@@ -117,16 +99,11 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 class TrainStep:
-    """The plain step, which the captured one must agree with. Gradients of several batches are averaged.
+    """The plain step, which the captured one must agree with. Gradients of several batches are averaged."""
 
-    Args:
-        objective: Called with a batch (and its tokens), gives losses with `total`.
-        optimizer: Of the objective's parameters.
-        clip: Largest norm of the gradient.
-        fabric: For several processes; both objective and optimizer must be set up by it.
-    """
-
-    def __init__(self, objective: nn.Module, optimizer: torch.optim.Optimizer, *, clip: float = 1.0, fabric: Any = None) -> None:
+    def __init__(
+        self, objective: nn.Module, optimizer: torch.optim.Optimizer, *, clip: float = 1.0, fabric: Any = None
+    ) -> None:
         self.objective, self.optimizer, self.clip, self.fabric = objective, optimizer, clip, fabric
         self.compute: Callable[..., Losses] = objective
 

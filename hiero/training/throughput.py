@@ -26,18 +26,7 @@ CHUNK_SIZE = 2**20  # rows that are drawn at a time, so that their float32 copy 
 
 @dataclass(frozen=True)
 class Scale:
-    """The size of a training set and of its run.
-
-    Attributes:
-        num_windows: Windows of the training set.
-        num_nodes: Segments in each window.
-        width: Of the features.
-        num_narrations: In all windows together.
-        text_size: Of the text vectors.
-        hidden_size: Of the network.
-        epochs: Of the run.
-        batch_size: Windows in a step.
-    """
+    """The size of a training set and of its run."""
 
     num_windows: int
     num_nodes: int
@@ -61,21 +50,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Throughput:
-    """What was measured.
-
-    Attributes:
-        device: Its name.
-        captured: Whether the step was captured as a CUDA graph.
-        steps: Number of steps that were timed.
-        seconds: Their time.
-        setup_s: Time to compile and record the step.
-        projected_s: Time of all steps of a whole run.
-        memory: Peak of GPU memory, in bytes; 0 on a CPU.
-        flops: Floating-point operations of a step.
-        peak_flops: Operations a second in a large matrix product on this device.
-        kernels: Name, calls a step and milliseconds a step of each GPU kernel, the largest first.
-        busy_share: Share of the time in which the GPU runs a kernel; None on a CPU.
-    """
+    """What was measured."""
 
     device: str
     captured: bool
@@ -95,7 +70,9 @@ class Throughput:
 
 
 def synthetic_windows(scale: Scale, device: torch.device, seed: int = 0) -> ResidentWindows:
-    """Random features and text vectors, drawn on the device. The number of narrations in a window is Poisson-distributed."""
+    """Random features and text vectors, drawn on the device. The number of narrations in a window is
+    Poisson-distributed.
+    """
     generator = torch.Generator(device).manual_seed(seed)
     num_rows = scale.num_windows * scale.num_nodes
     rows = torch.empty(num_rows + 2 * scale.num_nodes, scale.width, dtype=torch.float16, device=device)
@@ -108,25 +85,28 @@ def synthetic_windows(scale: Scale, device: torch.device, seed: int = 0) -> Resi
     num_nodes, max_texts = align((scale.num_nodes, int(num_texts.max())))
     clock = Clock()
     first = torch.arange(scale.num_windows, device=device) * scale.num_nodes
-    text_times = torch.rand(scale.num_windows, max_texts, device=device, generator=generator) * scale.num_nodes * clock.spacing_s
+    text_times = (
+        torch.rand(scale.num_windows, max_texts, device=device, generator=generator) * scale.num_nodes * clock.spacing_s
+    )
     texts = torch.randint(scale.num_narrations, (scale.num_windows, max_texts), device=device, generator=generator)
     return ResidentWindows(
-        rows, first, torch.full_like(first, scale.num_nodes), torch.full_like(first, clock.time_s(0), dtype=torch.float64),
-        texts, text_times.sort(1).values, num_texts, table, clock.spacing_s, num_nodes,
-    )  # fmt: skip
+        rows,
+        first,
+        torch.full_like(first, scale.num_nodes),
+        torch.full_like(first, clock.time_s(0), dtype=torch.float64),
+        texts,
+        text_times.sort(1).values,
+        num_texts,
+        table,
+        clock.spacing_s,
+        num_nodes,
+    )
 
 
 def measure(
     scale: Scale, device: torch.device, *, seconds: float = 60.0, log: Callable[[str], None] = lambda _: None
 ) -> Throughput:
-    """Train on synthetic windows, with the schedule and the random order of a real run.
-
-    Args:
-        scale: Size of the data and of the run.
-        device: On a GPU the step is captured.
-        seconds: How long to train, about; at least 20 steps are timed.
-        log: Called with what is being done.
-    """
+    """Train on synthetic windows, with the schedule and the random order of a real run."""
     cuda = device.type == "cuda"
     if cuda and device.index is not None:
         torch.cuda.set_device(device)
@@ -140,7 +120,9 @@ def measure(
     start_s = time.perf_counter()
     if cuda:
         log("compiling and recording the step")
-        train_step: Callable[[Tensor], object] = CapturedStep(objective, optimizer, order[: scale.batch_size], read_batch=data.read)
+        train_step: Callable[[Tensor], object] = CapturedStep(
+            objective, optimizer, order[: scale.batch_size], read_batch=data.read
+        )
         torch.cuda.synchronize()
     else:
         plain_step = TrainStep(objective, optimizer)
@@ -171,13 +153,22 @@ def measure(
         num_done += chunk
     kernels, busy_share = _profile(lambda: run_steps(NUM_PROFILED), NUM_PROFILED) if cuda else ([], None)
     memory = torch.cuda.max_memory_allocated() if cuda else 0
-    with FlopCounterMode(display=False) as counter:  # last: the plain step would compile kernels that are part of the set-up
+    # last: the plain step would compile kernels that are part of the set-up
+    with FlopCounterMode(display=False) as counter:
         objective(data.read(order[: scale.batch_size])).total.backward()
     return Throughput(
-        torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} CPU threads", cuda, int(num_done), total_s, setup_s,
-        scale.num_steps * total_s / num_done, memory, float(counter.get_total_flops()),
-        _peak_flops(device), kernels, busy_share,
-    )  # fmt: skip
+        torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} CPU threads",
+        cuda,
+        int(num_done),
+        total_s,
+        setup_s,
+        scale.num_steps * total_s / num_done,
+        memory,
+        float(counter.get_total_flops()),
+        _peak_flops(device),
+        kernels,
+        busy_share,
+    )
 
 
 def _model_config(scale: Scale) -> ModelConfig:

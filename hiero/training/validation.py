@@ -12,13 +12,7 @@ from hiero.training.step import Objective
 
 
 class ValidationScore(NamedTuple):
-    """Losses, and how many narrations are found.
-
-    Attributes:
-        alignment: L_vna.
-        threads: L_ft.
-        hit_rate: Share of narrations whose most similar node of their window is one of their own, within 1/α seconds.
-    """
+    """Losses, and how many narrations are found."""
 
     alignment: float
     threads: float
@@ -26,15 +20,10 @@ class ValidationScore(NamedTuple):
 
 
 @torch.no_grad()
-def validate(objective: Objective, windows: NarratedWindows, text_vectors: Tensor, batch_size: int = 8) -> ValidationScore:
-    """Score a model in training. The network and the random state are left as they were.
-
-    Args:
-        objective: Holds the model and the settings of its losses.
-        windows: The validation set, taken in order.
-        text_vectors: Of windows.texts, (texts, E).
-        batch_size: Windows at a time; the losses depend on it, since their negatives come from the batch.
-    """
+def validate(
+    objective: Objective, windows: NarratedWindows, text_vectors: Tensor, batch_size: int = 8
+) -> ValidationScore:
+    """Score a model in training. The network and the random state are left as they were."""
     model, config = objective.model, objective.losses
     device = next(model.parameters()).device
     was_training = model.training

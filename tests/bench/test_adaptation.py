@@ -55,7 +55,9 @@ def dataset(tmp_path):
             order = [2 * recipe, 2 * recipe + 1][:: 1 if number % 2 else -1]
             rows = np.concatenate([3 * directions[k] + rng.normal(size=(16, 400)) for k in order])
             tensors[f"logits/{name}"] = torch.from_numpy((rows / 0.05).clip(-127, 127)).char()
-            steps = [{"start_s": 16.0 * i, "end_s": 16.0 * i + 16, "text": f'step "{k}", made'} for i, k in enumerate(order)]
+            steps = [
+                {"start_s": 16.0 * i, "end_s": 16.0 * i + 16, "text": f'step "{k}", made'} for i, k in enumerate(order)
+            ]
             annotations[name] = {"recipe": f"recipe {recipe}", "seconds": 32, "steps": steps}
     save_tensors(tmp_path / "kinetics400_logits.safetensors", tensors)
     (tmp_path / "annotations.json").write_text(json.dumps(annotations))
@@ -73,14 +75,28 @@ def test_a_run_trains_its_model_and_scores_the_cells_that_are_missing(dataset, t
     folder = work / "models" / "test-0"
     assert HiERO.from_pretrained(folder).config.hidden_size == 16
     before = (folder / "model.safetensors").stat().st_mtime_ns
-    command = [str(dataset), "--work", str(work), "--methods", "none", "neighbour", "prototypes", "--draws", "1", "--jobs", "0"]
+    command = [
+        str(dataset),
+        "--work",
+        str(work),
+        "--methods",
+        "none",
+        "neighbour",
+        "prototypes",
+        "--draws",
+        "1",
+        "--jobs",
+        "0",
+    ]
     main(command)
     assert (folder / "model.safetensors").stat().st_mtime_ns == before  # trained once
     cells = [json.loads(line) for line in (work / "cells-test-2.jsonl").read_text().splitlines()]
     assert {(cell["method"], cell["num"]) for cell in cells} == {
         (m, n) for m in ("none", "neighbour", "prototypes") for n in (1, 2)
     }
-    scores = {method: [cell["scores"][0] for cell in cells if cell["method"] == method] for method in ("none", "prototypes")}
+    scores = {
+        method: [cell["scores"][0] for cell in cells if cell["method"] == method] for method in ("none", "prototypes")
+    }
     assert min(scores["prototypes"]) == 1.0 > np.mean(scores["none"])  # steps that are told apart at once
     printed = capsys.readouterr().out
     assert "| labels | 1 corrected | 2 corrected |" in printed

@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from benchmarks import same_step
-from benchmarks.same_step import METHODS, RAW_METHODS, SCOPES, index_recordings, read_cut_steps, read_true_steps, retrieval_scores
+from benchmarks.same_step import (
+    METHODS,
+    RAW_METHODS,
+    SCOPES,
+    index_recordings,
+    read_cut_steps,
+    read_true_steps,
+    retrieval_scores,
+)
 from hiero import load
 from tests.optional import skip_without
 
@@ -46,7 +54,9 @@ def test_scores_of_a_ranking():
 def test_order_finds_what_looks_cannot(recordings):
     annotations, features = recordings
     task = read_true_steps(load("raw"), features, annotations, PARTS)
-    scores = {name: task.score(rank, "seen recipes", "recipe")[0].mean(0) for name, rank in {**METHODS, **RAW_METHODS}.items()}
+    scores = {
+        name: task.score(rank, "seen recipes", "recipe")[0].mean(0) for name, rank in {**METHODS, **RAW_METHODS}.items()
+    }
     assert scores["HiERO, in order"].tolist() == [1.0, 1.0, 1.0]
     assert scores["HiERO"][0] < 1  # of the two equal steps it cannot say which
     values, owners = task.score(METHODS["HiERO, in order"], "unseen recipes", "all recipes")

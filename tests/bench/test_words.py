@@ -1,4 +1,6 @@
-"""Training of the head for pictures and words, small: made-up features whose truth is known; phrases out of sentences; views."""
+"""Training of the head for pictures and words, small: made-up features whose truth is known; phrases
+out of sentences; views.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ NUM_PICTURES, NUM_PATCHES, SIZE = 120, 6, 384
 
 @pytest.fixture
 def work(tmp_path):
-    """Features as `encode` writes them: a picture is a random direction, its sentence another one that belongs to it."""
+    """Features as `encode` writes them: a picture is a random direction, its sentence another one
+    that belongs to it.
+    """
     random = np.random.default_rng(0)
     hidden = random.normal(size=(NUM_PICTURES, 12))
     picture, text = hidden @ random.normal(size=(12, SIZE)), hidden @ random.normal(size=(12, SIZE))
@@ -37,7 +41,9 @@ def work(tmp_path):
 
 def test_a_head_learns_and_is_the_same_again(work):
     recall = [
-        words.train(work, work / f"head{i}.safetensors", torch.device("cpu"), epochs=epochs, batch_size=30)["coco"]["R@5"]
+        words.train(work, work / f"head{i}.safetensors", torch.device("cpu"), epochs=epochs, batch_size=30)["coco"][
+            "R@5"
+        ]
         for i, epochs in enumerate((0, 4, 4))
     ]
     assert recall[0] < 40, "before training"

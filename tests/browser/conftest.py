@@ -17,12 +17,19 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next((path for name in BROWSERS if (path := shutil.which(name))), None)
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync",
-    "--disable-component-update", "--autoplay-policy=no-user-gesture-required",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-sync",
+    "--disable-component-update",
+    "--autoplay-policy=no-user-gesture-required",
+]
 
 
-@pytest.fixture(scope="module")  # while it is open an event loop runs in this thread: tests of other modules could start none
+# while it is open an event loop runs in this thread: tests of other modules could start none
+@pytest.fixture(scope="module")
 def browser():
     if CHROMIUM is None:
         pytest.skip("needs Chromium: apt-get install chromium-headless-shell")

@@ -10,12 +10,16 @@ from tests.report.test_folder_report import make_videos
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_shows_and_sorts(browser, tmp_path, scheme):
-    write_folder_report(tmp_path / "page.html", build_report(make_videos(long=("eva", "cut")), title="Fries", model="raw"))
+    write_folder_report(
+        tmp_path / "page.html", build_report(make_videos(long=("eva", "cut")), title="Fries", model="raw")
+    )
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme, offline=True)
     page = context.new_page()
     problems = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith(("file:", "data:")) else problems.append(request.url))
+    page.on(
+        "request", lambda request: None if request.url.startswith(("file:", "data:")) else problems.append(request.url)
+    )
     page.goto((tmp_path / "page.html").as_uri())
     assert page.title() == "Fries"
     assert page.locator(".track").count() == 6

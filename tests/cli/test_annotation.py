@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from hiero.cli import app
-from hiero.data.edits import read_edits, write_edits
 from hiero.errors import InputError
-from hiero.report.exports import write_export
+from hiero.formats.edits import read_edits, write_edits
+from hiero.formats.exports import write_export
 from hiero.types import Hierarchy, Step
-from tests.data.label_studio_server import LEGACY_TOKEN, run_server
+from tests.formats.label_studio_server import LEGACY_TOKEN, run_server
 
 STEPS = (Step("0.0", 0.0, 4.013, 3, label="boil", score=0.5), Step("0.1", 4.013, 9.0, 1))
 
@@ -30,7 +30,14 @@ def test_steps_go_to_a_project_and_corrections_come_back(tmp_path, monkeypatch, 
     write_edits(tmp_path / "steps.json", hierarchy)
     tasks = write_export("labelstudio", replace(hierarchy, video="hall.mp4"), tmp_path)
     with run_server() as server:
-        push = ["push-steps", tmp_path / "steps.json", "--to", server.address, "--media-url", "http://127.0.0.1:1/videos"]
+        push = [
+            "push-steps",
+            tmp_path / "steps.json",
+            "--to",
+            server.address,
+            "--media-url",
+            "http://127.0.0.1:1/videos",
+        ]
         run(*push)
         run(*push[:2], tasks, *push[2:])
         assert "1 tasks added, 1 were there already" in " ".join(capsys.readouterr().err.split())

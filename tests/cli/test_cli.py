@@ -31,9 +31,24 @@ def test_embed_equals_the_release(model, tmp_path):
     data = load("forward")
     save_file({"x": data["offset/x"]}, tmp_path / "v.safetensors")
     run_hiero(
-        "embed", tmp_path / "v.safetensors", "--model", model, "-o", tmp_path / "out.safetensors", "--fps", 30, "--stride", 16,
-        "--start-s", 562 * 16 / 30, "--levels", "0,1,2", "--no-threads", "--device", "auto",
-    )  # fmt: skip
+        "embed",
+        tmp_path / "v.safetensors",
+        "--model",
+        model,
+        "-o",
+        tmp_path / "out.safetensors",
+        "--fps",
+        30,
+        "--stride",
+        16,
+        "--start-s",
+        562 * 16 / 30,
+        "--levels",
+        "0,1,2",
+        "--no-threads",
+        "--device",
+        "auto",
+    )
     out = load_file(tmp_path / "out.safetensors")
     assert set(out) == {f"{kind}{level}" for kind in ("level", "projected", "times") for level in range(3)}
     for level in range(3):
@@ -108,11 +123,20 @@ def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
     [
         (["embed", "{tmp}/missing.pt", "--model", "{model}", "-o", "{tmp}/o"], "missing.pt: no such file or folder"),
         (["embed", "{tmp}/v.pt", "--model", "{tmp}", "-o", "{tmp}/o"], "not a model folder, config.json is missing"),
-        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "0,7"], "levels must be some of 0, 1, 2"),
+        (
+            ["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "0,7"],
+            "levels must be some of 0, 1, 2",
+        ),
         (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "all"], "--levels takes numbers"),
         (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--fps", "0"], "fps must be a positive number"),
-        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--device", "abacus"], "--device abacus cannot be used"),
-        (["embed", "{tmp}/wide.pt", "--model", "{model}", "-o", "{tmp}/o"], "wide.pt: features are 25 wide, expected 24"),
+        (
+            ["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--device", "abacus"],
+            "--device abacus cannot be used",
+        ),
+        (
+            ["embed", "{tmp}/wide.pt", "--model", "{model}", "-o", "{tmp}/o"],
+            "wide.pt: features are 25 wide, expected 24",
+        ),
         (["embed", "{tmp}/empty", "--model", "{model}", "-o", "{tmp}/o"], "no feature files in this folder"),
         (["import-checkpoint", "{tmp}/v.pt", "{tmp}/o"], "not a HiERO checkpoint"),
     ],
@@ -200,7 +224,7 @@ def test_settings_beyond_reason_are_refused_before_anything_is_allocated(tmp_pat
     (tmp_path / "n.csv").write_text("video,text,time_s\na,x,1\n")
     result = run_hiero(
         "train", tmp_path / "store", tmp_path / "n.csv", "-o", tmp_path / "m", "--set", "model.depth=1000", check=False
-    )  # fmt: skip
+    )
     assert result.returncode == 2
     assert "depth must be at most 16, got 1000" in result.stderr
 
@@ -292,7 +316,9 @@ def test_a_folder_of_outputs(kitchen, tmp_path):
 def test_a_name_that_is_not_utf8_in_every_output(kitchen, tmp_path):
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.npy")
     shutil.copyfile(kitchen, odd)
-    document = json.loads(run_hiero("steps", odd, "-k", "2", "--json", "-o", tmp_path / "out", "--export", "elan").stdout)
+    document = json.loads(
+        run_hiero("steps", odd, "-k", "2", "--json", "-o", tmp_path / "out", "--export", "elan").stdout
+    )
     assert document["video"] == odd
     for file in ("steps.eaf", "report.html", "steps.json"):
         (tmp_path / "out" / file).read_text(encoding="utf-8")
@@ -325,7 +351,8 @@ def test_tables_and_order(kitchen):
         (["steps", "{v}", "--export", "vtt"], "--export needs a folder"),
         (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export knows vtt"),
         (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
-        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method is one of pieces, spectral"),  # before it is read
+        # before it is read
+        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method is one of pieces, spectral"),
         (["steps", "{v}", "--threads", "0"], "--threads is at least 1"),
         (["label", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
         (["steps", "/nowhere/kitchen.mp4"], "no such file"),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hiero.cli import app
-from hiero.data.edits import edits_file, read_edits
 from hiero.errors import InputError
+from hiero.formats.edits import edits_file, read_edits
 from hiero.storage import weights
 
 
@@ -60,8 +60,20 @@ def test_adapt(kitchen, tmp_path, capsys):
     assert not (tmp_path / "mine").exists()
     if weights.find("minilm") is None:
         pytest.skip("MiniLM's weights are not here")
-    (tmp_path / "steps.json").write_text(json.dumps({"kitchen": {"steps": [{"start_s": 0, "end_s": 30, "text": "flox"}]}}))
-    run("adapt", kitchen, "--annotations", tmp_path / "steps.json", "-o", tmp_path / "mine", "--backbone", "default", "--no-cache")
+    (tmp_path / "steps.json").write_text(
+        json.dumps({"kitchen": {"steps": [{"start_s": 0, "end_s": 30, "text": "flox"}]}})
+    )
+    run(
+        "adapt",
+        kitchen,
+        "--annotations",
+        tmp_path / "steps.json",
+        "-o",
+        tmp_path / "mine",
+        "--backbone",
+        "default",
+        "--no-cache",
+    )
     assert "1 named steps, from 1 in 1 of 1 videos" in capsys.readouterr().out
     run("ask", kitchen, "flox", "--model", tmp_path / "mine", "--no-cache", "--json")
     (answer,) = json.loads(capsys.readouterr().out)["queries"]

@@ -88,7 +88,12 @@ def test_an_old_package_is_a_problem(monkeypatch):
 
 
 def test_extras(monkeypatch):
-    required = {"": {}, "video": {"av": "12"}, "speech": {"nothing-here": "1"}, "text": {"numpy": "1", "nothing-here": "1"}}
+    required = {
+        "": {},
+        "video": {"av": "12"},
+        "speech": {"nothing-here": "1"},
+        "text": {"numpy": "1", "nothing-here": "1"},
+    }
     monkeypatch.setattr(packages, "read_requirements", lambda: required)
     block(monkeypatch, "av")
     findings = check("packages")
@@ -127,7 +132,10 @@ def test_little_memory_is_a_warning(monkeypatch):
 
 def test_weights_that_are_not_here(home):
     findings = check("weights")
-    assert (findings["weights minilm"].level, findings["weights minilm"].advice) == ("warning", "hiero weights get minilm")
+    assert (findings["weights minilm"].level, findings["weights minilm"].advice) == (
+        "warning",
+        "hiero weights get minilm",
+    )
     assert findings["weights toy"].level == "ok"
     assert not home.exists()  # looking makes nothing
 
@@ -196,7 +204,9 @@ def test_gpus(monkeypatch, tmp_path):
     if not has_device:
         assert "--gpus all" in check("gpu")["gpu"].advice
     glob = Path.glob
-    monkeypatch.setattr(Path, "glob", lambda self, pattern: [Path("/dev/nvidia0")] if self == Path("/dev") else glob(self, pattern))
+    monkeypatch.setattr(
+        Path, "glob", lambda self, pattern: [Path("/dev/nvidia0")] if self == Path("/dev") else glob(self, pattern)
+    )
     assert check("gpu", Machine(fast=True))["gpu"].level == "ok"
     torch_built_for(monkeypatch, tmp_path, None)
     finding = check("gpu")["gpu"]
@@ -262,7 +272,9 @@ def test_a_full_disk_is_a_problem(monkeypatch, home):
 
     def full(path):
         real = statvfs(path)
-        return os.statvfs_result((real.f_bsize, real.f_frsize, real.f_blocks, 10, 10, 100, 50, 50, real.f_flag, real.f_namemax))
+        return os.statvfs_result(
+            (real.f_bsize, real.f_frsize, real.f_blocks, 10, 10, 100, 50, 50, real.f_flag, real.f_namemax)
+        )
 
     monkeypatch.setattr(os, "statvfs", full)
     finding = check("folders")["disk cache"]

@@ -38,11 +38,18 @@ def activities(num_rows, seed=0):
 
 @pytest.fixture
 def card(tmp_path):
-    """A card with a recording of three chapters, one of a single file, a name that is no camera's, and what is no video."""
+    """A card with a recording of three chapters, one of a single file, a name that is no camera's, and
+    what is no video.
+    """
     folder = tmp_path / "card" / "100GOPRO"
     folder.mkdir(parents=True)
     rows = activities(80)
-    for name, part in (("GX010012", rows[:30]), ("GX020012", rows[30:55]), ("GX030012", rows[55:]), ("GX010013", rows[:40])):
+    for name, part in (
+        ("GX010012", rows[:30]),
+        ("GX020012", rows[30:55]),
+        ("GX030012", rows[55:]),
+        ("GX010013", rows[:40]),
+    ):
         np.save(folder / f"{name}.npy", part)
     np.save(tmp_path / "card" / "kitchen.npy", rows[20:60])
     (folder / "GX010012.THM").write_bytes(b"a picture")
@@ -57,7 +64,10 @@ def check_schema(document, name):
 def test_a_folder_gives_one_result_each(run, card, tmp_path):
     code, out, err = run("steps", card, "--model", "raw", "-k", "2,4", "-o", tmp_path / "out", "--export", "srt")
     assert code == 0
-    assert "GoPro recording, read as one video (--no-join: each by itself): GX010012.npy, GX020012.npy, GX030012.npy" in err
+    assert (
+        "GoPro recording, read as one video (--no-join: each by itself): GX010012.npy, GX020012.npy, GX030012.npy"
+        in err
+    )
     assert "3 of 3 videos done, 0 failed" in err
     for title in ("100GOPRO/GX010012, 3 files: 1:20", "100GOPRO/GX010013: 0:40", "\nkitchen: 0:40"):
         assert title in out
@@ -98,7 +108,8 @@ def test_patterns_and_several_files(run, card):
     files = [card / "100GOPRO" / f"GX0{i}0012.npy" for i in (3, 1, 2)]
     assert json.loads(run("steps", *files, "--model", "raw", "--json")[1])["duration_s"] == 80.0
     separate = json.loads(run("steps", *files, "--model", "raw", "--json", "--no-join")[1])
-    assert [video["duration_s"] for video in separate["videos"]] == [25.0, 30.0, 25.0]  # in the order in which they were given
+    # in the order in which they were given
+    assert [video["duration_s"] for video in separate["videos"]] == [25.0, 30.0, 25.0]
     joined = json.loads(run("steps", card / "kitchen.npy", files[0], "--join", "--model", "raw", "--json")[1])
     assert [Path(file["path"]).name for file in joined["files"]] == ["kitchen.npy", "GX030012.npy"]
 
@@ -119,7 +130,8 @@ def test_one_bad_file_stops_nothing(run, card, tmp_path):
     assert "1 of 2 videos done" in err
     assert "GX020012.npy" in err
     assert "--no-join" in err
-    assert run("steps", card / "100GOPRO", "--model", "raw", "--no-join")[2].count("failed:") == 2  # when, and at the end
+    # when, and at the end
+    assert run("steps", card / "100GOPRO", "--model", "raw", "--no-join")[2].count("failed:") == 2
 
 
 def test_names_are_unique(run, tmp_path):
@@ -145,7 +157,10 @@ def test_names_are_unique(run, tmp_path):
 def test_mistakes_get_one_clear_line(tmp_path, arguments, message):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=message):
-        app(["steps", *(argument.format(tmp=tmp_path) for argument in arguments), "--model", "raw"], result_action="return_value")
+        app(
+            ["steps", *(argument.format(tmp=tmp_path) for argument in arguments), "--model", "raw"],
+            result_action="return_value",
+        )
 
 
 def test_a_lone_chapter_is_read_and_the_others_are_named(run, card):
@@ -214,8 +229,12 @@ def test_ask_and_label_over_a_folder(run, kitchen, tmp_path):
     assert top["start_s"] >= 90
     assert Path(top["file"]).name == "GX020001.npy"
     assert top["file_start_s"] == top["start_s"] - 80
-    assert [match["score"] for match in best["matches"]] == sorted((match["score"] for match in best["matches"]), reverse=True)
-    code, out, err = run("ask", "--video", kitchen / "GX010001.npy", "--video", kitchen / "sink.npy", "peel a potato", "--hz", 1)
+    assert [match["score"] for match in best["matches"]] == sorted(
+        (match["score"] for match in best["matches"]), reverse=True
+    )
+    code, out, err = run(
+        "ask", "--video", kitchen / "GX010001.npy", "--video", kitchen / "sink.npy", "peel a potato", "--hz", 1
+    )
     assert code == 0
     assert out.index("GX010001") < out.index("sink") < out.index("best of all videos: peel a potato")
     assert "2 of 2 videos done" in err

@@ -8,18 +8,18 @@ import os
 import numpy as np
 import pytest
 
+from hiero.backbones.registry import find_backbone
 from hiero.cli import corpus as corpus_commands
 from hiero.cli.inputs import find_inputs
 from hiero.cli.videos import split_queries
 from hiero.corpus.corpus import Corpus
+from hiero.decoding.decode import probe
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.extraction.collection import ExtractionProgress, extract_all, find_videos, is_collection, is_video_address
 from hiero.extraction.video_features import VideoFeatures
-from hiero.storage import remote
-from hiero.storage.remote import copy_path
-from hiero.video.decode import probe
-from hiero.video.registry import find_backbone
+from hiero.sources import remote
+from hiero.sources.remote import copy_path
 from tests.extraction.test_collection import egovlp_file, plan_for
 from tests.films import write_video
 from tests.remote_server import file_server, isolate_remote
@@ -96,7 +96,10 @@ def test_chapters_below_an_address_are_one_video(run, memory, tmp_path):
     code, out, err = run("steps", "memory://card/", "--model", "raw", "--hz", 1, "--json")
     videos = {video["name"]: video for video in json.loads(out)["videos"]}
     assert code == 1
-    assert [file["path"] for file in videos["GX010001"]["files"]] == ["memory://card/GX010001.npy", "memory://card/GX020001.npy"]
+    assert [file["path"] for file in videos["GX010001"]["files"]] == [
+        "memory://card/GX010001.npy",
+        "memory://card/GX020001.npy",
+    ]
     assert videos["GX010001"]["levels"][-1]["steps"][-1]["file"] == "memory://card/GX020001.npy"
     assert videos["broken"]["error"].startswith("memory://card/broken.npy: ")
     assert "2 of 3 videos done, 1 failed" in err

@@ -48,7 +48,16 @@ def test_report_uses_corrected_steps_and_follows_its_schema(recordings, tmp_path
         table = tmp_path / "labels.csv"
         table.write_text(f"start,end,label\n0,50,wash\n{55 + number},110,dry\n110,200,put away\n")
         run("import-steps", table, "--video", recordings / f"recording{number}.npy")
-    run("report", *sorted(recordings.glob("*.npy"))[:3], "-o", tmp_path / "page.html", "--model", "raw", "--by-label", "--json")
+    run(
+        "report",
+        *sorted(recordings.glob("*.npy"))[:3],
+        "-o",
+        tmp_path / "page.html",
+        "--model",
+        "raw",
+        "--by-label",
+        "--json",
+    )
     printed = capsys.readouterr()
     document = json.loads(printed.out)
     jsonschema.validate(document, schema)
@@ -86,7 +95,7 @@ def test_report_says_what_is_wrong(recordings, tmp_path):
 
 def test_split_and_reel_write_files(tmp_path, capsys):
     pytest.importorskip("av")
-    from tests.video.test_cutting import read_frames, write_film
+    from tests.decoding.test_cutting import read_frames, write_film
 
     film = write_film(tmp_path / "film.mp4", options={"g": "10", "preset": "ultrafast"})
     coarse = (Step("0.0", 0.0, 2.0, 0, label="all"),)

@@ -64,7 +64,12 @@ def test_a_growing_file_ends_as_the_whole_file(site, film, tmp_path):
     whole, err = steps.communicate(timeout=60)
     assert json.loads(whole) == events[-1]["hierarchy"], err
     assert json.loads((tmp_path / "out" / "steps.json").read_text()) == events[-1]["hierarchy"]
-    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"steps.json", "report.html", "pictures", "chapters.vtt"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
+        "steps.json",
+        "report.html",
+        "pictures",
+        "chapters.vtt",
+    }
 
 
 def test_ctrl_c_ends_it_with_a_result(site, film, tmp_path):
@@ -124,9 +129,15 @@ def test_the_line_of_the_open_step(monkeypatch):
     erase = "\r\x1b[2K"
     line = "   0:20  " + "切" * 11  # 9 and 22 cells: the 32nd stays free
     assert terminal.getvalue().split(erase) == [
-        "", "cam: waiting for its first seco", "   from       to  thread  step\n   0:00     0:08       0  wash?[31m\n", line,
-        "hiero: slow\n", line, "", "hiero: done\n",
-    ]  # fmt: skip
+        "",
+        "cam: waiting for its first seco",
+        "   from       to  thread  step\n   0:00     0:08       0  wash?[31m\n",
+        line,
+        "hiero: slow\n",
+        line,
+        "",
+        "hiero: done\n",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from hiero.corpus.adaptation import (
     named_steps,
     spread_narrations,
 )
-from hiero.data.edits import edits_file, write_edits
 from hiero.errors import InputError
+from hiero.formats.edits import edits_file, write_edits
 from hiero.model.pretrained import write_model_folder
 from hiero.storage import weights
 from hiero.storage.files import load_tensors
@@ -110,7 +110,9 @@ fine_tune(engine, videos, folder / "killed", num_updates={NUM_UPDATES}, save_eve
 
 @pytest.mark.skipif(weights.find("minilm") is None, reason="MiniLM's weights are not here")
 def test_a_killed_training_goes_on_and_ends_as_an_undisturbed_one(files, tmp_path):
-    config = ModelConfig(400, 8, 8, 384, gate_size=4, radius_s=2.5, dropout=0.2, backbone="k400", clock=hiero.Clock(1.0, 1.0))
+    config = ModelConfig(
+        400, 8, 8, 384, gate_size=4, radius_s=2.5, dropout=0.2, backbone="k400", clock=hiero.Clock(1.0, 1.0)
+    )
     encoder = {"text_encoder": {"name": "minilm", "file": None}}
     write_model_folder(tmp_path / "model", config, hiero.HiERO(config).state_dict(), encoder)
     process = start_python(TUNE, tmp_path, tmp_path / "model")
@@ -128,14 +130,18 @@ def test_a_killed_training_goes_on_and_ends_as_an_undisturbed_one(files, tmp_pat
     torch.set_num_threads(1)  # as in the process: sums have the same order then
     try:
         for name in ("whole", "killed"):
-            fine_tune(engine, videos, tmp_path / name, num_updates=NUM_UPDATES, device="cpu", display=(display := _Lines()))
+            fine_tune(
+                engine, videos, tmp_path / name, num_updates=NUM_UPDATES, device="cpu", display=(display := _Lines())
+            )
     finally:
         torch.set_num_threads(threads)
     assert any("resuming at step" in line for line in display.lines)
     whole, resumed = (load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    assert not torch.equal(whole["project.weight"], load_tensors(tmp_path / "model" / "model.safetensors")["project.weight"])
+    assert not torch.equal(
+        whole["project.weight"], load_tensors(tmp_path / "model" / "model.safetensors")["project.weight"]
+    )
     assert not list(tmp_path.glob(".*.training"))
 
 
@@ -159,13 +165,18 @@ def test_annotations_instead_of_edits(files, tmp_path):
 
 def test_steps_with_names():
     fine = (Step("1.0", 0.0, 4.0, 0, parent="0.0", label="a"), Step("1.1", 4.0, 6.0, 1, parent="0.0"), Step("1.2", 6.0, 9.0, 1, parent="0.1", label="b", background=True))  # fmt: skip  # noqa: E501
-    coarse = (Step("0.0", 0.0, 6.0, 0, children=("1.0", "1.1"), label="c"), Step("0.1", 6.0, 9.0, 1, children=("1.2",), label="b"))
+    coarse = (
+        Step("0.0", 0.0, 6.0, 0, children=("1.0", "1.1"), label="c"),
+        Step("0.1", 6.0, 9.0, 1, children=("1.2",), label="b"),
+    )
     names = [(step.start_s, step.end_s, step.text) for step in named_steps(Hierarchy("v", "m", 9.0, (coarse, fine)))]
     assert names == [(0.0, 6.0, "c"), (0.0, 4.0, "a")]  # the other "b" only repeats what it holds
 
 
 def test_narrations_are_spread_over_steps(tmp_path):
-    rows = spread_narrations([CorrectedSteps("v", tmp_path, (AnnotatedStep(10.0, 18.0, "a\nb"), AnnotatedStep(20.0, 21.0, "c")))])
+    rows = spread_narrations(
+        [CorrectedSteps("v", tmp_path, (AnnotatedStep(10.0, 18.0, "a\nb"), AnnotatedStep(20.0, 21.0, "c")))]
+    )
     assert rows == [("v", 12.0, "a b"), ("v", 16.0, "a b"), ("v", 20.5, "c")]
 
 

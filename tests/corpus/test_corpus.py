@@ -50,7 +50,9 @@ def engine():
 def corpus(tmp_path, engine):
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
     for name, order, seed in (("a", [0, 1, 2, 3], 1), ("b", [4, 1, 5], 2), ("it's", [6, 7, 2], 3)):
-        add_video(corpus, engine, session(tmp_path / f"{name}.npy", order, seed=seed), engine.read, num_steps=[2, len(order)])
+        add_video(
+            corpus, engine, session(tmp_path / f"{name}.npy", order, seed=seed), engine.read, num_steps=[2, len(order)]
+        )
     return corpus
 
 
@@ -69,7 +71,9 @@ def test_against_every_step_by_hand(corpus):
     query = np.random.default_rng(5).normal(size=32)
     rows = [row for row in table if row["level"] == 1]
     scores = {
-        (row["video"], row["step"]): float(np.dot(row["vector"], query) / np.linalg.norm(row["vector"]) / np.linalg.norm(query))
+        (row["video"], row["step"]): float(
+            np.dot(row["vector"], query) / np.linalg.norm(row["vector"]) / np.linalg.norm(query)
+        )
         for row in rows
     }
     hits = corpus.search(query, len(rows), level=1)
@@ -193,7 +197,8 @@ def test_a_lock_of_a_killed_process_is_gone(corpus, engine, tmp_path):
 def test_repeated_videos_and_missing_steps_are_repaired(corpus, engine, tmp_path, capsys, kill):
     """Also where two processes have inserted different content under one name."""
     everything = corpus.table.to_arrow()
-    corpus.table.add(everything.filter([name in ("a", "it's") for name in everything["video"].to_pylist()]))  # as two writers may
+    # as two writers may
+    corpus.table.add(everything.filter([name in ("a", "it's") for name in everything["video"].to_pylist()]))
     content = (tmp_path / "a.npy").read_bytes()
     old = engine.read(session(tmp_path / "a.npy", [4, 5, 6, 7], seed=7))
     corpus.table.add(corpus_module.describe_video(old, old.steps([2, 4]), "a", "another key").rows)
@@ -333,7 +338,9 @@ def test_many_videos_share_a_commit(tmp_path, engine, monkeypatch):
     queries = []
     original = corpus_module.query_rows
     for module in (corpus_module, stored_rows):
-        monkeypatch.setattr(module, "query_rows", lambda *args, **kwargs: queries.append(args) or original(*args, **kwargs))
+        monkeypatch.setattr(
+            module, "query_rows", lambda *args, **kwargs: queries.append(args) or original(*args, **kwargs)
+        )
     assert index_files(corpus, engine, files, engine.read, num_steps=[2]).num_added == 30
     assert corpus.table.version <= 3
     assert len(queries) < 10
@@ -343,7 +350,9 @@ def test_many_videos_share_a_commit(tmp_path, engine, monkeypatch):
 def test_a_killed_run_is_continued(tmp_path, engine):
     """What was not committed is indexed by the next run; no video is half there."""
     files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i, i + 1], seed=i) for i in range(6)}
-    code = WRITER.replace("engine.read,", "lambda path: engine.read(path) if '5' not in path.stem else os.kill(os.getpid(), 9),")
+    code = WRITER.replace(
+        "engine.read,", "lambda path: engine.read(path) if '5' not in path.stem else os.kill(os.getpid(), 9),"
+    )
     code = code.replace("import contextlib,", "import contextlib, os,")
     assert start_python(code, tmp_path / "c", 2, "with locks", *files.values()).wait() == -9
     corpus = Corpus(str(tmp_path / "c"))
@@ -434,7 +443,9 @@ def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
     with pytest.raises(InputError, match="was made by another version of raw; make its steps anew: hiero index --to"):
         corpus.check_query_model(newer)
     (tmp_path / "b.npy").rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"b.npy cannot be read again: bring it back, or take it out: hiero corpus remove"):
+    with pytest.raises(
+        InputError, match=r"b.npy cannot be read again: bring it back, or take it out: hiero corpus remove"
+    ):
         corpus.renew(newer, newer.read)
     assert {record.model_key for record in corpus.videos()} == {engine.key}
     (tmp_path / "elsewhere").rename(tmp_path / "b.npy")
@@ -459,7 +470,10 @@ def test_not_a_corpus(tmp_path):
 
 def test_a_moment_is_shown_once():
     hit = Hit("v", 0, "0.0", 0, 10, 0, None, 0.9)
-    others = [replace(hit, level=1, step="1.0", end_s=8.0, score=0.8), replace(hit, level=1, step="1.1", start_s=8.0, score=0.7)]
+    others = [
+        replace(hit, level=1, step="1.0", end_s=8.0, score=0.8),
+        replace(hit, level=1, step="1.1", start_s=8.0, score=0.7),
+    ]
     assert suppress_overlaps([hit, *others, replace(hit, video="w", score=0.5)], 10) == [
         hit,
         others[1],
@@ -540,7 +554,9 @@ def test_files_that_are_one_video(tmp_path, engine):
     assert add_video(corpus, engine, paths, engine.read) == (record, False)
     # The steps are those of the whole video.
     add_video(corpus, engine, tmp_path / "whole.npy", engine.read, num_steps=[3])
-    assert [(s.start_s, s.end_s) for s in corpus.steps("GX010001")] == [(s.start_s, s.end_s) for s in corpus.steps("whole")]
+    assert [(s.start_s, s.end_s) for s in corpus.steps("GX010001")] == [
+        (s.start_s, s.end_s) for s in corpus.steps("whole")
+    ]
     assert corpus.check() == []
     corpus.table.delete("video = 'GX010001' AND step = '0.1'")
     corpus.repair(engine.read)

@@ -31,9 +31,13 @@ def server(monkeypatch):
     server.start()
     address = "http://{}:{}".format(*server.get_host_and_port())
     variables = {
-        "AWS_ENDPOINT": address, "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "secret-key",
-        "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1",
-    }  # fmt: skip
+        "AWS_ENDPOINT": address,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "secret-key",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     boto3.client("s3", endpoint_url=address).create_bucket(Bucket=BUCKET)
@@ -70,7 +74,9 @@ def test_index_search_and_several_writers(server, files):
 
 @pytest.mark.filterwarnings("ignore")
 def test_serve(server, files):
-    """`hiero serve` on a corpus in the store: the list, the same step elsewhere, and a video that is added by a job."""
+    """`hiero serve` on a corpus in the store: the list, the same step elsewhere, and a video that
+    is added by a job.
+    """
     engine, uri = load("raw"), f"s3://{BUCKET}/served"
     index_files(Corpus(uri, create=True), engine, dict(list(files.items())[:3]), engine.read)
     with start_hiero("serve", uri, files["v3"], "--model", "raw", "--port", "0") as process:

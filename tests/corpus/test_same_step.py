@@ -27,7 +27,13 @@ def corpus(tmp_path_factory):
         rng = np.random.default_rng(seed)
         rows = np.concatenate([SCENES[i] + 0.2 * rng.normal(size=(20, 32)) for i in order])
         np.save(folder / f"{name}.npy", rows.astype(np.float32))
-        add_video(corpus, engine, folder / f"{name}.npy", lambda path: engine.read(path, cache=False), num_steps=[2, len(order)])
+        add_video(
+            corpus,
+            engine,
+            folder / f"{name}.npy",
+            lambda path: engine.read(path, cache=False),
+            num_steps=[2, len(order)],
+        )
     return corpus
 
 

@@ -13,7 +13,7 @@ from hiero.corpus.rows import Hit
 from hiero.corpus.searching import join_speech
 from hiero.corpus.speech_table import SPEECH_TABLE, SpokenMoment, transcripts_key
 from hiero.engine import load
-from hiero.engine.speech_files import load_transcript
+from hiero.speech.files import load_transcript
 from hiero.storage import weights
 from tests.optional import skip_without
 
@@ -27,7 +27,10 @@ TRANSCRIPTS = {
 
 def write_srt(path, lines):
     path.write_text(
-        "".join(f"{i}\n00:00:{start:02},000 --> 00:00:{end:02},000\n{text}\n\n" for i, (start, end, text) in enumerate(lines, 1))
+        "".join(
+            f"{i}\n00:00:{start:02},000 --> 00:00:{end:02},000\n{text}\n\n"
+            for i, (start, end, text) in enumerate(lines, 1)
+        )
     )
 
 
@@ -153,7 +156,9 @@ def test_two_witnesses():
     weak = join_speech(hit, SpokenMoment("a", 1.0, 2.0, "words", 0.1))
     assert (weak.rests_on, weak.quote) == ("pictures", None)
     assert weak.score == pytest.approx(0.55)
-    assert join_speech(Hit("a", 1, "1.0", 0.0, 9.0, 0, None, -0.2), SpokenMoment("a", 1.0, 2.0, "words", 0.4)).score == 0.4
+    assert (
+        join_speech(Hit("a", 1, "1.0", 0.0, 9.0, 0, None, -0.2), SpokenMoment("a", 1.0, 2.0, "words", 0.4)).score == 0.4
+    )
 
 
 def test_key_of_transcripts(tmp_path):

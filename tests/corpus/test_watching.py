@@ -6,7 +6,7 @@ import pytest
 
 from hiero.corpus.watching import ArrivalWatcher
 from hiero.errors import InputError
-from hiero.storage import remote
+from hiero.sources import remote
 
 pytestmark = pytest.mark.usefixtures("_home")
 

@@ -67,7 +67,10 @@ def test_truncated_files(tmp_path, suffix):
         (torch.zeros(2, 3, 4), "expected features of shape"),
         (torch.zeros(5, 3), "features are 3 wide, expected 4"),
         (torch.ones(5, 4, dtype=torch.bool), "expected numbers"),
-        (torch.cat([torch.zeros(5, 4), torch.full((2, 4), torch.nan)]), "NaN or infinite values in 2 of 7 segments, first at 5"),
+        (
+            torch.cat([torch.zeros(5, 4), torch.full((2, 4), torch.nan)]),
+            "NaN or infinite values in 2 of 7 segments, first at 5",
+        ),
     ],
 )
 def test_bad_contents(tmp_path, x, message):
@@ -180,9 +183,21 @@ def test_parts_that_overlap_are_refused(tmp_path):
 
 def write_sidecar(path, features, **changes):
     values = Sidecar(
-        "i3d-k400", "w", "s", features.shape[1], 30.0, 16.0, 32.0, 16, "float32", len(features), 4.0, "v.mp4", "0",
+        "i3d-k400",
+        "w",
+        "s",
+        features.shape[1],
+        30.0,
+        16.0,
+        32.0,
+        16,
+        "float32",
+        len(features),
+        4.0,
+        "v.mp4",
+        "0",
         rows_key(features),
-    )  # fmt: skip
+    )
     sidecar_path(path).write_text(json.dumps(values.to_dict() | changes))
 
 
@@ -201,17 +216,29 @@ def test_a_sidecar_of_other_features_is_not_believed(tmp_path, suffix, changes, 
     write_sidecar(path, x.numpy())
     assert read_feature_array(path).shape == (7, 4)
     write_sidecar(path, x.numpy(), **changes)
-    with pytest.raises(InputError, match=rf"v{suffix}: v{suffix}\.json belongs to other features \({message}\); extract"):
+    with pytest.raises(
+        InputError, match=rf"v{suffix}: v{suffix}\.json belongs to other features \({message}\); extract"
+    ):
         read_feature_array(path)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("fps", 1e-300), ("fps", float("nan")), ("fps", -30.0), ("fps", "30"), ("stride", 0), ("stride", 1e300), ("window", True),
-        ("duration_s", float("inf")), ("num_segments", -1), ("width", 4.0), ("backbone", 3), ("rows", None),
+        ("fps", 1e-300),
+        ("fps", float("nan")),
+        ("fps", -30.0),
+        ("fps", "30"),
+        ("stride", 0),
+        ("stride", 1e300),
+        ("window", True),
+        ("duration_s", float("inf")),
+        ("num_segments", -1),
+        ("width", 4.0),
+        ("backbone", 3),
+        ("rows", None),
     ],
-)  # fmt: skip
+)
 def test_impossible_values_of_a_sidecar(tmp_path, field, value):
     path, x = tmp_path / "v.pt", torch.randn(7, 4)
     write(path, x)

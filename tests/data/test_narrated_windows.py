@@ -30,10 +30,16 @@ def make_windows(tmp_path, lengths, narrations, clock=SECONDS, window_s=10.0, pr
 
 def test_a_batch_written_out(tmp_path):
     windows = make_windows(
-        tmp_path, [12, 25], [(0, 3.0, "a"), (0, 11.5, "b"), (1, 2.0, "a"), (1, 21.0, "c"), (1, 22.0, "a"), (1, 99.0, "x")]
+        tmp_path,
+        [12, 25],
+        [(0, 3.0, "a"), (0, 11.5, "b"), (1, 2.0, "a"), (1, 21.0, "c"), (1, 22.0, "a"), (1, 99.0, "x")],
     )
     assert [(w.video, w.window.start, w.window.end) for w in windows.windows] == [
-        ("v0", 0, 10), ("v0", 10, 12), ("v1", 0, 10), ("v1", 20, 25)]  # fmt: skip
+        ("v0", 0, 10),
+        ("v0", 10, 12),
+        ("v1", 0, 10),
+        ("v1", 20, 25),
+    ]
     assert windows.texts == ["a", "b", "c"]
     assert windows.summary() == (
         "4 windows of 10 s with 5 narrations (3 different texts); 1 windows without narrations left out; "
@@ -63,7 +69,9 @@ def test_resident_windows_are_the_same(tmp_path_factory, lengths, window_s, stri
     """The gather on the device and the read from the store give the same batch, padding aside."""
     generator = torch.Generator().manual_seed(seed)
     clock = Clock(30.0 if stride == 16 else 1.0, stride)
-    narrations = [(i, float(torch.rand((), generator=generator)) * n * clock.spacing_s, f"t{i}") for i, n in enumerate(lengths)]
+    narrations = [
+        (i, float(torch.rand((), generator=generator)) * n * clock.spacing_s, f"t{i}") for i, n in enumerate(lengths)
+    ]
     windows = make_windows(tmp_path_factory.mktemp("w"), lengths, narrations, clock, window_s, precision="float16")
     table = torch.randn(len(windows.texts), 6, generator=generator).half()
     resident = windows.resident(table, "cpu")
@@ -103,14 +111,22 @@ def test_narrations_of_other_videos_say_what_to_check(tmp_path):
 @pytest.mark.parametrize(
     ("text", "without"),
     [
-        ("#C C rinses a spoon", "rinses a spoon"), ("#c c Cuts", "Cuts"), ("# C opens", "opens"), ("#O A man walks", "man walks"),
-        ("#unsure holds", "holds"), ("cuts #2 pencils", "cuts #2 pencils"), ("C cuts", "C cuts"), ("#C C", "#C C"),
+        ("#C C rinses a spoon", "rinses a spoon"),
+        ("#c c Cuts", "Cuts"),
+        ("# C opens", "opens"),
+        ("#O A man walks", "man walks"),
+        ("#unsure holds", "holds"),
+        ("cuts #2 pencils", "cuts #2 pencils"),
+        ("C cuts", "C cuts"),
+        ("#C C", "#C C"),
     ],
-)  # fmt: skip
+)
 def test_tags(text, without):
     assert drop_tag(text) == without
 
 
 def test_narrations_out_of_range_are_not_blamed_on_ids(tmp_path):
-    with pytest.raises(InputError, match=r"all 2 lie beyond the end of their video's features. Are their times in seconds"):
+    with pytest.raises(
+        InputError, match=r"all 2 lie beyond the end of their video's features. Are their times in seconds"
+    ):
         make_windows(tmp_path, [12], [(0, 300.0, "a"), (0, 400.0, "b")])

@@ -23,7 +23,8 @@ def test_ground_truth_is_one_story():
     for seed in range(5):
         session = world.session(seed)
         busy = session.steps >= 0
-        assert set(session.steps[busy].tolist()) <= set(range(6 * session.goal, 6 * session.goal + 6))  # steps of the goal
+        # steps of the goal
+        assert set(session.steps[busy].tolist()) <= set(range(6 * session.goal, 6 * session.goal + 6))
         assert torch.equal(session.actions[busy] // 4, session.steps[busy])  # actions of the step
         assert bool((session.actions[~busy] == -1).all())
         assert abs(float((~busy).float().mean()) - 0.1) < 0.1

@@ -24,7 +24,9 @@ def folder(tmp_path):
 
 
 def test_round_trip(folder, tmp_path):
-    store, problems = pack(folder, tmp_path / "out", backbone="omnivore", clock=Clock(24, 8), window=32, precision="float32")
+    store, problems = pack(
+        folder, tmp_path / "out", backbone="omnivore", clock=Clock(24, 8), window=32, precision="float32"
+    )
     assert not problems
     assert list(store) == ["a", "b/c", "d"]
     assert (store.backbone, store.width, store.clock, store.window) == ("omnivore", 4, Clock(24, 8), 32)
@@ -112,7 +114,10 @@ def change_index(folder, offset=None, **changes):
     [
         (lambda f: (f / "store.json").unlink(), "not a feature store"),
         (lambda f: (f / "store.json").write_text("{"), r"json: damaged \(.*\); pack the features again"),
-        (lambda f: (f / "store.json").write_text("[" * 100_000), r"json: damaged \(.*nested too deep\); pack the features again"),
+        (
+            lambda f: (f / "store.json").write_text("[" * 100_000),
+            r"json: damaged \(.*nested too deep\); pack the features again",
+        ),
         (lambda f: change_index(f, fps=-1), r"json: damaged \(fps must be a positive number, got -1\)"),
         (lambda f: change_index(f, width=-4), r"json: damaged \(width cannot be -4\)"),
         (lambda f: change_index(f, offset=5), r"json: damaged \(the rows of a cannot be 7 from 5 on\)"),

@@ -1,4 +1,6 @@
-"""The image, the compose file and the unit say what docs/deploy.md promises. make image-test builds and runs the image."""
+"""The image, the compose file and the unit say what docs/deploy.md promises. make image-test builds
+and runs the image.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,12 @@ def test_the_image_is_small_and_not_root():
 
 
 def test_the_image_gets_only_what_it_copies():
-    copied = {source for name, value in instructions() if name == "COPY" and "--from" not in value for source in value.split()[:-1]}
+    copied = {
+        source
+        for name, value in instructions()
+        if name == "COPY" and "--from" not in value
+        for source in value.split()[:-1]
+    }
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in ignored  # first nothing, then what is named
     assert {line[1:] for line in ignored if line.startswith("!")} == copied
@@ -96,7 +103,12 @@ def test_compose():
 def test_the_unit_s_command():
     command = re.search(r"^ExecStart=(.*)$", UNIT, re.MULTILINE)[1]
     options = re.search(r"HIERO_OPTIONS=(.*)$", UNIT, re.MULTILINE)[1]
-    words = command.replace("$HIERO_VIDEOS", "/srv/videos").replace("$HIERO_OPTIONS", options).replace("%S", "/var/lib").split()
+    words = (
+        command.replace("$HIERO_VIDEOS", "/srv/videos")
+        .replace("$HIERO_OPTIONS", options)
+        .replace("%S", "/var/lib")
+        .split()
+    )
     assert words[0] == "/opt/hiero/bin/hiero"
     check_command(words[1:])
 

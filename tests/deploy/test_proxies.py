@@ -81,7 +81,9 @@ def start_nginx(folder, upstream_port, port, plain_port):
     site = (DEPLOY / "nginx.conf").read_text().replace("127.0.0.1:8400", f"127.0.0.1:{upstream_port}")
     site = re.sub(r"/etc/letsencrypt/live/hiero.example.org", str(folder), site)
     site = re.sub(r".*listen \[::\].*\n", "", site)
-    site = site.replace("listen 443 ", f"listen 127.0.0.1:{port} ").replace("listen 80;", f"listen 127.0.0.1:{plain_port};")
+    site = site.replace("listen 443 ", f"listen 127.0.0.1:{port} ").replace(
+        "listen 80;", f"listen 127.0.0.1:{plain_port};"
+    )
     (folder / "hiero.conf").write_text(site.replace("hiero.example.org", "localhost"))
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)

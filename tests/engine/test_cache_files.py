@@ -24,7 +24,9 @@ def home(tmp_path, monkeypatch):
 
 def rows(num=60, width=400, seed=0):
     rng = np.random.default_rng(seed)
-    return (rng.normal(size=(4, width)).repeat(-(-num // 4), axis=0)[:num] + 0.1 * rng.normal(size=(num, width))).astype(np.float32)
+    return (
+        rng.normal(size=(4, width)).repeat(-(-num // 4), axis=0)[:num] + 0.1 * rng.normal(size=(num, width))
+    ).astype(np.float32)
 
 
 @pytest.fixture
@@ -138,7 +140,7 @@ def test_features_of_videos_that_do_not_fit_are_extracted_again(home, tmp_path, 
         return VideoFeatures({"i3d-k400": rows(40)}, 40 * engine.spacing_s, engine.spacing_s, [1.0, 2.0], pictures)
 
     monkeypatch.setattr("hiero.extraction.extractor.extract_features", extract)
-    monkeypatch.setattr("hiero.video.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
+    monkeypatch.setattr("hiero.decoding.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     path = tmp_path / "v.mp4"
     path.write_bytes(b"a video")
@@ -197,7 +199,7 @@ def test_a_video_that_is_replaced_while_it_is_read(home, tmp_path, monkeypatch):
         return VideoFeatures({"i3d-k400": rows(40)}, 40 * engine.spacing_s, engine.spacing_s)
 
     monkeypatch.setattr("hiero.extraction.extractor.extract_features", extract)
-    monkeypatch.setattr("hiero.video.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
+    monkeypatch.setattr("hiero.decoding.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     with pytest.warns(UserWarning, match="changed while it was read"):
         engine.read(path)

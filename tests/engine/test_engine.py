@@ -53,7 +53,9 @@ def scores(seconds=300, seed=0):
     rng = np.random.default_rng(seed)
     names = class_names()
     out = rng.normal(0, 1, (seconds, 400)).astype(np.float32)
-    for i, name in enumerate(["washing dishes", "peeling potatoes", "frying vegetables", "washing dishes", "making tea"]):
+    for i, name in enumerate(
+        ["washing dishes", "peeling potatoes", "frying vegetables", "washing dishes", "making tea"]
+    ):
         part = slice(i * seconds // 5, (i + 1) * seconds // 5)
         out[part] += 2 * np.random.default_rng(names.index(name)).normal(0, 1, 400)  # what else it looks like
         out[part, names.index(name)] += 12
@@ -224,15 +226,22 @@ def test_lengths_of_steps_are_a_weaker_belief_for_a_trained_network_s_nodes(home
     from hiero.steps.segmentation import LENGTH_PRIOR, NODE_LENGTH_PRIOR, cut_steps
 
     video = load(backbone="default").read(features)
-    assert (video.length_prior, load("raw", backbone="default").read(features).length_prior) == (NODE_LENGTH_PRIOR, LENGTH_PRIOR)
+    assert (video.length_prior, load("raw", backbone="default").read(features).length_prior) == (
+        NODE_LENGTH_PRIOR,
+        LENGTH_PRIOR,
+    )
     edges = [step.start_s for step in video.steps([5], labels=[]).levels[0]]
     expected = cut_steps(video.segmentation_features, 5, min_nodes=2, length_prior=NODE_LENGTH_PRIOR)
     assert edges == pytest.approx([video.clock.spacing_s * edge for edge in expected[:-1]], abs=video.clock.spacing_s)
 
 
 def test_a_model_for_other_features_is_refused_before_reading(home, tmp_path, monkeypatch):
-    HiERO(ModelConfig(input_size=12, hidden_size=8, embedding_size=4, text_size=384)).save_pretrained(tmp_path / "model")
-    monkeypatch.setattr("hiero.extraction.extractor.extract_features", lambda *_, **__: pytest.fail("read all the same"))
+    HiERO(ModelConfig(input_size=12, hidden_size=8, embedding_size=4, text_size=384)).save_pretrained(
+        tmp_path / "model"
+    )
+    monkeypatch.setattr(
+        "hiero.extraction.extractor.extract_features", lambda *_, **__: pytest.fail("read all the same")
+    )
     with pytest.raises(InputError, match="model takes 12-d features"):
         load(tmp_path / "model").read(save(tmp_path / "v.mp4", scores()))
 
@@ -245,7 +254,7 @@ def test_streams_and_stale_results(home, tmp_path, monkeypatch):
         return VideoFeatures({"i3d-k400": result[stream]}, float(len(result[stream])), 1.0)
 
     monkeypatch.setattr("hiero.extraction.extractor.extract_features", read)
-    monkeypatch.setattr("hiero.video.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
+    monkeypatch.setattr("hiero.decoding.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     file = save(tmp_path / "two.mkv", scores())
     for stream in (0, 1, 0, 1):

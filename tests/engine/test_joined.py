@@ -32,7 +32,9 @@ def home(tmp_path, monkeypatch):
 def activities(num_rows=120, width=32, seed=0):
     """Features of six activities."""
     rng = np.random.default_rng(seed)
-    return (np.repeat(rng.normal(0, 3, (6, width)), num_rows // 6, 0) + rng.normal(0, 1, (num_rows, width))).astype(np.float32)
+    return (np.repeat(rng.normal(0, 3, (6, width)), num_rows // 6, 0) + rng.normal(0, 1, (num_rows, width))).astype(
+        np.float32
+    )
 
 
 @given(
@@ -46,7 +48,9 @@ def test_rows_come_from_the_file_that_is_on(durations_ms, spacing):
     file, row = row_origins([float(duration) for duration in durations], clocks, num_rows)
     expected = oracle.row_origins(durations, num_rows, spacing)
     # Where the middle of a row is the very moment at which another begins, rounding decides: both are half a row away.
-    close = sum(pair != other for pair, other in zip(zip(file.tolist(), row.tolist(), strict=True), expected, strict=False))
+    close = sum(
+        pair != other for pair, other in zip(zip(file.tolist(), row.tolist(), strict=True), expected, strict=False)
+    )
     assert abs(len(file) - len(expected)) <= 1
     assert close == 0 or spacing == Fraction(16, 30)
     assert all(np.diff(file) >= 0)
@@ -130,10 +134,22 @@ def test_feature_files_begin_where_their_videos_end(tmp_path):
     for name, part, duration_s in (("a", rows[:10], 9.6), ("b", rows[10:], 8.3)):
         np.save(tmp_path / f"{name}.npy", part)
         sidecar = {
-            "version": 1, "backbone": "mine", "weights": "", "settings": "", "width": 8, "fps": 1.0, "stride": 1.0, "window": 1.0,
-            "num_frames": 0, "dtype": "float32", "num_segments": len(part), "duration_s": duration_s, "source": f"{name}.mp4",
-            "sha256": "", "rows": None,
-        }  # fmt: skip
+            "version": 1,
+            "backbone": "mine",
+            "weights": "",
+            "settings": "",
+            "width": 8,
+            "fps": 1.0,
+            "stride": 1.0,
+            "window": 1.0,
+            "num_frames": 0,
+            "dtype": "float32",
+            "num_segments": len(part),
+            "duration_s": duration_s,
+            "source": f"{name}.mp4",
+            "sha256": "",
+            "rows": None,
+        }
         sidecar["rows"] = rows_key(part)
         sidecar_path(tmp_path / f"{name}.npy").write_text(json.dumps(sidecar))
     video = load("raw").read([tmp_path / "a.npy", tmp_path / "b.npy"])
@@ -164,14 +180,18 @@ def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
     """Two films of 3.5 and 2.5 s; a network that gives the grey of each second shows which frames a row is of."""
 
     def read_greys(path, *arguments, spacing_s=1.0, progress=lambda _: None, **options):
-        from hiero.video.decode import read_segments
+        from hiero.decoding.decode import read_segments
 
         segments = list(read_segments(path, spacing_s=1.0, num_frames=4, short_side=None, min_share=0.0))
         num_rows = max(1, round(segments[-1].end_s))
         rows = np.array([[segment.frames.mean(), 1.0] for segment in segments], dtype=np.float32)[:num_rows]
         times_s = [segment.times_s[0] for segment in segments]
         return VideoFeatures(
-            {"i3d-k400": np.pad(rows, ((0, 0), (0, 398)))}, segments[-1].end_s, 1.0, times_s, [b"\xff\xd8"] * len(times_s)
+            {"i3d-k400": np.pad(rows, ((0, 0), (0, 398)))},
+            segments[-1].end_s,
+            1.0,
+            times_s,
+            [b"\xff\xd8"] * len(times_s),
         )
 
     monkeypatch.setattr(extractor, "extract_features", read_greys)
@@ -189,7 +209,8 @@ def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
     level = joined.source.features["i3d-k400"][:, 0].astype(float)
     true = one.source.features["i3d-k400"][:, 0].astype(float)
     assert len(level) == len(true) == 6
-    assert np.abs(level - true).max() <= 3 * 5 + 2  # rows are at most half a second, five frames, beside those of the whole
+    # rows are at most half a second, five frames, beside those of the whole
+    assert np.abs(level - true).max() <= 3 * 5 + 2
     assert joined.source.thumbnail_times == sorted(joined.source.thumbnail_times)
     assert joined.source.thumbnail_times[-1] == pytest.approx(5.5, abs=0.2)
 
@@ -203,7 +224,9 @@ def test_steps_say_their_file_and_documents_are_read_back(tmp_path):
     assert [file["start_s"] for file in document["files"]] == [0.0, 50.0]
     steps = document["levels"][1]["steps"]
     assert [step["file"].endswith("a.npy") for step in steps] == [step["start_s"] < 50 for step in steps]
-    assert all(step["file_start_s"] == step["start_s"] - (50 if step["file"].endswith("b.npy") else 0) for step in steps)
+    assert all(
+        step["file_start_s"] == step["start_s"] - (50 if step["file"].endswith("b.npy") else 0) for step in steps
+    )
     assert Hierarchy.from_dict(json.loads(json.dumps(document))) == hierarchy
     own = [hierarchy.of_file(file) for file in hierarchy.files]
     for part, file in zip(own, hierarchy.files, strict=True):

@@ -1,4 +1,6 @@
-"""A video is asked in words through EgoVLP's and LaViLa's own text towers, and through graph models made for towers."""
+"""A video is asked in words through EgoVLP's and LaViLa's own text towers, and through graph models
+made for towers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from hiero.backbones.spacetime import SpaceTimeTransformer
 from hiero.cli import app
 from hiero.config import ModelConfig
 from hiero.data.features import read_feature_array
@@ -15,11 +18,10 @@ from hiero.model.hiero import HiERO
 from hiero.storage import weights
 from hiero.text.encoders import encode_joint
 from hiero.types import Clock
-from hiero.video.spacetime import SpaceTimeTransformer
+from tests.backbones.released import egovlp_with_words
+from tests.backbones.test_towers import randomise
 from tests.films import write_video
 from tests.optional import skip_without
-from tests.video.released import egovlp_with_words
-from tests.video.test_towers import randomise
 
 skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
 
@@ -92,7 +94,9 @@ def test_egovlp_answers_without_a_graph(checkpoint, video, tmp_path):
 
 
 def test_each_backbone_has_a_space_of_its_own():
-    """EgoVLP's and LaViLa's vectors are as wide and mean different things: what one made is not taken for the other's."""
+    """EgoVLP's and LaViLa's vectors are as wide and mean different things: what one made is not
+    taken for the other's.
+    """
     keys = [load(backbone=name).key for name in ("egovlp", "lavila-l", "clip")] + [load("raw").key]
     assert len(set(keys)) == 4
 
@@ -134,17 +138,27 @@ def test_lavila_words(tmp_path, monkeypatch):
     torch.manual_seed(0)
     width, vocabulary = 64, 49408
     shapes = {
-        "token_embedding.weight": (vocabulary, width), "positional_embedding": (77, width),
-        "ln_final.weight": (width,), "ln_final.bias": (width,),
-        "text_projection": (width, 256), "image_projection": (64, 256),
-    }  # fmt: skip
+        "token_embedding.weight": (vocabulary, width),
+        "positional_embedding": (77, width),
+        "ln_final.weight": (width,),
+        "ln_final.bias": (width,),
+        "text_projection": (width, 256),
+        "image_projection": (64, 256),
+    }
     block = {
-        "attn.in_proj_weight": (3 * width, width), "attn.in_proj_bias": (3 * width,), "attn.out_proj.weight": (width, width),
-        "attn.out_proj.bias": (width,), "ln_1.weight": (width,), "ln_1.bias": (width,),
-        "ln_2.weight": (width,), "ln_2.bias": (width,),
-        "mlp.c_fc.weight": (4 * width, width), "mlp.c_fc.bias": (4 * width,), "mlp.c_proj.weight": (width, 4 * width),
+        "attn.in_proj_weight": (3 * width, width),
+        "attn.in_proj_bias": (3 * width,),
+        "attn.out_proj.weight": (width, width),
+        "attn.out_proj.bias": (width,),
+        "ln_1.weight": (width,),
+        "ln_1.bias": (width,),
+        "ln_2.weight": (width,),
+        "ln_2.bias": (width,),
+        "mlp.c_fc.weight": (4 * width, width),
+        "mlp.c_fc.bias": (4 * width,),
+        "mlp.c_proj.weight": (width, 4 * width),
         "mlp.c_proj.bias": (width,),
-    }  # fmt: skip
+    }
     shapes |= {f"transformer.resblocks.0.{name}": shape for name, shape in block.items()}
     plain = {name: torch.randn(shape) * 0.2 for name, shape in shapes.items()}
     state = {f"module.{name}": value for name, value in plain.items()} | {
@@ -156,7 +170,10 @@ def test_lavila_words(tmp_path, monkeypatch):
 
     encoder, weight, _ = _joint(tmp_path / "lavila.pth", (tmp_path / "lavila.pth").stat().st_mtime_ns)
     ids, _ = encoder.tokenize(["cuts the onion"])
-    expected = text_tower({name: v for name, v in plain.items() if "projection" not in name}, ids, 1) @ plain["text_projection"]
+    expected = (
+        text_tower({name: v for name, v in plain.items() if "projection" not in name}, ids, 1)
+        @ plain["text_projection"]
+    )
     torch.testing.assert_close(result, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-3, atol=1e-4)
     assert weight.shape == (256, 64)
     with pytest.raises(InputError, match="its md5 differs"):

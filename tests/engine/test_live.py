@@ -15,20 +15,21 @@ import pytest
 import torch
 
 from hiero import plugins
+from hiero.backbones import registry
 from hiero.engine import load
 from hiero.engine.live import LiveReader, LiveSteps, cut_off_recordings
 from hiero.errors import InputError
 from hiero.extraction import live_extraction
 from hiero.extraction.feature_log import load_recording
 from hiero.extraction.video_features import RECORDING_SUFFIX
-from hiero.video import live_source, registry
-from hiero.video.live_source import Address, GrowingFile, LiveSource, Pipe
+from hiero.sources import live_source
+from hiero.sources.live_source import Address, GrowingFile, LiveSource, Pipe
 from tests.films import import_av
 from tests.live import RtspServer, SlowWriter, free_port, install_backbone, write_film
 
 av = import_av()
 # That a connection broke off is a message of the reader.
-pytestmark = pytest.mark.filterwarnings("ignore::hiero.video.decode.BrokenVideoWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::hiero.decoding.decode.BrokenVideoWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +143,9 @@ class Camera(LiveSource):
 
     is_lossy = keeps_pace = True
 
-    def __init__(self, film: Path, speed: float, num_films: int = 1, num_failures: int = 0, idle_s: float = 1.0) -> None:
+    def __init__(
+        self, film: Path, speed: float, num_films: int = 1, num_failures: int = 0, idle_s: float = 1.0
+    ) -> None:
         super().__init__("camera", idle_s)
         self.film, self.rate = film, film.stat().st_size / 40 * speed
         self.num_left, self.num_failures, self.failures = num_films, num_failures, 0
@@ -241,7 +244,9 @@ def test_a_run_that_was_killed_is_resumed(engine, film, tmp_path, monkeypatch):
     lines, computed = [], []
     second = LiveReader(engine, GrowingFile(film, 0.3), message=lines.append, step_s=10.0, window_s=60.0)
     run = second.extraction.networks.run
-    monkeypatch.setattr(second.extraction.networks, "run", lambda batch: computed.extend(w.index for w in batch) or run(batch))
+    monkeypatch.setattr(
+        second.extraction.networks, "run", lambda batch: computed.extend(w.index for w in batch) or run(batch)
+    )
     follow(second)
     assert computed == list(range(num_done, 20))
     assert lines[0] == f"resumes: 0:{2 * num_done} were read before"

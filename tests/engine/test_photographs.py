@@ -53,7 +53,9 @@ def test_summaries_survive_their_bytes(photographs):
     _, _, video = photographs
     summaries = video.summarise_spans(np.array([[0, 6], [6, 7]]))
     again = SpanSummaries.from_bytes(summaries.to_bytes())
-    np.testing.assert_allclose(again.similarity(["a cat", "coffee"]), summaries.similarity(["a cat", "coffee"]), atol=0.01)
+    np.testing.assert_allclose(
+        again.similarity(["a cat", "coffee"]), summaries.similarity(["a cat", "coffee"]), atol=0.01
+    )
 
 
 def test_the_command(photographs, capsys):

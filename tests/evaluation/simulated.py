@@ -1,4 +1,6 @@
-"""Small benchmarks in the official layouts, with random features; and small sessions of one's own with known steps."""
+"""Small benchmarks in the official layouts, with random features; and small sessions of one's own
+with known steps.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ WIDTH = 12
 
 
 def save_random_model(folder):
-    config = ModelConfig(input_size=WIDTH, hidden_size=16, embedding_size=8, text_size=TEXT_SIZE, gate_size=8, num_layers=2)
+    config = ModelConfig(
+        input_size=WIDTH, hidden_size=16, embedding_size=8, text_size=TEXT_SIZE, gate_size=8, num_layers=2
+    )
     HiERO(config).save_pretrained(folder)
 
 
@@ -64,13 +68,18 @@ def write_questions(path, num=40, seed=0, missing_videos=()):
         for j in range(5):
             start = rng.uniform(0, 60)
             choices[str(j)] = {
-                "video_uid": videos[rng.integers(len(videos))], "clip_start": start, "clip_end": start + rng.uniform(0.2, 3),
-                "clip_text": "#C C x", "narration_time": start,
-            }  # fmt: skip
+                "video_uid": videos[rng.integers(len(videos))],
+                "clip_start": start,
+                "clip_end": start + rng.uniform(0.2, 3),
+                "clip_text": "#C C x",
+                "narration_time": start,
+            }
         content[str(i)] = {
-            "answer": int(rng.integers(5)), "types": int(rng.integers(1, 3)), "choices": choices,
+            "answer": int(rng.integers(5)),
+            "types": int(rng.integers(1, 3)),
+            "choices": choices,
             "query": {"clip_text": f"#C C does {rng.integers(9)}", "video_uid": "a"},
-        }  # fmt: skip
+        }
     path.write_text(json.dumps(content))
     return path
 
@@ -95,22 +104,36 @@ def write_egoprocel(folder: Path) -> dict[str, tuple[float, int]]:
 def write_goalstep(folder):
     """Two videos of Goal-Step, one of them a group of two."""
     steps = [
-        {"start_time": 2.0, "end_time": 12.0, "step_category": "Cook: Boil water", "segments": [
-            {"start_time": 2.0, "end_time": 5.0, "step_category": "Cook: Fill the pot", "segments": []}]},
+        {
+            "start_time": 2.0,
+            "end_time": 12.0,
+            "step_category": "Cook: Boil water",
+            "segments": [{"start_time": 2.0, "end_time": 5.0, "step_category": "Cook: Fill the pot", "segments": []}],
+        },
         {"start_time": 15.0, "end_time": 30.0, "step_category": "Cook: Make tea", "segments": []},
-    ]  # fmt: skip
+    ]
     videos = [
         {"video_uid": name, "start_time": 0.02, "end_time": end, "segments": steps}
         for name, end in (("u1", 40.0), ("grp-g1", 60.0))
     ]
     (folder / "valid.json").write_text(json.dumps({"videos": videos}))
-    queries = [{"clip_start_sec": s["start_time"], "clip_end_sec": s["end_time"], "query": s["step_category"]} for s in steps]
+    queries = [
+        {"clip_start_sec": s["start_time"], "clip_end_sec": s["end_time"], "query": s["step_category"]} for s in steps
+    ]
     grounding = [
-        {"video_uid": v["video_uid"], "clips": [{
-            "clip_uid": v["video_uid"], "video_start_sec": 0.02, "video_end_sec": v["end_time"],
-            "annotations": [{"annotation_uid": "x", "language_queries": queries}],
-        }]} for v in videos
-    ]  # fmt: skip
+        {
+            "video_uid": v["video_uid"],
+            "clips": [
+                {
+                    "clip_uid": v["video_uid"],
+                    "video_start_sec": 0.02,
+                    "video_end_sec": v["end_time"],
+                    "annotations": [{"annotation_uid": "x", "language_queries": queries}],
+                }
+            ],
+        }
+        for v in videos
+    ]
     (folder / "grounding.json").write_text(json.dumps({"videos": grounding}))
     (folder / "groups.tsv").write_text("university\tvideo_group\nx\t['g1', 'g2']\n")
     for seed, (name, num) in enumerate((("u1", 80), ("g1", 60), ("g2", 60))):
@@ -132,13 +155,19 @@ def encode_as_own_vector(texts):
 
 def save_identity_model(folder, monkeypatch):
     """A network without a graph whose both heads do nothing: what a node shows is what a text says."""
-    # Nodes of the same features by the same weights, without the replacements below, are others: neither must find the other's.
+    # Nodes of the same features by the same weights, without the replacements below, are others:
+    # neither must find the other's.
     monkeypatch.setenv("HIERO_HOME", str(folder.parent / "home"))
     replace_minilm(monkeypatch, encode_as_own_vector)
     config = ModelConfig(
-        input_size=TEXT_SIZE, hidden_size=TEXT_SIZE, embedding_size=TEXT_SIZE, text_size=TEXT_SIZE, depth=0, dropout=0.0,
+        input_size=TEXT_SIZE,
+        hidden_size=TEXT_SIZE,
+        embedding_size=TEXT_SIZE,
+        text_size=TEXT_SIZE,
+        depth=0,
+        dropout=0.0,
         clock=Clock(1.0, 1.0),
-    )  # fmt: skip
+    )
     HiERO(config).save_pretrained(folder)
     monkeypatch.setattr("hiero.engine.Engine._forward", lambda self, x, *_: x.copy())
     monkeypatch.setattr("hiero.model.model_folder.ModelFolder.embed_text", lambda self, vectors: vectors)

@@ -20,12 +20,15 @@ def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
     model, features = engine.folder.path, tmp_path / "features"
     questions = write_questions(tmp_path / "egomcq.json")
     report = run(
-        ["egomcq", "--store", store.folder, "--questions", questions, "--model", model, "--context", 2], tmp_path / "1.json"
+        ["egomcq", "--store", store.folder, "--questions", questions, "--model", model, "--context", 2],
+        tmp_path / "1.json",
     )
     assert report.settings["context"] == 2
     assert set(report.tables[0].rows[0].scores) == {"inter", "intra"}
     rates = tmp_path / "rates.csv"
-    rates.write_text("video,fps,frames\n" + "".join(f"{name},{fps},{num}\n" for name, (fps, num) in egoprocel_files[1].items()))
+    rates.write_text(
+        "video,fps,frames\n" + "".join(f"{name},{fps},{num}\n" for name, (fps, num) in egoprocel_files[1].items())
+    )
     egoprocel = ["egoprocel", "--annotations", tmp_path / "annotations", "--features", features, "--model", model]
     report = run([*egoprocel, "--rates", rates, "--only", "MECCANO", "--no-baselines"], tmp_path / "2.json")
     assert report.missing == ["0005"]
@@ -38,7 +41,13 @@ def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
     report = run(["goalstep-localization", "--annotations", tmp_path / "valid.json", *options], tmp_path / "4.json")
     assert report.tables[0].columns[-1] == "mean"
     (tmp_path / "more.txt").write_text("Cook: Fry eggs\n")
-    arguments = ["goalstep-classification", "--annotations", tmp_path / "valid.json", "--train", tmp_path / "valid.json"]
+    arguments = [
+        "goalstep-classification",
+        "--annotations",
+        tmp_path / "valid.json",
+        "--train",
+        tmp_path / "valid.json",
+    ]
     report = run([*arguments, "--taxonomy", tmp_path / "more.txt", *options], tmp_path / "5.json")
     assert "4 labels" in report.tables[0].title
     assert "the paper's taxonomy has 514" in capsys.readouterr().err

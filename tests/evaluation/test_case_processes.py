@@ -18,7 +18,9 @@ FEW_DRAWS = EvalOptions(num_draws=5)
 
 @pytest.fixture
 def forked(monkeypatch):
-    """Processes that have imported torch when they begin; `test_the_report_of_several_processes` starts them as users do."""
+    """Processes that have imported torch when they begin; `test_the_report_of_several_processes`
+    starts them as users do.
+    """
     monkeypatch.setattr("hiero.evaluation.case_processes.get_context", lambda _: FORKSERVER)
 
 
@@ -49,7 +51,9 @@ def test_a_process_that_dies_does_not_end_the_evaluation(cases, processes, monke
 def test_the_report_of_several_processes(model, data, monkeypatch):
     monkeypatch.setattr("hiero.evaluation.own_videos.MIN_CASES", 1)
     reports = [
-        run_own_videos(data / "features", data / "steps.json", model=str(model), options=FEW_DRAWS, device="cpu", num_processes=num)
+        run_own_videos(
+            data / "features", data / "steps.json", model=str(model), options=FEW_DRAWS, device="cpu", num_processes=num
+        )
         for num in (1, 2)
     ]
     assert reports[0].tables == reports[1].tables

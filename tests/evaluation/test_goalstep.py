@@ -92,10 +92,17 @@ def test_the_real_files_of_goalstep():
 def test_official_files_are_their_own_queries(tmp_path):
     """goalstep_val.json as published: a query for each step and substep, by its description."""
     steps = [
-        {"start_time": 1.0, "end_time": 9.0, "step_category": "a: b", "step_description": " Boil water ",
-         "segments": [{"start_time": 2.0, "end_time": 3.0, "step_category": "a: c", "step_description": "Fill the pot"}]},
+        {
+            "start_time": 1.0,
+            "end_time": 9.0,
+            "step_category": "a: b",
+            "step_description": " Boil water ",
+            "segments": [
+                {"start_time": 2.0, "end_time": 3.0, "step_category": "a: c", "step_description": "Fill the pot"}
+            ],
+        },
         {"start_time": 9.0, "end_time": 12.0, "step_category": "a: d", "step_description": "Add salt"},
-    ]  # fmt: skip
+    ]
     video = {"video_uid": "v", "start_time": 0.5, "end_time": 20.0, "segments": steps}
     (tmp_path / "goalstep_val.json").write_text(json.dumps({"videos": [video]}))
     (annotated,) = read_grounding(tmp_path / "goalstep_val.json")

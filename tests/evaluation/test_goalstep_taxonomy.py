@@ -19,4 +19,9 @@ def test_labels_of_all_files_are_joined(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps({"videos": [video]}))
     (tmp_path / "more.txt").write_text("add milk\n\npour\n")
     assert read_taxonomy(annotated) == ["boil", "pour"]
-    assert read_taxonomy(annotated, [tmp_path / "train.json", tmp_path / "more.txt"]) == ["add milk", "boil", "pour", "stir"]
+    assert read_taxonomy(annotated, [tmp_path / "train.json", tmp_path / "more.txt"]) == [
+        "add milk",
+        "boil",
+        "pour",
+        "stir",
+    ]

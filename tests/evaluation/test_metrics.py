@@ -33,11 +33,19 @@ def test_grounding_recall_is_the_official_one():
         for clip in video["clips"]:
             for annotation in clip["annotations"]:
                 for i, query in enumerate(annotation["language_queries"]):
-                    truth[clip["clip_uid"], annotation["annotation_uid"], i] = [query["clip_start_sec"], query["clip_end_sec"]]
-    predicted = {(p["clip_uid"], p["annotation_uid"], p["query_idx"]): p["predicted_times"] for p in expected["predictions"]}
+                    truth[clip["clip_uid"], annotation["annotation_uid"], i] = [
+                        query["clip_start_sec"],
+                        query["clip_end_sec"],
+                    ]
+    predicted = {
+        (p["clip_uid"], p["annotation_uid"], p["query_idx"]): p["predicted_times"] for p in expected["predictions"]
+    }
     keys = [key for key in truth if key in predicted]
     recall = grounding_recall(
-        [np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]), expected["thresholds"], expected["topk"]
+        [np.array(predicted[key]) for key in keys],
+        np.array([truth[key] for key in keys]),
+        expected["thresholds"],
+        expected["topk"],
     )
     np.testing.assert_allclose(recall, expected["recall[threshold][topk]"], atol=1e-6)
     first = mean_first_iou([np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]))
@@ -57,9 +65,13 @@ def test_overlaps():
 def test_procedure_scores_are_those_of_the_release(case, per_step, skip_background):
     expected = load_json("metrics")["egoprocel"][case]
     scores = procedure_scores(
-        np.array(expected["pred"]), np.array(expected["gt"]), per_step=per_step, skip_background=skip_background,
-        num_steps=expected["n_keystep"], num_clusters=expected["M"],
-    )  # fmt: skip
+        np.array(expected["pred"]),
+        np.array(expected["gt"]),
+        per_step=per_step,
+        skip_background=skip_background,
+        num_steps=expected["n_keystep"],
+        num_clusters=expected["M"],
+    )
     official = expected["hiero"][f"per_keystep={per_step},skip_background={skip_background}"]
     for name, value in (
         ("recall_MoF", scores.recall),
@@ -115,7 +127,9 @@ def test_average_precision_is_that_of_activitynet(subset):
     rows = zip(p["video-id"], p["t-start"], p["t-end"], p["label"], p["score"], strict=True)
     predicted = [{"video": v, "span": [a, b], "label": label, "score": score} for v, a, b, label, score in rows]
     videos = sorted({row["video"] for row in truth + predicted})
-    matched = match_detections(make_detections(truth, videos), make_detections(predicted, videos), case["tiou_thresholds"])
+    matched = match_detections(
+        make_detections(truth, videos), make_detections(predicted, videos), case["tiou_thresholds"]
+    )
     expected = case["results"][subset]
     assert sum(matches.num_true.sum() for matches in matched.values()) == expected["num_ground_truth"]
     np.testing.assert_allclose(mean_average_precision(matched), expected["mAP"], atol=1e-6)
@@ -129,7 +143,9 @@ def test_a_video_that_counts_twice_is_a_video_that_is_there_twice(seed, counts):
 
     def draw(num):
         start = rng.uniform(0, 50, num)
-        return Detections(np.stack([start, start + rng.uniform(1, 20, num)], 1), rng.integers(0, 3, num), rng.random(num))
+        return Detections(
+            np.stack([start, start + rng.uniform(1, 20, num)], 1), rng.integers(0, 3, num), rng.random(num)
+        )
 
     truth, predicted = [draw(4) for _ in counts], [draw(8) for _ in counts]
     repeated = [i for i, count in enumerate(counts) for _ in range(count)]
@@ -176,8 +192,11 @@ def test_map_of_all_draws_at_once_is_that_of_each(seed, num_videos):
     together = mean_average_precision(match_detections(truth, predicted), draws.astype(float))
     for draw, scores in zip(draws, together, strict=True):
         drawn = np.repeat(np.arange(num_videos), draw)
-        if len(set(drawn.tolist())) == len(drawn):  # copies of a video have equal scores, and precision between them is not defined
-            expected = plain_mean_average_precision([truth[i] for i in drawn], [predicted[i] for i in drawn], THRESHOLDS)
+        # copies of a video have equal scores, and precision between them is not defined
+        if len(set(drawn.tolist())) == len(drawn):
+            expected = plain_mean_average_precision(
+                [truth[i] for i in drawn], [predicted[i] for i in drawn], THRESHOLDS
+            )
             np.testing.assert_allclose(scores, expected, atol=1e-9)
         one = mean_average_precision(match_detections(truth, predicted), draw.astype(float))
         np.testing.assert_allclose(scores, one, atol=1e-12)

@@ -19,12 +19,15 @@ from tests.evaluation.simulated import FEW_DRAWS, TEXT_SIZE
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "expected"), ("{}", "holds no videos"), ("{", "not JSON"), ('{"v": {}}', "1 videos cannot be read: v"),
+        ("[]", "expected"),
+        ("{}", "holds no videos"),
+        ("{", "not JSON"),
+        ('{"v": {}}', "1 videos cannot be read: v"),
         ('{"v": {"steps": [{"start_s": 5, "end_s": 1, "text": "x"}]}}', "a step from 5.0 to 1.0 s"),
         ('{"v": {"steps": [{"start_s": 0, "end_s": NaN, "text": "x"}]}}', "a step from"),
         ('{"v": {"steps": [{"start_s": 0, "end_s": 1, "text": " "}]}}', "without a text"),
     ],
-)  # fmt: skip
+)
 def test_bad_annotations(tmp_path, content, message):
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(InputError, match=message):
@@ -33,9 +36,20 @@ def test_bad_annotations(tmp_path, content, message):
 
 def test_the_command(model, data, capsys):
     arguments = [
-        "eval", "own", "--features", str(data / "features"), "--annotations", str(data / "steps.json"), "--model", str(model),
-        "--device", "cpu", "--no-baselines", "-o", str(data / "report.json"),
-    ]  # fmt: skip
+        "eval",
+        "own",
+        "--features",
+        str(data / "features"),
+        "--annotations",
+        str(data / "steps.json"),
+        "--model",
+        str(model),
+        "--device",
+        "cpu",
+        "--no-baselines",
+        "-o",
+        str(data / "report.json"),
+    ]
     app([*arguments, "--json"], result_action="return_value")
     printed = json.loads(capsys.readouterr().out)
     saved = Report.load(data / "report.json")
@@ -46,8 +60,9 @@ def test_the_command(model, data, capsys):
     app([*arguments, "--only", str(data / "only.txt"), "--tasks", "grounding"], result_action="return_value")
     assert "Step grounding" in capsys.readouterr().out
     for more, message in (
-        (["--tasks", "magic"], "--tasks are some of"), (["--hz", "0"], "must be positive"),
-    ):  # fmt: skip
+        (["--tasks", "magic"], "--tasks are some of"),
+        (["--hz", "0"], "must be positive"),
+    ):
         with pytest.raises(InputError, match=message):
             app([*arguments, *more], result_action="return_value")
 

@@ -81,7 +81,9 @@ def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
 
 
 def test_a_table_runs_what_it_needs(tmp_path, monkeypatch):
-    """From end to end: a model, features and questions in the folders that the table names, and a process for the run."""
+    """From end to end: a model, features and questions in the folders that the table names, and a
+    process for the run.
+    """
     monkeypatch.setattr(paper_tables.subprocess, "run", lambda command, **_: run_hiero(*command[3:], check=False))
     data, models = tmp_path / "data", tmp_path / "models"
     (data / "goalstep").mkdir(parents=True)

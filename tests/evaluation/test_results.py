@@ -41,11 +41,13 @@ def test_all_draws_at_once_are_those_of_one_after_the_other():
         return dict(zip("ab", (100 * weight @ values / weight.sum()).tolist(), strict=True))
 
     together, each = (
-        bootstrap_row("x", scores, 12, 50, 3) for scores in (weighted_means(values, owners, "ab"), score_each_draw(means))
+        bootstrap_row("x", scores, 12, 50, 3)
+        for scores in (weighted_means(values, owners, "ab"), score_each_draw(means))
     )
     assert together.scores == pytest.approx(each.scores)
     for name in "ab":
         assert together.intervals[name] == pytest.approx(each.intervals[name])
     drawn = np.random.default_rng(3).multinomial(12, np.full(12, 1 / 12), size=4)
     generator = np.random.default_rng(3)
-    assert all((generator.multinomial(12, np.full(12, 1 / 12)) == draw).all() for draw in drawn)  # the draws of earlier reports
+    # the draws of earlier reports
+    assert all((generator.multinomial(12, np.full(12, 1 / 12)) == draw).all() for draw in drawn)

@@ -14,7 +14,14 @@ from hiero.evaluation.own_videos import read_annotations, read_own_cases
 from hiero.evaluation.procedure import evaluate_procedure_learning
 from hiero.model.hiero import HiERO
 from hiero.types import Clock
-from tests.evaluation.simulated import FEW_DRAWS, STEPS, TEXT_SIZE, encode_as_own_vector, replace_minilm, scores_by_method
+from tests.evaluation.simulated import (
+    FEW_DRAWS,
+    STEPS,
+    TEXT_SIZE,
+    encode_as_own_vector,
+    replace_minilm,
+    scores_by_method,
+)
 
 
 def test_spans_in_seconds_are_nodes(cases):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from hiero.backbones.spacetime import SpaceTimeTransformer
 from hiero.cli import app
 from hiero.data.features import read_feature_array, read_sidecar
 from hiero.data.stores import pack
@@ -22,10 +23,9 @@ from hiero.extraction import extractor, ray_cluster
 from hiero.extraction.collection import ExtractionPlan, ExtractionProgress, extract_all, find_recordings, find_videos
 from hiero.extraction.extractor import LoadedBackbones
 from hiero.storage import weights as registry
-from hiero.video.spacetime import SpaceTimeTransformer
+from tests.backbones.test_towers import randomise
 from tests.films import write_video
 from tests.processes import start_python
-from tests.video.test_towers import randomise
 
 
 def egovlp_file(path, width=64, size=16):
@@ -66,7 +66,9 @@ def plan_for(tmp_path, weights, **options):
 def test_files_sidecars_and_what_is_kept(tmp_path, home, weights, videos, monkeypatch):
     plan = plan_for(tmp_path, weights)
     seen = []
-    progress = ExtractionProgress(begin=lambda n, s: seen.append(("begin", n)), advance=lambda n, s: seen.append((n, s)))
+    progress = ExtractionProgress(
+        begin=lambda n, s: seen.append(("begin", n)), advance=lambda n, s: seen.append((n, s))
+    )
     results = extract_all(videos, plan, progress=progress)
     assert [(result.name, result.status) for result in results] == [("v0", "done"), ("v1", "done"), ("v2", "done")]
     assert ("begin", "v1") in seen
@@ -88,7 +90,9 @@ def test_what_changed_is_read_again(tmp_path, home, weights, videos):
     write_video(videos["v1"], [100] * 60, fps=30)  # another content
     (tmp_path / "out" / "v2.safetensors").write_bytes(b"damaged")
     assert [result.status for result in extract_all(videos, plan)] == ["kept", "done", "done"]
-    assert [result.status for result in extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))] == ["done"] * 3
+    assert [result.status for result in extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))] == [
+        "done"
+    ] * 3
     other = egovlp_file(tmp_path / "other.pth", size=8)
     assert [result.status for result in extract_all(videos, plan_for(tmp_path, other))] == ["done"] * 3
 
@@ -116,7 +120,8 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     program = (
         "import sys, time; from hiero.extraction import extractor; extractor.SAVE_EVERY_S = 0.0\n"
         "from hiero.extraction.collection import *\n"
-        "plan = ExtractionPlan('egovlp', Path(sys.argv[1]) / 'out', weights=Path(sys.argv[2]), num_frames=4, device='cpu')\n"
+        "plan = ExtractionPlan('egovlp', Path(sys.argv[1]) / 'out', weights=Path(sys.argv[2]), num_frames=4, "
+        "device='cpu')\n"
         "videos = find_videos([Path(sys.argv[1]) / 'v0.mp4', Path(sys.argv[1]) / 'v1.mp4'])\n"
         "def advance(name, done_s):\n"
         "    if name == 'v1': print('at', done_s, flush=True); time.sleep(0.2)\n"
@@ -153,7 +158,8 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     fresh = ExtractionPlan("egovlp", tmp_path / "fresh", weights=weights, num_frames=4, device="cpu")
     extract_all({"v1": videos["v1"]}, fresh)
     np.testing.assert_array_equal(
-        read_feature_array(tmp_path / "out" / "v1.safetensors"), read_feature_array(tmp_path / "fresh" / "v1.safetensors")
+        read_feature_array(tmp_path / "out" / "v1.safetensors"),
+        read_feature_array(tmp_path / "fresh" / "v1.safetensors"),
     )
     assert not list((tmp_path / "out").glob(".*partial"))
 
@@ -185,7 +191,9 @@ def test_a_full_disk_ends_everything(tmp_path, home, weights, videos, monkeypatc
 
 
 def test_stopped_between_the_two_files(tmp_path, home, weights, videos):
-    """A new sidecar beside old rows, which a kill at the worst moment leaves: neither setting takes them for its own."""
+    """A new sidecar beside old rows, which a kill at the worst moment leaves: neither setting takes
+    them for its own.
+    """
     plan, other_plan = plan_for(tmp_path, weights), plan_for(tmp_path, weights, spacing_s=16 / 30 + 1e-9)
     file = plan.feature_file("v0")
     extract_all({"v0": videos["v0"]}, other_plan)
@@ -211,22 +219,29 @@ class FrameBrightness(torch.nn.Module):
 @pytest.fixture
 def brightness(monkeypatch):
     """EgoVLP with a network whose features are the brightness of each frame."""
-    from hiero.video import egovlp
+    from hiero.backbones import egovlp
 
     monkeypatch.setattr(egovlp, "load", lambda *_, **__: FrameBrightness())
     monkeypatch.setattr(egovlp, "prepare", lambda frames: frames.permute(0, 3, 1, 2).float())
 
 
 @pytest.mark.parametrize(
-    ("fps", "clock", "num_rows"), [(30, "seconds", 4), (30, "frames", 4), (60, "frames", 4), (15, "frames", 4), (24, "frames", 4)]
+    ("fps", "clock", "num_rows"),
+    [(30, "seconds", 4), (30, "frames", 4), (60, "frames", 4), (15, "frames", 4), (24, "frames", 4)],
 )
-def test_sixteen_frames_are_sixteen_frames_at_a_constant_rate(tmp_path, home, weights, brightness, fps, clock, num_rows):
+def test_sixteen_frames_are_sixteen_frames_at_a_constant_rate(
+    tmp_path, home, weights, brightness, fps, clock, num_rows
+):
     """Row i holds exactly frames 16 i to 16 i + 15, as published features do: each frame has a grey of its own."""
     values = [20 + 3 * i for i in range(16 * num_rows)]
     video = write_video(tmp_path / "v.mp4", values, fps=fps)
-    plan = ExtractionPlan("egovlp", tmp_path / "out", clock, weights=weights, num_frames=16, device="cpu", dtype="float32")
+    plan = ExtractionPlan(
+        "egovlp", tmp_path / "out", clock, weights=weights, num_frames=16, device="cpu", dtype="float32"
+    )
     extract_all({"v": video}, plan)
-    np.testing.assert_allclose(read_feature_array(tmp_path / "out" / "v.safetensors"), np.reshape(values, (num_rows, 16)), atol=1.6)
+    np.testing.assert_allclose(
+        read_feature_array(tmp_path / "out" / "v.safetensors"), np.reshape(values, (num_rows, 16)), atol=1.6
+    )
     sidecar = read_sidecar(tmp_path / "out" / "v.safetensors")
     assert (sidecar.fps, sidecar.stride) == (fps, 16)
 
@@ -236,7 +251,9 @@ def test_a_variable_rate_stays_true_in_time(tmp_path, home, weights, brightness)
     times = [0.0, 0.3, 0.6, 0.9, *(1.2 + i / 50 for i in range(100))]
     values = [40, 80, 120, 160, *([200] * 50), *([240] * 50)]
     video = write_video(tmp_path / "v.mkv", values, times)
-    plan = ExtractionPlan("egovlp", tmp_path / "out", "seconds", 0.5, weights=weights, num_frames=4, device="cpu", dtype="float32")
+    plan = ExtractionPlan(
+        "egovlp", tmp_path / "out", "seconds", 0.5, weights=weights, num_frames=4, device="cpu", dtype="float32"
+    )
     extract_all({"v": video}, plan)
     rows = read_feature_array(tmp_path / "out" / "v.safetensors")
     moments = (np.arange(len(rows))[:, None] + (np.arange(4) + 0.5) / 4) * 0.5
@@ -244,9 +261,14 @@ def test_a_variable_rate_stays_true_in_time(tmp_path, home, weights, brightness)
     assert len(rows) == 7  # the last frame stands for a tenth of a second
     np.testing.assert_allclose(rows, expected, atol=3)
     # --clock frames steps by the mean rate, and its sidecar says so: times are true there too
-    plan = ExtractionPlan("egovlp", tmp_path / "frames", "frames", weights=weights, num_frames=4, device="cpu", dtype="float32")
+    plan = ExtractionPlan(
+        "egovlp", tmp_path / "frames", "frames", weights=weights, num_frames=4, device="cpu", dtype="float32"
+    )
     extract_all({"v": video}, plan)
-    sidecar, rows = read_sidecar(tmp_path / "frames" / "v.safetensors"), read_feature_array(tmp_path / "frames" / "v.safetensors")
+    sidecar, rows = (
+        read_sidecar(tmp_path / "frames" / "v.safetensors"),
+        read_feature_array(tmp_path / "frames" / "v.safetensors"),
+    )
     moments = (np.arange(len(rows))[:, None] + (np.arange(4) + 0.5) / 4) * sidecar.clock.spacing_s
     inside = moments < times[-1]
     expected = np.array(values)[np.searchsorted(times, moments, side="right") - 1]
@@ -257,7 +279,9 @@ def test_windows_that_overlap(tmp_path, home, weights, brightness):
     """32 frames every 16: row i sees segments i and i + 1; at the end it steps back."""
     values = [20 + 3 * i for i in range(64)]
     video = write_video(tmp_path / "v.mp4", values, fps=30)
-    plan = ExtractionPlan("egovlp", tmp_path / "out", window=32, weights=weights, num_frames=16, device="cpu", dtype="float32")
+    plan = ExtractionPlan(
+        "egovlp", tmp_path / "out", window=32, weights=weights, num_frames=16, device="cpu", dtype="float32"
+    )
     extract_all({"v": video}, plan)
     segments = np.reshape(values, (4, 16))
     expected = np.stack([np.concatenate([segments[i], segments[i + 1]]) for i in (0, 1, 2, 2)])
@@ -405,7 +429,9 @@ def test_windows_that_overlap_in_the_real_tower(tmp_path, home, weights, videos)
 def test_values_that_are_not_finite_are_not_kept(tmp_path, home, weights, videos, monkeypatch):
     monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
     original = LoadedBackbones.run_frames
-    monkeypatch.setattr(LoadedBackbones, "run_frames", lambda self, batch: [rows * float("nan") for rows in original(self, batch)])
+    monkeypatch.setattr(
+        LoadedBackbones, "run_frames", lambda self, batch: [rows * float("nan") for rows in original(self, batch)]
+    )
     (result, *_) = extract_all(videos, plan_for(tmp_path, weights))
     assert "not finite" in result.message
     assert not list((tmp_path / "out").glob(".*"))
@@ -433,7 +459,13 @@ def test_an_address_after_ray():
         "--address",
         "10.0.0.1:6379",
     ]
-    assert expand_ray_address(["extract", "--ray", "auto", "v.mp4"]) == ["extract", "--ray", "--address", "auto", "v.mp4"]
+    assert expand_ray_address(["extract", "--ray", "auto", "v.mp4"]) == [
+        "extract",
+        "--ray",
+        "--address",
+        "auto",
+        "v.mp4",
+    ]
     assert expand_ray_address(["extract", "--ray", "v.mp4"]) == ["extract", "--ray", "v.mp4"]
     assert expand_ray_address(["extract", "v.mp4", "--ray"]) == ["extract", "v.mp4", "--ray"]
 
@@ -478,7 +510,9 @@ def cluster(tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, cluster, monkeypatch):
-    """Nothing is lost, nothing is made twice: the victim's video goes to another worker, the others' files stay as they are."""
+    """Nothing is lost, nothing is made twice: the victim's video goes to another worker, the others'
+    files stay as they are.
+    """
     for i in range(5):
         write_video(tmp_path / f"v{i}.mp4", np.random.default_rng(i).integers(20, 235, 240).tolist(), fps=30)
     (tmp_path / "bad.mp4").write_bytes(b"not a video")
@@ -502,7 +536,8 @@ def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, cluste
     assert [(result.name, result.status) for result in results] == [
         *((f"v{i}", "done") for i in range(5)),
         ("bad", "failed"),
-    ] or any(result.status == "kept" for result in results)  # a file that the victim had finished is found, not made again
+        # a file that the victim had finished is found, not made again
+    ] or any(result.status == "kept" for result in results)
     assert all(result.status in ("done", "kept") for result in results[:5])
     assert sorted(ended) == sorted(videos)  # each ended once
     assert any("a worker was lost" in line for line in lines)
@@ -524,8 +559,12 @@ def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, cluste
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_video_that_kills_its_workers_does_not_take_others_along(tmp_path, home, weights, videos, cluster, monkeypatch):
-    """Three videos in flight at one worker, one of which ends its process: the others are done, it fails after some attempts."""
+def test_a_video_that_kills_its_workers_does_not_take_others_along(
+    tmp_path, home, weights, videos, cluster, monkeypatch
+):
+    """Three videos in flight at one worker, one of which ends its process: the others are done, it
+    fails after some attempts.
+    """
     monkeypatch.setattr(ray_cluster, "MAX_ATTEMPTS", 2)  # each takes seconds to start
     original = ray_cluster.Worker.extract
 
@@ -549,7 +588,17 @@ def test_no_cluster_there(tmp_path, weights, videos, home):
 def test_the_report_as_json(tmp_path, home, weights, videos, capsys):
     with pytest.raises(SystemExit) as ended:
         app(
-            ["extract", str(videos["v0"]), "-o", str(tmp_path / "out"), "--backbone", "egovlp", "--weights", str(weights), "--json"]
+            [
+                "extract",
+                str(videos["v0"]),
+                "-o",
+                str(tmp_path / "out"),
+                "--backbone",
+                "egovlp",
+                "--weights",
+                str(weights),
+                "--json",
+            ]
         )
     assert ended.value.code == 0
     report = json.loads(capsys.readouterr().out)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from hiero.backbones.registry import Backbone, backbones
 from hiero.errors import InputError
 from hiero.extraction import extractor
 from hiero.extraction.extractor import choose_precision, extract_features
 from hiero.extraction.video_features import VideoFeatures
-from hiero.video.registry import Backbone, backbones
 
 
 class Brightness(nn.Module):
@@ -38,9 +38,9 @@ def brightness(monkeypatch):
     """Two backbones of the same network: `motion` sees whole windows, `picture` single frames."""
     network = Brightness()
     module = SimpleNamespace(load=lambda *_: network, prepare=lambda frames: frames.permute(0, 3, 1, 2).float())
-    monkeypatch.setitem(sys.modules, "hiero.video.brightness", module)
-    motion = Backbone("motion", "", 2, "hiero.video.brightness", per_frame=False, allows_half=False)
-    picture = Backbone("picture", "", 2, "hiero.video.brightness", per_frame=True, allows_half=False, scores=False)
+    monkeypatch.setitem(sys.modules, "hiero.backbones.brightness", module)
+    motion = Backbone("motion", "", 2, "hiero.backbones.brightness", per_frame=False, allows_half=False)
+    picture = Backbone("picture", "", 2, "hiero.backbones.brightness", per_frame=True, allows_half=False, scores=False)
     for backbone in (motion, picture):
         monkeypatch.setitem(backbones(), backbone.name, backbone)
     monkeypatch.setattr(extractor, "load_backbone", lambda backbone, *_: network)

@@ -10,10 +10,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiero.backbones.registry import find_backbone
 from hiero.errors import InputError
 from hiero.extraction.extractor import Thumbnail
-from hiero.extraction.feature_log import FORMAT, FeatureLog, LogHeader, LogInUseError, is_in_use, load_recording, read_records
-from hiero.video.registry import find_backbone
+from hiero.extraction.feature_log import (
+    FORMAT,
+    FeatureLog,
+    LogHeader,
+    LogInUseError,
+    is_in_use,
+    load_recording,
+    read_records,
+)
 from tests.oracle.recordings import fill_skipped
 
 HEADER = LogHeader.of([find_backbone("i3d-k400"), find_backbone("dinov2-text")], 2, 1.0, "camera", "key")
@@ -21,13 +29,18 @@ HEADER = LogHeader.of([find_backbone("i3d-k400"), find_backbone("dinov2-text")],
 
 def rows(seed: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return {"i3d-k400": torch.randn(1, 400, generator=generator), "dinov2-text": torch.randn(2, 2304, generator=generator)}
+    return {
+        "i3d-k400": torch.randn(1, 400, generator=generator),
+        "dinov2-text": torch.randn(2, 2304, generator=generator),
+    }
 
 
 def fill(path, indices, **options):
     with FeatureLog(path, HEADER, **options) as log:
         for index in indices:
-            log.append(index, 2.0 * (index + 1), rows(index), [Thumbnail(2 * index, 2.0 * index, b"\xff\xd8" + bytes(index))])
+            log.append(
+                index, 2.0 * (index + 1), rows(index), [Thumbnail(2 * index, 2.0 * index, b"\xff\xd8" + bytes(index))]
+            )
     return log
 
 
@@ -41,7 +54,10 @@ def test_what_was_written_is_read(tmp_path):
     source, num_skipped = load_recording(tmp_path / "r.features")
     assert num_skipped == 0
     assert source.duration_s == 10.0
-    assert {name: value.shape for name, value in source.features.items()} == {"i3d-k400": (10, 400), "dinov2-text": (10, 2304)}
+    assert {name: value.shape for name, value in source.features.items()} == {
+        "i3d-k400": (10, 400),
+        "dinov2-text": (10, 2304),
+    }
     assert source.thumbnail_times == [0.0, 2.0, 4.0, 6.0, 8.0]
 
 
@@ -83,16 +99,51 @@ def test_two_processes_never_write_the_same_file(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"\x00" * 100, b"[]\n", b"null\n", b"{}\n", b"[" * 70_000,
-        json.dumps({"format": FORMAT, "backbones": ["i3d-k400"], "widths": [401], "num_segments": 2, "spacing_s": 1.0,
-                    "source": "", "key": ""}).encode() + b"\n",
-        json.dumps({"format": FORMAT, "backbones": ["no-such"], "widths": [4], "num_segments": 2, "spacing_s": 1.0,
-                    "source": "", "key": ""}).encode() + b"\n",
-        json.dumps({"format": FORMAT, "backbones": ["i3d-k400"], "widths": [400], "num_segments": 2, "spacing_s": float("nan"),
-                    "source": "", "key": ""}).encode() + b"\n",
+        b"",
+        b"\x00" * 100,
+        b"[]\n",
+        b"null\n",
+        b"{}\n",
+        b"[" * 70_000,
+        json.dumps(
+            {
+                "format": FORMAT,
+                "backbones": ["i3d-k400"],
+                "widths": [401],
+                "num_segments": 2,
+                "spacing_s": 1.0,
+                "source": "",
+                "key": "",
+            }
+        ).encode()
+        + b"\n",
+        json.dumps(
+            {
+                "format": FORMAT,
+                "backbones": ["no-such"],
+                "widths": [4],
+                "num_segments": 2,
+                "spacing_s": 1.0,
+                "source": "",
+                "key": "",
+            }
+        ).encode()
+        + b"\n",
+        json.dumps(
+            {
+                "format": FORMAT,
+                "backbones": ["i3d-k400"],
+                "widths": [400],
+                "num_segments": 2,
+                "spacing_s": float("nan"),
+                "source": "",
+                "key": "",
+            }
+        ).encode()
+        + b"\n",
         HEADER.to_line(),
     ],
-)  # fmt: skip
+)
 def test_strange_files_are_one_clear_line(tmp_path, content):
     (tmp_path / "r.features").write_bytes(content)
     with pytest.raises(InputError):
@@ -114,5 +165,7 @@ def test_skipped_windows_are_filled_as_slowly(tmp_path_factory, indices):
     fill(path, indices)
     source, num_skipped = load_recording(path)
     assert num_skipped == max(indices) + 1 - len(indices)
-    expected = np.array(fill_skipped({index: rows(index)["dinov2-text"].tolist() for index in indices}), dtype=np.float32)
+    expected = np.array(
+        fill_skipped({index: rows(index)["dinov2-text"].tolist() for index in indices}), dtype=np.float32
+    )
     assert np.array_equal(source.features["dinov2-text"], expected)

@@ -38,14 +38,21 @@ def test_attention_in_blocks_is_attention_in_a_window(length, reach, num_seen, s
 def test_soft_nms(num, seed):
     rng = np.random.default_rng(seed)
     start = rng.uniform(0, 20, num)
-    spans, scores, labels = np.stack([start, start + rng.uniform(0.5, 9, num)], 1), rng.random(num), rng.integers(0, 3, num)
+    spans, scores, labels = (
+        np.stack([start, start + rng.uniform(0.5, 9, num)], 1),
+        rng.random(num),
+        rng.integers(0, 3, num),
+    )
     selected = soft_nms(spans, scores, labels, sigma=0.5, min_score=0.05, max_spans=12)
     expected = slow.soft_nms(spans, scores, labels, 0.5, 0.05, 12)
     assert len(selected[0]) == len(expected)
     for span, score, label, (slow_start, slow_end, slow_score, slow_label) in zip(*selected, expected, strict=True):
         assert (*span, score, label) == (
-            pytest.approx(slow_start), pytest.approx(slow_end), pytest.approx(slow_score), slow_label,
-        )  # fmt: skip
+            pytest.approx(slow_start),
+            pytest.approx(slow_end),
+            pytest.approx(slow_score),
+            slow_label,
+        )
 
 
 CONFIG = af.ActionFormerConfig(6, 4, hidden_size=16, num_heads=2, window=5, num_stem=1, num_levels=3, drop_path=0.0)
@@ -57,7 +64,9 @@ def test_each_moment_gets_its_step(seed, num):
     start = rng.uniform(0, 24, (2, num))
     spans = torch.from_numpy(np.stack([start, start + rng.uniform(0.6, 20, (2, num))], 2)).float()
     labels = torch.from_numpy(rng.integers(-1, 4, (2, num)))
-    points = torch.cat([torch.stack([torch.arange(0, 32, s).float(), torch.full((32 // s,), float(s))], 1) for s in (1, 2, 4)])
+    points = torch.cat(
+        [torch.stack([torch.arange(0, 32, s).float(), torch.full((32 // s,), float(s))], 1) for s in (1, 2, 4)]
+    )
     classes, distances = af.assign_targets(points, spans, labels, CONFIG)
     expected_classes, expected_distances = slow.assign_targets(points, spans, labels, CONFIG)
     np.testing.assert_array_equal(classes.numpy(), expected_classes)
@@ -121,7 +130,8 @@ def test_ten_hours_in_bounded_memory():
     network = af.ActionFormer(CONFIG).eval()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     network.detect(draw(0, 36_000, 6))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB: under 1 GiB; squared it would be 5 GiB a head
+    # KiB: under 1 GiB; squared it would be 5 GiB a head
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20
 
 
 SMALL = vn.VSLNetConfig(6, text_size=5, hidden_size=16, num_heads=2, num_positions=20, dropout=0.0)

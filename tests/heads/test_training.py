@@ -41,7 +41,9 @@ class FakeMiniLM:
 
     def encode_tokens(self, texts):
         return [
-            np.stack([np.random.default_rng(sum(word.encode())).normal(size=384) for word in text.split()]).astype(np.float32)
+            np.stack([np.random.default_rng(sum(word.encode())).normal(size=384) for word in text.split()]).astype(
+                np.float32
+            )
             for text in texts
         ]
 
@@ -74,12 +76,24 @@ def data(tmp_path):
 
 
 SETTINGS = {
-    "vslnet": ["epochs=15", "batch_size=12", "lr=0.006", "vslnet.hidden_size=32", "vslnet.num_positions=48", "vslnet.dropout=0.0"],
+    "vslnet": [
+        "epochs=15",
+        "batch_size=12",
+        "lr=0.006",
+        "vslnet.hidden_size=32",
+        "vslnet.num_positions=48",
+        "vslnet.dropout=0.0",
+    ],
     "actionformer": [
-        "epochs=20", "warmup_epochs=2.0", "batch_size=3", "lr=0.003", "actionformer.hidden_size=32", "actionformer.num_levels=5",
+        "epochs=20",
+        "warmup_epochs=2.0",
+        "batch_size=3",
+        "lr=0.003",
+        "actionformer.hidden_size=32",
+        "actionformer.num_levels=5",
         "actionformer.drop_path=0.0",
     ],
-}  # fmt: skip
+}
 
 
 def clips_of(data, **options):
@@ -152,7 +166,20 @@ def test_the_commands(data, tmp_path):
     inputs = ["--features", str(data / "features"), "--annotations", str(data / "steps.json"), "--hz", "1"]
     settings = [text for setting in [*SETTINGS["actionformer"], "epochs=2"] for text in ("--set", setting)]
     (data / "some.txt").write_text("v0\nv1\nv2\n")
-    run(["train", "actionformer", *inputs, *settings, "--device", "cpu", "-o", tmp_path / "head", "--only", data / "some.txt"])
+    run(
+        [
+            "train",
+            "actionformer",
+            *inputs,
+            *settings,
+            "--device",
+            "cpu",
+            "-o",
+            tmp_path / "head",
+            "--only",
+            data / "some.txt",
+        ]
+    )
     without_clock = inputs[:-2]  # a head knows its clock
     run(["eval", tmp_path / "head", tmp_path / "head", *without_clock, "--device", "cpu", "-o", tmp_path / "r.json"])
     with pytest.raises(InputError, match="learned from features every 1 s"):
@@ -183,7 +210,8 @@ def test_enriched_features_are_taken(data, tmp_path):
     for i in range(6):
         x = torch.from_numpy(np.load(data / "features" / f"v{i}.npy"))
         save_tensors(
-            tmp_path / "enriched" / f"v{i}.safetensors", {"level0": x[:, :5], "projected0": x, "times0": x[:, 0], "level1": x[::2]}
+            tmp_path / "enriched" / f"v{i}.safetensors",
+            {"level0": x[:, :5], "projected0": x, "times0": x[:, 0], "level1": x[::2]},
         )
     assert read_clips(tmp_path / "enriched", data / "steps.json", SECONDS).width == 5
     head = TrainedHead(load_vslnet(), [])
@@ -215,8 +243,19 @@ def test_pieces_of_the_pipeline():
 
 def test_a_file_of_the_clip_alone_is_taken_whole(tmp_path):
     """Features may be those of the video, or those of the clip, which begin where it begins."""
-    query = {"video_start_sec": 100.0, "video_end_sec": 110.0, "clip_start_sec": 10.0, "clip_end_sec": 20.0, "query": "where?"}
-    clip = {"clip_uid": "c", "video_start_sec": 90.0, "video_end_sec": 150.0, "annotations": [{"language_queries": [query]}]}
+    query = {
+        "video_start_sec": 100.0,
+        "video_end_sec": 110.0,
+        "clip_start_sec": 10.0,
+        "clip_end_sec": 20.0,
+        "query": "where?",
+    }
+    clip = {
+        "clip_uid": "c",
+        "video_start_sec": 90.0,
+        "video_end_sec": 150.0,
+        "annotations": [{"language_queries": [query]}],
+    }
     (tmp_path / "nlq.json").write_text(json.dumps({"videos": [{"video_uid": "v", "clips": [clip]}]}))
     rows = np.arange(200.0, dtype=np.float32)[:, None]
     for name, x in (("v", rows), ("c", rows[90:150])):
@@ -246,7 +285,11 @@ def test_problems_with_names_and_lengths_are_reported(data):
     (data / "steps.json").write_text(json.dumps(content))
     clips = read_clips(data / "features", data / "steps.json", only=["v0", "v1", "typo"])
     assert clips.clock == SECONDS  # one's own layout
-    assert [message.split(":")[0] for message in clips.warnings] == [f"1 names are not in {data / 'steps.json'}", "v0", "v1"]
+    assert [message.split(":")[0] for message in clips.warnings] == [
+        f"1 names are not in {data / 'steps.json'}",
+        "v0",
+        "v1",
+    ]
     with pytest.raises(InputError, match="no clip of"):
         read_clips(data / "features", data / "steps.json", only=["typo"])
 

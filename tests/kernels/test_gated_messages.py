@@ -1,4 +1,6 @@
-"""Messages with one gate an offset, whose gradient is written out, against the plain version; and that against a loop."""
+"""Messages with one gate an offset, whose gradient is written out, against the plain version; and
+that against a loop.
+"""
 
 from __future__ import annotations
 

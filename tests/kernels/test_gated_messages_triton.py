@@ -1,4 +1,6 @@
-"""The kernels of TDGC's sum against the plain version: on a GPU, or without one with TRITON_INTERPRET=1 and Triton installed."""
+"""The kernels of TDGC's sum against the plain version: on a GPU, or without one with
+TRITON_INTERPRET=1 and Triton installed.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_the_kernels_are_the_plain_sum(num_videos, length, size, num_offsets, dt
     gradients = torch.autograd.grad(result, inputs[:3], weight)
     expected_gradients = torch.autograd.grad(expected, exact[:3], weight.double())
     scale = (num_videos * length) ** 0.5  # of a sum over nodes
-    for name, a, b, sums in zip(("product", "bias", "gates"), gradients, expected_gradients, (1, scale, scale), strict=True):
+    for name, a, b, sums in zip(
+        ("product", "bias", "gates"), gradients, expected_gradients, (1, scale, scale), strict=True
+    ):
         own = PRECISION[a.dtype]
         torch.testing.assert_close(a.double(), b, rtol=own, atol=2e-5 * sums, msg=lambda m, name=name: f"{name}: {m}")
 
@@ -80,16 +84,19 @@ def test_borders_of_videos():
 def test_results_repeat():
     inputs = random_inputs(2, 100, 16, 1, torch.bfloat16)
     weight = torch.randn(2, 100, 16, device=DEVICE).bfloat16()
-    first, second = (torch.autograd.grad(sum_messages_triton(*inputs, activate=True), inputs[:3], weight) for _ in range(2))
+    first, second = (
+        torch.autograd.grad(sum_messages_triton(*inputs, activate=True), inputs[:3], weight) for _ in range(2)
+    )
     assert all(a.equal(b) for a, b in zip(first, second, strict=True))
 
 
 def test_gradients_that_are_not_contiguous():
     inputs = random_inputs(2, 10, 6, 1, torch.float32)
     result = sum_messages_triton(*inputs)
-    expanded, filled = (torch.autograd.grad(result, inputs[:3], g, retain_graph=True) for g in (
-        torch.ones((), device=DEVICE).expand_as(result), torch.ones_like(result)
-    ))  # fmt: skip
+    expanded, filled = (
+        torch.autograd.grad(result, inputs[:3], g, retain_graph=True)
+        for g in (torch.ones((), device=DEVICE).expand_as(result), torch.ones_like(result))
+    )
     assert all(a.equal(b) for a, b in zip(expanded, filled, strict=True))
 
 
@@ -120,7 +127,11 @@ def test_a_stage_is_the_same_with_and_without_the_kernels(monkeypatch, compiled,
     def run(stage, x, weight, precision, *, kernels):
         monkeypatch.setattr(tdgc, "is_available", lambda _: kernels)
         layers, nodes = copy.deepcopy(stage), x.clone().requires_grad_()
-        network = torch.compile(layers, fullgraph=True, dynamic=False, backend="aot_eager") if kernels and compiled else layers
+        network = (
+            torch.compile(layers, fullgraph=True, dynamic=False, backend="aot_eager")
+            if kernels and compiled
+            else layers
+        )
         with torch.autocast(DEVICE, torch.bfloat16, enabled=precision == torch.bfloat16):
             out = network(nodes, uniform_neighbours(group, 1.0, 2.5))
         (out * weight).sum().backward()

@@ -1,4 +1,6 @@
-"""All gates at once against the plain gates: on a GPU, or without one with TRITON_INTERPRET=1 and Triton installed."""
+"""All gates at once against the plain gates: on a GPU, or without one with TRITON_INTERPRET=1 and
+Triton installed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_small_values_keep_their_digits():
             parameter *= 1e-4
     result = gates_triton.uniform_gates_triton(parameters_of(gates), distances.tolist(), GATE_SLOPE)
     expected = copy.deepcopy(gates[0]).double()(distances[0].double())
-    torch.testing.assert_close(result[0].double(), expected, rtol=1e-5, atol=1e-6 * float(expected.detach().abs().max()))
+    torch.testing.assert_close(
+        result[0].double(), expected, rtol=1e-5, atol=1e-6 * float(expected.detach().abs().max())
+    )
 
 
 def test_results_repeat_and_second_derivatives_are_refused():
@@ -76,7 +80,9 @@ def test_the_operator_is_registered_as_it_behaves():
 def test_a_network_is_the_same_with_and_without_the_kernels(monkeypatch, length, cut):
     """Also where levels have different numbers of neighbours, or none."""
     torch.manual_seed(0)
-    config = ModelConfig(6, 16, embedding_size=8, gate_size=8, dropout=0.0, radius_s=1.7, thread_radius=1.5, num_threads=3)
+    config = ModelConfig(
+        6, 16, embedding_size=8, gate_size=8, dropout=0.0, radius_s=1.7, thread_radius=1.5, num_threads=3
+    )
     network = HiERO(config).to(DEVICE)
     x = torch.randn(2, length, 6, device=DEVICE)
     results = []

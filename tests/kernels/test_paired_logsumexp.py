@@ -50,11 +50,15 @@ def test_values_and_gradients(num_videos, length, num_texts, in_blocks, with_exc
         module.BLOCK_SIZE = block_size
     close(per_node, expected_node, rtol=1e-9, atol=1e-9)
     close(per_text, expected_text, rtol=1e-9, atol=1e-9)
-    for a, b in zip(gradients, torch.autograd.grad([expected_node, expected_text], (nodes, texts), weights), strict=True):
+    for a, b in zip(
+        gradients, torch.autograd.grad([expected_node, expected_text], (nodes, texts), weights), strict=True
+    ):
         close(a, b, rtol=1e-8, atol=1e-9)
 
 
 def test_second_derivatives_are_refused():
     inputs = random_inputs(2, 3, 4, 0)
     with pytest.raises(RuntimeError, match="second derivatives are not supported"):
-        torch.autograd.grad(paired_logsumexp(inputs[0], inputs[1], 0.5, *inputs[2:])[0].sum(), inputs[0], create_graph=True)
+        torch.autograd.grad(
+            paired_logsumexp(inputs[0], inputs[1], 0.5, *inputs[2:])[0].sum(), inputs[0], create_graph=True
+        )

@@ -73,7 +73,9 @@ def test_only_what_changed_is_done_again(model, folder, tmp_path):
         """Run all files; the names of those that were written, and the problems."""
         before = {path: path.stat().st_mtime_ns for path in targets.values() if path.is_file()}
         problems = FileEmbedder(model, clock, levels, threads=False).embed_files(targets)
-        written = {path.name for path in targets.values() if path.is_file() and path.stat().st_mtime_ns != before.get(path)}
+        written = {
+            path.name for path in targets.values() if path.is_file() and path.stat().st_mtime_ns != before.get(path)
+        }
         return written, problems
 
     assert run() == ({"a.safetensors", "b.safetensors"}, [])

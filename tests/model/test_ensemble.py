@@ -64,7 +64,9 @@ def test_a_folder_gives_it_back(ensemble, tmp_path):
         expected = ensemble.embed_text(texts).numpy()
     np.testing.assert_allclose(open_model_folder(tmp_path).embed_text(texts.numpy()), expected, atol=1e-5)
     loaded.save_pretrained(tmp_path / "again")
-    assert json.loads((tmp_path / "again/config.json").read_text()) == json.loads((tmp_path / "config.json").read_text())
+    assert json.loads((tmp_path / "again/config.json").read_text()) == json.loads(
+        (tmp_path / "config.json").read_text()
+    )
 
 
 @torch.no_grad()
@@ -76,7 +78,9 @@ def test_weights_in_8_bits_say_nearly_the_same(ensemble, tmp_path):
     a, b = (embed_features(model, features, CLOCK, [0])["projected0"] for model in (ensemble, loaded))
     assert F.cosine_similarity(a, b).min() > 0.99
     assert F.cosine_similarity(ensemble.embed_text(texts), loaded.embed_text(texts)).min() > 0.999
-    np.testing.assert_allclose(open_model_folder(tmp_path).embed_text(texts.numpy()), loaded.embed_text(texts).numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        open_model_folder(tmp_path).embed_text(texts.numpy()), loaded.embed_text(texts).numpy(), atol=1e-5
+    )
 
 
 def test_settings_of_a_run_reach_all_networks_and_leave_theirs(ensemble):

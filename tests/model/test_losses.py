@@ -32,9 +32,15 @@ def flat_alignment(batch, config, level=0):
     video = torch.arange(len(nodes))
     level = torch.as_tensor(level).expand(node_mask.shape)[node_mask]
     return oracle.alignment(
-        nodes[node_mask], times[node_mask], video[:, None].expand_as(node_mask)[node_mask],
-        texts[text_mask], text_times[text_mask], video[:, None].expand_as(text_mask)[text_mask], config, level,
-    )  # fmt: skip
+        nodes[node_mask],
+        times[node_mask],
+        video[:, None].expand_as(node_mask)[node_mask],
+        texts[text_mask],
+        text_times[text_mask],
+        video[:, None].expand_as(text_mask)[text_mask],
+        config,
+        level,
+    )
 
 
 configs = st.builds(
@@ -64,7 +70,9 @@ def test_alignment_and_its_gradient(num_videos, length, num_texts, config, level
         close(a, b, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("config", [LossConfig(beta=4, temperature=0.5), LossConfig(mode="v2t", temperature=0.5, inside=0.6)])
+@pytest.mark.parametrize(
+    "config", [LossConfig(beta=4, temperature=0.5), LossConfig(mode="v2t", temperature=0.5, inside=0.6)]
+)
 def test_alignment_gradcheck(config):
     nodes, times, node_mask, texts, text_times, text_mask = random_batch(2, 5, 4, 1)
     text_mask = torch.ones_like(text_mask)
@@ -82,7 +90,9 @@ def test_alignment_gradcheck(config):
 def test_no_positives_is_zero_with_zero_gradient(mode, beta, texts_masked):
     nodes, times, node_mask, texts, text_times, text_mask = random_batch(3, 6, 4, 0, torch.float32)
     text_mask = torch.zeros_like(text_mask) if texts_masked else torch.ones_like(text_mask)
-    loss = alignment_loss(nodes, times, node_mask, texts, text_times + 1000, text_mask, LossConfig(mode=mode, beta=beta))
+    loss = alignment_loss(
+        nodes, times, node_mask, texts, text_times + 1000, text_mask, LossConfig(mode=mode, beta=beta)
+    )
     loss.backward()
     assert loss.item() == 0
     assert nodes.grad.eq(0).all()
@@ -170,10 +180,16 @@ def test_thread_gradcheck():
 
 
 def test_the_model_s_losses_with_and_without_the_head():
-    config = ModelConfig(input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=8, num_threads=3)
+    config = ModelConfig(
+        input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=8, num_threads=3
+    )
     model = HiERO(config).double().eval()
     x = torch.randn(2, 24, 6, dtype=torch.float64)
-    texts, times, mask = torch.randn(2, 7, 4, dtype=torch.float64), torch.rand(2, 7) * 12, torch.ones(2, 7, dtype=torch.bool)
+    texts, times, mask = (
+        torch.randn(2, 7, 4, dtype=torch.float64),
+        torch.rand(2, 7) * 12,
+        torch.ones(2, 7, dtype=torch.bool),
+    )
     levels = model(x, threads=True)
     plain = model.losses(levels, texts, times, mask, LossConfig())
     projected = model.losses(levels, texts, times, mask, LossConfig(projected_threads=True))

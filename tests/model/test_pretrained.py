@@ -16,9 +16,16 @@ from hiero.types import Clock
 from tests.conftest import FIXTURES
 
 CONFIG = ModelConfig(
-    input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=None, backbone="omnivore",
-    clock=Clock(fps=24.0, stride=8.0), behaviour=Behaviour(truncated_labels=True),
-)  # fmt: skip
+    input_size=6,
+    hidden_size=8,
+    embedding_size=5,
+    text_size=4,
+    gate_size=7,
+    sample_points=None,
+    backbone="omnivore",
+    clock=Clock(fps=24.0, stride=8.0),
+    behaviour=Behaviour(truncated_labels=True),
+)
 
 
 @pytest.fixture
@@ -45,7 +52,9 @@ def test_what_came_with_a_model_is_saved_with_it(tmp_path):
     HiERO.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
     first, second = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("first", "second"))
     assert first == second
-    assert (tmp_path / "first/text_encoder.safetensors").read_bytes() == (tmp_path / "second/text_encoder.safetensors").read_bytes()
+    assert (tmp_path / "first/text_encoder.safetensors").read_bytes() == (
+        tmp_path / "second/text_encoder.safetensors"
+    ).read_bytes()
     HiERO.from_pretrained(tmp_path / "second").save_pretrained(tmp_path / "second")
     assert (tmp_path / "second/text_encoder.safetensors").stat().st_size > 0
 
@@ -85,7 +94,9 @@ def test_a_hub_id_is_fetched_by_the_hub_client(model, tmp_path, monkeypatch):
         return str(tmp_path / "snapshot")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    monkeypatch.setattr(huggingface_hub.hub_mixin, "hf_hub_download", lambda **_: str(tmp_path / "snapshot" / "config.json"))
+    monkeypatch.setattr(
+        huggingface_hub.hub_mixin, "hf_hub_download", lambda **_: str(tmp_path / "snapshot" / "config.json")
+    )
     assert HiERO.from_pretrained("someone/hiero-small", revision="v1").config == CONFIG
     assert requests == [("someone/hiero-small", "v1")]
 
@@ -96,13 +107,19 @@ def test_a_hub_id_is_fetched_by_the_hub_client(model, tmp_path, monkeypatch):
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / "config.json").write_text("{"), "not a hiero configuration"),
-        (lambda f: (f / "config.json").write_text("[" * 100_000), r"not a hiero configuration \(its lists or objects are nested"),
+        (
+            lambda f: (f / "config.json").write_text("[" * 100_000),
+            r"not a hiero configuration \(its lists or objects are nested",
+        ),
         (lambda f: (f / "config.json").write_text('{"model": {"input_size": 6, "wings": 2}}'), "no setting wings"),
         (
             lambda f: (f / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), "depth": 2}})),
             "does not fit its config.json",
         ),
-        (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]), "damaged or cut short"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]),
+            "damaged or cut short",
+        ),
     ],
 )
 def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, damage, message):
@@ -116,7 +133,9 @@ def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, damage, message):
 def test_weights_of_another_configuration_are_described_in_a_line(model, tmp_path, change):
     model.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), **change}}))
-    with pytest.raises(InputError, match=r"does not fit its config.json \(.* and \d+ more.*\); take both files") as error:
+    with pytest.raises(
+        InputError, match=r"does not fit its config.json \(.* and \d+ more.*\); take both files"
+    ) as error:
         HiERO.from_pretrained(tmp_path)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
@@ -142,13 +161,18 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"depth": -1}, "depth must be at least 0"), ({"depth": 1000}, "depth must be at most 16"),
-     ({"hidden_size": 10**9}, "hidden_size must be at most 65536"), ({"num_layers": 10**6}, "num_layers must be at most 64"),
-     ({"hidden_size": 2**15}, r"make a network of .* billion parameters; at most 1 billion"),
-     ({"num_threads": 10**9, "sample_points": None}, "num_threads must be at most"),
-     ({"kappa": 0.0}, "kappa must be positive"), ({"dropout": 1.0}, "dropout must be"),
-     ({"sample_points": 2}, "must not be fewer than num_threads")],
-)  # fmt: skip
+    [
+        ({"depth": -1}, "depth must be at least 0"),
+        ({"depth": 1000}, "depth must be at most 16"),
+        ({"hidden_size": 10**9}, "hidden_size must be at most 65536"),
+        ({"num_layers": 10**6}, "num_layers must be at most 64"),
+        ({"hidden_size": 2**15}, r"make a network of .* billion parameters; at most 1 billion"),
+        ({"num_threads": 10**9, "sample_points": None}, "num_threads must be at most"),
+        ({"kappa": 0.0}, "kappa must be positive"),
+        ({"dropout": 1.0}, "dropout must be"),
+        ({"sample_points": 2}, "must not be fewer than num_threads"),
+    ],
+)
 def test_impossible_settings(change, message):
     with pytest.raises(InputError, match=message):
         CONFIG.replace(**change)

@@ -200,7 +200,9 @@ def save_variant(path, model=None, settings=None):
 def test_models_without_projection_or_bias(tmp_path):
     weights = save_variant(tmp_path / "x.pth")
     reduced = {
-        name: value for name, value in weights.items() if not name.startswith("proj.") and not name.endswith("module_3.bias")
+        name: value
+        for name, value in weights.items()
+        if not name.startswith("proj.") and not name.endswith("module_3.bias")
     }
     save_variant(tmp_path / "y.pth", reduced)
     released = read_released(tmp_path / "y.pth")
@@ -210,7 +212,9 @@ def test_models_without_projection_or_bias(tmp_path):
     released.model()(torch.randn(1, 9, 48))
 
 
-@pytest.mark.parametrize("settings", [{"pool": "max"}, {"conv": {"pos_act": "relu"}}, {"conv": {"use_pos_attr": False}}])
+@pytest.mark.parametrize(
+    "settings", [{"pool": "max"}, {"conv": {"pos_act": "relu"}}, {"conv": {"use_pos_attr": False}}]
+)
 def test_other_networks_of_the_release_are_refused(tmp_path, settings):
     save_variant(tmp_path / "x.pth", settings=settings)
     with pytest.raises(InputError, match="as in the paper, is supported"):
@@ -246,9 +250,16 @@ def test_tensor_data_that_is_cut_short(tmp_path):
 def test_views_and_dtypes_survive(tmp_path):
     base = torch.arange(12.0).view(3, 4)
     values = {
-        "view": base.T[1:], "half": base.half(), "bf16": base.bfloat16(), "long": base.long(), "bool": base > 3,
-        "parameter": torch.nn.Parameter(base), "scalar": torch.tensor(3), "none": torch.zeros(0, 4), "list": [base, "text"],
-    }  # fmt: skip
+        "view": base.T[1:],
+        "half": base.half(),
+        "bf16": base.bfloat16(),
+        "long": base.long(),
+        "bool": base > 3,
+        "parameter": torch.nn.Parameter(base),
+        "scalar": torch.tensor(3),
+        "none": torch.zeros(0, 4),
+        "list": [base, "text"],
+    }
     torch.save(values, tmp_path / "values.pt")
     loaded = read_torch(tmp_path / "values.pt")
     for name in ("view", "half", "bf16", "long", "bool", "parameter", "scalar", "none"):

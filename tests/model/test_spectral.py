@@ -20,7 +20,9 @@ from tests.conftest import close
 
 def by_scikit_learn(x: torch.Tensor, num_threads: int, kappa: float) -> np.ndarray:
     unit = torch.nn.functional.normalize(x.double(), dim=1).numpy()
-    return SpectralClustering(num_threads, affinity="precomputed", random_state=0).fit_predict(np.exp((unit @ unit.T - 1) / kappa))
+    return SpectralClustering(num_threads, affinity="precomputed", random_state=0).fit_predict(
+        np.exp((unit @ unit.T - 1) / kappa)
+    )
 
 
 # Full decomposition, and a few eigenvectors: of these fewer, since they take seconds.
@@ -59,9 +61,12 @@ def test_landmarks_on_all_nodes_are_exact(form):
 @pytest.mark.parametrize("method", ["exact", "landmarks"])
 @pytest.mark.parametrize("form", ["sklearn", "training"])
 @given(
-    num_nodes=st.integers(1, 12), num_threads=st.integers(1, 15), kind=st.sampled_from(["random", "equal", "zero", "pairs"]),
-    kappa=st.sampled_from([0.01, 0.05, 0.5]), seed=st.integers(0, 2**31),
-)  # fmt: skip
+    num_nodes=st.integers(1, 12),
+    num_threads=st.integers(1, 15),
+    kind=st.sampled_from(["random", "equal", "zero", "pairs"]),
+    kappa=st.sampled_from([0.01, 0.05, 0.5]),
+    seed=st.integers(0, 2**31),
+)
 def test_anything_gives_labels(method, form, num_nodes, num_threads, kind, kappa, seed):
     """K ≥ N, duplicates, zero vectors."""
     torch.manual_seed(seed)
@@ -152,8 +157,14 @@ def test_automatic_number_on_very_short_videos():
         (lambda: spectral_cut(torch.ones(4, 3), 2, kappa=0.0), "kappa must be positive"),
         (lambda: spectral_cut(torch.ones(4, 3), 2, method="magic"), "method one of"),
         (lambda: spectral_cut(torch.ones(4, 3), 2, form="plain"), "form must be one of"),
-        (lambda: spectral_cut(torch.ones(1, 4, 3), 2, mask=torch.zeros(1, 4, dtype=torch.bool)), "at least one node a video"),
-        (lambda: spectral_cut(torch.ones(1, 4, 3), 2, mask=torch.ones(1, 4) > 0, method="landmarks"), "unpadded videos"),
+        (
+            lambda: spectral_cut(torch.ones(1, 4, 3), 2, mask=torch.zeros(1, 4, dtype=torch.bool)),
+            "at least one node a video",
+        ),
+        (
+            lambda: spectral_cut(torch.ones(1, 4, 3), 2, mask=torch.ones(1, 4) > 0, method="landmarks"),
+            "unpadded videos",
+        ),
     ],
 )
 def test_bad_input(call, message):

@@ -42,7 +42,9 @@ def test_any_times_and_any_radius(lengths, radius, duplicates, seed):
     close(result[group >= 0], on_edges(layer, x, group, times, radius)[group >= 0], rtol=1e-9, atol=1e-9)
 
 
-@given(st.lists(st.integers(1, 14), min_size=1, max_size=4), st.sampled_from([0.5, 1.5, 2.5, 7.0]), st.integers(0, 2**31))
+@given(
+    st.lists(st.integers(1, 14), min_size=1, max_size=4), st.sampled_from([0.5, 1.5, 2.5, 7.0]), st.integers(0, 2**31)
+)
 def test_the_uniform_path_is_the_timed_one(lengths, radius, seed):
     torch.manual_seed(seed)
     layer = TDGC(5, gate_size=7).double()

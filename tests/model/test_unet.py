@@ -1,4 +1,6 @@
-"""The whole network: against the edge-list oracle, alone and in batches, from one node up, and each released quirk."""
+"""The whole network: against the edge-list oracle, alone and in batches, from one node up, and each
+released quirk.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from tests.oracle.edgelist import EdgeListHiERO
 
 
 def small_model(**changes) -> HiERO:
-    config = ModelConfig(input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=8, num_threads=3)
+    config = ModelConfig(
+        input_size=6, hidden_size=8, embedding_size=5, text_size=4, gate_size=7, sample_points=8, num_threads=3
+    )
     torch.manual_seed(0)
     model = HiERO(config.replace(**changes)).double().eval()
     for parameter in model.parameters():  # away from identities and zeros
@@ -75,7 +79,9 @@ def test_reasoning_inside_random_threads(lengths, thread_radius, seed):
         result = reason_in_threads(stage, x, threads, model.config)
         flat_x, _, video = flatten(x, mask, times)
         rank, group = edgelist.ranks(threads[mask], video)
-        expected = edgelist.stage(stage, flat_x, edgelist.radius_edges(rank.double(), group, thread_radius), rank.double())
+        expected = edgelist.stage(
+            stage, flat_x, edgelist.radius_edges(rank.double(), group, thread_radius), rank.double()
+        )
     close(result[mask], expected, rtol=1e-8, atol=1e-8)
 
 
@@ -278,9 +284,13 @@ def test_bad_input(change, message):
 
 
 def test_a_surer_classifier_says_the_same():
-    """With `centre` and `rescale`, neither a shift nor a stretch of all scores changes anything; another pattern does."""
+    """With `centre` and `rescale`, neither a shift nor a stretch of all scores changes anything;
+    another pattern does.
+    """
     torch.manual_seed(0)
-    model = HiERO(ModelConfig(input_size=12, hidden_size=16, embedding_size=8, text_size=8, depth=2, centre=True, rescale=True))
+    model = HiERO(
+        ModelConfig(input_size=12, hidden_size=16, embedding_size=8, text_size=8, depth=2, centre=True, rescale=True)
+    )
     x = torch.randn(1, 40, 12)
     model.eval()
     first, same, other = (model(v)[0].features for v in (x, 3.5 * x + torch.randn(12), x.flip(2)))

@@ -35,7 +35,9 @@ def plain_data_set_means(
         task_weights = membership * weights
         total = task_weights.sum(1, keepdims=True)
         # A draw may hold no video of a task, or of a data set: NaN.
-        task_means = np.divide(task_weights @ values, total, out=np.full((len(tasks), len(averaged)), np.nan), where=total > 0)
+        task_means = np.divide(
+            task_weights @ values, total, out=np.full((len(tasks), len(averaged)), np.nan), where=total > 0
+        )
         means = {}
         for name in DATA_SETS:
             of_set = task_means[[i for i, task in enumerate(tasks) if task.data_set == name]]

@@ -1,4 +1,6 @@
-"""CLIP's text side, written out: byte-pair encoding one merge at a time, and the transformer with torch's own attention."""
+"""CLIP's text side, written out: byte-pair encoding one merge at a time, and the transformer with
+torch's own attention.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def text_tower(state: dict[str, Tensor], ids: Tensor, heads: int) -> Tensor:
     mask = torch.full((ids.shape[1], ids.shape[1]), -torch.inf).triu(1)
     layers = {int(name.split(".")[2]) for name in state if name.startswith("transformer.resblocks.")}
     for layer in sorted(layers):
-        p = {k.removeprefix(f"transformer.resblocks.{layer}."): v for k, v in state.items() if f"resblocks.{layer}." in k}
+        p = {
+            k.removeprefix(f"transformer.resblocks.{layer}."): v for k, v in state.items() if f"resblocks.{layer}." in k
+        }
         y = F.layer_norm(x, (width,), p["ln_1.weight"], p["ln_1.bias"])
         q, k, v = (y @ p["attn.in_proj_weight"].T + p["attn.in_proj_bias"]).chunk(3, -1)
         q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k, v))

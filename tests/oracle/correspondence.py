@@ -36,7 +36,13 @@ def match_posterior(gain: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def correspondence(
-    steps: np.ndarray, other: np.ndarray, *, temperature: float, min_cosine: float, video_weight: float, step_weight: float
+    steps: np.ndarray,
+    other: np.ndarray,
+    *,
+    temperature: float,
+    min_cosine: float,
+    video_weight: float,
+    step_weight: float,
 ) -> np.ndarray:
     """Scores (n, m) of one pair of videos, from the equations."""
 

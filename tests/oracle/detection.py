@@ -42,4 +42,6 @@ def plain_mean_average_precision(
 ) -> np.ndarray:
     """Mean over the classes that occur, at each threshold."""
     labels = sorted({int(label) for detections in truth for label in detections.labels})
-    return np.array([np.mean([plain_average_precision(truth, predicted, label, t) for label in labels]) for t in thresholds])
+    return np.array(
+        [np.mean([plain_average_precision(truth, predicted, label, t) for label in labels]) for t in thresholds]
+    )

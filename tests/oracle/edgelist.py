@@ -73,7 +73,9 @@ def pool_edges(x: Tensor, video: Tensor, index: Tensor) -> Tensor:
     has_next = (video[1:] == video[:-1]).nonzero()[:, 0]
     source = torch.cat([nodes] * 2 + [has_next, has_next + 1])
     target = torch.cat([nodes] * 2 + [has_next + 1, has_next])
-    degree = torch.zeros(num_nodes, dtype=x.dtype, device=x.device).index_add(0, target, torch.ones_like(target, dtype=x.dtype))
+    degree = torch.zeros(num_nodes, dtype=x.dtype, device=x.device).index_add(
+        0, target, torch.ones_like(target, dtype=x.dtype)
+    )
     mean = torch.zeros_like(x).index_add(0, target, x[source]) / degree[:, None]
     return mean[index % 2 == 0]
 

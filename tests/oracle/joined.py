@@ -1,4 +1,6 @@
-"""Rows of files on one timeline, row by row: which file is on at the middle of the row, and which of its rows is that."""
+"""Rows of files on one timeline, row by row: which file is on at the middle of the row, and which
+of its rows is that.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ def squared_distances(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return ((points[:, None].astype(float) - centres[None].astype(float)) ** 2).sum(2)
 
 
-def plain_kmeans(points: np.ndarray, num_clusters: int, numbers: np.ndarray, num_iterations: int) -> tuple[np.ndarray, float]:
+def plain_kmeans(
+    points: np.ndarray, num_clusters: int, numbers: np.ndarray, num_iterations: int
+) -> tuple[np.ndarray, float]:
     """Labels (N,) and inertia of the best restart; arguments as of `kmeans_of_points`."""
     results = []
     for restart in range(numbers.shape[1]):
@@ -44,16 +46,20 @@ def seed_centres(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def has_seeding_tie(points: np.ndarray, numbers: np.ndarray) -> bool:
-    """Whether two different points would lower the inertia equally in some draw of `seed_centres`: rounding decides then.
+    """Whether two different points would lower the inertia equally in some draw of `seed_centres`:
+    rounding decides then.
 
-    Two points that are each other's nearest do: each takes its own distance away, and that of the other but for the same rest.
+    Two points that are each other's nearest do: each takes its own distance away, and that of the
+    other but for the same rest.
     """
     for restart in range(numbers.shape[1]):
         weight, nearest = np.ones(len(points)), np.full(len(points), np.inf)
         for trials in numbers[:, restart]:
             cumulative = np.cumsum(weight)
             drawn = {min(int((cumulative <= number * cumulative[-1]).sum()), len(points) - 1) for number in trials}
-            updated = sorted((np.minimum(nearest, squared_distances(points, points[[i]])[:, 0]) for i in drawn), key=np.sum)
+            updated = sorted(
+                (np.minimum(nearest, squared_distances(points, points[[i]])[:, 0]) for i in drawn), key=np.sum
+            )
             if len(updated) > 1 and updated[1].sum() - updated[0].sum() <= 1e-6 * updated[1].sum():
                 return True
             nearest = weight = updated[0]

@@ -1,4 +1,6 @@
-"""Average linkage as the textbook has it: the mean of all distances between the members of two clusters, again for each join."""
+"""Average linkage as the textbook has it: the mean of all distances between the members of two
+clusters, again for each join.
+"""
 
 from __future__ import annotations
 

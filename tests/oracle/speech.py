@@ -20,7 +20,8 @@ def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int, max_overlap:
     chosen: list[int] = []
     for i in sorted(range(len(spans)), key=lambda i: -scores[i]):
         shares = [
-            len(set(range(*spans[i])) & set(range(*spans[j]))) / min(len(range(*spans[i])), len(range(*spans[j]))) for j in chosen
+            len(set(range(*spans[i])) & set(range(*spans[j]))) / min(len(range(*spans[i])), len(range(*spans[j])))
+            for j in chosen
         ]
         if len(chosen) < num and all(share < max_overlap for share in shares):
             chosen.append(i)

@@ -1,4 +1,6 @@
-"""Video towers, written out: every pair of tokens by a rule that can be read, no windows that are cut, no fused kernels."""
+"""Video towers, written out: every pair of tokens by a rule that can be read, no windows that are cut,
+no fused kernels.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ def _norm(x: Tensor, state: dict[str, Tensor], name: str, eps: float) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"], eps)
 
 
-def _heads(x: Tensor, state: dict[str, Tensor], name: str, width: int, visible: Tensor, biases: list | None = None) -> Tensor:
+def _heads(
+    x: Tensor, state: dict[str, Tensor], name: str, width: int, visible: Tensor, biases: list | None = None
+) -> Tensor:
     q, k, v = _linear(x, state, f"{name}.qkv").chunk(3, -1)
     parts = [slice(i, i + width) for i in range(0, q.shape[1], width)]
-    rows = [attention(q[:, p], k[:, p], v[:, p], visible, 0.0 if biases is None else biases[i]) for i, p in enumerate(parts)]
+    rows = [
+        attention(q[:, p], k[:, p], v[:, p], visible, 0.0 if biases is None else biases[i]) for i, p in enumerate(parts)
+    ]
     return _linear(torch.cat(rows, 1), state, f"{name}.proj")
 
 
@@ -46,12 +52,18 @@ def spacetime(state: dict[str, Tensor], frames: Tensor) -> Tensor:
         x = _norm(x, state, "ln_pre", 1e-5)
 
     def visible_pairs(same: int) -> Tensor:
-        """Who sees whom: the class token all; a patch the class token and those of equal frame (0) or position (1)."""
-        return torch.tensor([[i == 0 or j == 0 or a[same] == b[same] for j, b in enumerate(labels)] for i, a in enumerate(labels)])
+        """Who sees whom: the class token all; a patch the class token and those of equal frame (0)
+        or position (1).
+        """
+        return torch.tensor(
+            [[i == 0 or j == 0 or a[same] == b[same] for j, b in enumerate(labels)] for i, a in enumerate(labels)]
+        )
 
     space, time = visible_pairs(0), visible_pairs(1)
     for i in range(1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))):
-        block = {name.removeprefix(f"blocks.{i}."): value for name, value in state.items() if name.startswith(f"blocks.{i}.")}
+        block = {
+            name.removeprefix(f"blocks.{i}."): value for name, value in state.items() if name.startswith(f"blocks.{i}.")
+        }
         along_time = _heads(_norm(x, block, "norm3", 1e-6), block, "timeattn", 64, time)
         if "alpha_timeattn" in block:
             along_time = torch.tanh(block["alpha_timeattn"]) * along_time
@@ -65,14 +77,18 @@ def spacetime(state: dict[str, Tensor], frames: Tensor) -> Tensor:
 def omnivore(state: dict[str, Tensor], clip: Tensor, window: tuple[int, int, int]) -> Tensor:
     """Mean of the last tokens of one clip (T, 3, H, W). Which tokens share a window is decided token by token."""
     patch = state["patch_embed.proj.weight"].shape[2:]
-    x = F.conv3d(clip.transpose(0, 1)[None], state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=patch)[0]
+    x = F.conv3d(
+        clip.transpose(0, 1)[None], state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=patch
+    )[0]
     x = _norm(x.permute(1, 2, 3, 0), state, "patch_embed.norm", 1e-5)
     num_stages = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("layers."))
     for stage in range(num_stages):
         prefix = f"layers.{stage}."
         layer = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         for i in range(1 + max(int(name.split(".")[1]) for name in layer if name.startswith("blocks."))):
-            block = {name.removeprefix(f"blocks.{i}."): v for name, v in layer.items() if name.startswith(f"blocks.{i}.")}
+            block = {
+                name.removeprefix(f"blocks.{i}."): v for name, v in layer.items() if name.startswith(f"blocks.{i}.")
+            }
             x = x + _window_attention(_norm(x, block, "norm1", 1e-5), block, window, shifted=i % 2 == 1)
             x = x + _linear(F.gelu(_linear(_norm(x, block, "norm2", 1e-5), block, "mlp.fc1")), block, "mlp.fc2")
         if "downsample.reduction.weight" in layer:
@@ -81,7 +97,7 @@ def omnivore(state: dict[str, Tensor], clip: Tensor, window: tuple[int, int, int
             merged = [
                 torch.cat([padded[a, 2 * b + i, 2 * c + j] for i, j in ((0, 0), (1, 0), (0, 1), (1, 1))])
                 for a, b, c in product(range(t), range((h + 1) // 2), range((w + 1) // 2))
-            ]  # fmt: skip
+            ]
             x = torch.stack(merged).view(t, (h + 1) // 2, (w + 1) // 2, -1)
             x = _linear(_norm(x, layer, "downsample.norm", 1e-5), layer, "downsample.reduction")
     return _norm(x, state, "norm", 1e-5).mean((0, 1, 2))
@@ -102,12 +118,16 @@ def _window_attention(x: Tensor, block: dict[str, Tensor], window: tuple[int, in
     groups = list(zip(window_of, wrapped, strict=True))
     visible = torch.tensor([[a == b for b in groups] for a in groups])
     table = block["attn.relative_position_bias_table"]
-    # The release numbers the positions of a cut window from 0 on and looks displacements up by that number in the full window.
+    # The release numbers the positions of a cut window from 0 on and looks displacements up by that
+    # number in the full window.
     numbers = [(a * fitted[1] + b) * fitted[2] + c for a, b, c in inside]
     full_positions = list(product(*(range(w) for w in window)))
 
     def row(i: int, j: int) -> int:
-        d = [p - q + w - 1 for p, q, w in zip(full_positions[numbers[i]], full_positions[numbers[j]], window, strict=True)]
+        d = [
+            p - q + w - 1
+            for p, q, w in zip(full_positions[numbers[i]], full_positions[numbers[j]], window, strict=True)
+        ]
         return (d[0] * (2 * window[1] - 1) + d[1]) * (2 * window[2] - 1) + d[2]
 
     rows = torch.tensor([[row(i, j) for j in range(len(positions))] for i in range(len(positions))])

@@ -58,7 +58,9 @@ def test_corrected_clock_differs_only_by_rounding(case, cases, released):
 
 
 def test_rounded_times_is_the_difference_at_an_offset(cases, released):
-    """300 s into a video, float32 rounding moves the release by about 1e-4; the option reproduces it, the default does not."""
+    """300 s into a video, float32 rounding moves the release by about 1e-4; the option reproduces it,
+    the default does not.
+    """
     model = released.model()
     x, times, expected = cases["offset/x"][None], cases["offset/pos"][None], cases["offset/out_depth0"]
     with torch.no_grad():

@@ -35,7 +35,9 @@ def test_alignment_values(data, entry, dtype):
     inputs, level = padded(data, entry["case"], dtype)
     config = LossConfig(alpha=entry["alpha"], beta=entry["beta"], mode=entry["mode"], temperature=entry["temperature"])
     expected = entry["value" if dtype == torch.float32 else "value_f64"]
-    assert alignment_loss(*inputs, config, level).item() == pytest.approx(expected, rel=1e-4 if dtype == torch.float32 else 1e-6)
+    assert alignment_loss(*inputs, config, level).item() == pytest.approx(
+        expected, rel=1e-4 if dtype == torch.float32 else 1e-6
+    )
 
 
 @pytest.mark.parametrize("case", ["vna0", "vna1"])

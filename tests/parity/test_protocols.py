@@ -1,7 +1,9 @@
-"""The release's evaluation scripts, run unmodified on small made data: every intermediate value and every number, against ours.
+"""The release's evaluation scripts, run unmodified on small made data: every intermediate value and
+every number, against ours.
 
-fixtures/protocols: a checkpoint of the release's layout with random weights, made features and annotations in the official layouts,
-and what the scripts computed from them (expected.json, expected.safetensors).
+fixtures/protocols: a checkpoint of the release's layout with random weights, made features and
+annotations in the official layouts, and what the scripts computed from them (expected.json,
+expected.safetensors).
 """
 
 from __future__ import annotations
@@ -112,7 +114,8 @@ def test_egoprocel_node_times(videos):
 
 
 @pytest.mark.parametrize(
-    ("variant", "threads", "stretched"), [("intended", True, True), ("off", False, True), ("off_unstretched", False, False)]
+    ("variant", "threads", "stretched"),
+    [("intended", True, True), ("off", False, True), ("off_unstretched", False, False)],
 )
 def test_egoprocel_what_is_clustered(folder, videos, variant, threads, stretched):
     """`intended` is the release with true thread edges; its own depend on how K-Means numbers clusters."""
@@ -129,10 +132,20 @@ def test_egoprocel_what_is_clustered(folder, videos, variant, threads, stretched
 
 def test_egoprocel_means_and_command(folder, capsys):
     command = [
-        "eval", "egoprocel", "--annotations", str(DATA / "egoprocel" / "annotations"), "--model", str(folder), "--features",
-        str(DATA / "egoprocel" / "features" / "egovlp"), "--rates", str(DATA / "egoprocel" / "rates.csv"),
-        "--protocol", "release", "--json",
-    ]  # fmt: skip
+        "eval",
+        "egoprocel",
+        "--annotations",
+        str(DATA / "egoprocel" / "annotations"),
+        "--model",
+        str(folder),
+        "--features",
+        str(DATA / "egoprocel" / "features" / "egovlp"),
+        "--rates",
+        str(DATA / "egoprocel" / "rates.csv"),
+        "--protocol",
+        "release",
+        "--json",
+    ]
     app(command, result_action="return_value")
     report = json.loads(capsys.readouterr().out)
     assert "protocol: release" in report["tables"][0]["title"]
@@ -146,9 +159,23 @@ def test_egoprocel_means_and_command(folder, capsys):
             assert {measure: f"{summary[data_set][measure]:.2f}" for measure in printed} == printed
     tasks = {row["method"]: row["scores"] for row in report["tables"][2]["rows"]}
     for name, scores in expected("egoprocel_hiero")["tasks"].items():
-        ours = next(own for task, own in tasks.items() if task.lower().replace(" ", "").split(":")[1].startswith(
-            {"CMU Brownie": "brownie", "CMU Sandwich": "sandwich", "EGTEA Cheeseburger": "cheeseburger", "MECCANO": "meccano",
-             "EGTEA GreekSalad": "greeksalad", "EPIC-Tent": "epic-tents"}[name]))  # fmt: skip
+        ours = next(
+            own
+            for task, own in tasks.items()
+            if task.lower()
+            .replace(" ", "")
+            .split(":")[1]
+            .startswith(
+                {
+                    "CMU Brownie": "brownie",
+                    "CMU Sandwich": "sandwich",
+                    "EGTEA Cheeseburger": "cheeseburger",
+                    "MECCANO": "meccano",
+                    "EGTEA GreekSalad": "greeksalad",
+                    "EPIC-Tent": "epic-tents",
+                }[name]
+            )
+        )
         for measure in ("precision", "recall"):
             assert ours[measure] == pytest.approx(100 * scores[measure], abs=1e-5)
 
@@ -156,7 +183,9 @@ def test_egoprocel_means_and_command(folder, capsys):
 def test_predictions_that_are_too_short(folder, videos):
     """The release fills them with cluster 0, we go on with the last one."""
     video = replace(videos[0], num_frames=videos[0].num_frames + 400)
-    predicted = [egoprocel.predict(load(str(folder)), video, 7, "equal-parts", True, 16, 0, p) for p in (RELEASE, CORRECTED)]
+    predicted = [
+        egoprocel.predict(load(str(folder)), video, 7, "equal-parts", True, 16, 0, p) for p in (RELEASE, CORRECTED)
+    ]
     assert predicted[0][-1] == 0
     assert predicted[1][-1] == 6
 
@@ -207,10 +236,20 @@ def test_grounding_numbers(folder, cases, capsys):
     scores = evaluate_runs(cases, embeddings_of(cases), OPTIONS).rows[0].scores
     assert scores["mIoU"] == pytest.approx(wanted["mIoU_top1"], abs=1e-4)
     command = [
-        "eval", "goalstep-grounding", "--annotations", str(DATA / "goalstep" / "val.json"), "--model", str(folder), "--groups",
-        str(DATA / "goalstep" / "goalstep_video_groups.tsv"), "--features", str(DATA / "ego4d" / "features" / "egovlp"),
-        "--protocol", "release", "--json",
-    ]  # fmt: skip
+        "eval",
+        "goalstep-grounding",
+        "--annotations",
+        str(DATA / "goalstep" / "val.json"),
+        "--model",
+        str(folder),
+        "--groups",
+        str(DATA / "goalstep" / "goalstep_video_groups.tsv"),
+        "--features",
+        str(DATA / "ego4d" / "features" / "egovlp"),
+        "--protocol",
+        "release",
+        "--json",
+    ]
     app(command, result_action="return_value")
     report = json.loads(capsys.readouterr().out)
     for name, value in wanted.items():
@@ -240,8 +279,10 @@ def test_egomcq(folder, tmp_path, capsys):
     )
     capsys.readouterr()
     questions = str(DATA / "egomcq" / "egomcq.json")
-    app(["eval", "egomcq", "--store", str(store), "--questions", questions, "--model", str(folder), "--json"],
-        result_action="return_value")  # fmt: skip
+    app(
+        ["eval", "egomcq", "--store", str(store), "--questions", questions, "--model", str(folder), "--json"],
+        result_action="return_value",
+    )
     report = json.loads(capsys.readouterr().out)
     assert report["summary"]["HiERO"] == pytest.approx(wanted["accuracy"], abs=1e-6)
     assert len(read_questions(DATA / "egomcq" / "egomcq.json")) == len(wanted["questions"]) + len(

@@ -27,7 +27,9 @@ def test_egoclip_windows(case):
         assert window.clock.time_s(window.num_nodes - 1) == pytest.approx(part["pos_last"], abs=1e-4)
 
 
-@pytest.mark.parametrize("case", WINDOWS["egomcq"], ids=lambda c: f"{c['n_segments']}@{c['fps']}+{c['context']}-{c['clip_start']}")
+@pytest.mark.parametrize(
+    "case", WINDOWS["egomcq"], ids=lambda c: f"{c['n_segments']}@{c['fps']}+{c['context']}-{c['clip_start']}"
+)
 def test_egomcq_windows(case):
     window = context_window(
         case["n_segments"], Clock(case["fps"], case["stride"]), case["clip_start"], case["clip_end"], case["context"]

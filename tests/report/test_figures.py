@@ -30,8 +30,14 @@ def data(tmp_path):
 @pytest.mark.parametrize("kind", ["similarity", "timeline", "features"])
 def test_figures(model, data, kind):
     arguments = [
-        "figure", kind, str(data / "features" / "v0.npy"), "--annotations", str(data / "steps.json"), "--model", str(model),
-    ]  # fmt: skip
+        "figure",
+        kind,
+        str(data / "features" / "v0.npy"),
+        "--annotations",
+        str(data / "steps.json"),
+        "--model",
+        str(model),
+    ]
     app([*arguments, "-o", str(data / "figure")], result_action="return_value")
     text = (data / "figure.svg").read_text()
     ElementTree.fromstring(text)
@@ -48,8 +54,14 @@ def test_narrations_around_steps(model, data):
     lines = [f"v0,{t},{STEPS[t % 6]} now" for t in range(5, 300, 9)]
     (data / "narrations.csv").write_text("\n".join(["video,time_s,text", *lines]) + "\n")
     arguments = [
-        "figure", "narrations", str(data / "narrations.csv"), "--annotations", str(data / "steps.json"), "--model", str(model),
-    ]  # fmt: skip
+        "figure",
+        "narrations",
+        str(data / "narrations.csv"),
+        "--annotations",
+        str(data / "steps.json"),
+        "--model",
+        str(model),
+    ]
     app([*arguments, "--video", "v0", "-o", str(data / "n.svg")], result_action="return_value")
     assert ElementTree.fromstring((data / "n.svg").read_text()).tag.endswith("svg")
     with pytest.raises(InputError, match="v9: not in"):
@@ -61,7 +73,9 @@ def test_three_columns_labels_and_frames(model, data):
     other = f"Another={data / 'features' / 'v0.npy'}"
     app(["figure", "similarity", *arguments, "--also", other, "-o", str(data / "s.svg")], result_action="return_value")
     with pytest.raises(InputError, match="--also takes TITLE=FILE"):
-        app(["figure", "similarity", *arguments, "--also", "x", "-o", str(data / "s.svg")], result_action="return_value")
+        app(
+            ["figure", "similarity", *arguments, "--also", "x", "-o", str(data / "s.svg")], result_action="return_value"
+        )
     film = write_video(data / "v0.mp4", list(range(0, 240, 4)), fps=1)
     app(
         ["figure", "timeline", *arguments, "--labels", "--frames", str(film), "-o", str(data / "t.svg")],

@@ -68,7 +68,9 @@ def test_numbers_add_up_in_all_files(tmp_path):
     rows = list(csv.DictReader(io.StringIO(files[1].read_text())))
     for video in document["videos"]:
         assert sum(video["seconds"]) == pytest.approx(video["duration_s"])
-        assert sum(float(row["seconds"]) for row in rows if row["video"] == video["name"]) == pytest.approx(video["duration_s"])
+        assert sum(float(row["seconds"]) for row in rows if row["video"] == video["name"]) == pytest.approx(
+            video["duration_s"]
+        )
     assert sum(int(row["not_seen"]) for row in rows) == 1
     page = files[0].read_text()
     assert page.count("</script>") == 2  # a title cannot end the data

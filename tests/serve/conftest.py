@@ -1,4 +1,6 @@
-"""A small world to serve: two short videos read by a small random EgoVLP, their corpus, a second model, and annotations."""
+"""A small world to serve: two short videos read by a small random EgoVLP, their corpus, a second
+model, and annotations.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ from hiero.model.hiero import HiERO
 from hiero.serve.library import open_library
 from hiero.storage import weights
 from hiero.types import Clock
+from tests.backbones.released import egovlp_with_words
 from tests.films import write_video
 from tests.optional import skip_without
 from tests.shared import shared_folder
-from tests.video.released import egovlp_with_words
 
 skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
@@ -50,9 +52,15 @@ def make_world(root):
     (root / "home" / "weights").mkdir(parents=True)
     (root / "home" / "weights" / "minilm").symlink_to(minilm)
     config = ModelConfig(
-        input_size=256, hidden_size=32, embedding_size=16, text_size=384, gate_size=8, num_layers=1, backbone="egovlp",
+        input_size=256,
+        hidden_size=32,
+        embedding_size=16,
+        text_size=384,
+        gate_size=8,
+        num_layers=1,
+        backbone="egovlp",
         clock=Clock(30, 16),
-    )  # fmt: skip
+    )
     HiERO(config).save_pretrained(root / "model")
     videos = [write_scenes(root / "tea.mp4", [0, 1, 2, 0, 3]), write_scenes(root / "bike.mp4", [4, 1, 5, 3])]
     write_scenes(root / "new.mp4", [6, 7], 3)
@@ -73,8 +81,12 @@ def world(tmp_path_factory):
         engine = load(backbone="egovlp", device="cpu")
         corpus = Corpus(str(root / "corpus"), create=True)
         for path in videos:
-            add_video(corpus, engine, path, engine.read, labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"])
-        steps = [{"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])]
+            add_video(
+                corpus, engine, path, engine.read, labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"]
+            )
+        steps = [
+            {"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])
+        ]
         (root / "truth.json").write_text(json.dumps({"tea": {"steps": steps}}))
         second = load(root / "model", device="cpu")
         yield SimpleNamespace(root=root, engine=engine, second_engine=second, corpus=corpus, videos=videos)

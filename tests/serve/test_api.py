@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from hiero.data.edits import parse_hierarchy
 from hiero.errors import InputError
+from hiero.formats.edits import parse_hierarchy
 from hiero.serve import routing
 from hiero.serve.app import AppOptions, create_app
 from hiero.serve.guard import MAX_BODY_BYTES, is_loopback
@@ -123,7 +123,9 @@ def test_tiles_are_the_matrix(world):
         means /= np.linalg.norm(means, axis=1, keepdims=True)
         expected = np.clip(255 * (means @ means.T + 0.2) / 1.2, 0, 255)
         num_tiles = -(-cells // TILE_SIZE)
-        rows = [np.concatenate([similarity_tile(video, zoom, r, c) for c in range(num_tiles)], 1) for r in range(num_tiles)]
+        rows = [
+            np.concatenate([similarity_tile(video, zoom, r, c) for c in range(num_tiles)], 1) for r in range(num_tiles)
+        ]
         np.testing.assert_allclose(np.concatenate(rows).astype(float), expected, atol=1.01)
     with pytest.raises(NotFoundError):
         similarity_tile(video, 0, 1, 0)
@@ -134,7 +136,9 @@ def test_edits_are_kept_beside_the_video_and_exported(client, tea, library, worl
     steps["levels"][1]["steps"][0]["label"] = "boil <water>"
     assert client.get(f"/api/videos/{tea}/edits").status_code == 404
     assert client.put(f"/api/videos/{tea}/edits", json=steps).status_code == 200
-    assert json.loads((world.root / "tea.mp4.hiero.json").read_text())["levels"][1]["steps"][0]["label"] == "boil <water>"
+    assert (
+        json.loads((world.root / "tea.mp4.hiero.json").read_text())["levels"][1]["steps"][0]["label"] == "boil <water>"
+    )
     assert client.get(f"/api/videos/{tea}/edits").json()["levels"][1]["steps"][0]["label"] == "boil <water>"
     srt = client.get(f"/api/videos/{tea}/export/srt")
     assert "boil <water>" in srt.text
@@ -148,7 +152,9 @@ def test_edits_are_kept_beside_the_video_and_exported(client, tea, library, worl
 
 
 def test_two_people_edit(client, tea):
-    """The second save does not overwrite the first: it is refused with what is there, unless it says that it knows it."""
+    """The second save does not overwrite the first: it is refused with what is there, unless it
+    says that it knows it.
+    """
     edits = f"/api/videos/{tea}/edits"
     original = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
 
@@ -166,7 +172,8 @@ def test_two_people_edit(client, tea):
     again = client.put(edits, json=named("first"))  # whose answer was lost: nothing is overwritten by it
     assert (again.status_code, again.headers["etag"]) == (200, first.headers["etag"])
 
-    blind = client.put(edits, json=named("blind"))  # a client that knows of no versions, when there is something already
+    # a client that knows of no versions, when there is something already
+    blind = client.put(edits, json=named("blind"))
     assert blind.status_code == 412
     assert "someone else has saved" in blind.json()["error"]
     assert label(blind.json()["current"]) == "first"
@@ -241,7 +248,9 @@ def test_edits_that_make_no_sense_are_refused(client, tea):
         assert answer.status_code == 400
         assert message in answer.json()["error"]
 
-    assert_refused(lambda levels: levels[1]["steps"][1].update(start_s=levels[1]["steps"][1]["start_s"] + 3), "must begin where")
+    assert_refused(
+        lambda levels: levels[1]["steps"][1].update(start_s=levels[1]["steps"][1]["start_s"] + 3), "must begin where"
+    )
     assert_refused(lambda levels: levels[1]["steps"].pop(), "ends at")
     assert_refused(lambda levels: levels[1]["steps"][1].update(id=levels[1]["steps"][0]["id"]), "the same id")
     assert_refused(lambda levels: levels[1]["steps"][0].update(parent="9.9"), "inside its parent")
@@ -255,7 +264,9 @@ def test_edits_that_make_no_sense_are_refused(client, tea):
     assert_refused(lambda levels: levels[1]["steps"][0].update(label="a \ud800"), "half a character")
     assert_refused(lambda levels: levels[1]["steps"][0].update(id="\udc00"), "half a character")
     infinite = json.dumps(good).replace('"thread": 0', '"thread": 1e999', 1)
-    assert client.put(f"/api/videos/{tea}/edits", content=infinite, headers={"content-type": "application/json"}).status_code in (
+    assert client.put(
+        f"/api/videos/{tea}/edits", content=infinite, headers={"content-type": "application/json"}
+    ).status_code in (
         400,
         422,
     )
@@ -408,11 +419,15 @@ def test_a_token_on_a_network(library):
 @pytest.mark.parametrize(
     "path",
     [
-        "/api/videos/..%2f..%2fetc%2fpasswd/file", "/api/videos/%2e%2e/file", "/../../etc/passwd", "/..%2f..%2fetc/passwd",
+        "/api/videos/..%2f..%2fetc%2fpasswd/file",
+        "/api/videos/%2e%2e/file",
+        "/../../etc/passwd",
+        "/..%2f..%2fetc/passwd",
         "/%2e%2e/app.py",
-        "/static/../../app.py", "/api/videos/none/file",
+        "/static/../../app.py",
+        "/api/videos/none/file",
     ],
-)  # fmt: skip
+)
 def test_no_way_out_of_what_is_shown(client, path):
     answer = client.get(path)
     assert answer.status_code in (404, 405)
@@ -438,7 +453,11 @@ def test_more_steps_than_there_can_be(client, tea, library):
     """The number of steps is bounded by the video, and by the server whatever the video."""
     video = library.open_video(library.find(tea))
     num = len(video.nodes)
-    for path, limit in ((f"steps?k=2,{num + 1}", num), ("steps?k=10,99999", MAX_STEPS), ("export/csv?k=99999", MAX_STEPS)):
+    for path, limit in (
+        (f"steps?k=2,{num + 1}", num),
+        ("steps?k=10,99999", MAX_STEPS),
+        ("export/csv?k=99999", MAX_STEPS),
+    ):
         answer = client.get(f"/api/videos/{tea}/{path}")
         assert answer.status_code == 400
         assert f"at most {limit} steps" in answer.json()["error"]
@@ -480,7 +499,16 @@ def test_slow_questions_hold_up_no_quick_ones(library, tea, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "body", ['{"labels": ["\\ud800"]}', '{"labels": [NaN]}', '{"labels": "\\ud800"}', '"\\ud800"', "NaN", "[" * 50_000, "9" * 5000]
+    "body",
+    [
+        '{"labels": ["\\ud800"]}',
+        '{"labels": [NaN]}',
+        '{"labels": "\\ud800"}',
+        '"\\ud800"',
+        "NaN",
+        "[" * 50_000,
+        "9" * 5000,
+    ],
 )
 def test_bodies_that_are_no_text(library, tea, body):
     with TestClient(create_app(library), base_url="http://localhost", raise_server_exceptions=False) as client:
@@ -494,9 +522,16 @@ def test_bodies_that_are_no_text(library, tea, body):
 @pytest.mark.parametrize("value", ["%ED%A0%80", "a%FF", "%00"])
 def test_queries_that_are_no_text(library, tea, value):
     with TestClient(create_app(library), base_url="http://localhost", raise_server_exceptions=False) as client:
-        for path in (f"/api/videos/{tea}/ask?q={value}", f"/api/search?q={value}", f"/api/search/like?t=1&video={value}",
-                     f"/api/videos/{value}", f"/api/videos/{tea}/export/{value}", f"/api/videos/{tea}/steps?model={value}",
-                     f"/api/jobs/{value}", f"/{value}"):  # fmt: skip
+        for path in (
+            f"/api/videos/{tea}/ask?q={value}",
+            f"/api/search?q={value}",
+            f"/api/search/like?t=1&video={value}",
+            f"/api/videos/{value}",
+            f"/api/videos/{tea}/export/{value}",
+            f"/api/videos/{tea}/steps?model={value}",
+            f"/api/jobs/{value}",
+            f"/{value}",
+        ):
             assert client.get(path).status_code < 500, path
         assert client.get("/api/videos", headers={"Origin": "http://["}).status_code == 200
         assert client.delete(f"/api/videos/{tea}/edits", headers={"Origin": "http://["}).status_code == 403
@@ -526,12 +561,15 @@ def test_uploads(library, world, tmp_path):
         assert answer.status_code == 201
         assert (tmp_path / "up load.mp4").read_bytes() == content
         assert answer.json()["id"] in library.entries
-        assert client.post("/api/upload", params={"name": "up load.mp4"}, content=content).status_code == 400  # there already
+        # there already
+        assert client.post("/api/upload", params={"name": "up load.mp4"}, content=content).status_code == 400
         assert client.post("/api/upload", params={"name": "run.sh"}, content=content).status_code == 400
         assert client.post("/api/upload", params={"name": "fake.mp4"}, content=b"not a video").status_code == 400
         assert client.post("/api/upload", params={"name": "big.mp4"}, content=3 * content).status_code == 413
         assert (
-            client.post("/api/upload", params={"name": "x.mp4"}, content=content, headers={"Origin": "http://evil"}).status_code
+            client.post(
+                "/api/upload", params={"name": "x.mp4"}, content=content, headers={"Origin": "http://evil"}
+            ).status_code
             == 403
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["up load.mp4"]
@@ -585,15 +623,22 @@ def test_what_a_killed_server_left_is_cleared(library, world, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1, 2]", "expected"), ("3", "expected"), ('"tea"', "expected"), ("{", "not JSON"), ("{}", "holds no videos"),
-        ('{"tea": 5}', "tea"), ('{"tea": {"steps": 5}}', "tea"), ('{"tea": {"steps": [5]}}', "tea"), ('{"tea": null}', "tea"),
+        ("[1, 2]", "expected"),
+        ("3", "expected"),
+        ('"tea"', "expected"),
+        ("{", "not JSON"),
+        ("{}", "holds no videos"),
+        ('{"tea": 5}', "tea"),
+        ('{"tea": {"steps": 5}}', "tea"),
+        ('{"tea": {"steps": [5]}}', "tea"),
+        ('{"tea": null}', "tea"),
         ('{"tea": {"steps": [{"start_s": "x", "end_s": 2, "text": "a"}]}}', "tea"),
         ('{"tea": {"steps": [{"start_s": 1, "end_s": 1e999, "text": "a"}]}}', "tea"),
         ('{"tea": {"steps": [{"start_s": 1, "end_s": 1' + "0" * 400 + ', "text": "a"}]}}', "cannot be read"),
         ('{"tea": {"steps": [{"start_s": 1, "end_s": 2, "text": "\\ud800"}]}}', "cannot be read"),
         ("[" * 100_000, ""),
     ],
-)  # fmt: skip
+)
 def test_odd_annotations_are_refused_at_the_start(world, tmp_path, content, message):
     file = tmp_path / "odd truth.json"
     file.write_text(content)
@@ -625,7 +670,10 @@ def test_what_can_be_opened(world, tmp_path):
     engines = {"raw": world.engine}
     library = open_library([str(world.root / "corpus"), str(world.root / "new.mp4")], engines)
     assert {entry.name for entry in library.entries.values()} == {"tea", "bike", "new"}
-    for source, message in (("nowhere", "no such file, folder or corpus"), (str(tmp_path), "no videos or feature files")):
+    for source, message in (
+        ("nowhere", "no such file, folder or corpus"),
+        (str(tmp_path), "no videos or feature files"),
+    ):
         with pytest.raises(InputError, match=message):
             open_library([source], engines)
     np.save(tmp_path / "x.npy", np.zeros((3, 256), dtype=np.float32))
@@ -665,7 +713,9 @@ def test_files_that_are_one_video(world, tmp_path):
 
 
 def test_the_api_is_what_its_document_says(library):
-    """Every operation of the OpenAPI document with generated input: never a server error, always an answer that is documented."""
+    """Every operation of the OpenAPI document with generated input: never a server error, always an
+    answer that is documented.
+    """
     schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
     from hypothesis import HealthCheck, Phase, given, settings
     from schemathesis.checks import not_a_server_error

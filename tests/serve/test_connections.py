@@ -1,4 +1,6 @@
-"""Connections that send nothing, half a request, or read nothing: they are let go, and the others are served meanwhile."""
+"""Connections that send nothing, half a request, or read nothing: they are let go, and the others are
+served meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ HEAD = b"GET /%s HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture
 def port():
-    """A server at 127.0.0.1 that answers at once, or at /wait after `release` is set, or at /large with more than buffers hold."""
+    """A server at 127.0.0.1 that answers at once, or at /wait after `release` is set, or at /large
+    with more than buffers hold.
+    """
     import asyncio
 
     async def app(scope, receive, send):
@@ -36,9 +40,16 @@ def port():
 
     release = threading.Event()
     config = uvicorn.Config(
-        app, "127.0.0.1", 0, log_level="error", http=connections.LimitedProtocol, ws="none", lifespan="off",
-        timeout_keep_alive=connections.KEEP_ALIVE_S, timeout_graceful_shutdown=1,
-    )  # fmt: skip
+        app,
+        "127.0.0.1",
+        0,
+        log_level="error",
+        http=connections.LimitedProtocol,
+        ws="none",
+        lifespan="off",
+        timeout_keep_alive=connections.KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+    )
     server, listener = uvicorn.Server(config), config.bind_socket()
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from hiero.data.edits import edits_file
+from hiero.formats.edits import edits_file
 from hiero.serve.app import AppOptions, create_app
 from hiero.serve.state import State
 from hiero.serve.users import token_digest

@@ -61,8 +61,9 @@ def test_a_stop_puts_jobs_back_and_the_next_server_does_them(tmp_path):
     wait_until(lambda: done == ["a", "b"])
     wait_until(lambda: all(job.ended for job in again.jobs.values()))
     assert [(job.id, job.user, job.state, job.num_attempts) for job in again.jobs.values()] == [
-        (first.id, "anna", "done", 1), (second.id, "ben", "done", 1),
-    ]  # fmt: skip
+        (first.id, "anna", "done", 1),
+        (second.id, "ben", "done", 1),
+    ]
     again.close()
     second_state.close()
 

@@ -1,4 +1,6 @@
-"""Learning from corrections on the page: a name that was given in one video is found in the others, and what changed is said."""
+"""Learning from corrections on the page: a name that was given in one video is found in the others,
+and what changed is said.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,12 @@ def resolve(peer, headers, root_path=""):
 
 
 def test_headers_of_trusted_proxies_only():
-    headers = {"host": "inside", "x-forwarded-for": "1.2.3.4", "x-forwarded-proto": "https", "x-forwarded-host": "lab.example"}
+    headers = {
+        "host": "inside",
+        "x-forwarded-for": "1.2.3.4",
+        "x-forwarded-proto": "https",
+        "x-forwarded-host": "lab.example",
+    }
     scope, seen, trusted = resolve("10.0.0.9", headers)
     assert (scope["client"][0], scope["scheme"], seen["host"], trusted) == ("1.2.3.4", "https", "lab.example", True)
     scope, seen, trusted = resolve("5.5.5.5", headers)
@@ -60,7 +65,8 @@ def test_a_cookie_over_tls_is_secure(library):
         answer = client.post("/api/sign-in", json={"token": "secret"}, headers=headers)
         assert answer.status_code == 200
         assert "Secure" in answer.headers["set-cookie"]
-        assert client.get("/api/me", headers={"Authorization": "Bearer secret"}).status_code == 421  # not through the proxy's name
+        # not through the proxy's name
+        assert client.get("/api/me", headers={"Authorization": "Bearer secret"}).status_code == 421
 
 
 def test_settings_that_are_wrong():

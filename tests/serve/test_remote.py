@@ -33,7 +33,10 @@ def test_a_video_of_another_server(world, tmp_path):
             assert client.get(f"/api/videos/{entry.id}/steps").json()["duration_s"] == pytest.approx(30, abs=0.2)
             part = client.get(f"/api/videos/{entry.id}/file", headers={"Range": "bytes=100-199"})
             assert (part.status_code, part.content) == (206, content[100:200])
-            assert "secret" not in client.get("/api/jobs").text + client.get("/api/videos").text + client.get("/api/audit").text
+            assert (
+                "secret"
+                not in client.get("/api/jobs").text + client.get("/api/videos").text + client.get("/api/audit").text
+            )
 
 
 def test_videos_that_arrive(world, tmp_path, monkeypatch):

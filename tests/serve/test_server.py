@@ -20,7 +20,9 @@ from hiero.serve.connections import REQUEST_TIMEOUT_S
 from tests.processes import start_hiero, start_python
 from tests.serve.conftest import write_scenes
 
-IMPATIENT = "from hiero.serve import connections; connections.REQUEST_TIMEOUT_S = 3.0; from hiero.cli import main; main()"
+IMPATIENT = (
+    "from hiero.serve import connections; connections.REQUEST_TIMEOUT_S = 3.0; from hiero.cli import main; main()"
+)
 
 
 def start(*arguments):
@@ -88,7 +90,9 @@ def test_clients_that_go_away_or_dawdle(served):
             connection.recv(100)
     slow = [socket.create_connection((host, int(port))) for _ in range(10)]
     for connection in slow:
-        connection.sendall(f"PUT /api/videos/{id}/edits HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n{{".encode())
+        connection.sendall(
+            f"PUT /api/videos/{id}/edits HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n{{".encode()
+        )
     begin = time.monotonic()
     assert get(served + "api/videos")[0] == 200
     assert time.monotonic() - begin < 5
@@ -124,7 +128,16 @@ def test_515_idle_connections(served):
 
 def test_odd_annotations(world, tmp_path):
     (tmp_path / "truth.json").write_text('{"tea": [1]}')
-    arguments = ["serve", str(world.videos[0]), "--truth", str(tmp_path / "truth.json"), "--model", "raw", "--device", "cpu"]
+    arguments = [
+        "serve",
+        str(world.videos[0]),
+        "--truth",
+        str(tmp_path / "truth.json"),
+        "--model",
+        "raw",
+        "--device",
+        "cpu",
+    ]
     with pytest.raises(InputError, match=r"truth\.json: 1 videos cannot be read: tea"):
         app(arguments, result_action="return_value")
 
@@ -148,10 +161,19 @@ def test_a_body_that_never_ends_is_let_go(library, monkeypatch):
     async def run():
         headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"100")]
         scope = {
-            "type": "http", "method": "PUT", "path": "/api/videos/x/edits", "raw_path": b"/api/videos/x/edits", "query_string": b"",
-            "headers": headers, "http_version": "1.1", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
-            "root_path": "", "asgi": {"version": "3.0"},
-        }  # fmt: skip
+            "type": "http",
+            "method": "PUT",
+            "path": "/api/videos/x/edits",
+            "raw_path": b"/api/videos/x/edits",
+            "query_string": b"",
+            "headers": headers,
+            "http_version": "1.1",
+            "scheme": "http",
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 2),
+            "root_path": "",
+            "asgi": {"version": "3.0"},
+        }
 
         async def receive():
             await anyio.sleep(60)
@@ -187,14 +209,19 @@ def test_other_networks_need_the_token(world):
         process.stderr.close()
 
 
-@pytest.mark.parametrize("option", [("--root-path", "/hiero"), ("--trusted-proxy", "127.0.0.1"), ("--allow-host", "lab.example")])
+@pytest.mark.parametrize(
+    "option", [("--root-path", "/hiero"), ("--trusted-proxy", "127.0.0.1"), ("--allow-host", "lab.example")]
+)
 def test_behind_a_proxy_there_is_a_token(world, monkeypatch, option):
     """Only this machine reaches 127.0.0.1, but a proxy on it brings others."""
     addresses = []
     monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: sockets[0].close())
-    monkeypatch.setattr("hiero.serve.server.create_app", lambda library, options, state: addresses.append(options.token))
+    monkeypatch.setattr(
+        "hiero.serve.server.create_app", lambda library, options, state: addresses.append(options.token)
+    )
     app(
-        ["serve", str(world.videos[0]), "--backbone", "egovlp", "--device", "cpu", "-p", "0", *option], result_action="return_value"
+        ["serve", str(world.videos[0]), "--backbone", "egovlp", "--device", "cpu", "-p", "0", *option],
+        result_action="return_value",
     )
     assert len(addresses[0]) >= 32
 
@@ -212,7 +239,10 @@ def test_a_port_that_is_in_use(tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=rf"cannot listen at 127.0.0.1:{port} .* choose another --port"):
-            app(["serve", "--upload", str(tmp_path), "--port", str(port), "--device", "cpu"], result_action="return_value")
+            app(
+                ["serve", "--upload", str(tmp_path), "--port", str(port), "--device", "cpu"],
+                result_action="return_value",
+            )
 
 
 def send(url, method, body=None, **headers):
@@ -255,7 +285,10 @@ def test_jobs_and_edits_survive_a_kill_and_a_stop(world, tmp_path):
     process, url = start(*arguments)
     wait_for_job(url, job, ["running", "done"])
     with pytest.raises(InputError, match="another server uses it"):
-        app(["serve", str(video), "--model", "raw", "--state", str(tmp_path / "state"), "-p", "0"], result_action="return_value")
+        app(
+            ["serve", str(video), "--model", "raw", "--state", str(tmp_path / "state"), "-p", "0"],
+            result_action="return_value",
+        )
     assert len(json.loads(get(f"{url}api/videos/{ids['tea']}/history")[1])) == 1
     assert get(f"{url}api/videos/{ids['tea']}/edits")[0] == 200
     code, errors = end(process, signal.SIGTERM)

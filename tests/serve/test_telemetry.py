@@ -30,7 +30,9 @@ def test_metrics(library):
         metrics = parse_metrics(client.get("/metrics").text)
     route = ("route", "/api/videos/{id}/ask")
     assert metrics["hiero_requests_total", ("method", "GET"), route, ("status", "200")] == 2
-    assert metrics["hiero_requests_total", ("method", "GET"), ("route", "/api/videos/{id}/steps"), ("status", "404")] == 1
+    assert (
+        metrics["hiero_requests_total", ("method", "GET"), ("route", "/api/videos/{id}/steps"), ("status", "404")] == 1
+    )
     assert metrics["hiero_questions_total",] == 2
     assert metrics["hiero_request_seconds_count", route] == 2
     assert metrics["hiero_request_seconds_bucket", ("le", "+Inf"), route] == 2

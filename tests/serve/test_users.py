@@ -17,19 +17,45 @@ from tests.processes import run_hiero
 
 OPEN = "open"  # to people who have not signed in
 ROLE_OF_ROUTE = {
-    "GET /api/server": "view", "GET /api/videos": "view", "GET /api/videos/{id}": "view", "GET /api/videos/{id}/steps": "view",
-    "GET /api/videos/{id}/ask": "view", "POST /api/videos/{id}/label": "view", "GET /api/videos/{id}/transcript": "view",
-    "GET /api/videos/{id}/truth": "view", "GET /api/videos/{id}/similarity/{zoom}/{row}/{column}": "view",
-    "GET /api/videos/{id}/picture": "view", "GET /api/videos/{id}/file": "view", "GET /api/videos/{id}/export/{format}": "view",
-    "GET /api/videos/{id}/edits": "view", "PUT /api/videos/{id}/edits": "edit", "DELETE /api/videos/{id}/edits": "edit",
-    "GET /api/videos/{id}/history": "view", "POST /api/videos/{id}/history/{number}": "edit",
-    "POST /api/videos/{id}/presence": "edit", "GET /api/search": "view", "GET /api/search/like": "view",
-    "POST /api/videos/{id}/read": "edit", "GET /api/jobs": "view", "GET /api/jobs/{id}": "view", "DELETE /api/jobs/{id}": "edit",
-    "POST /api/jobs/{id}/retry": "edit", "GET /api/jobs/{id}/events": "view", "POST /api/learn": "edit", "GET /api/learn": "view",
-    "POST /api/upload": "edit", "POST /api/sign-in": OPEN, "POST /api/sign-out": "view", "GET /api/me": "view",
-    "GET /api/tokens": "admin", "GET /api/audit": "admin", "GET /healthz": OPEN, "GET /readyz": OPEN, "GET /metrics": "view",
+    "GET /api/server": "view",
+    "GET /api/videos": "view",
+    "GET /api/videos/{id}": "view",
+    "GET /api/videos/{id}/steps": "view",
+    "GET /api/videos/{id}/ask": "view",
+    "POST /api/videos/{id}/label": "view",
+    "GET /api/videos/{id}/transcript": "view",
+    "GET /api/videos/{id}/truth": "view",
+    "GET /api/videos/{id}/similarity/{zoom}/{row}/{column}": "view",
+    "GET /api/videos/{id}/picture": "view",
+    "GET /api/videos/{id}/file": "view",
+    "GET /api/videos/{id}/export/{format}": "view",
+    "GET /api/videos/{id}/edits": "view",
+    "PUT /api/videos/{id}/edits": "edit",
+    "DELETE /api/videos/{id}/edits": "edit",
+    "GET /api/videos/{id}/history": "view",
+    "POST /api/videos/{id}/history/{number}": "edit",
+    "POST /api/videos/{id}/presence": "edit",
+    "GET /api/search": "view",
+    "GET /api/search/like": "view",
+    "POST /api/videos/{id}/read": "edit",
+    "GET /api/jobs": "view",
+    "GET /api/jobs/{id}": "view",
+    "DELETE /api/jobs/{id}": "edit",
+    "POST /api/jobs/{id}/retry": "edit",
+    "GET /api/jobs/{id}/events": "view",
+    "POST /api/learn": "edit",
+    "GET /api/learn": "view",
+    "POST /api/upload": "edit",
+    "POST /api/sign-in": OPEN,
+    "POST /api/sign-out": "view",
+    "GET /api/me": "view",
+    "GET /api/tokens": "admin",
+    "GET /api/audit": "admin",
+    "GET /healthz": OPEN,
+    "GET /readyz": OPEN,
+    "GET /metrics": "view",
     "GET /openapi.json": "view",
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -43,7 +69,9 @@ def state(tmp_path):
 @pytest.fixture
 def client(library, state, tmp_path):
     options = AppOptions(uploads=Uploads(tmp_path, 2**20))
-    with TestClient(create_app(library, options, state), base_url="http://localhost", raise_server_exceptions=False) as client:
+    with TestClient(
+        create_app(library, options, state), base_url="http://localhost", raise_server_exceptions=False
+    ) as client:
         yield client
 
 
@@ -106,7 +134,8 @@ def test_a_token_in_an_address_is_moved_away(client):
     answer = client.get("/?token=token-view", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     assert client.get("/api/me").json()["name"] == "viewer"
-    assert client.get("/?token=wrong", follow_redirects=False).status_code == 303  # signed in already: nothing stays in the address
+    # signed in already: nothing stays in the address
+    assert client.get("/?token=wrong", follow_redirects=False).status_code == 303
 
 
 def test_a_revoked_token_is_worthless_at_once(client, state):

@@ -67,7 +67,12 @@ def test_steps_and_threads_of_a_known_scene():
     nodes = scene([30, 20, 25, 40], [0, 1, 0, 2])
     for method, number in (("pieces", 4), ("spectral", 3)):
         (level,) = build_hierarchy(nodes, SECONDS, [number], method=method)
-        assert [(round(step.start_s), round(step.end_s)) for step in level] == [(0, 30), (30, 50), (50, 75), (75, 115)], method
+        assert [(round(step.start_s), round(step.end_s)) for step in level] == [
+            (0, 30),
+            (30, 50),
+            (50, 75),
+            (75, 115),
+        ], method
         assert [step.thread for step in level] == [0, 1, 0, 2]
 
 
@@ -87,7 +92,9 @@ def test_default_numbers_grow_with_the_video():
 
 
 def test_more_steps_than_fit():
-    """One node is the shortest, and no two levels are the same. Where few are asked for, none is under two seconds."""
+    """One node is the shortest, and no two levels are the same. Where few are asked for, none is
+    under two seconds.
+    """
     nodes = torch.randn(50, 4)
     assert [len(level) for level in build_hierarchy(nodes, SECONDS, [5, 25, 40, 900])] == [5, 25, 40, 50]
     assert [len(level) for level in build_hierarchy(nodes[:7], SECONDS, [4, 8, 16])] == [4, 7]

@@ -13,7 +13,9 @@ from hiero.steps.ordering import align_in_order, best_ordered_spans, log_lift
 
 
 def every_assignment(num, length):
-    """All ways to lay `num` stretches in order, each at least one node: 2·num bounds, ends may touch the next start."""
+    """All ways to lay `num` stretches in order, each at least one node: 2·num bounds, ends may
+    touch the next start.
+    """
     for starts in combinations(range(length), num):
         ends = [[]]
         for i, start in enumerate(starts):

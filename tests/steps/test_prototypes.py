@@ -73,7 +73,9 @@ def test_readout_is_ridge_regression(seed, num_videos):
         y = np.concatenate(target)
         padded = np.concatenate([rows, np.sqrt(RIDGE * len(rows)) * np.eye(rows.shape[1])])
         weights = np.linalg.lstsq(padded, np.concatenate([y - y.mean(), np.zeros(rows.shape[1])]), rcond=None)[0]
-        np.testing.assert_allclose(prototypes.readouts["nodes"][number], weights / np.sqrt(y.mean()), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(
+            prototypes.readouts["nodes"][number], weights / np.sqrt(y.mean()), rtol=1e-3, atol=1e-3
+        )
 
 
 def test_texts_that_mean_a_named_step():
@@ -86,7 +88,10 @@ def test_texts_that_mean_a_named_step():
     assert certainty == pytest.approx(0.75)
     assert prototypes.match(["sing"], np.eye(4)[3:], vectors) == [None]
     # Where the name itself is among the texts, another text does not take its place.
-    assert prototypes.match(["wash the cup", "rinse the cup"], np.stack([vectors[0], near]), vectors) == [(0, 1.0), None]
+    assert prototypes.match(["wash the cup", "rinse the cup"], np.stack([vectors[0], near]), vectors) == [
+        (0, 1.0),
+        None,
+    ]
 
 
 def test_files(tmp_path):

@@ -24,7 +24,9 @@ def stretches(seed=0, lengths=(30, 12, 25, 8, 40), noise=0.4, width=16):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 1.0]), st.integers(1, 3))
+@given(
+    st.integers(1, 9), st.integers(1, 5), st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 1.0]), st.integers(1, 3)
+)
 def test_no_cut_is_better(num_nodes, num, seed, prior, shortest):
     """Against every way to cut a short video."""
     x = np.random.default_rng(seed).standard_normal((num_nodes, 3))
@@ -41,9 +43,12 @@ def test_no_cut_is_better(num_nodes, num, seed, prior, shortest):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(1, 80), st.lists(st.integers(1, 90), min_size=1, max_size=5), st.integers(0, 100), st.integers(1, 3),
+    st.integers(1, 80),
+    st.lists(st.integers(1, 90), min_size=1, max_size=5),
+    st.integers(0, 100),
+    st.integers(1, 3),
     st.sampled_from([12, 30, 1024]),
-)  # fmt: skip
+)
 def test_several_cuts_at_once_are_each_by_itself(num_nodes, nums, seed, shortest, max_nodes):
     x = np.random.default_rng(seed).normal(size=(num_nodes, 4))
     together = cut_at_granularities(x, nums, min_nodes=shortest, max_nodes=max_nodes)

@@ -33,7 +33,12 @@ def unit(rng, *shape):
 def test_class_names_one_by_one(length, num_texts, num_classes, seed):
     rng = np.random.default_rng(seed)
     seen = rng.dirichlet(np.ones(num_classes), length)
-    names, texts, nodes, own = unit(rng, num_classes, 8), unit(rng, num_texts, 8), unit(rng, length, 3), unit(rng, num_texts, 3)
+    names, texts, nodes, own = (
+        unit(rng, num_classes, 8),
+        unit(rng, num_texts, 8),
+        unit(rng, length, 3),
+        unit(rng, num_texts, 3),
+    )
     result = text_similarity([NodeEvidence(nodes, 0.5), ClassEvidence(seen, names, 0.2, 0.1)], texts, own)
     for q in range(num_texts):
         weights = [math.exp(float(texts[q] @ name) / 0.1) for name in names]

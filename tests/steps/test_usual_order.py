@@ -18,7 +18,13 @@ def tables(draw):
     num_videos, num_activities = draw(st.integers(2, 6)), draw(st.integers(1, 5))
     cell = st.one_of(st.just(nan), st.integers(0, 6).map(float))
     return np.array(
-        draw(st.lists(st.lists(cell, min_size=num_activities, max_size=num_activities), min_size=num_videos, max_size=num_videos))
+        draw(
+            st.lists(
+                st.lists(cell, min_size=num_activities, max_size=num_activities),
+                min_size=num_videos,
+                max_size=num_videos,
+            )
+        )
     )
 
 
@@ -39,7 +45,9 @@ def test_the_usual_order_cannot_be_bettered_by_moving_one_activity(times):
     assert num_inversions >= oracle.best_inversions(rows)
     for activity in order:
         rest = [other for other in order if other != activity]
-        assert all(oracle.num_inversions(rows, [*rest[:i], activity, *rest[i:]]) >= num_inversions for i in range(len(order)))
+        assert all(
+            oracle.num_inversions(rows, [*rest[:i], activity, *rest[i:]]) >= num_inversions for i in range(len(order))
+        )
 
 
 @settings(deadline=None, max_examples=60)
@@ -49,7 +57,9 @@ def test_displacements_explain_every_conflict_and_nothing_else(times):
     displacements = find_displacements(times, 0.75, 2)
     for video in range(len(rows)):
         here = [d for d in displacements if d.video == video]
-        conflicts = {(d.activity, b) for d in here for b in d.earlier_than} | {(a, d.activity) for d in here for a in d.later_than}
+        conflicts = {(d.activity, b) for d in here for b in d.earlier_than} | {
+            (a, d.activity) for d in here for a in d.later_than
+        }
         assert conflicts == oracle.conflicts(rows, video, 0.75, 2)
 
 

@@ -43,7 +43,9 @@ def test_a_small_file_is_hashed_sooner_than_a_key_is_written(old_file, monkeypat
     assert not cache_folder("known").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"0123", b"x" * 32, b"0" * 33, "é".encode() * 32, b"\x00" * 10_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe\x00", b"0123", b"x" * 32, b"0" * 33, "é".encode() * 32, b"\x00" * 10_000]
+)
 def test_any_known_key_that_is_none_is_computed_again(old_file, content):
     key = content_key(old_file)
     (known,) = cache_folder("known").iterdir()
@@ -83,7 +85,9 @@ def test_two_contents_in_one_tick_of_the_clock(tmp_path):
         assert content_key(path) == sha256(path)
 
 
-@pytest.mark.parametrize("error", [KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, MemoryError, RuntimeError])
+@pytest.mark.parametrize(
+    "error", [KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, MemoryError, RuntimeError]
+)
 def test_whatever_is_wrong_with_a_cached_file(tmp_path, error):
     file = tmp_path / "cached"
     file.write_bytes(b"anything")

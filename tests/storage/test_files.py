@@ -47,7 +47,9 @@ def test_weights_that_were_cut_say_how_to_fetch_them_again(tmp_path, monkeypatch
     torch.save({"x": torch.zeros(100)}, folder / "model.pt")
     for name, read in (("model.safetensors", load_arrays), ("model.pt", read_torch)):
         (folder / name).write_bytes((folder / name).read_bytes()[:-50])
-        with pytest.raises(InputError, match=rf"{name}: .*; it may be incomplete: remove it and run: hiero weights get minilm"):
+        with pytest.raises(
+            InputError, match=rf"{name}: .*; it may be incomplete: remove it and run: hiero weights get minilm"
+        ):
             read(folder / name)
 
 

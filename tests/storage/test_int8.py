@@ -27,5 +27,10 @@ def test_values_move_by_at_most_half_a_step_of_their_row(seed, rows):
 
 
 def test_what_does_not_belong_together_stays_as_it_is():
-    weights = {"a#int8": np.ones((2, 3), np.int8), "a#scale": np.ones((4, 1), np.float32), "b#scale": np.ones(1), "c": np.ones(2)}
+    weights = {
+        "a#int8": np.ones((2, 3), np.int8),
+        "a#scale": np.ones((4, 1), np.float32),
+        "b#scale": np.ones(1),
+        "c": np.ones(2),
+    }
     assert set(dequantise(weights)) == {"a#int8", "b#scale", "c"}

@@ -20,7 +20,10 @@ from hiero.storage.templates import Slot, Template
 TEMPLATE = ASSETS / weights.REGISTRY["dinov2-text"].template
 
 
-@given(st.lists(st.tuples(st.binary(max_size=5), st.integers(1, 4), st.integers(1, 4), st.booleans()), max_size=5), st.binary())
+@given(
+    st.lists(st.tuples(st.binary(max_size=5), st.integers(1, 4), st.integers(1, 4), st.booleans()), max_size=5),
+    st.binary(),
+)
 def test_pieces_and_tensors_one_after_the_other(parts, last):
     content, slots, tensors, expected = b"", [], {}, b""
     for i, (piece, rows, columns, transpose) in enumerate(parts):
@@ -53,7 +56,11 @@ def hub_tensors():
     for i, slot in enumerate(template.slots):
         position += slot.offset - end
         end = slot.offset
-        rest = template.content[end : template.slots[i + 1].offset] if i + 1 < len(template.slots) else template.content[end:]
+        rest = (
+            template.content[end : template.slots[i + 1].offset]
+            if i + 1 < len(template.slots)
+            else template.content[end:]
+        )
         length = content.index(rest, position) - position if rest else 0
         values = np.frombuffer(content[position : position + length], np.float32)
         position += length
@@ -116,14 +123,14 @@ def test_names_are_those_that_transformers_reads(hub_tensors, tmp_path):
     """And the network is the same: tokens of a picture agree but for how positions are interpolated."""
     transformers = pytest.importorskip("transformers", reason="needs transformers")
     torch = pytest.importorskip("torch")
-    from hiero.video.dinov2 import TOKENS
-    from hiero.video.onnx_graph import add_output
+    from hiero.backbones.dinov2 import TOKENS
+    from hiero.backbones.onnx_graph import add_output
 
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     save_arrays(tmp_path / "model.safetensors", hub_tensors)
     config = transformers.Dinov2Config(
         hidden_size=384, num_attention_heads=6, num_hidden_layers=12, image_size=518, patch_size=14
-    )  # fmt: skip
+    )
     config.save_pretrained(tmp_path)
     model, info = transformers.Dinov2Model.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]

@@ -42,9 +42,7 @@ class Index(BaseHTTPRequestHandler):
     def do_GET(self):
         state = self.server.state
         if self.path == "/simple/toy-weights/":
-            page = (
-                f'<html><a href="../../files/other.whl">o</a><a href="../../files/{state["name"]}#sha256=0">x</a></html>'.encode()
-            )
+            page = f'<html><a href="../../files/other.whl">o</a><a href="../../files/{state["name"]}#sha256=0">x</a></html>'.encode()
             self.answer(200, page)
         elif self.path == f"/files/{state['name']}":
             state["ranges"].append(self.headers.get("Range"))
@@ -73,7 +71,13 @@ class Index(BaseHTTPRequestHandler):
 @pytest.fixture
 def index(tmp_path, monkeypatch):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
-    server.state = {"name": "toy-1.0.tar.gz", "archive": make_archive("tar.gz"), "ranges": [], "cut": [], "can_resume": True}
+    server.state = {
+        "name": "toy-1.0.tar.gz",
+        "archive": make_archive("tar.gz"),
+        "ranges": [],
+        "cut": [],
+        "can_resume": True,
+    }
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
@@ -132,7 +136,10 @@ def test_what_was_left_by_another_file_is_not_used(index, tmp_path, length):
 
 def test_several_at_once(index):
     contents = []
-    threads = [threading.Thread(target=lambda: contents.append((weights.get("toy") / "toy.bin").read_bytes())) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: contents.append((weights.get("toy") / "toy.bin").read_bytes()))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -52,14 +52,17 @@ def expected_ids(text: str) -> list[int]:
     return [vocabulary[START], *inside[:75], vocabulary[END]]
 
 
-@pytest.mark.parametrize("text", ["#C C cuts the onion", "cutting 12 onions on the board", "it's café ☕", "", "   ", "the " * 100])
+@pytest.mark.parametrize(
+    "text", ["#C C cuts the onion", "cutting 12 onions on the board", "it's café ☕", "", "   ", "the " * 100]
+)
 def test_tokens_of_known_texts(tokenizer, text):
     assert tokenizer.encode(text).ids == expected_ids(text)
 
 
 @given(
     st.text(
-        alphabet=st.characters(codec="utf-8", categories=["Ll", "Lu", "Nd", "Zs", "Po", "Sm"], max_codepoint=0x24F), max_size=30
+        alphabet=st.characters(codec="utf-8", categories=["Ll", "Lu", "Nd", "Zs", "Po", "Sm"], max_codepoint=0x24F),
+        max_size=30,
     )
 )
 def test_tokens_of_any_text(tokenizer, text):
@@ -95,7 +98,8 @@ def test_the_tower_is_the_written_out_one(tokenizer, tmp_path):
     for text in texts:
         ids, _ = encoder.tokenize([text])
         close(encoder.encode([text])[0], oracle.text_tower(state, ids, heads=2)[0], rtol=1e-4)
-    close(encoder.encode(texts), torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)  # padding changes nothing
+    # padding changes nothing
+    close(encoder.encode(texts), torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)
 
 
 def test_foreign_weights_are_refused():

@@ -66,7 +66,9 @@ def tower_of(state):
 
 
 def test_minilm_knows_what_words_mean(minilm):
-    vectors = load_text_encoder(TextConfig()).encode(["slice the tomato", "cut a tomato into pieces", "tighten the bolt"])
+    vectors = load_text_encoder(TextConfig()).encode(
+        ["slice the tomato", "cut a tomato into pieces", "tighten the bolt"]
+    )
     assert vectors.shape == (3, 384)
     close(vectors.norm(dim=1), torch.ones(3))
     similarity = vectors @ vectors.T
@@ -98,7 +100,10 @@ def test_a_transformers_folder(tmp_path, words):
     encoder = load_text_encoder(TextConfig(str(tmp_path / "distilbert")))
     assert (encoder.kind, encoder.size) == ("distilbert", 32)
     ids = torch.tensor([[1, 5, 9]])
-    close(encoder(ids, torch.ones_like(ids)), tower(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0])
+    close(
+        encoder(ids, torch.ones_like(ids)),
+        tower(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0],
+    )
 
 
 class ConfigParser:
@@ -165,7 +170,8 @@ def test_modes_decide_what_learns(imported, words):
     lora = load_text_encoder(TextConfig(str(imported), "lora", lora_rank=2))
     assert trainable_names(lora)
     assert all("lora_" in name for name in trainable_names(lora))
-    assert sum(p.numel() for p in lora.parameters() if p.requires_grad) == 2 * 3 * 2 * (32 + 32)  # layers, q k v, rank, both sides
+    # layers, q k v, rank, both sides
+    assert sum(p.numel() for p in lora.parameters() if p.requires_grad) == 2 * 3 * 2 * (32 + 32)
 
 
 def test_lora_learns_and_is_saved_merged(imported, words, tmp_path):

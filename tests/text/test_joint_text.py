@@ -22,7 +22,9 @@ def test_two_layers_in_numpy_and_torch(monkeypatch):
     joint_text._encode_one.cache_clear()
     monkeypatch.setattr(joint_text, "encode_minilm", lambda texts: vectors[: len(texts)])
     head = JointHead()
-    arrays = {name.removeprefix("text."): torch.from_numpy(v).float() for name, v in load_arrays(HEAD_FILE, "text.").items()}
+    arrays = {
+        name.removeprefix("text."): torch.from_numpy(v).float() for name, v in load_arrays(HEAD_FILE, "text.").items()
+    }
     head.text.load_state_dict(arrays)
     with torch.inference_mode():
         whole, patches = head.eval().embed_texts(torch.from_numpy(vectors))

@@ -32,7 +32,12 @@ def towers(tmp_path_factory):
     import transformers
 
     config = transformers.BertConfig(
-        vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=12, intermediate_size=32, max_position_embeddings=40
+        vocab_size=50,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=12,
+        intermediate_size=32,
+        max_position_embeddings=40,
     )
     theirs = transformers.BertModel(config).eval()
     for p in theirs.parameters():

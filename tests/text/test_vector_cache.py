@@ -59,7 +59,9 @@ DAMAGE = {
     "half zero": lambda file: file.write_bytes(file.read_bytes()[:4096] + bytes(file.stat().st_size - 4096)),
     "no table": lambda file: execute(file, "DROP TABLE vectors"),
     "another table": lambda file: execute(file, "DROP TABLE vectors", "CREATE TABLE vectors (a, b)"),
-    "not null": lambda file: execute(file, "DROP TABLE vectors", "CREATE TABLE vectors (digest, checksum, vector, more NOT NULL)"),
+    "not null": lambda file: execute(
+        file, "DROP TABLE vectors", "CREATE TABLE vectors (digest, checksum, vector, more NOT NULL)"
+    ),
     "text for numbers": lambda file: execute(file, "UPDATE vectors SET vector = 'some text'"),
     "numbers for text": lambda file: execute(file, "UPDATE vectors SET vector = 7"),
     "nothing": lambda file: execute(file, "UPDATE vectors SET vector = NULL"),
@@ -113,7 +115,9 @@ def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
     rows = []
     original = np.frombuffer
     monkeypatch.setattr(vector_cache.np, "frombuffer", lambda *args: rows.append(args) or original(*args))
-    TextCache("key", tmp_path).encode(["question 7", "question 8", "question 7"], lambda _: pytest.fail("encoded again"))
+    TextCache("key", tmp_path).encode(
+        ["question 7", "question 8", "question 7"], lambda _: pytest.fail("encoded again")
+    )
     assert len(rows) == 2
 
 
@@ -173,5 +177,7 @@ def test_files_of_earlier_versions_are_taken_over(tmp_path):
     save_arrays(tmp_path / "key" / "3.safetensors", {"digests": digests, "vectors": np.full_like(vectors, np.nan)})
     save_arrays(tmp_path / "key" / "4.safetensors", {"digests": digests})
     (tmp_path / "key" / "5.safetensors").write_bytes(b"nothing")
-    assert np.array_equal(TextCache("key", tmp_path).encode(["bb", "a"], lambda _: pytest.fail("encoded again")), vectors[::-1])
+    assert np.array_equal(
+        TextCache("key", tmp_path).encode(["bb", "a"], lambda _: pytest.fail("encoded again")), vectors[::-1]
+    )
     assert [file.name for file in (tmp_path / "key").iterdir()] == [vector_cache.FILE_NAME]

@@ -26,9 +26,17 @@ class Collection(NamedTuple):
 
     def config(self, **changes) -> TrainConfig:
         model = ModelConfig(
-            16, 16, 16, 64, gate_size=8, radius_s=2.5, dropout=0.2, standardise=True, clock=FeatureStore(self.store).clock,
+            16,
+            16,
+            16,
+            64,
+            gate_size=8,
+            radius_s=2.5,
+            dropout=0.2,
+            standardise=True,
+            clock=FeatureStore(self.store).clock,
             **{"num_layers": 1, **changes.pop("model", {})},
-        )  # fmt: skip
+        )
         settings = {"epochs": 3, "batch_size": 4, "lr": 1e-2, "warmup_epochs": 1.0, "window_s": 60.0, **changes}
         return TrainConfig(model, LossConfig(alpha=0.5), **settings)
 

@@ -1,4 +1,6 @@
-"""What holds on simulated activity, with its margin. The whole table is in docs/results.md (python -m benchmarks.ablation)."""
+"""What holds on simulated activity, with its margin. The whole table is in docs/results.md (python -m
+benchmarks.ablation).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from benchmarks.ablation import WORLDS, run
 
 
 def test_context_helps_where_activities_interleave():
-    """Measured over seeds 0 to 2: label +4 to +5 points, threads +4 to +10. What threads and L_ft add is within the noise there.
+    """Measured over seeds 0 to 2: label +4 to +5 points, threads +4 to +10. What threads and L_ft add
+    is within the noise there.
 
     Half as many sessions and epochs as in that table, with a seed of which the margins hold then too.
     """

@@ -84,7 +84,8 @@ def test_inputs_of_another_shape_are_not_broadcast():
 
 @pytest.mark.filterwarnings("ignore")  # of torch's own tracing
 def test_the_step_compiles_without_a_break():
-    """The whole computation is one graph, as capturing needs (traced here, without generating code or the graph of gradients).
+    """The whole computation is one graph, as capturing needs (traced here, without generating code or
+    the graph of gradients).
 
     One layer a stage and two stages: further ones are the same code, and each takes seconds to trace.
     """
@@ -107,14 +108,17 @@ def test_the_cut_kernel_is_the_plain_cut(num_threads):
     x = centres.gather(1, which[..., None].expand(-1, -1, 40)) + 0.05 * torch.randn(50, 32, 40)
     x[0] = 1.0  # all alike
     x[1] = 0.0
-    labels, values, vectors = normalised_cut_triton.cut_samples_triton(x.cuda(), num_threads, 0.05, 0, NUM_RESTARTS, NUM_ITERATIONS)
+    labels, values, vectors = normalised_cut_triton.cut_samples_triton(
+        x.cuda(), num_threads, 0.05, 0, NUM_RESTARTS, NUM_ITERATIONS
+    )
     matrix, _ = normalise_similarity(log_similarity(x.double(), 0.05, "training"), 0.05)
     torch.testing.assert_close(values.cpu().double().sort().values, torch.linalg.eigvalsh(matrix), rtol=1e-4, atol=1e-5)
     basis = vectors.cpu().double()
     torch.testing.assert_close(basis.mT @ basis, torch.eye(num_threads).double().expand(50, -1, -1), rtol=0, atol=1e-4)
     leading = values.cpu().double().sort(descending=True).values[:, :num_threads]
     torch.testing.assert_close(matrix @ basis, basis * leading[:, None], rtol=0, atol=1e-4)
-    torch.testing.assert_close(labels.cpu()[2:], cut_samples(x, num_threads, 0.05, 0)[2:])  # the first two have no threads
+    # the first two have no threads
+    torch.testing.assert_close(labels.cpu()[2:], cut_samples(x, num_threads, 0.05, 0)[2:])
 
 
 @pytest.mark.gpu

@@ -81,7 +81,8 @@ def test_what_it_compiles_is_what_a_step_needs(processes, monkeypatch, tmp_path)
     before = compiled()
     assert set(before) == set(names)
     code = (
-        "import torch; from tests.training.test_kernel_compilation import make_objective; from benchmarks.step import make_inputs; "
+        "import torch; from tests.training.test_kernel_compilation import make_objective; from benchmarks.step "
+        "import make_inputs; "
         "from hiero.training.captured_step import CapturedStep; torch._inductor.config.compile_threads = 1; "
         "CapturedStep(*make_objective('cuda'), make_inputs(2, 'cuda', num_nodes=64, num_texts=8, width=6))"
     )

@@ -214,7 +214,9 @@ def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
         torch.manual_seed(1)
         text_encoder = load_text_encoder(text_config)
         before = text_encoder.encode(["cuts the onion"])
-        config = collection.config(epochs=2).replace(text=text_config, model=collection.config().model.replace(text_size=32))
+        config = collection.config(epochs=2).replace(
+            text=text_config, model=collection.config().model.replace(text_size=32)
+        )
         windows = collection.windows()
         validation = (windows, None)
         training = prepared(

@@ -52,7 +52,9 @@ def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_
     finish(process, expected=-signal.SIGKILL)
     process = start(collection, out, "--save-every-s", "1000", "--resume", settings=long)
     before = (out / STATE_FILE).stat().st_mtime_ns
-    wait_until(lambda: process.poll() is not None or any("events" in path.name for path in changed_files(out, before)), 120.0)
+    wait_until(
+        lambda: process.poll() is not None or any("events" in path.name for path in changed_files(out, before)), 120.0
+    )
     process.send_signal(signal.SIGINT)  # Ctrl-C: the step ends, all is saved
     output = finish(process, expected=130) if process.poll() is None else process.communicate()[0]
     assert "resuming at step" in output
@@ -64,7 +66,9 @@ def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_
 
 
 def test_two_processes_are_one(collection, tmp_path):
-    """The same global batch: negatives are gathered, dropout is the same, gradients add up to those of one process."""
+    """The same global batch: negatives are gathered, dropout is the same, gradients add up to those
+    of one process.
+    """
     finish(start(collection, tmp_path / "one"))
     as_torchrun = {"TORCHELASTIC_RUN_ID": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     as_torchrun |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}

@@ -29,7 +29,12 @@ def test_no_warm_up_begins_at_the_rate():
 
 @pytest.mark.parametrize(
     ("name", "mode", "encoder"),
-    [("omnivore", "full", "distilbert"), ("egovlp", "frozen", ""), ("lavila-l", "frozen", ""), ("k400-minilm", "frozen", "minilm")],
+    [
+        ("omnivore", "full", "distilbert"),
+        ("egovlp", "frozen", ""),
+        ("lavila-l", "frozen", ""),
+        ("k400-minilm", "frozen", "minilm"),
+    ],
 )
 def test_presets(name, mode, encoder):
     values = read_preset(name)
@@ -42,9 +47,20 @@ def test_presets(name, mode, encoder):
 
 
 def test_overrides():
-    values = override({"lr": 1.0, "model": {"depth": 3}}, ["lr=1e-4", "model.hidden_size=64", "text.encoder=some/folder", "seed=3"])
-    assert values == {"lr": 1e-4, "model": {"depth": 3, "hidden_size": 64}, "text": {"encoder": "some/folder"}, "seed": 3}
-    for bad, message in (("lr", "takes key=value"), ("=3", "takes key=value"), ("lr.x=3", "lr is a value, not a group")):
+    values = override(
+        {"lr": 1.0, "model": {"depth": 3}}, ["lr=1e-4", "model.hidden_size=64", "text.encoder=some/folder", "seed=3"]
+    )
+    assert values == {
+        "lr": 1e-4,
+        "model": {"depth": 3, "hidden_size": 64},
+        "text": {"encoder": "some/folder"},
+        "seed": 3,
+    }
+    for bad, message in (
+        ("lr", "takes key=value"),
+        ("=3", "takes key=value"),
+        ("lr.x=3", "lr is a value, not a group"),
+    ):
         with pytest.raises(InputError, match=message):
             override({"lr": 1.0}, [bad])
 
@@ -55,13 +71,18 @@ def test_settings_of_the_wrong_kind(tmp_path):
 
     assert build(lr=1).lr == 1
     for values, message in (
-        ({"lr": "fast"}, "TrainConfig.lr cannot be 'fast'"), ({"epochs": 1.5}, "epochs cannot be 1.5"),
+        ({"lr": "fast"}, "TrainConfig.lr cannot be 'fast'"),
+        ({"epochs": 1.5}, "epochs cannot be 1.5"),
         ({"seed": True}, "seed cannot be"),
-        ({"nonsense": 1}, "has no setting nonsense"), ({"model": {"input_size": 8, "hiden": 1}}, "has no setting hiden"),
-        ({"precision": "int8"}, "precision must be one of auto"), ({"epochs": 0}, "epochs must be at least 1"),
-        ({"seed": 2**40}, "seed must be between"), ({"model": {"input_size": 8, "clock": {"foo": 1}}}, "unexpected keyword"),
-        ({"text": {"mode": "loose"}}, "mode must be one of frozen"), ({"clip": 0.0}, "clip must be positive"),
-    ):  # fmt: skip
+        ({"nonsense": 1}, "has no setting nonsense"),
+        ({"model": {"input_size": 8, "hiden": 1}}, "has no setting hiden"),
+        ({"precision": "int8"}, "precision must be one of auto"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"seed": 2**40}, "seed must be between"),
+        ({"model": {"input_size": 8, "clock": {"foo": 1}}}, "unexpected keyword"),
+        ({"text": {"mode": "loose"}}, "mode must be one of frozen"),
+        ({"clip": 0.0}, "clip must be positive"),
+    ):
         with pytest.raises(InputError, match=message):
             build(**values)
     with pytest.raises(InputError, match="no preset nothing; known are egovlp, k400-minilm, lavila-l, omnivore"):

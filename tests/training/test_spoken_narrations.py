@@ -42,9 +42,14 @@ def test_a_model_from_transcripts(tmp_path):
     pack(tmp_path / "features", tmp_path / "store", clock=Clock(1, 1))
     sizes = ["model.hidden_size=8", "model.embedding_size=8", "model.gate_size=4"]
     training = train_from_files(
-        tmp_path / "store", tmp_path / "words", tmp_path / "model", settings=["epochs=1", "warmup_epochs=0", *sizes],
-        validation_share=0.0, device="cpu", speech_window_s=5.0,
-    )  # fmt: skip
+        tmp_path / "store",
+        tmp_path / "words",
+        tmp_path / "model",
+        settings=["epochs=1", "warmup_epochs=0", *sizes],
+        validation_share=0.0,
+        device="cpu",
+        speech_window_s=5.0,
+    )
     assert training.config.losses.alpha == pytest.approx(0.2)
     assert sorted(training.windows.texts) == [f"we do thing number {i}" for i in (1, 2, 3)]
     assert (tmp_path / "model" / "config.json").is_file()

@@ -1,7 +1,8 @@
 """Checks of a machine: is what hiero needs here, and does it work? Each finding says what to do about it.
 
-Nothing is changed and nothing is fetched. Only `server.check_network` talks to other machines. Modules that take long to import are
-imported by the check that needs them, so that one that is broken costs only its own check.
+Nothing is changed and nothing is fetched. Only `server.check_network` talks to other machines.
+Modules that take long to import are imported by the check that needs them, so that one that is
+broken costs only its own check.
 """
 
 from __future__ import annotations

@@ -21,14 +21,18 @@ ENCODER_OPTIONS = {"libx265": {"x265-params": "log-level=none:pools=none"}, "lib
 
 
 def check_decoders(_: Machine) -> Iterator[Finding]:
-    """Decoders of the common codecs, each tried on a small stream that is made for it where this build can make one."""
+    """Decoders of the common codecs, each tried on a small stream that is made for it where this
+    build can make one.
+    """
     try:
         import av
     except ImportError as error:
         advice = f"pip install --force-reinstall 'av>=12'; or: pip install '{DISTRIBUTION}[video]'"
         yield Finding("decoders", "warning", f"no video can be read: {first_line(error)}", advice)
         return
-    ffmpeg = getattr(av, "ffmpeg_version_info", None) or "of libavcodec " + ".".join(map(str, av.library_versions["libavcodec"]))
+    ffmpeg = getattr(av, "ffmpeg_version_info", None) or "of libavcodec " + ".".join(
+        map(str, av.library_versions["libavcodec"])
+    )
     yield Finding("decoders", "ok", f"PyAV {av.__version__} with FFmpeg {ffmpeg}")
     for codec in ENCODERS:
         name = f"decoder {codec}"
@@ -72,7 +76,9 @@ def _encode(av: Any, encoder: str) -> bytes | None:
             stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
             picture = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)
             for shift in (0, 8):
-                frame = av.VideoFrame.from_ndarray(np.repeat(np.roll(picture, shift, 1)[..., None], 3, 2), format="rgb24")
+                frame = av.VideoFrame.from_ndarray(
+                    np.repeat(np.roll(picture, shift, 1)[..., None], 3, 2), format="rgb24"
+                )
                 container.mux(stream.encode(frame))
             container.mux(stream.encode())
     except (ValueError, OSError):  # what PyAV's errors are

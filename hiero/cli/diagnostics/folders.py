@@ -47,12 +47,17 @@ def _check_room(name: str, folder: Path, present: Path, wanted_bytes: int, advic
     inodes = os.statvfs(present) if hasattr(os, "statvfs") else None
     if inodes is not None and inodes.f_files > 0 and inodes.f_favail == 0:
         return Finding(
-            f"disk {name}", "problem", f"{message}, but no further file can be made (inodes)", f"remove files, or {advice}"
+            f"disk {name}",
+            "problem",
+            f"{message}, but no further file can be made (inodes)",
+            f"remove files, or {advice}",
         )
     if free < FULL_DISK_BYTES:
         return Finding(f"disk {name}", "problem", f"full: {message}", f"make room, or {advice}")
     if free < wanted_bytes:
-        return Finding(f"disk {name}", "warning", message, f"{wanted_bytes / GIB:.1f} GiB are better: make room, or {advice}")
+        return Finding(
+            f"disk {name}", "warning", message, f"{wanted_bytes / GIB:.1f} GiB are better: make room, or {advice}"
+        )
     return Finding(f"disk {name}", "ok", message)
 
 

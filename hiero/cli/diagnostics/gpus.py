@@ -25,7 +25,10 @@ def check_gpu(machine: Machine) -> Iterator[Finding]:
         advice = "in a container: install the NVIDIA container toolkit and start it with --gpus all"
         yield Finding("gpu", "warning", f"{', '.join(gpus)}: in this machine, but not reachable from here", advice)
     elif build is None:
-        advice = "pip install torch --force-reinstall --index-url https://download.pytorch.org/whl/cu130 (your driver's CUDA)"
+        advice = (
+            "pip install torch --force-reinstall --index-url https://download.pytorch.org/whl/cu130 "
+            "(your driver's CUDA)"
+        )
         yield Finding("gpu", "warning", f"{', '.join(gpus)}: not used, since this torch is built for CPUs only", advice)
     elif machine.fast:
         yield Finding("gpu", "ok", f"{', '.join(gpus) or 'AMD'}; torch is built for {build} (not tried: --fast)")
@@ -37,7 +40,10 @@ def _try_gpus(build: str) -> Iterator[Finding]:
     import torch
 
     if not torch.cuda.is_available():
-        advice = f"update the driver to one for {build}, or install a torch for the driver that is here (nvidia-smi shows it)"
+        advice = (
+            f"update the driver to one for {build}, "
+            "or install a torch for the driver that is here (nvidia-smi shows it)"
+        )
         yield Finding("gpu", "problem", f"torch for {build} can use none", advice)
         return
     for index in range(torch.cuda.device_count()):
@@ -54,7 +60,9 @@ def _try_gpus(build: str) -> Iterator[Finding]:
         if any(shutil.which(compiler) for compiler in ("cc", "gcc", "clang")):
             yield Finding(name, "ok", message)
         else:
-            yield Finding(name, "warning", f"{message}; no C compiler, which GPU kernels need", "apt install gcc libc6-dev")
+            yield Finding(
+                name, "warning", f"{message}; no C compiler, which GPU kernels need", "apt install gcc libc6-dev"
+            )
 
 
 def find_nvidia_gpus() -> list[str]:

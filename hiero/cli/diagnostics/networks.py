@@ -19,7 +19,9 @@ def check_weights(_: Machine) -> Iterator[Finding]:
     """Files that were fetched: there, and what they should be."""
     shared = os.environ.get("HIERO_WEIGHTS")
     if shared and not Path(shared).is_dir():
-        yield Finding("weights", "warning", f"HIERO_WEIGHTS: no folder {shared}", "mount it there, or unset the variable")
+        yield Finding(
+            "weights", "warning", f"HIERO_WEIGHTS: no folder {shared}", "mount it there, or unset the variable"
+        )
     for entry in weights.REGISTRY.values():
         name, get = f"weights {entry.name}", f"hiero weights get {entry.name}"
         folder = weights.find(entry.name)
@@ -27,9 +29,13 @@ def check_weights(_: Machine) -> Iterator[Finding]:
             is_default = entry.name in DEFAULT_WEIGHTS
             when = "fetched on first use" if is_default else "optional"
             message = f"not here ({entry.megabytes} MB, {when})"
-            yield Finding(name, "warning" if is_default else "ok", message, get if is_default else f"if you want it: {get}")
+            yield Finding(
+                name, "warning" if is_default else "ok", message, get if is_default else f"if you want it: {get}"
+            )
             continue
-        damaged = [file for file, (_, checksum) in entry.files.items() if not weights.is_genuine(folder / file, checksum)]
+        damaged = [
+            file for file, (_, checksum) in entry.files.items() if not weights.is_genuine(folder / file, checksum)
+        ]
         unverified = [file for file, (_, checksum) in entry.files.items() if not checksum]
         if damaged:
             files = " ".join(str(folder / file) for file in damaged)
@@ -52,7 +58,9 @@ def check_models(machine: Machine) -> Iterator[Finding]:
         try:
             model = HiERO.from_pretrained(name)
         except InputError as error:
-            yield Finding(f"model {name}", "problem", str(error), f"pip install --force-reinstall --no-deps {DISTRIBUTION}")
+            yield Finding(
+                f"model {name}", "problem", str(error), f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
+            )
             continue
         num_weights = sum(parameter.numel() for parameter in model.parameters())
         yield Finding(f"model {name}", "ok", f"loads, {num_weights / 1e6:.1f} million weights")

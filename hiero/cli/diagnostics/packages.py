@@ -34,7 +34,9 @@ def check_python(_: Machine) -> Iterator[Finding]:
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     message = f"{platform.python_version()}, {platform.system()} {platform.machine()}, {num_cores} CPU cores{memory}"
     if available is not None and available < MIN_MEMORY_BYTES:
-        yield Finding("python", "warning", message, "long videos need 2 GiB: end other programs, or raise the container's limit")
+        yield Finding(
+            "python", "warning", message, "long videos need 2 GiB: end other programs, or raise the container's limit"
+        )
     else:
         yield Finding("python", "ok", message)
 
@@ -70,16 +72,22 @@ def check_packages(_: Machine) -> Iterator[Finding]:
             else:
                 there.append(f"{package} {version}")
         name = f"packages [{extra}]" if extra else "packages"
-        message = "; ".join(part for part in (", ".join(there), "missing: " + ", ".join(missing) if missing else "") if part)
+        message = "; ".join(
+            part for part in (", ".join(there), "missing: " + ", ".join(missing) if missing else "") if part
+        )
         if not missing:
             yield Finding(name, "ok", message)
         elif not extra:
             yield Finding(name, "problem", message, f"pip install {DISTRIBUTION}")
         elif extra in NEEDED_EXTRAS:
-            yield Finding(name, "warning", f"{message}; {NEEDED_EXTRAS[extra]}", f"pip install '{DISTRIBUTION}[{extra}]'")
+            yield Finding(
+                name, "warning", f"{message}; {NEEDED_EXTRAS[extra]}", f"pip install '{DISTRIBUTION}[{extra}]'"
+            )
         else:  # of its own choice: half of it is more likely a mistake than none
             level: Level = "warning" if there else "ok"
-            yield Finding(name, level, f"{message} (optional)", f"if you want it: pip install '{DISTRIBUTION}[{extra}]'")
+            yield Finding(
+                name, level, f"{message} (optional)", f"if you want it: pip install '{DISTRIBUTION}[{extra}]'"
+            )
 
 
 def read_requirements() -> dict[str, dict[str, str]]:

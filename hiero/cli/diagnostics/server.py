@@ -49,16 +49,22 @@ def check_sqlite(machine: Machine) -> Iterator[Finding]:
     where = str(folder or tempfile.gettempdir())
     file_system = "" if folder is None else file_system_of(folder)
     if mode != "wal":
-        yield Finding("sqlite", "problem", f"no write-ahead log in {where} ({mode})", "put --state on a disk of this machine")
+        yield Finding(
+            "sqlite", "problem", f"no write-ahead log in {where} ({mode})", "put --state on a disk of this machine"
+        )
     elif file_system in NETWORK_FILE_SYSTEMS:
-        message = f"{sqlite3.sqlite_version}; {where} is on another machine ({file_system}), where a state can be damaged"
+        message = (
+            f"{sqlite3.sqlite_version}; {where} is on another machine ({file_system}), where a state can be damaged"
+        )
         yield Finding("sqlite", "warning", message, "put --state on a disk of this machine")
     else:
         yield Finding("sqlite", "ok", f"{sqlite3.sqlite_version}, write-ahead log works in {where}")
 
 
 def _try_wal(path: Path) -> str:
-    """The journal that a database gets which asks for a write-ahead log, after a second reader saw what was written."""
+    """The journal that a database gets which asks for a write-ahead log, after a second reader saw
+    what was written.
+    """
     with closing(sqlite3.connect(path)) as writer, closing(sqlite3.connect(path)) as reader:
         mode = str(writer.execute("PRAGMA journal_mode = WAL").fetchone()[0])
         writer.execute("CREATE TABLE trial (x)")
@@ -81,7 +87,8 @@ def file_system_of(folder: Path) -> str:
         left, _, right = line.partition(" - ")
         # Spaces and such in a path are written as \040.
         mount = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), left.split(" ")[4]))
-        if len(mount.parts) >= best and target.is_relative_to(mount):  # a later mount hides an earlier one at the same place
+        # a later mount hides an earlier one at the same place
+        if len(mount.parts) >= best and target.is_relative_to(mount):
             best, kind = len(mount.parts), right.split(" ")[0]
     return kind
 
@@ -107,9 +114,16 @@ def check_state(machine: Machine) -> Iterator[Finding]:
         yield Finding("state", "problem", f"{file}: cannot be read ({first_line(error)})", restore)
         return
     if damages != ["ok"]:
-        yield Finding("state", "problem", f"{file}: damaged ({'; '.join(' '.join(line.split()) for line in damages)})", restore)
+        yield Finding(
+            "state", "problem", f"{file}: damaged ({'; '.join(' '.join(line.split()) for line in damages)})", restore
+        )
     elif version > SCHEMA_VERSION:
-        yield Finding("state", "problem", f"{file}: written by a later version of hiero", "upgrade hiero, or restore an older copy")
+        yield Finding(
+            "state",
+            "problem",
+            f"{file}: written by a later version of hiero",
+            "upgrade hiero, or restore an older copy",
+        )
     elif os.name == "posix" and file.stat().st_mode & 0o004 and folder.stat().st_mode & 0o001:
         yield Finding("state", "warning", f"{file}: everybody on this machine can read it", f"chmod 700 {folder}")
     else:
@@ -127,7 +141,10 @@ def check_port(machine: Machine) -> Iterator[Finding]:
         except (OSError, OverflowError) as error:
             message = f"cannot be used on {machine.host}: {getattr(error, 'strerror', None) or error}"
             yield Finding(
-                name, "warning", message, "a server may run already; else choose another: hiero serve --port 0 takes a free one"
+                name,
+                "warning",
+                message,
+                "a server may run already; else choose another: hiero serve --port 0 takes a free one",
             )
         else:
             yield Finding(name, "ok", f"free on {machine.host}")

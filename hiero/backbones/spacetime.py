@@ -1,0 +1,195 @@
+"""A vision transformer with divided space-time attention, as Frozen in Time made it: the visual tower
+of EgoVLP and of LaViLa.
+
+Each block looks first along time (a patch sees itself in all frames), then along space (a patch
+sees its frame); the class token sees everything. Unlike the TimeSformer, what space adds is added
+to the block's input, not to what time gave:
+
+    y = x + space(norm₁(x + time(norm₃(x)))),   x' = y + MLP(norm₂(y))
+
+Names of parameters are those of the releases, so their weights load as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hiero.errors import InputError
+from hiero.kernels.activations import quick_gelu
+from hiero.kernels.attention import divided_attention
+from hiero.kernels.layer_norm import add_norm
+from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
+
+Network = TypeVar("Network", bound=nn.Module)
+Filling = Literal["zeros", "interpolate", "interpolate-corners"]
+"""How temporal embeddings are made for more frames than there are: zeros at the end, or
+interpolated (corners: ends stay ends).
+"""
+HEAD_SIZE = 64  # width of an attention head, in both releases
+EPSILON = 1e-6  # of LayerNorm in the blocks and at the end, in both releases
+
+
+class DividedAttention(nn.Module):
+    """Attention along time or along space; the class token is seen by all and sees all."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.num_heads = width // HEAD_SIZE
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, num_frames: int, along: Literal["time", "space"]) -> Tensor:
+        """(B, 1 + F·N, D) → the same shape."""
+        return self.proj(divided_attention(self.qkv(x), num_frames, self.num_heads, along))
+
+
+class MLP(nn.Module):
+    """Two linear layers with an activation between them."""
+
+    def __init__(self, width: int, hidden: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.activation(self.fc1(x)))
+
+
+class SpaceTimeBlock(nn.Module):
+    """Attention along time, along space, then an MLP: (B, 1 + F·N, D) → the same shape."""
+
+    def __init__(self, width: int, activation: Callable[[Tensor], Tensor], gated: bool = False) -> None:
+        super().__init__()
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width, eps=EPSILON) for _ in range(3))
+        self.attn, self.timeattn = DividedAttention(width), DividedAttention(width)
+        self.mlp = MLP(width, 4 * width, activation)
+        self.alpha_timeattn = nn.Parameter(torch.zeros(())) if gated else None
+
+    def forward(self, x: Tensor, num_frames: int) -> Tensor:
+        time = self.timeattn(add_norm(x, None, self.norm3)[1], num_frames, "time")
+        if self.alpha_timeattn is not None:
+            time = torch.tanh(self.alpha_timeattn) * time
+        x, y = add_norm(x, self.attn(add_norm(x, time, self.norm1)[1], num_frames, "space"), self.norm2)
+        return x + self.mlp(y)
+
+
+class FramePatchEmbed(nn.Module):
+    """Patches of frames as tokens."""
+
+    def __init__(self, width: int, patch: int, bias: bool) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, width, patch, patch, bias=bias)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """(B, F, 3, S, S) → (B, F, N, D)."""
+        # Patches do not overlap, so the convolution is a matrix product, and faster as one.
+        size = self.proj.kernel_size[0]
+        rows, columns = frames.shape[-2] // size, frames.shape[-1] // size
+        x = frames[..., : rows * size, : columns * size].unflatten(-1, (columns, size)).unflatten(-3, (rows, size))
+        x = x.permute(0, 1, 3, 5, 2, 4, 6).flatten(4).flatten(2, 3)  # (B, F, N, 3·p·p)
+        return F.linear(x, self.proj.weight.flatten(1), self.proj.bias)
+
+
+class SpaceTimeTransformer(nn.Module):
+    """Windows (B, F, 3, S, S), normalised → the class token (B, D)."""
+
+    def __init__(
+        self,
+        width: int,
+        depth: int,
+        patch: int,
+        num_patches: int,
+        num_frames: int,
+        clip: bool = False,
+        gated: bool = False,
+    ) -> None:
+        super().__init__()
+        self.patch_embed = FramePatchEmbed(width, patch, bias=not clip)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + num_patches, width))
+        self.temporal_embed = nn.Parameter(torch.zeros(1, num_frames, width))
+        self.ln_pre = nn.LayerNorm(width) if clip else None
+        self.blocks = nn.ModuleList(SpaceTimeBlock(width, quick_gelu if clip else F.gelu, gated) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, eps=EPSILON)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        num_frames = frames.shape[1]
+        if num_frames > self.temporal_embed.shape[1]:
+            raise InputError(
+                f"the tower was made for {self.temporal_embed.shape[1]} frames, the window has {num_frames}"
+            )
+        x = self.patch_embed(frames)
+        if x.shape[2] != self.pos_embed.shape[1] - 1:
+            raise InputError(
+                f"the tower sees {self.pos_embed.shape[1] - 1} patches, frames of {frames.shape[-1]} pixels have "
+                f"{x.shape[2]}"
+            )
+        x = x + self.pos_embed[:, None, 1:] + self.temporal_embed[:, :num_frames, None]
+        x = torch.cat([(self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1), x.flatten(1, 2)], 1)
+        if self.ln_pre is not None:
+            x = self.ln_pre(x)
+        for block in self.blocks:
+            x = block(x, num_frames)
+        return self.norm(x[:, 0])
+
+
+def load_released_tower(
+    folder: Path,
+    make: Callable[[SpaceTimeTransformer, int | None], Network],
+    prefix: str,
+    projection: tuple[str, Callable[[dict[str, Tensor]], int]] | None,
+    num_frames: int | None,
+    filling: Filling,
+    name: str,
+) -> Network:
+    """A network around a transformer, with the weights of a release's file."""
+    path = find_checkpoint(folder)
+    released = read_state_dict(path)
+
+    def build() -> tuple[Network, dict[str, Tensor]]:
+        tower, state = build_space_time(select_prefix(released, prefix), num_frames, filling)
+        state = {f"{prefix}{key}": value for key, value in state.items()}
+        if projection is None:
+            return make(tower, None), state
+        projection_prefix, width_of = projection
+        state |= {key: value for key, value in released.items() if key.startswith(projection_prefix)}
+        with torch.device("meta"):
+            return make(tower, width_of(released)), state
+
+    return load_strict(build, path, name)
+
+
+def build_space_time(
+    state: dict[str, Tensor], num_frames: int | None, filling: Filling
+) -> tuple[SpaceTimeTransformer, dict[str, Tensor]]:
+    """A tower of the sizes that its released state has, without memory for its weights, and the
+    state to load into it.
+    """
+    width, _, patch, _ = state["patch_embed.proj.weight"].shape
+    depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))
+    state = dict(state)
+    state["temporal_embed"] = fill_frames(
+        state["temporal_embed"], num_frames or state["temporal_embed"].shape[1], filling
+    )
+    clip, gated = "ln_pre.weight" in state, "blocks.0.alpha_timeattn" in state
+    num_patches, num_frames = state["pos_embed"].shape[1] - 1, state["temporal_embed"].shape[1]
+    with torch.device("meta"):
+        tower = SpaceTimeTransformer(width, depth, patch, num_patches, num_frames, clip, gated)
+    return tower, state
+
+
+def fill_frames(embedding: Tensor, num_frames: int, filling: Filling) -> Tensor:
+    """Temporal embeddings (1, F, D) for another number of frames: the first of them, or filled up."""
+    num_trained = embedding.shape[1]
+    if num_frames <= num_trained:
+        return embedding[:, :num_frames].clone()
+    if filling == "zeros":
+        return F.pad(embedding, (0, 0, 0, num_frames - num_trained))
+    size = (num_frames, embedding.shape[2])
+    return F.interpolate(embedding[None], size, mode="bilinear", align_corners=filling == "interpolate-corners")[0]

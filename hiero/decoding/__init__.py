@@ -1,0 +1,1 @@
+"""Packets and frames on a clock in seconds."""

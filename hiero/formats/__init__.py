@@ -1,0 +1,1 @@
+"""One module per annotation or exchange format."""

@@ -1,0 +1,1 @@
+"""Transcripts, recognition, and what speech says about steps and answers."""

@@ -1,0 +1,288 @@
+"""Every export is read back by its own library, or by a parser as strict as the format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hiero.errors import InputError
+from hiero.formats.exports import chapters, exporter_names, find_exporter, title, write_export
+from hiero.formats.reading import read_step_file
+from hiero.types import Hierarchy, Step, Utterance, VideoFile
+from tests.films import import_av
+
+NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'
+
+
+@pytest.fixture
+def steps():
+    fine = (
+        Step("1.0", 0.0, 12.5, 0, parent="0.0", label="wash the tomato", score=0.9),
+        Step("1.1", 12.5, 47.04, 1, parent="0.0", label=NASTY, score=0.4),
+        Step("1.2", 47.04, 3725.3, 0, parent="0.1", label="wash the tomato", score=None),
+    )
+    coarse = (
+        Step("0.0", 0.0, 47.04, 0, children=("1.0", "1.1"), label="prepare", score=0.5),
+        Step("0.1", 47.04, 3725.3, 1, children=("1.2",), label=None),
+    )
+    return Hierarchy("videos/my kitchen.mp4", "hiero-k400", 3725.3, (coarse, fine))
+
+
+@pytest.fixture
+def write(steps, tmp_path):
+    return lambda name: write_export(name, steps, tmp_path)
+
+
+def test_webvtt(steps, write):
+    webvtt = pytest.importorskip("webvtt")
+    cues = webvtt.read(str(write("vtt")))
+    assert [(cue.start_in_seconds, cue.end_in_seconds) for cue in cues] == [(0, 12), (12, 47), (47, 3725)]
+    assert [cue.start for cue in cues] == ["00:00:00.000", "00:00:12.500", "00:00:47.040"]
+    assert cues[0].text == "wash the tomato"
+    assert "&amp;" in cues[1].raw_text
+    assert "-->" not in cues[1].raw_text
+
+
+def test_srt(steps, write):
+    blocks = write("srt").read_text().strip().split("\n\n")
+    pattern = re.compile(r"(\d+)\n(\d\d:\d\d:\d\d,\d{3}) --> (\d\d:\d\d:\d\d,\d{3})\n(.+)")
+    cues = [pattern.fullmatch(block).groups() for block in blocks]
+    assert [number for number, *_ in cues] == ["1", "2", "3"]
+    assert cues[2][1:3] == ("00:00:47,040", "01:02:05,300")
+
+
+def test_ffmetadata_through_ffmpeg(steps, write, tmp_path):
+    av = import_av()
+    with av.open(str(write("ffmetadata")), format="ffmetadata") as container:
+        marks = [
+            (c["start"] * c["time_base"], c["end"] * c["time_base"], c["metadata"]["title"])
+            for c in container.chapters()
+        ]
+    assert [(float(start), float(end)) for start, end, _ in marks] == [(0, 12.5), (12.5, 47.04), (47.04, 3725.3)]
+    assert marks[1][2] == title(chapters(steps)[1])
+
+
+def test_youtube(steps, write):
+    lines = write("youtube").read_text().splitlines()
+    assert lines[0].startswith("0:00 ")
+    starts = [line.split(" ")[0] for line in lines]
+    assert starts == ["0:00", "0:12", "0:47"]
+    short = Hierarchy(
+        "v", "m", 25.0, (tuple(Step(f"0.{i}", 5.0 * i, 5.0 * i + 5, 0, label=f"s{i}") for i in range(5)),)
+    )
+    assert find_exporter("youtube").convert(short) == "0:00 s0\n0:10 s2\n"  # none shorter than ten seconds
+
+
+def test_otio(steps, write):
+    otio = pytest.importorskip("opentimelineio")
+    timeline = otio.adapters.read_from_file(str(write("otio")))
+    assert [track.name for track in timeline.tracks] == ["level 0", "level 1"]
+    clips = list(timeline.tracks[1].find_clips())
+    assert [clip.name for clip in clips] == [title(step) for step in steps.levels[1]]
+    assert clips[1].source_range.start_time.to_seconds() == pytest.approx(12.5)
+    assert clips[1].source_range.end_time_exclusive().to_seconds() == pytest.approx(47.04)
+    assert timeline.tracks[0].duration().to_seconds() == pytest.approx(3725.3)
+    assert clips[0].media_reference.target_url == "my kitchen.mp4"
+    assert clips[1].metadata["hiero"]["parent"] == "0.0"
+
+
+def test_edl(steps, write):
+    otio = pytest.importorskip("opentimelineio")
+    if "cmx_3600" not in otio.adapters.available_adapter_names():
+        pytest.skip("needs otio-cmx3600-adapter")
+    timeline = otio.adapters.read_from_file(str(write("edl")), rate=25)
+    clips = list(timeline.find_clips())
+    assert len(clips) == 3
+    assert clips[1].name == title(steps.levels[1][1]).encode("ascii", "replace").decode()
+    assert clips[2].source_range.start_time.to_seconds() == pytest.approx(47.04)
+    assert clips[2].source_range.end_time_exclusive().to_seconds() == pytest.approx(3725.3, abs=0.04)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_elan(steps, write):
+    pympi = pytest.importorskip("pympi")
+    eaf = pympi.Elan.Eaf(str(write("elan")))
+    assert set(eaf.get_tier_names()) == {"level 0", "level 1"}
+    assert eaf.get_annotation_data_for_tier("level 0") == [(0, 47040, "prepare"), (47040, 3725300, "step 0.1")]
+    fine = sorted(eaf.get_annotation_data_for_tier("level 1"))
+    assert [(a, b) for a, b, _ in fine] == [(0, 12500), (12500, 47040), (47040, 3725300)]
+    assert fine[1][2] == title(steps.levels[1][1])
+    assert eaf.get_parameters_for_tier("level 1")["PARENT_REF"] == "level 0"
+    assert eaf.get_linked_files()[0]["MEDIA_URL"] == "my kitchen.mp4"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_speech(steps, tmp_path):
+    """What is said has a column of tables and a tier of its own, which is no level of steps."""
+    utterances = [(1.0, 3.0, "Wash <it>"), (2.5, 2.9, "twice"), (2.8, 60.0, "=1+1"), (50.0, 61.0, "end")]
+    spoken = replace(steps, speech=tuple(Utterance(*row) for row in utterances))
+    rows = list(csv.DictReader(io.StringIO(write_export("csv", spoken, tmp_path).read_bytes().decode(), newline="")))
+    assert [row["speech"] for row in rows if row["level"] == "1"] == ["Wash <it> twice =1+1", "", "end"]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(write_export("parquet", spoken, tmp_path)).to_pylist()[4]["speech"] == "end"
+    pympi = pytest.importorskip("pympi")
+    path = write_export("elan", spoken, tmp_path)
+    eaf = pympi.Elan.Eaf(str(path))
+    tier = sorted(eaf.get_annotation_data_for_tier("speech"))
+    assert tier == [(1000, 3000, "Wash <it>"), (3000, 60000, "=1+1"), (60000, 61000, "end")]  # none overlap
+    with_speech = read_step_file(path, Path(steps.video))
+    assert with_speech.levels == read_step_file(write_export("elan", steps, tmp_path), Path(steps.video)).levels
+    assert Hierarchy.from_dict(spoken.to_dict()) == spoken
+
+
+def test_csv_and_parquet(steps, write):
+    rows = list(csv.DictReader(io.StringIO(write("csv").read_bytes().decode(), newline="")))
+    assert [row["id"] for row in rows] == ["0.0", "0.1", "1.0", "1.1", "1.2"]
+    assert rows[3]["label"] == NASTY
+    assert rows[4]["score"] == ""
+    assert float(rows[3]["end_s"]) == 47.04
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(write("parquet")).to_pylist()
+    assert [row["id"] for row in table] == [row["id"] for row in rows]
+    assert table[3]["label"] == NASTY
+    assert table[4]["score"] is None
+    assert table[0]["parent"] is None
+
+
+def test_activitynet(steps, write):
+    document = json.loads(write("activitynet").read_text())
+    video = document["database"]["my kitchen"]
+    assert video["duration"] == 3725.3
+    assert [row["segment"] for row in video["annotations"]] == [[0.0, 12.5], [12.5, 47.04], [47.04, 3725.3]]
+    assert all(set(row) == {"segment", "label", "score"} for row in document["results"]["my kitchen"])
+
+
+def test_labelstudio(steps, write):
+    (task,) = json.loads(write("labelstudio").read_text())
+    assert task["data"]["video"] == "my kitchen.mp4"
+    results = task["predictions"][0]["result"]
+    assert len({result["id"] for result in results}) == 5
+    for result in results:
+        assert result["type"] == "timelinelabels"
+        (span,) = result["value"]["ranges"]
+        assert 1 <= span["start"] <= span["end"]
+
+
+def test_coco(steps, write):
+    document = json.loads(write("coco").read_text())
+    names = {category["id"]: category["name"] for category in document["categories"]}
+    assert {annotation["video_id"] for annotation in document["annotations"]} == {document["videos"][0]["id"]}
+    assert [names[annotation["category_id"]] for annotation in document["annotations"]][2] == "wash the tomato"
+    ends = [sum(annotation["segment"]) for annotation in document["annotations"] if annotation["level"] == 1]
+    assert ends == pytest.approx([12.5, 47.04, 3725.3])
+
+
+def test_one_step_in_every_format(tmp_path):
+    pytest.importorskip("pyarrow")
+    single = Hierarchy("v.mp4", "m", 0.4, ((Step("0.0", 0.0, 0.4, 0),),))
+    for name in exporter_names():
+        assert write_export(name, single, tmp_path).stat().st_size > 0
+    with pytest.raises(InputError, match="known are vtt"):
+        write_export("pdf", single, tmp_path)
+
+
+@pytest.mark.parametrize("label", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1"])
+def test_no_label_is_a_formula_in_a_spreadsheet(label):
+    hierarchy = Hierarchy("v.mp4", "m", 9.0, ((Step("=0", 0.0, 9.0, 0, label=label, parent="-1"),),))
+    (row,) = csv.DictReader(io.StringIO(find_exporter("csv").convert(hierarchy), newline=""))
+    assert (row["label"], row["id"], row["parent"]) == (f"'{label}", "'=0", "'-1")
+    assert row["start_s"] == "0.0"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "step_id", ["a --> b", '<b>"x"</b>', "a\n00:00:00.000 --> 00:00:01.000\nowned", "a&'\x00\ud800", "=x"]
+)
+def test_ids_that_hold_anything(tmp_path, step_id):
+    webvtt, pympi, otio = (pytest.importorskip(name) for name in ("webvtt", "pympi", "opentimelineio"))
+    steps = (Step(step_id, 0.0, 4.0, 0), Step("b", 4.0, 9.0, 1, label="x --> <i>y</i>"))
+    hierarchy = Hierarchy("videos/odd \udcff\x01<name>.mp4", "m", 9.0, (steps,))
+    names = [name for name in exporter_names() if name != "parquet"]
+    files = {name: write_export(name, hierarchy, tmp_path) for name in names}
+    for file in files.values():
+        file.read_text(encoding="utf-8")
+    cues = webvtt.read(str(files["vtt"]))
+    assert [cue.start for cue in cues] == ["00:00:00.000", "00:00:04.000"]
+    assert not set(cues[0].identifier) & set('<>"\n')
+    eaf = pympi.Elan.Eaf(str(files["elan"]))
+    assert [(a, b) for a, b, _ in sorted(eaf.get_annotation_data_for_tier("level 0"))] == [(0, 4000), (4000, 9000)]
+    assert len(list(otio.adapters.read_from_file(str(files["otio"])).find_clips())) == 2
+    blocks = files["srt"].read_text().strip().split("\n\n")
+    assert [block.count("-->") for block in blocks] == [1, 1]
+    assert [len(block.splitlines()) for block in blocks] == [3, 3]
+    assert not set(files["youtube"].read_text()) & set("<>")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "a\nb"},
+        {"id": "--> x"},
+        {"id": "<b>"},
+        {"id": "../x"},
+        {"id": ""},
+        {"id": "i" * 200},
+        {"id": ["a"]},
+        {"id": None},
+        {"id": True},
+        {"parent": "<b>"},
+        {"children": ["a\n"]},
+        {"thread": -1},
+        {"thread": 10**12},
+        {"thread": 1.5},
+        {"thread": float("inf")},
+        {"start_s": float("nan")},
+        {"end_s": float("inf")},
+        {"end_s": 1e300},
+        {"start_s": -1},
+        {"start_s": 8, "end_s": 2},
+        {"score": float("nan")},
+        {"label": {"a": 1}},
+        {"id": "0.1"},
+    ],
+)
+def test_documents_are_checked_when_they_are_read(change):
+    good = Hierarchy("v.mp4", "m", 9.0, ((Step("0.0", 0.0, 4.0, 0, label="x"), Step("0.1", 4.0, 9.0, 1)),)).to_dict()
+    assert Hierarchy.from_dict(good).to_dict() == good
+    good["levels"][0]["steps"][0] |= change
+    with pytest.raises(InputError, match=r"not a step|not a hierarchy"):
+        Hierarchy.from_dict(good)
+
+
+@pytest.mark.parametrize("duration_s", [float("nan"), float("inf"), -1, "long", 1e300])
+def test_a_length_that_cannot_be(duration_s):
+    with pytest.raises(InputError, match="not a hierarchy"):
+        Hierarchy.from_dict({"duration_s": duration_s, "levels": []})
+
+
+def test_half_of_a_character_is_refused_but_not_in_the_name_of_a_file():
+    for change in ({"label": "\ud800x"}, {"id": "\udc00"}):
+        with pytest.raises(InputError, match="half a character"):
+            Step.from_dict({"id": "0", "start_s": 0, "end_s": 1} | change)
+    odd = Hierarchy("caf\udce9.mp4", "m", 1.0, ((Step("0", 0.0, 1.0, 0),),))
+    assert Hierarchy.from_dict(odd.to_dict()) == odd
+
+
+def test_files_that_were_read_as_one_video(steps, tmp_path):
+    """Editing tools get each file with its own time; a step that goes on in the next file is two clips."""
+    files = (VideoFile("card/GX010012.MP4", 0.0, 30.0), VideoFile("card/GX020012.MP4", 30.0, 3695.3))
+    joined = replace(steps, video="card/GX010012.MP4", files=files)
+    edl = write_export("edl", joined, tmp_path).read_text()
+    events = re.findall(r"^\d{3}  AX +V +C +(\S+) (\S+) (\S+) (\S+)$", edl, re.MULTILINE)
+    assert events[1] == ("00:00:12:12", "00:00:30:00", "00:00:12:12", "00:00:30:00")
+    assert events[2] == ("00:00:00:00", "00:00:17:01", "00:00:30:00", "00:00:47:01")
+    assert re.findall(r"SOURCE FILE: (.*)", edl) == ["GX010012.MP4"] * 2 + ["GX020012.MP4"] * 2
+    opentimelineio = pytest.importorskip("opentimelineio")
+    timeline = opentimelineio.adapters.read_from_file(str(write_export("otio", joined, tmp_path)))
+    clips = list(timeline.tracks[1])
+    assert [clip.media_reference.target_url for clip in clips] == ["GX010012.MP4"] * 2 + ["GX020012.MP4"] * 2
+    assert [clip.source_range.start_time.to_seconds() for clip in clips] == pytest.approx([0, 12.5, 0, 17.04])
+    assert timeline.duration().to_seconds() == pytest.approx(3725.3)
+    own = write_export("srt", joined.of_file(files[1]), tmp_path).read_text()
+    assert own.startswith("1\n00:00:00,000 --> 00:00:17,040")

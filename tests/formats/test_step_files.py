@@ -1,0 +1,430 @@
+"""Files of steps: what hiero writes comes back as it was; files of other tools become levels that cover the video."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.errors import InputError
+from hiero.formats.edits import edits_file, parse_hierarchy, read_edits, write_edits
+from hiero.formats.exports import chapters, convert_files, find_exporter, write_export
+from hiero.formats.reading import StepRow, frame_span, nest_rows, one_line, read_step_file
+from hiero.formats.rows import frame_row
+from hiero.types import Hierarchy, Step, link_levels
+
+VIDEO = Path("kitchen.mp4")
+LABELS = st.one_of(
+    st.none(),
+    st.sampled_from(
+        ["wash the tomato", "=1+1", "'=1", "''-x", "'", "a --> b", "<i>&amp;</i>", "step 0.0", 'a,"b"\n;c']
+    ),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
+)
+
+
+@st.composite
+def hierarchies(draw) -> Hierarchy:
+    """Nested levels in whole milliseconds, with any labels, threads, ids."""
+    edges_ms = draw(st.lists(st.integers(1, 500_000), min_size=1, max_size=7, unique=True).map(sorted))
+    fine = [0, *edges_ms]
+    levels = [fine]
+    for _ in range(draw(st.integers(0, 2))):
+        inner = levels[0][1:-1]
+        keep = [edge for edge in inner if draw(st.booleans())]
+        levels.insert(0, [0, *keep, fine[-1]])
+    ids = iter(draw(st.permutations([f"{prefix}{i}" for i in range(10) for prefix in ("0.", "a ", "é-_+")])))
+    steps = [
+        [
+            Step(
+                next(ids),
+                a / 1000,
+                b / 1000,
+                draw(st.integers(0, 5)),
+                label=draw(LABELS),
+                background=draw(st.booleans()),
+                score=draw(st.one_of(st.none(), st.integers(0, 10_000).map(lambda value: value / 10_000))),
+            )
+            for a, b in pairwise(level)
+        ]
+        for level in levels
+    ]
+    return Hierarchy("kitchen.mp4", "m", fine[-1] / 1000, tuple(map(tuple, link_levels(steps))))
+
+
+def read_back(name: str, hierarchy: Hierarchy, folder: Path, duration_s: float | None = None) -> Hierarchy:
+    exporter = find_exporter(name)
+    file = folder / exporter.file_name
+    file.parent.mkdir(exist_ok=True)
+    # Without waiting for the disk, as write_export does: there are hundreds.
+    file.write_bytes(convert_files(exporter, hierarchy)[exporter.file_name])
+    return read_step_file(file, VIDEO, duration_s)
+
+
+@pytest.mark.parametrize("name", ["elan", "labelstudio", "csv", "fiftyone", "cvat", "via"])
+@given(hierarchy=hierarchies(), knows_duration=st.booleans())
+def test_all_that_these_formats_hold_comes_back(name, hierarchy, knows_duration, tmp_path_factory):
+    back = read_back(name, hierarchy, tmp_path_factory.getbasetemp(), hierarchy.duration_s if knows_duration else None)
+    assert back.levels == hierarchy.levels
+    assert back.duration_s == hierarchy.duration_s
+
+
+@given(hierarchy=hierarchies())
+def test_own_documents_come_back(hierarchy, tmp_path_factory):
+    file = tmp_path_factory.getbasetemp() / "steps.json"
+    write_edits(file, hierarchy)
+    assert read_step_file(file, VIDEO, hierarchy.duration_s) == replace(hierarchy, model="m")
+
+
+@pytest.mark.parametrize("name", ["vtt", "activitynet"])
+@given(hierarchy=hierarchies())
+def test_formats_of_one_level(name, hierarchy, tmp_path_factory):
+    back = read_back(name, hierarchy, tmp_path_factory.getbasetemp(), hierarchy.duration_s)
+    expected = chapters(hierarchy) if name == "vtt" else hierarchy.levels[-1]
+    (level,) = back.levels
+    assert [(step.id, step.start_s, step.end_s) for step in level] == [
+        (step.id, step.start_s, step.end_s) for step in expected
+    ]
+    labels = [one_line(step.label or "") or None for step in expected]
+    labels = [None if label == f"step {step.id}" else label for label, step in zip(labels, expected, strict=True)]
+    assert [step.label for step in level] == labels
+    by_label = {step.label: step.thread for step in level}
+    assert all(step.thread == by_label[step.label] for step in level if step.label)
+
+
+def test_subtitles(tmp_path):
+    steps = (Step("0", 0.0, 4.0, 0, label="boil water"), Step("1", 4.0, 9.0, 1, label="pour"))
+    (level,) = read_back("srt", Hierarchy("v.mp4", "m", 9.0, (steps,)), tmp_path).levels
+    assert [(step.start_s, step.end_s, step.label) for step in level] == [(0.0, 4.0, "boil water"), (4.0, 9.0, "pour")]
+
+
+def test_what_a_person_changed_in_another_tool(tmp_path):
+    steps = (
+        Step("0.0", 0.0, 4.0, 3, label="boil", score=0.5),
+        Step("0.1", 4.0, 9.013, 1),
+        Step("0.2", 9.013, 12.0, 1, label="x"),
+    )
+    hierarchy = Hierarchy("v.mp4", "m", 12.0, (steps,))
+    file = write_export("elan", hierarchy, tmp_path)
+    file.write_text(file.read_text().replace(">step 0.1<", ">pour the tea<"))
+    (level,) = read_step_file(file, VIDEO).levels
+    expected = [("0.0", "boil", 0.5), ("0.1", "pour the tea", None), ("0.2", "x", None)]
+    assert [(step.id, step.label, step.score) for step in level] == expected
+    (task,) = json.loads(find_exporter("labelstudio").convert(hierarchy))
+    result = json.loads(json.dumps(task["predictions"][0]["result"]))
+    result[0]["value"]["ranges"][0]["end"] = 75  # drawn to 3 s; the next begins there
+    result[1]["value"]["ranges"][0]["start"] = 76
+    task["annotations"] = [{"result": [], "was_cancelled": True}, {"result": result, "updated_at": "2026"}]
+    (tmp_path / "task.json").write_text(json.dumps([task]))
+    (level,) = read_step_file(tmp_path / "task.json", VIDEO, 12.0).levels
+    assert [(step.start_s, step.end_s) for step in level] == [(0.0, 3.0), (3.0, 9.013), (9.013, 12.0)]
+    assert level[0].label == "boil"
+
+
+ELAN = """<?xml version="1.0" encoding="UTF-8"?>
+<ANNOTATION_DOCUMENT AUTHOR="Anna" VERSION="3.0"><HEADER/><TIME_ORDER>
+<TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="1000"/><TIME_SLOT TIME_SLOT_ID="t2"/><TIME_SLOT TIME_SLOT_ID="t3" TIME_VALUE="5000"/>
+<TIME_SLOT TIME_SLOT_ID="t4" TIME_VALUE="0"/><TIME_SLOT TIME_SLOT_ID="t5" TIME_VALUE="6000"/></TIME_ORDER>
+<TIER TIER_ID="hands"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a1" TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2">
+<ANNOTATION_VALUE>peel &amp; cut</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>
+<ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a2" TIME_SLOT_REF1="t2" TIME_SLOT_REF2="t3">
+<ANNOTATION_VALUE>wash</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+<TIER TIER_ID="recipe"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a3" TIME_SLOT_REF1="t4" TIME_SLOT_REF2="t5">
+<ANNOTATION_VALUE>salad</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+<TIER TIER_ID="notes"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="a4" ANNOTATION_REF="a1"><ANNOTATION_VALUE>good</ANNOTATION_VALUE>
+</REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
+
+
+@given(
+    bounds_ms=st.lists(st.integers(0, 10**8), min_size=2, max_size=2, unique=True).map(sorted),
+    fps=st.sampled_from([25.0, 30.0, 24000 / 1001, 30000 / 1001, 59.94, 12.5]),
+    shift=st.sampled_from([(0, 0), (3, 3), (0, 3)]),
+)
+def test_frames_that_nobody_moved_have_their_exact_times(bounds_ms, fps, shift):
+    step = Step("a", bounds_ms[0] / 1000, bounds_ms[1] / 1000, 0, label="x")
+    first, last = frame_span(step.start_s, step.end_s, fps)
+    assert abs((first - 1) / fps - step.start_s) < 1.01 / fps
+    row = frame_row(first + shift[0], last + shift[1], fps, "x", step.to_dict())
+    assert (row.start_s == step.start_s) == (shift[0] == 0)
+    assert (row.end_s == step.end_s) == (shift[1] == 0)
+
+
+BOX = '<box frame="{}" keyframe="{}" outside="{}" occluded="0" xtl="0" ytl="0" xbr="9" ybr="9"/>'
+TRACK = "".join(BOX.format(*box) for box in [(25, 1, 0), (26, 0, 0), (75, 1, 1), (100, 1, 0), (125, 1, 1)])
+CVAT = f"""<annotations><version>1.1</version><meta><task><stop_frame>249</stop_frame></task></meta>
+<track id="0" label="peel &amp; cut">{TRACK}</track><track id="1" label="serve">{BOX.format(225, 1, 0)}</track></annotations>"""
+IMAGES = "".join(
+    f'<image id="{i}" name="f{i}">{"" if i % 5 == 4 else TAG}</image>'
+    for TAG in ['<tag label="wash"/>']
+    for i in range(10)
+)
+CVAT_IMAGES = f"<annotations><version>1.1</version>{IMAGES}</annotations>"
+VIA = {
+    "project": {"pname": "x", "vid_list": ["1", "2"]},
+    "config": {},
+    "view": {"1": {"fid_list": ["1"]}, "2": {"fid_list": ["2"]}},
+    "file": {"1": {"fname": "kitchen.mp4"}, "2": {"fname": "hall.mp4"}},
+    "attribute": {
+        "7": {"aname": "action", "anchor_id": "FILE1_Z2_XY0", "type": 4, "options": {"0": "wash", "1": "cut"}}
+    },
+    "metadata": {
+        "1_a": {"vid": "1", "z": [1.5, 3], "xy": [], "av": {"7": "1"}},
+        "1_b": {"vid": "1", "z": [0, 1.5], "xy": [], "av": {"7": "0"}},
+        "2_a": {"vid": "2", "z": [0, 9], "xy": [], "av": {"7": "0"}},
+        "1_c": {"vid": "1", "z": [2], "xy": [2, 1, 1, 5, 5], "av": {}},
+    },
+}
+FIFTYONE = {
+    "classes": ["wash", "cut"],
+    "labels": {
+        "kitchen": [
+            {"label": 0, "timestamps": [0, 1.5]},
+            {"label": "cut", "support": [51, 75], "attributes": {"hiero": "{broken"}},
+        ],
+        "hall": [],
+    },
+}
+
+
+def test_cvat_of_others(tmp_path):
+    file = tmp_path / "annotations.xml"
+    file.write_text(CVAT)
+    (level,) = read_step_file(file, VIDEO, 10.0, fps=25.0).levels
+    spans = [(1.0, 3.0, "peel & cut"), (4.0, 5.0, "peel & cut"), (9.0, 10.0, "serve")]
+    assert [span for span in labels_of(level) if span[2]] == spans
+    file.write_text(CVAT_IMAGES)
+    (level,) = read_step_file(file, VIDEO, 2.0, fps=5.0).levels
+    assert labels_of(level) == [(0.0, 0.8, "wash"), (0.8, 1.0, None), (1.0, 1.8, "wash"), (1.8, 2.0, None)]
+
+
+@pytest.mark.parametrize(
+    ("document", "spans"),
+    [
+        (VIA, [(0.0, 1.5, "wash"), (1.5, 3.0, "cut")]),
+        (FIFTYONE, [(0.0, 1.5, "wash"), (1.5, 2.0, None), (2.0, 3.0, "cut")]),
+    ],
+)
+def test_projects_of_others(tmp_path, document, spans):
+    file = tmp_path / "project.json"
+    file.write_text(json.dumps(document))
+    (level,) = read_step_file(file, VIDEO, 3.0).levels
+    assert labels_of(level) == spans
+    with pytest.raises(InputError, match="holds 2 videos but none called garden; there are"):
+        read_step_file(file, Path("garden.mp4"), 3.0)
+
+
+@pytest.mark.parametrize("name", ["fiftyone", "cvat", "via"])
+def test_what_a_person_renamed_or_moved_in_a_project(name, tmp_path):
+    steps = (Step("0.0", 0.0, 4.013, 3, label="boil", score=0.5), Step("0.1", 4.013, 9.0, 1, label="pour", score=0.25))
+    file = write_export(name, Hierarchy("kitchen.mp4", "m", 9.0, (steps,)), tmp_path)
+    text = file.read_text()
+    # What the tool shows, not the copy of the step beside it.
+    shown = {"fiftyone": '"label": "pour"', "cvat": '"name">pour<', "via": '"2": "pour"'}[name]
+    assert shown in text
+    text = text.replace(shown, shown.replace("pour", "brew"))
+    if name == "fiftyone":
+        text = text.replace('"support": [\n       101,\n       225', '"support": [\n       101,\n       200')
+    elif name == "via":
+        text = text.replace("9.0\n   ],", "8.0\n   ],", 1)
+    else:
+        box = '<box frame="200" keyframe="1" outside="1" occluded="0"/></track></annotations>'
+        text = text.replace("</track>\n</annotations>", box)
+    file.write_text(text)
+    first, second, *_ = read_step_file(file, VIDEO, 9.0).levels[0]
+    assert first == replace(steps[0], children=first.children)
+    assert (second.id, second.start_s, second.end_s, second.label, second.score) == ("0.1", 4.013, 8.0, "brew", None)
+
+
+def labels_of(level):
+    return [(step.start_s, step.end_s, step.label) for step in level]
+
+
+def test_elan_of_others(tmp_path):
+    file = tmp_path / "anna.eaf"
+    file.write_text(ELAN)
+    coarse, fine = read_step_file(file, VIDEO, 10.0).levels
+    assert labels_of(coarse) == [(0.0, 6.0, "salad"), (6.0, 10.0, None)]
+    assert labels_of(fine) == [
+        (0.0, 1.0, None),
+        (1.0, 3.0, "peel & cut"),
+        (3.0, 5.0, "wash"),
+        (5.0, 6.0, None),
+        (6.0, 10.0, None),
+    ]
+    assert [step.background for step in fine] == [True, False, False, True, True]
+    (only,) = read_step_file(file, VIDEO, 10.0, tiers=["hands"]).levels
+    assert labels_of(only)[1:3] == [(1.0, 3.0, "peel & cut"), (3.0, 5.0, "wash")]
+    with pytest.raises(InputError, match="no tier nobody; there are hands, recipe"):
+        read_step_file(file, VIDEO, 10.0, tiers=["nobody"])
+
+
+def test_xml_cannot_harm(tmp_path):
+    file = tmp_path / "bomb.eaf"
+    entities = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12))
+    file.write_text(f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a0 "ha">{entities}]><x>&a11;</x>')
+    started = time.perf_counter()
+    with pytest.raises(InputError, match="document type"):
+        read_step_file(file, VIDEO)
+    file.write_text('<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><x>&e;</x>')
+    with pytest.raises(InputError, match="document type"):
+        read_step_file(file, VIDEO)
+    file.write_text("<a>" * 100_000)
+    with pytest.raises(InputError, match="nested too deep"):
+        read_step_file(file, VIDEO)
+    assert time.perf_counter() - started < 2
+    for content in (
+        "<x",
+        "<x/>",
+        ELAN.replace('TIME_VALUE="5000"', ""),
+        ELAN.replace('TIME_SLOT_REF1="t4"', 'TIME_SLOT_REF1="?"'),
+    ):
+        file.write_text(content)
+        with pytest.raises(InputError, match=r"bomb\.eaf: "):
+            read_step_file(file, VIDEO)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "start,end,label\n1,3,peel\n5.5,0:07,wash\n",
+        "begin;duration;text\n1;2;peel\n5,5;1,5;wash\n",
+        "Video\tStart_s\tEnd_s\tAction\nkitchen.mp4\t1\t3\tpeel\nother.mp4\t0\t99\tno\nkitchen.mp4\t5.5\t7\twash\n",
+    ],
+)
+def test_tables_of_others(tmp_path, table):
+    file = tmp_path / "t.csv"
+    file.write_text(table)
+    (level,) = read_step_file(file, VIDEO, 9.0).levels
+    named = [(1.0, 3.0, "peel"), (5.5, 7.0, "wash")]
+    assert labels_of(level) == [(0.0, 1.0, None), named[0], (3.0, 5.5, None), named[1], (7.0, 9.0, None)]
+    assert [step.thread for step in level] == [0, 1, 0, 2, 0]
+    assert parse_hierarchy(read_step_file(file, VIDEO, 9.0).to_dict(), 9.0).levels == (level,)  # the page takes it
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"kitchen": {"steps": [{"start_s": 1, "end_s": 3, "text": "peel"}]}, "b": {"steps": []}},
+        {"database": {"kitchen": {"annotations": [{"segment": [1, 3], "label": "peel"}]}, "b": {"annotations": []}}},
+        {"results": {"kitchen": [{"segment": [1, 3], "label": "peel", "score": 0.2}]}},
+        {"v_1": {"duration": 9, "timestamps": [[1, 3]], "sentences": ["peel"]}},
+        [
+            {
+                "data": {"video": "/data/upload/1/kitchen.mp4"},
+                "annotations": [
+                    {
+                        "result": [
+                            {
+                                "id": "x",
+                                "type": "timelinelabels",
+                                "value": {"ranges": [{"start": 26, "end": 75}], "timelinelabels": ["peel"]},
+                            }
+                        ]
+                    }
+                ],
+            },
+            {"data": {"video": "/data/b.mp4"}, "annotations": []},
+        ],
+        {
+            "data": {"audio": "kitchen.wav"},
+            "annotations": [{"result": [{"type": "labels", "value": {"start": 1.0, "end": 3.0, "labels": ["peel"]}}]}],
+        },
+    ],
+)
+def test_json_of_others(tmp_path, document):
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(document))
+    (level,) = read_step_file(file, VIDEO, 9.0).levels
+    assert labels_of(level) == [(0.0, 1.0, None), (1.0, 3.0, "peel"), (3.0, 9.0, None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "start,end,label\n1,5,a\n3,9,b\n", r"a \(1\.0-5\.0 s\) and b \(3\.0-9\.0 s\) overlap"),
+        ("a.csv", "start,end,label\nx,5,a\n", "line 2: 'x' is no time"),
+        ("a.csv", "begin,label\n1,a\n", "columns start_s, end_s and label; this one has begin, label"),
+        ("a.csv", "start,end,label\n5,99,a\n", "after the end of the video"),
+        ("a.csv", "start,end,label\n5,5,a\n", "must last"),
+        ("a.csv", "start,end,label\n", "columns"),
+        ("a.csv", "video,start,end,label\nx,1,2,a\ny,1,2,a\n", "2 videos but none called kitchen"),
+        ("a.json", "[]", "not a JSON of steps"),
+        ("a.json", "{", "Expecting"),
+        ("a.json", '{"levels": 3}', "not a hierarchy"),
+        ("a.json", '{"database": {"a": {"annotations": [{"segment": 3}]}}}', "a.json"),
+        ("a.json", '[{"data": {}}]', "neither annotations"),
+        ("a.xml", "<annotations/>", "neither tracks nor tags"),
+        ("a.xml", "<html></html>", "not a file of CVAT"),
+        ("a.xml", "<annotations><track/></annotations>", "label"),
+        ("a.xml", '<!DOCTYPE x [<!ENTITY e "a">]><annotations>&e;</annotations>', "document type"),
+        ("a.json", '{"samples": [{"filepath": "x.mp4"}]}', "no temporal detections"),
+        ("a.json", '{"project": {}, "file": {}, "view": {}, "metadata": {}}', "has no video"),
+        ("a.vtt", "WEBVTT\n\n1\n00:x --> 00:02\nhi\n", "cannot be read as times"),
+        ("a.vtt", "WEBVTT\n", "no steps"),
+        ("a.txt", "", "unknown kind"),
+    ],
+)
+def test_mistakes_are_one_clear_line(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_step_file(tmp_path / name, VIDEO, 12.0)
+    assert "\n" not in str(caught.value)
+
+
+def test_nesting_and_cuts():
+    rows = [StepRow(0, 6, "salad"), StepRow(1, 2, "peel"), StepRow(2, 4, "cut"), StepRow(7, 9, "eat")]
+    coarse, fine = nest_rows([rows], 10.0)
+    assert labels_of(coarse) == [(0.0, 6, "salad"), (6, 7, None), (7, 9, "eat"), (9, 10.0, None)]
+    # A step without finer ones stands for itself on the finer level.
+    assert labels_of(fine) == [
+        (0.0, 1, None),
+        (1, 2, "peel"),
+        (2, 4, "cut"),
+        (4, 6, None),
+        (6, 7, None),
+        (7, 9, "eat"),
+        (9, 10.0, None),
+    ]
+    assert {step.parent for step in fine[:4]} == {coarse[0].id}
+    (level,) = nest_rows([[StepRow(0, 5, "a"), StepRow(3, 10, "b")]], 10.0, cut_overlaps=True)
+    assert labels_of(level) == [(0.0, 3, "a"), (3, 10.0, "b")]
+    with pytest.raises(ValueError, match="crosses the boundary"):
+        nest_rows([[StepRow(0, 5, "a"), StepRow(5, 10, "b")], [StepRow(4, 7, "c")]], 10.0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 95), st.integers(1, 30), st.sampled_from(["a", "b", None])), min_size=1, max_size=8
+    ),
+    st.booleans(),
+)
+def test_any_rows_become_levels_that_the_page_takes_or_an_error(rows, cut_overlaps):
+    steps = [StepRow(a, min(100, a + length), label) for a, length, label in rows]
+    try:
+        levels = nest_rows([steps], 100.0, cut_overlaps=cut_overlaps)
+    except ValueError as error:
+        assert "overlap" in str(error) or "boundary" in str(error)  # noqa: PT017
+        return
+    hierarchy = Hierarchy("v", "", 100.0, tuple(map(tuple, levels)))
+    assert parse_hierarchy(hierarchy.to_dict(), 100.0) == hierarchy
+    if not cut_overlaps:
+        spans = {(step.start_s, step.end_s, step.label) for step in hierarchy}
+        assert {(row.start_s, row.end_s, row.label) for row in steps} <= spans
+
+
+def test_edits_beside_a_video(tmp_path):
+    video = tmp_path / "kitchen.mp4"
+    assert read_edits(video) is None
+    hierarchy = Hierarchy(str(video), "m", 9.0, ((Step("0", 0.0, 9.0, 0, label="x"),),))
+    write_edits(edits_file(video), hierarchy)
+    assert edits_file(video).name == "kitchen.mp4.hiero.json"
+    assert read_edits(video) == hierarchy
+    edits_file(video).write_text('{"duration_s": 3, "levels": []}')
+    with pytest.raises(InputError, match=r"kitchen\.mp4\.hiero\.json: a hierarchy has"):
+        read_edits(video)
