@@ -19,6 +19,8 @@ MAX_ID_LENGTH = 128  # characters of a step's id
 MAX_THREAD = 10**6
 MAX_TIME_S = 1e8  # three years; no video is longer
 TIME_GRAIN_S = 1e-6  # times that differ by less are the same: sums of lengths are rounded
+EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # half a millisecond, by which a rounded time is off
+MAX_EDGE_TOLERANCE = 0.1  # of a node, so that very short nodes stay distinct
 RestsOn = Literal["speech", "pictures", "both"]
 STEP_COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background")
 
@@ -67,6 +69,35 @@ class Clock:
     def index(self, time_s: float) -> int:
         """The segment that a moment falls in; negative before the start."""
         return math.floor((time_s - self.start_s) * self.fps / self.stride)
+
+    def edge_s(self, index: int) -> float:
+        """The time at which a segment begins."""
+        return self.start_s + index * self.spacing_s
+
+    def span(self, start_s: float, end_s: float, num_nodes: int | None = None) -> tuple[int, int]:
+        """Return the nodes [first, last) that a span of seconds touches, at least one.
+
+        A time within a rounded millisecond of the edge between two nodes counts as that edge, because files
+        keep times in milliseconds.
+
+        Args:
+            start_s: The start, rounded down to the beginning of a node.
+            end_s: The end, rounded up to the end of a node.
+            num_nodes: The number of nodes of the video; the result then lies within it.
+
+        Examples:
+            >>> Clock(fps=1, stride=1).span(3.6, 7.4)
+            (3, 8)
+            >>> Clock(fps=1, stride=1).span(3.6, 7.4, num_nodes=6)
+            (3, 6)
+        """
+        tolerance = min(MAX_EDGE_TOLERANCE, EDGE_TOLERANCE_S / self.spacing_s)
+        first = math.floor((start_s - self.start_s) / self.spacing_s + tolerance)
+        last = math.ceil((end_s - self.start_s) / self.spacing_s - tolerance)
+        if num_nodes is not None:
+            first = min(max(first, 0), num_nodes - 1)
+            last = min(last, num_nodes)
+        return first, max(first + 1, last)
 
 
 @dataclass(frozen=True)
