@@ -101,6 +101,8 @@ def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
+        # uvicorn would believe X-Forwarded-For of anyone on this machine, and hide from the guard who is connected.
+        proxy_headers=False,
     )
     LimitedProtocol.proxies = proxies
     socket = _bind(options.host, options.port)  # here, since a free port is known only then

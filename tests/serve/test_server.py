@@ -17,6 +17,7 @@ import pytest
 from hiero.cli import app
 from hiero.errors import InputError
 from hiero.serve.connections import REQUEST_TIMEOUT_S
+from hiero.serve.state import State
 from tests.processes import start_hiero, start_python
 from tests.serve.conftest import write_scenes
 
@@ -224,6 +225,32 @@ def test_behind_a_proxy_there_is_a_token(world, monkeypatch, option):
         result_action="return_value",
     )
     assert len(addresses[0]) >= 32
+
+
+def test_a_client_cannot_pretend_to_be_the_proxy(world, tmp_path):
+    """X-Forwarded-For from this machine, where the trusted proxy is another, makes nobody an administrator."""
+    state = State(tmp_path)
+    state.add_token("root", "admin", b"digest")
+    state.close()
+    proxy = ("--trusted-proxy", "192.0.2.7", "--user-header", "Remote-User", "--header-role", "admin")
+    process, url = start(world.videos[0], "--backbone", "egovlp", "--device", "cpu", "--state", tmp_path, *proxy)
+    try:
+        for forwarded in ("192.0.2.7", "10.0.0.1, 192.0.2.7", "192.0.2.7, 127.0.0.1"):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                get(url + "api/me", **{"X-Forwarded-For": forwarded, "Remote-User": "root"})
+    finally:
+        end(process, signal.SIGTERM)
+
+
+def test_the_trusted_proxy_names_its_users(world):
+    """Here the client of this machine is the proxy, whatever it says about addresses."""
+    proxy = ("--trusted-proxy", "127.0.0.1", "--user-header", "Remote-User", "--header-role", "edit")
+    process, url = start(world.videos[0], "--backbone", "egovlp", "--device", "cpu", *proxy)
+    try:
+        _, body = get(url + "api/me", **{"X-Forwarded-For": "198.51.100.4", "Remote-User": "anna"})
+        assert json.loads(body) == {"name": "anna", "role": "edit", "sign_in": True}
+    finally:
+        end(process, signal.SIGTERM)
 
 
 def test_nothing_to_show():
