@@ -27,6 +27,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.structure --check
 
 bench: setup
 	$(BIN)/python -m benchmarks.spectral
