@@ -2,10 +2,11 @@
 8 recordings corrected.
 
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK                   the curve on unseen recipes
-    python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --part dev        the same on recipes for development
-    python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --select          weights of prototypes, on the latter
+    python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --part dev   the same on recipes for development
+    python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --select   weights of prototypes, on the latter
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --draw docs/adaptation.png
-    python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --methods prototypes both --numbers 8 --batch-size 4
+    python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --methods prototypes both --numbers 8
+        --batch-size 4
 
 The model is trained without these recipes: WORK/models/PART-0, by the recipe of `hiero-k400`, and
 trained now where it is missing (minutes on a GPU). `--part test` has the unseen recipes of

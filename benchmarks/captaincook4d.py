@@ -1,12 +1,15 @@
 """Real training: HiERO on 58 hours of egocentric cooking (CaptainCook4D features), held out by
 recording and by recipe.
 
-    python -m benchmarks.captaincook4d prepare WORK [--source ../shared/captaincook4d]    stores, narrations, splits, text vectors
+    python -m benchmarks.captaincook4d prepare WORK [--source ../shared/captaincook4d]
+        stores, narrations, splits, text vectors
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
     python -m benchmarks.captaincook4d table WORK
-    python -m benchmarks.captaincook4d export WORK         feature files, annotations and lists for `hiero eval own`, in WORK/own
-    python -m benchmarks.captaincook4d own WORK --models MODELS    all tasks and baselines, MODELS/KIND-SEED, as Markdown
-    python -m benchmarks.captaincook4d words WORK --model MODEL --dev-model MODEL   what class names add; "not in this video"
+    python -m benchmarks.captaincook4d export WORK
+        feature files, annotations and lists for `hiero eval own`, in WORK/own
+    python -m benchmarks.captaincook4d own WORK --models MODELS   all tasks and baselines, MODELS/KIND-SEED, as Markdown
+    python -m benchmarks.captaincook4d words WORK --model MODEL --dev-model MODEL
+        what class names add; "not in this video"
 
 Step texts, spread over their spans every 4 s, are the narrations. One recipe in six is never
 trained on ("unseen recipes"); of the other recipes one recording in seven is not ("seen recipes").

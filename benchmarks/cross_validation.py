@@ -2,8 +2,10 @@
 of what is found on them.
 
     python -m benchmarks.captaincook4d prepare WORK
-    python -m benchmarks.cross_validation texts WORK [--encoder FOLDER] [--others FILE]    vectors of texts; of mpnet or of bge
-    python -m benchmarks.cross_validation train WORK [--kinds k400] [--variants base short …] [--jobs 12] [--device cuda]
+    python -m benchmarks.cross_validation texts WORK [--encoder FOLDER] [--others FILE]
+        vectors of texts; of mpnet or of bge
+    python -m benchmarks.cross_validation train WORK [--kinds k400] [--variants base short …] [--jobs 12]
+        [--device cuda]
     python -m benchmarks.cross_validation table WORK [--kinds k400]
     python -m benchmarks.cross_validation number WORK [--kinds k400]          how many steps?
     python -m benchmarks.cross_validation one WORK --kinds k400 --variants small --fold -1       trained on all recipes

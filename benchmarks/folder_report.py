@@ -1,6 +1,7 @@
 """The page over many videos, against the truth: do found activities match true steps, and is what differs found?
 
-    python -m benchmarks.folder_report --model MODEL [--kind k400|omnivore-b] [--part dev|test] [--source ../shared/captaincook4d]
+    python -m benchmarks.folder_report --model MODEL [--kind k400|omnivore-b] [--part dev|test]
+        [--source ../shared/captaincook4d]
 
 Each recipe that the model never saw is a folder of recordings. Activities of `hiero report` are
 matched one to one with true steps by the seconds that they share in all recordings (Hungarian): NMI

@@ -1,10 +1,10 @@
 """Supervised heads on CaptainCook4D: a backbone's features against HiERO's, for all three heads; and
 how fast they train.
 
-    python -m benchmarks.heads words WORK                                  token vectors, for a machine without the text encoder
-    python -m benchmarks.heads train WORK --model MODEL --device cuda      all heads, several seeds; then the tables
+    python -m benchmarks.heads words WORK   token vectors, for a machine without the text encoder
+    python -m benchmarks.heads train WORK --model MODEL --device cuda   all heads, several seeds; then the tables
     python -m benchmarks.heads tables WORK
-    python -m benchmarks.heads speed [--device cuda]                       training steps a second, at the sizes of the papers
+    python -m benchmarks.heads speed [--device cuda]   training steps a second, at the sizes of the papers
 
 WORK as `python -m benchmarks.captaincook4d prepare` leaves it; MODEL was trained without the test
 recordings. The same split: heads learn from the training recordings and are scored on unseen

@@ -22,7 +22,12 @@ from torch import Tensor, nn
 
 ROOT = Path(__file__).parent.parent / "hiero"
 TEXT = "cut the onion"
-OURS = f"from hiero.storage import weights; from hiero.text.minilm import MiniLM; MiniLM(weights.get('minilm')).encode(['{TEXT}'])"
+OURS = f"""
+from hiero.storage import weights
+from hiero.text.minilm import MiniLM
+
+MiniLM(weights.get("minilm")).encode(["{TEXT}"])
+"""
 THEIRS = f"""
 import torch
 from transformers import AutoModel, AutoTokenizer

@@ -1,7 +1,7 @@
 """The same step elsewhere: is the step of another recording that is nearest to a step the same step of the recipe?
 
     python -m benchmarks.same_step ../shared/captaincook4d --model MODEL [--feature k400|omnivore] [--part test|dev]
-    python -m benchmarks.same_step ../shared/captaincook4d --model DEV_MODEL --part dev --choose     the settings, on dev
+    python -m benchmarks.same_step ../shared/captaincook4d --model DEV_MODEL --part dev --choose   the settings, on dev
 
 Each annotated step of each test recording is searched in the other recordings: those of its recipe,
 or all. A hit is right if it has the same text. R@1 and R@5: the share of steps with a right one

@@ -1,11 +1,12 @@
 """Words on real pictures: the head of assets/dinov2-text, from pictures with sentences to a report on real videos.
 
-    python -m benchmarks.words pack WORK --clones CLONES --pairs PAIRS  pictures out of clones of their repositories (CPU, minutes)
-    python -m benchmarks.words encode WORK --pairs PAIRS                features of all views, and texts (3 minutes on an H200)
-    python -m benchmarks.words train WORK -o HEAD.safetensors           the head, and its recall on held-out pictures (1 minute;
-                     [--teachers N]                                     with N others first, whose mean it learns as well)
-    python -m benchmarks.words labels                                   vectors of the bundled labels, into the package
-    python -m benchmarks.words score CLIPS                              `ask`, `search`, `steps` on real first-person videos
+    python -m benchmarks.words pack WORK --clones CLONES --pairs PAIRS
+        pictures out of clones of their repositories (CPU, minutes)
+    python -m benchmarks.words encode WORK --pairs PAIRS   features of all views, and texts (3 minutes on an H200)
+    python -m benchmarks.words train WORK -o HEAD.safetensors [--teachers N]
+        the head, and its recall on held-out pictures (1 minute; with N others first, whose mean it learns as well)
+    python -m benchmarks.words labels   vectors of the bundled labels, into the package
+    python -m benchmarks.words score CLIPS   `ask`, `search`, `steps` on real first-person videos
 
 CLONES holds bare clones owner+name/repo; PAIRS the texts, CLIPS the videos: see their README.
 `score` reads videos with what ships, as a user's are; it chose the settings of

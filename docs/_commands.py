@@ -12,9 +12,9 @@ HEAD = """\
 
 <!-- Written by `python docs/_commands.py`; change the docstrings in hiero/cli/ instead. -->
 
-Every command and its options, as `hiero COMMAND --help` says them. Results go to standard output, what is said on the way to
-standard error. The exit code is 0 when all is well, 1 when a part of the work failed or a file could not be written, 2 for a
-mistake in what was asked, and 130 after Ctrl-C.
+Every command and its options, as `hiero COMMAND --help` shows them. Results go to standard output, messages and
+progress to standard error. The exit code is 0 on success, 1 if a part of the work failed or a file could not be
+written, 2 for a mistake in the arguments, and 130 after Ctrl-C.
 """
 LIST_ITEM = re.compile(r"(?P<mark>\s*(?:[*+-]|\d+\.)\s+)\S")
 TOKEN = re.compile(r"(?:`[^`]*`|\*\[[^\]]*\]\*|\S)+")

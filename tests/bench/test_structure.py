@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from pathlib import Path
 
+import pytest
+
+import benchmarks
 from benchmarks.structure import broken_rules, files_behind, import_graph, measure, read_package
 
 
@@ -52,3 +57,8 @@ def test_remote_uses_and_parameters(tmp_path):
     assert rows["modules that use remote access"] == "1, 2 call sites"
     assert rows["functions with 8 or more parameters"] == "1 (wide.f 8)"
     assert rows["Triton kernels with 8 or more parameters"] == "1"
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(benchmarks.__path__)])
+def test_every_benchmark_imports(name):
+    import_module(f"benchmarks.{name}")
