@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.hours import write_scores
-from hiero.storage.files import ASSETS
-from hiero.storage.weights import weights_folders
+from hiero.storage.files import ASSETS, weights_folders
 
 HERE = Path(__file__).parent.parent
 NUM_LABELS, LABEL_HOURS, SPECTRAL_HOURS = 20_000, 1, 3

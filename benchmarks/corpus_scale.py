@@ -25,7 +25,7 @@ from hiero.corpus.corpus import Corpus
 from hiero.corpus.index_files import index_files
 from hiero.corpus.rows import VideoRows
 from hiero.engine import Embedder, Engine, load
-from hiero.storage import weights
+from hiero.storage.files import home
 from hiero.text.vector_cache import TextCache
 
 WIDTH = 400  # of a row of features
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
-        folder, fetched = Path(name), weights.home() / "weights"
+        folder, fetched = Path(name), home() / "weights"
         os.environ["HIERO_HOME"] = str(folder / "home")  # nothing of an earlier run
         (folder / "home").mkdir()
         (folder / "home" / "weights").symlink_to(fetched)

@@ -502,7 +502,7 @@ def _server(_: Path) -> tuple[Any, str]:
 @contextmanager
 def own_home() -> Iterator[None]:
     """Caches of the cases in a folder of their own; weights that were fetched stay in reach."""
-    from hiero.storage.weights import home
+    from hiero.storage.files import home
 
     before = os.environ.get("HIERO_HOME")
     weights = home() / "weights"

@@ -18,6 +18,7 @@ from hiero.evaluation.paper_tables import (
     table_names,
 )
 from hiero.storage import weights
+from hiero.storage.files import home
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
     """Files and folders that a run reads, with where to get each."""
     if run["model"] == RAW:
         name = BACKBONE_NAMES.get(str(run["backbone"]), str(run["backbone"]))
-        needed = {weights.find(name) or weights.home() / "weights" / name: f"hiero weights get {name}"}
+        needed = {weights.find(name) or home() / "weights" / name: f"hiero weights get {name}"}
     else:
         folders = seed_folders(models, run["model"]) or [models / run["model"]]
         source = definitions()["models"][run["model"]].replace("MODELS", str(models)).replace("DATA", str(data))

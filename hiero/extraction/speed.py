@@ -14,8 +14,7 @@ from hiero.backbones.registry import find_backbone
 from hiero.decoding.decode import Segment
 from hiero.errors import InputError
 from hiero.extraction.extractor import NUM_FRAMES, choose_precision, default_batch_size, run_backbone
-from hiero.storage import weights
-from hiero.storage.files import read_json, write_text
+from hiero.storage.files import home, read_json, write_text
 
 MIN_MEASURE_S = 2.0  # how long a measurement runs at least
 
@@ -58,7 +57,7 @@ def known_speeds(device: str) -> dict[str, float]:
 
 
 def _speeds_file() -> Path:
-    return weights.home() / "cache" / "speeds.json"
+    return home() / "cache" / "speeds.json"
 
 
 def _read_speeds() -> dict[str, dict[str, float]]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hiero.errors import InputError
-from hiero.storage import weights
-from hiero.storage.files import write_text
+from hiero.storage.files import home, write_text
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
 KEY_LENGTH = 32  # hexadecimal digits of a SHA-256 that name a file
@@ -79,15 +78,11 @@ def store_cached(save: Callable[[], None], progress: ProgressCallback = no_progr
     try:
         save()
     except OSError as error:
-        progress(
-            ProgressEvent(
-                "message", message=f"not kept for the next time ({error.strerror or error}): {weights.home()}"
-            )
-        )
+        progress(ProgressEvent("message", message=f"not kept for the next time ({error.strerror or error}): {home()}"))
         return False
     return True
 
 
 def cache_folder(kind: str) -> Path:
     """The folder of one kind of cached files, such as `nodes`."""
-    return weights.home() / "cache" / kind
+    return home() / "cache" / kind

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from hiero.errors import InputError
 
 ASSETS = Path(__file__).parent.parent / "assets"
 """What ships with hiero: models, vocabularies, where weights come from."""
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _read_umask() -> int:
@@ -23,6 +26,29 @@ def _read_umask() -> int:
 
 
 UMASK = _read_umask()  # once, on import: it can only be read by setting it, which other threads would see
+
+
+def home() -> Path:
+    """The folder of all that hiero fetches and computes: HIERO_HOME, or a folder in the user's cache."""
+    hiero_home = os.environ.get("HIERO_HOME")
+    user_cache = os.environ.get("XDG_CACHE_HOME")
+    return Path(hiero_home) if hiero_home else (Path(user_cache) if user_cache else Path.home() / ".cache") / "hiero"
+
+
+def weights_folders() -> list[Path]:
+    """The folders that hold weights: HIERO_WEIGHTS, which may be read-only, then the one in hiero's home."""
+    shared = os.environ.get("HIERO_WEIGHTS")
+    return [*([Path(shared)] if shared else []), home() / "weights"]
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that a disk or a quota is full, or that a file may not grow any further.
+
+    Libraries such as LanceDB raise errors without an errno; theirs are recognised by the system's words.
+    """
+    if getattr(error, "errno", None) in DISK_FULL_ERRNOS:
+        return True
+    return any(os.strerror(code) in str(error) for code in DISK_FULL_ERRNOS)
 
 
 @contextmanager
@@ -193,6 +219,14 @@ def _damaged(path: Path, error: Exception) -> InputError:
         return InputError(f"{path}: no such file")
     if isinstance(error, OSError):
         return InputError(f"{path}: cannot be read ({error.strerror or error})")
-    from hiero.storage.weights import fetch_hint  # which imports this module
-
     return InputError(f"{path}: damaged or cut short ({error}){fetch_hint(path)}")
+
+
+def fetch_hint(path: Path) -> str:
+    """What to do about a damaged file, to be added to its error, if it belongs to downloaded weights; otherwise ""."""
+    folder = path.absolute().parent
+    if folder.parent not in [parent.absolute() for parent in weights_folders()]:
+        return ""
+    if folder.name not in tomllib.loads((ASSETS / "weights.toml").read_text(encoding="utf-8")):
+        return ""
+    return f"; it may be incomplete: remove it and run: hiero weights get {folder.name}"

@@ -13,15 +13,15 @@ import shutil
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from filelock import FileLock
+
 from hiero.errors import InputError
 from hiero.storage.downloads import DOWNLOAD_ERRORS, download, find_package_link, package_indexes
-from hiero.storage.files import ASSETS, atomic_path, load_arrays
+from hiero.storage.files import ASSETS, atomic_path, home, load_arrays, weights_folders
 from hiero.storage.templates import Template
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
@@ -51,7 +51,7 @@ class Weights:
 
 
 def _read_registry() -> dict[str, Weights]:
-    text = (Path(__file__).parent.parent / "assets" / "weights.toml").read_text(encoding="utf-8")
+    text = (ASSETS / "weights.toml").read_text(encoding="utf-8")
     registry = {}
     for name, table in tomllib.loads(text).items():
         files = {file: (member, checksum) for file, (member, checksum) in table.pop("files").items()}
@@ -61,21 +61,6 @@ def _read_registry() -> dict[str, Weights]:
 
 REGISTRY = _read_registry()
 """All weights by name, from assets/weights.toml."""
-
-
-def home() -> Path:
-    """The folder of all that hiero fetches and computes: HIERO_HOME, or a folder in the user's cache."""
-    hiero_home = os.environ.get("HIERO_HOME")
-    user_cache = os.environ.get("XDG_CACHE_HOME")
-    return Path(hiero_home) if hiero_home else (Path(user_cache) if user_cache else Path.home() / ".cache") / "hiero"
-
-
-def weights_folders() -> list[Path]:
-    """The folders that weights are looked for in: HIERO_WEIGHTS, which may be read-only, and one in
-    hiero's home for new ones.
-    """
-    shared = os.environ.get("HIERO_WEIGHTS")
-    return [*([Path(shared)] if shared else []), home() / "weights"]
 
 
 def find(name: str) -> Path | None:
@@ -92,16 +77,6 @@ def is_genuine(path: Path, checksum: str) -> bool:
         return hashlib.file_digest(data, kind or "sha256").hexdigest().startswith(expected)
 
 
-def fetch_hint(path: Path) -> str:
-    """What to do about a damaged file, to be added to its error, where it is one of fetched weights;
-    otherwise nothing.
-    """
-    folder = path.absolute().parent
-    if folder.parent not in [parent.absolute() for parent in weights_folders()] or folder.name not in REGISTRY:
-        return ""
-    return f"; it may be incomplete: remove it and run: hiero weights get {folder.name}"
-
-
 def get(name: str, progress: ProgressCallback | None = None, *, source: Path | None = None) -> Path:
     """The folder of the weights, fetched now if they are not there."""
     weights = _look_up(name)
@@ -113,7 +88,7 @@ def get(name: str, progress: ProgressCallback | None = None, *, source: Path | N
     if source is not None:
         _copy_files(weights, source, folder)
         return folder
-    with _exclusive_lock(folder):
+    with FileLock(folder / ".lock"):  # one process at a time downloads the same weights
         # Another process may have fetched them while this one waited for the lock.
         return find(name) or _fetch(weights, folder, progress)
 
@@ -143,19 +118,6 @@ def _fetch(weights: Weights, folder: Path, progress: ProgressCallback) -> Path:
         f"without one, bring {single_file or 'a folder with ' + ', '.join(weights.files)} here and run: "
         f"hiero weights get {weights.name} --source {'FILE' if single_file else 'FOLDER'}"
     )
-
-
-@contextmanager
-def _exclusive_lock(folder: Path) -> Iterator[None]:
-    """One process at a time fetches the same weights."""
-    with (folder / ".lock").open("w") as lock:
-        try:
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except ImportError:  # no such locks on this system; files still appear whole
-            pass
-        yield
 
 
 def _look_up(name: str) -> Weights:

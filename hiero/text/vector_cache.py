@@ -22,8 +22,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.storage.files import load_arrays
-from hiero.storage.weights import home
+from hiero.storage.files import home, load_arrays
 
 CHUNK = 2**15  # texts encoded between two writes
 DIGEST_SIZE = 16  # bytes of a text's SHA-256 that identify it

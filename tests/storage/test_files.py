@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import numpy as np
 import pytest
 import torch
 
 from hiero.errors import InputError
 from hiero.storage import memory
-from hiero.storage.files import load_arrays, load_tensors, parse_json, read_json, save_arrays, save_tensors
+from hiero.storage.files import (
+    is_disk_full,
+    load_arrays,
+    load_tensors,
+    parse_json,
+    read_json,
+    save_arrays,
+    save_tensors,
+)
 
 
 def test_tensors_that_share_memory_are_saved(tmp_path):
@@ -82,3 +93,12 @@ def test_what_does_not_fit_is_refused_with_the_numbers(monkeypatch):
         memory.check_fits(2 * memory.GIB, "v.npz: its features", memory.GIB)
     monkeypatch.setattr(memory, "available_bytes", lambda: None)
     memory.check_fits(2**60, "where the system does not say")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_recognised_by_its_number_or_its_words(code):
+    error = OSError(code, "words of another language")
+    assert is_disk_full(error)
+    assert is_disk_full(RuntimeError(f"LanceError(IO): {OSError(code, os.strerror(code))}, /src/io.rs:7"))
+    assert not is_disk_full(OSError(errno.EACCES, os.strerror(errno.EACCES)))
+    assert not is_disk_full(ValueError("conflict"))

@@ -13,6 +13,7 @@ import pytest
 
 from hiero.errors import InputError
 from hiero.storage import weights
+from hiero.storage.files import fetch_hint, home
 from hiero.storage.weights import Weights
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
@@ -42,8 +43,10 @@ class Index(BaseHTTPRequestHandler):
     def do_GET(self):
         state = self.server.state
         if self.path == "/simple/toy-weights/":
-            page = f'<html><a href="../../files/other.whl">o</a><a href="../../files/{state["name"]}#sha256=0">x</a></html>'.encode()
-            self.answer(200, page)
+            links = "".join(
+                f'<a href="../../files/{name}"></a>' for name in ("other.whl", f"{state['name']}#sha256=0")
+            )
+            self.answer(200, f"<html>{links}</html>".encode())
         elif self.path == f"/files/{state['name']}":
             state["ranges"].append(self.headers.get("Range"))
             data, first = state["archive"], 0
@@ -205,10 +208,10 @@ def test_unknown_names():
 
 def test_home_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("HIERO_HOME", str(tmp_path))
-    assert weights.home() == tmp_path
+    assert home() == tmp_path
     monkeypatch.delenv("HIERO_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert weights.home() == tmp_path / "x" / "hiero"
+    assert home() == tmp_path / "x" / "hiero"
 
 
 def test_shared_weights_are_taken_first_and_never_written(index, tmp_path, monkeypatch):
@@ -220,6 +223,14 @@ def test_shared_weights_are_taken_first_and_never_written(index, tmp_path, monke
     shared.mkdir(parents=True)
     (shared / "toy.bin").write_bytes(CONTENT)
     assert weights.get("toy") == weights.find("toy") == shared
-    assert "hiero weights get toy" in weights.fetch_hint(shared / "toy.bin")
     (shared / "toy.bin").unlink()
     assert weights.find("toy") == own
+
+
+def test_a_damaged_file_of_weights_says_how_to_get_it_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HIERO_WEIGHTS", str(tmp_path / "shared"))
+    for folder in (tmp_path / "shared", tmp_path / "home" / "weights"):
+        assert "remove it and run: hiero weights get minilm" in fetch_hint(folder / "minilm" / "any.bin")
+        assert fetch_hint(folder / "toy" / "any.bin") == ""  # no weights of this name
+    assert fetch_hint(tmp_path / "minilm" / "any.bin") == ""

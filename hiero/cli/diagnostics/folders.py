@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hiero.cli.diagnostics.findings import GIB, Finding, Machine
-from hiero.storage import weights
+from hiero.storage.files import home
 
 FULL_DISK_BYTES = 200 * 2**20  # below this nothing sensible can be written
 
@@ -17,7 +17,7 @@ FULL_DISK_BYTES = 200 * 2**20  # below this nothing sensible can be written
 def check_folders(machine: Machine) -> Iterator[Finding]:
     """Room, and the right to write, where hiero writes."""
     folders = {
-        "cache": (weights.home(), 5 * GIB, "set HIERO_HOME to a folder of yours"),
+        "cache": (home(), 5 * GIB, "set HIERO_HOME to a folder of yours"),
         "temp": (Path(tempfile.gettempdir()), GIB // 2, "set TMPDIR to another folder"),
     }
     if machine.state_folder is not None:
