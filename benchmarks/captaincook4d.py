@@ -46,7 +46,7 @@ from benchmarks.captaincook4d_data import (
 )
 from benchmarks.jobs import run_modules
 from hiero import HiERO, embed_features
-from hiero.cli.videos import PRESENCE_THRESHOLD
+from hiero.types import PRESENCE_THRESHOLD
 from hiero.data.stores import FeatureStore
 from hiero.engine import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
 from hiero.evaluation.metrics import grounding_recall

@@ -15,6 +15,7 @@ from cyclopts import App
 import hiero
 from hiero.cli import (
     annotation,
+    ask,
     bench,
     corpus,
     corrections,
@@ -24,10 +25,10 @@ from hiero.cli import (
     figures,
     heads,
     models,
+    report,
     serve,
-    sharing,
+    steps,
     tables,
-    videos,
     watch,
     weights,
 )
@@ -42,15 +43,15 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 for command in (
-    videos.steps,
-    videos.ask,
-    videos.label,
+    steps.steps,
+    ask.ask,
+    ask.label,
     watch.watch,
     corpus.index,
     corpus.search,
     corpus.app,
     serve.app,
-    sharing.report,
+    report.report,
     corrections.import_steps,
     annotation.push_steps,
     corrections.adapt,

@@ -35,17 +35,16 @@ def push_steps(*files: Path, to: str, media_url: str = "", set_up: Flag = False)
     Parameters
     ----------
     files
-        steps.json as `hiero steps -o` writes it, corrected steps (.hiero.json), or labelstudio.json of
-        `--export labelstudio`.
+        steps.json as `hiero steps -o` writes it, corrected steps (.hiero.json), or labelstudio.json
+        of `--export labelstudio`.
     to
         Address of the project, as the browser shows it.
     media_url
-        Where the browser finds the videos: their names are added to it. By default the name alone, which Label
-        Studio cannot play
-        before its storage is set up.
+        Where the browser finds the videos: their names are added to it. By default the name alone,
+        which Label Studio cannot play before its storage is set up.
     set_up
-        Replace a labelling interface that has another purpose. One that is empty, or was made by this command,
-        is extended anyway.
+        Replace a labelling interface that has another purpose. One that is empty, or was made by
+        this command, is extended anyway.
     """
     from hiero.formats.label_studio_api import extend_interface, labels_of_tasks
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hiero.types import ProgressCallback, ProgressEvent, format_time
+from hiero.types import ProgressCallback, ProgressEvent, format_time, locate_time
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, ProgressColumn
     from rich.table import Table
+    from rich.text import Text
+
+    from hiero.corpus.corpus import Hit
+    from hiero.types import Match, VideoFile
 
 MIN_MEASURED_S = 1.0  # a speed is shown after this time; before it would jump about
 
@@ -37,6 +43,16 @@ def print_json(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def results_console(title: str | None = None) -> Console:
+    """The console for results, which prints text as it is. `title` is the name of one of several videos."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if title is not None:
+        console.print(f"\n{title}", style="bold underline")
+    return console
+
+
 def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
     """A table without lines. right: the columns that are aligned to the right."""
     from rich.table import Table
@@ -45,6 +61,28 @@ def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left")
     return table
+
+
+def file_columns(files: Sequence[VideoFile]) -> list[str]:
+    """The column that says which file a row is in, where several were read as one video."""
+    return ["in file"] if len(files) > 1 else []
+
+
+def file_cells(files: Sequence[VideoFile], time_s: float) -> list[str]:
+    """The cell of `file_columns`: the file, and the time in it."""
+    if len(files) < 2:
+        return []
+    file, file_time_s = locate_time(files, time_s)
+    return [f"{Path(file.path).name} {format_time(file_time_s)}"]
+
+
+def speech_cells(match: Match | Hit) -> list[Text]:
+    """What a match rests on, and what is said there; nothing where the video has no transcript."""
+    from rich.text import Text
+
+    if match.rests_on is None:
+        return []
+    return [Text(match.rests_on, style="cyan"), Text("" if match.quote is None else f"“{match.quote}”", style="dim")]
 
 
 @contextmanager

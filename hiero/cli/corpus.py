@@ -77,8 +77,8 @@ def index(
     Parameters
     ----------
     videos
-        Video or feature files, folders of them, or patterns ('*.mp4'); also addresses: https://, s3:// and what
-        else fsspec opens.
+        Video or feature files, folders of them, or patterns ('*.mp4'); also addresses: https://,
+        s3:// and what else fsspec opens.
     to
         The corpus: a folder, or an address that LanceDB knows (s3://…).
     k
@@ -88,9 +88,8 @@ def index(
     again
         Also those that are in unchanged.
     watch
-        Go on looking for files that arrive, until Ctrl-C: a file is indexed when its size no longer changes.
-        One that cannot be
-        read is named, and tried again later.
+        Go on looking for files that arrive, until Ctrl-C: a file is indexed when its size no longer
+        changes. One that cannot be read is named, and tried again later.
     every
         Seconds between two looks of `--watch`.
     """
@@ -99,7 +98,7 @@ def index(
     from hiero.extraction.collection import find_recordings
 
     num_steps = parse_step_counts(k)
-    vocabulary = read_labels(labels) if labels is not None else None
+    vocabulary = read_labels(labels)
     if watch and (not videos or again or not every > 0):
         raise InputError("--watch needs a folder or an address to look at, --every above 0, and no --again")
     engine = options.load_engine()
@@ -251,9 +250,8 @@ def search(
     query
         What to look for.
     like
-        VIDEO@m:ss: the same step elsewhere. The step at that moment is compared with the steps of the other
-        videos, by what they
-        show and by what comes before and after.
+        VIDEO@m:ss: the same step elsewhere. The step at that moment is compared with the steps of
+        the other videos, by what they show and by what comes before and after.
     video
         Only in these videos; may be repeated.
     level
@@ -261,7 +259,8 @@ def search(
     num
         How many.
     exact
-        Compare with every step, whatever the size; without it a large corpus is searched by its index.
+        Compare with every step, whatever the size; without it a large corpus is searched by its
+        index.
     """
     from hiero.corpus.corpus import Corpus
 
@@ -362,9 +361,9 @@ def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = DEFAU
     corpus
         Made by `hiero index`.
     repair
-        Mend it: a video that is in twice is then in once, missing steps are read again from their file, and
-        steps without their
-        video are removed. What cannot be mended, such as a file that is gone, is said.
+        Mend it: a video that is in twice is then in once, missing steps are read again from their
+        file, and steps without their video are removed. What cannot be mended, such as a file that
+        is gone, is said.
     """
     from hiero.corpus.corpus import Corpus
 

@@ -46,26 +46,26 @@ def import_steps(
     Parameters
     ----------
     file
-        ELAN (.eaf), Label Studio (JSON), FiftyOne (samples.json, labels.json), CVAT (XML for video or images
-        1.1), VIA 3 (project
-        JSON), ActivityNet (JSON), WebVTT or SubRip (.vtt, .srt), a table (.csv, .tsv), hiero's steps.json, or
-        the page's edits
-        (.hiero.json). Or the address of a Label Studio project, with a token in LABEL_STUDIO_API_KEY.
+        ELAN (.eaf), Label Studio (JSON), FiftyOne (samples.json, labels.json), CVAT (XML for video
+        or images 1.1), VIA 3 (project JSON), ActivityNet (JSON), WebVTT or SubRip (.vtt, .srt), a
+        table (.csv, .tsv), hiero's steps.json, or the page's edits (.hiero.json). Or the address of
+        a Label Studio project, with a token in LABEL_STUDIO_API_KEY.
     video
-        The video, or feature file, that the steps are of. Where the file holds several videos, the one of this
-        name is taken.
+        The video, or feature file, that the steps are of. Where the file holds several videos, the
+        one of this name is taken.
     out
         Write there instead of beside the video, where `hiero serve` and `hiero adapt` look.
     replace
         Replace corrected steps that are there already.
     tier
-        Of an ELAN file: which tiers, coarse to fine; may be repeated. By default all with annotations.
+        Of an ELAN file: which tiers, coarse to fine; may be repeated. By default all with
+        annotations.
     fps
-        Frames a second that the tool has counted with: 25 for Label Studio (frameRate of its Video tag); for
-        CVAT and FiftyOne what
-        the file says, else the video.
+        Frames a second that the tool has counted with: 25 for Label Studio (frameRate of its Video
+        tag); for CVAT and FiftyOne what the file says, else the video.
     cut_overlaps
-        Where two steps overlap, the earlier one ends where the later one begins. Otherwise that is an error.
+        Where two steps overlap, the earlier one ends where the later one begins. Otherwise that is
+        an error.
     hz
         For feature files: rows a second, where it is not what was written beside them, else 1.
     """
@@ -123,16 +123,17 @@ def adapt(
     Parameters
     ----------
     what
-        Videos, feature files, folders of them, patterns ('*.mp4'), or a corpus made by `hiero index`. Those
-        with corrected steps
-        beside them are learned from: saved on the page of `hiero serve`, or brought by `hiero import-steps`.
+        Videos, feature files, folders of them, patterns ('*.mp4'), or a corpus made by `hiero
+        index`. Those with corrected steps beside them are learned from: saved on the page of `hiero
+        serve`, or brought by `hiero import-steps`.
     out
         Folder for the adapted model.
     annotations
-        Labelled steps of the videos in one file, as `hiero eval own` takes it, instead of corrected ones beside them.
+        Labelled steps of the videos in one file, as `hiero eval own` takes it, instead of corrected
+        ones beside them.
     fine_tune
-        Whether the network goes on training; by default where there are enough steps. With fewer, prototypes
-        alone name better.
+        Whether the network goes on training; by default where there are enough steps. With fewer,
+        prototypes alone name better.
     """
     from hiero.corpus.adaptation import adapt as adapt_model
     from hiero.corpus.adaptation import annotated_corrections, find_corrections

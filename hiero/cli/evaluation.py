@@ -61,21 +61,23 @@ def own(
     Parameters
     ----------
     features
-        Folder with a feature file for each video: .npy, .npz, .pt or .safetensors, named as in the annotations.
+        Folder with a feature file for each video: .npy, .npz, .pt or .safetensors, named as in the
+        annotations.
     annotations
         JSON file with the timed steps of each video.
     model
-        The shipped model by its name (for Kinetics-400 scores; it learned from all of CaptainCook4D), a model
-        folder, a hub id,
-        or `raw`.
+        The shipped model by its name (for Kinetics-400 scores; it learned from all of
+        CaptainCook4D), a model folder, a hub id, or `raw`.
     tasks
         Some of procedure, grounding, localization, choices, separated by commas.
     k
-        Procedure learning also with this number of clusters for all videos; the true number is always reported.
+        Procedure learning also with this number of clusters for all videos; the true number is
+        always reported.
     num_threads
         Threads that the paper's way of grounding cuts a video into.
     baselines
-        Also score random, equal parts, raw features with other clusterings, and words without the graph.
+        Also score random, equal parts, raw features with other clusterings, and words without the
+        graph.
     only
         A file with the names of videos to score, one a line; by default all.
     seed
@@ -133,7 +135,8 @@ def egomcq(
     questions
         egomcq.json as EgoVLP publishes it.
     model
-        A model folder or hub id; for the authors' weights: `hiero import-checkpoint FILE.pth FOLDER`. Or `raw`.
+        A model folder or hub id; for the authors' weights: `hiero import-checkpoint FILE.pth
+        FOLDER`. Or `raw`.
     backbone
         With `raw`: whose text tower belongs to the features (egovlp, lavila-l).
     context
@@ -191,7 +194,8 @@ def egoprocel(
     Parameters
     ----------
     annotations
-        The official folder: CMU-MMAC/Brownie/…/*.csv, EGTEA_Gaze+/…, EPIC-Tents, MECCANO, pc_assembly, pc_disassembly.
+        The official folder: CMU-MMAC/Brownie/…/*.csv, EGTEA_Gaze+/…, EPIC-Tents, MECCANO,
+        pc_assembly, pc_disassembly.
     features
         Folder with a feature file for each video, anywhere below it, named as its csv file.
     model
@@ -388,7 +392,8 @@ def goalstep_localization(
     annotations
         goalstep_val.json.
     taxonomy
-        goalstep_train.json, for the labels that do not occur in the annotations, or a text file with one label a line.
+        goalstep_train.json, for the labels that do not occur in the annotations, or a text file
+        with one label a line.
     num_threads
         Threads that a video is cut into.
     """

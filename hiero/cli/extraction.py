@@ -87,8 +87,8 @@ def extract(
     jobs
         Videos at a time; more than one pays on a GPU, where decoding is the limit.
     ray
-        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there (`auto` on
-        one of its machines).
+        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there
+        (`auto` on one of its machines).
     address
         The same as the address after `--ray`.
     workers
@@ -240,7 +240,8 @@ def backbones(
     Parameters
     ----------
     measure
-        Measure these on this machine (with random weights, which are as fast), or `all`; the numbers are kept.
+        Measure these on this machine (with random weights, which are as fast), or `all`; the
+        numbers are kept.
     device
         What to measure on: auto, cpu, cuda, mps …
     """

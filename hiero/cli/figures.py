@@ -72,7 +72,8 @@ def similarity(features: Path, /, *, options: FigureOptions, also: Repeated = No
     features
         The feature file of one video.
     also
-        TITLE=FILE: features of the same video by another backbone, for a column before the others; may be repeated.
+        TITLE=FILE: features of the same video by another backbone, for a column before the others;
+        may be repeated.
     """
     from hiero.data.features import read_feature_array
     from hiero.report.figures import save_figure, similarity_figure
@@ -119,7 +120,8 @@ def timeline(features: Path, /, *, options: FigureOptions, labels: Flag = False,
     features
         The feature file of one video.
     labels
-        Add a row of steps that are labelled without training, with the annotated texts as the taxonomy.
+        Add a row of steps that are labelled without training, with the annotated texts as the
+        taxonomy.
     frames
         The video itself: the middle frame of each true step is drawn above.
     """

@@ -38,16 +38,18 @@ class ClipOptions:
     Parameters
     ----------
     features
-        Folder with a feature file for each video or clip: a backbone's, or what `hiero embed` wrote (level 0 is taken).
+        Folder with a feature file for each video or clip: a backbone's, or what `hiero embed` wrote
+        (level 0 is taken).
     annotations
-        Ego4D's NLQ or step-grounding file, Goal-Step's, or your own (as for `hiero eval own`); told apart by
-        what they hold.
+        Ego4D's NLQ or step-grounding file, Goal-Step's, or your own (as for `hiero eval own`); told
+        apart by what they hold.
     groups
         goalstep_video_groups.tsv: videos that are joined.
     fps
         Frames a second of the videos; by default what a head learned with, 30 for Ego4D's layouts.
     stride
-        Frames from one feature to the next; by default what a head learned with, 16 for Ego4D's layouts.
+        Frames from one feature to the next; by default what a head learned with, 16 for Ego4D's
+        layouts.
     hz
         Rows a second, instead of fps and stride; by default 1 for annotations of your own.
     """
@@ -146,8 +148,8 @@ def train(
     out
         Folder for the head and the state of the run.
     validation
-        Annotations to validate on after each epoch; the best head is kept in OUT/best. What is trained on is
-        left out of them.
+        Annotations to validate on after each epoch; the best head is kept in OUT/best. What is
+        trained on is left out of them.
     validation_only
         A file with the names of videos to validate on, of --validation or of the same annotations.
     only
@@ -155,7 +157,8 @@ def train(
     preset
         By default that of the head; or a .toml file of your own.
     set_
-        Change a setting, such as `--set epochs=50` or `--set vslnet.num_positions=256`; may be repeated.
+        Change a setting, such as `--set epochs=50` or `--set vslnet.num_positions=256`; may be
+        repeated.
     resume
         Go on with the run in OUT.
     save_every_s

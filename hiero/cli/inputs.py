@@ -38,26 +38,54 @@ class Inputs:
 
         return [path for source in self.sources.values() for path in source_paths(source)]
 
+    def title_of(self, name: str) -> str | None:
+        """What is printed above the result of a video; None where it stands alone."""
+        return None if self.is_single else name
+
+    def folder_of(self, name: str, folder: Path) -> Path:
+        """Where the files of a video go: each of several videos has a folder of its own."""
+        return folder if self.is_single else folder / name
+
 
 @dataclass
 class Results(Generic[Result]):
     """What became of the videos of a command.
 
     Attributes:
+        inputs: The videos.
         done: Results by name.
         failed: What is wrong, by name.
     """
 
+    inputs: Inputs
     done: dict[str, Result] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def finish(self) -> None:
-        """Say how many were done and what is wrong with the others; the exit code is then 1."""
+        """Of several videos: say how many were done and what is wrong with the others; the exit code is then 1."""
+        if self.inputs.is_single:
+            return
         log(f"{len(self.done)} of {len(self.done) + len(self.failed)} videos done, {len(self.failed)} failed")
         for message in self.failed.values():
             log(f"failed: {message}")
         if self.failed:
             sys.exit(1)
+
+    def print_documents(self: Results[dict[str, Any]], **more: Any) -> None:
+        """One JSON document: that of the video which stands alone, or `videos`, a list with one for each."""
+        from hiero.sources.chapters import source_paths
+        from hiero.sources.remote import shown_path
+
+        if self.inputs.is_single:
+            print_json(next(iter(self.done.values())))
+            return
+        videos = [
+            {"name": name, **self.done[name]}
+            if name in self.done
+            else {"name": name, "video": shown_path(source_paths(source)[0]), "error": self.failed[name]}
+            for name, source in self.inputs.sources.items()
+        ]
+        print_json({"version": 1, "videos": videos, **more})
 
 
 def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs:
@@ -116,7 +144,7 @@ def read_all(
     from hiero.extraction.collection import DISK_FULL_ERRNOS, failure_message
     from hiero.sources.chapters import source_paths
 
-    results: Results[Result] = Results()
+    results: Results[Result] = Results(inputs)
     options.check_single_transcript(len(inputs.sources))
     if inputs.is_single:
         ((name, source),) = inputs.sources.items()
@@ -132,26 +160,3 @@ def read_all(
                 results.failed[name] = failure_message(source_paths(source)[0], error)
                 log(f"failed: {results.failed[name]}")
     return results
-
-
-def print_documents(inputs: Inputs, results: Results[dict[str, Any]], **more: Any) -> None:
-    """One JSON document: that of the video which stands alone, or `videos`, a list with one for each.
-
-    Args:
-        inputs: What was read.
-        results: The document of each video.
-        more: Other fields of the document over several videos.
-    """
-    from hiero.sources.chapters import source_paths
-    from hiero.sources.remote import shown_path
-
-    if inputs.is_single:
-        print_json(next(iter(results.done.values())))
-        return
-    videos = [
-        {"name": name, **results.done[name]}
-        if name in results.done
-        else {"name": name, "video": shown_path(source_paths(source)[0]), "error": results.failed[name]}
-        for name, source in inputs.sources.items()
-    ]
-    print_json({"version": 1, "videos": videos, **more})

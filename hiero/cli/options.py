@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, overload
 
 from cyclopts import Parameter
 
@@ -54,12 +54,12 @@ class VideoOptions:
     Parameters
     ----------
     model
-        A shipped model by its name (hiero-k400, hiero-omnivore-b), a model folder, a hub id, or `raw` for
-        features as they are.
+        A shipped model by its name (hiero-k400, hiero-omnivore-b), a model folder, a hub id, or
+        `raw` for features as they are.
     backbone
-        For videos. default: what the model was made for; clip, egovlp, lavila-l: without a model, if `hiero
-        weights get`
-        brought them; auto: clip where it is here, else the default. See `hiero backbones`.
+        For videos. default: what the model was made for; clip, egovlp, lavila-l: without a model,
+        if `hiero weights get` brought them; auto: clip where it is here, else the default. See
+        `hiero backbones`.
     hz
         For feature files: rows a second, where it is not the model's own clock.
     stream
@@ -75,14 +75,13 @@ class VideoOptions:
     cache
         Keep and use what was computed before, by the content of the file.
     transcript
-        What is said in the video: .srt, .vtt, or Whisper's .json. Without it one that lies beside the video is
-        used: kitchen.srt or
-        kitchen.en.vtt for kitchen.mp4.
+        What is said in the video: .srt, .vtt, or Whisper's .json. Without it one that lies beside
+        the video is used: kitchen.srt or kitchen.en.vtt for kitchen.mp4.
     no_transcript
         Do not use a transcript that lies beside the video.
     speech
-        Recognise what is said, where the video has no transcript: by faster-whisper or pocketsphinx, whichever
-        is installed.
+        Recognise what is said, where the video has no transcript: by faster-whisper or
+        pocketsphinx, whichever is installed.
     """
 
     model: str = "hiero-k400"
@@ -238,8 +237,14 @@ def parse_step_counts(text: str | None) -> list[int] | None:
     return counts
 
 
-def read_labels(path: Path) -> list[str]:
+@overload
+def read_labels(path: Path) -> list[str]: ...
+@overload
+def read_labels(path: None) -> None: ...
+def read_labels(path: Path | None) -> list[str] | None:
     """`--labels`: the labels of a file, one a line; empty lines and repetitions are left out."""
+    if path is None:
+        return None
     labels = read_lines(path)
     if not labels:
         raise InputError(f"{path}: holds no labels; write one a line")

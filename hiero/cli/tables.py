@@ -43,9 +43,9 @@ def table(
     Parameters
     ----------
     name
-        mcq, egoprocel, grounding, localization, ablation, clustering-grounding, clustering-egoprocel, context,
-        window, text,
-        classification, nlq, grounding-supervised, localization-supervised or egoprocel-statistics.
+        mcq, egoprocel, grounding, localization, ablation, clustering-grounding,
+        clustering-egoprocel, context, window, text, classification, nlq, grounding-supervised,
+        localization-supervised or egoprocel-statistics.
     data
         Folder with annotations and features; without it, the table says what to put where.
     models
@@ -55,7 +55,8 @@ def table(
     all_
         All tables.
     seeds
-        Train models that are missing with this many seeds, which are averaged; 0 trains none, and says how.
+        Train models that are missing with this many seeds, which are averaged; 0 trains none, and
+        says how.
     markdown
         Print Markdown.
     latex

@@ -79,17 +79,17 @@ def watch(
     ----------
     source
         A file that is being written (.ts, .mkv, fragmented .mp4); `-` for standard input; a camera
-        (/dev/video0, or 0); or an
-        address: rtsp://, rtmp://, http://, udp://, rtp://, srt://, tcp://. Passwords of an address are never shown.
+        (/dev/video0, or 0); or an address: rtsp://, rtmp://, http://, udp://, rtp://, srt://,
+        tcp://. Passwords of an address are never shown.
     k
-        Numbers of steps of each level of the result, separated by commas; by default three levels that follow
-        from the length.
+        Numbers of steps of each level of the result, separated by commas; by default three levels
+        that follow from the length.
     labels
         A file with one label a line, instead of the bundled everyday phrases.
     out
-        Folder for steps.json, which is written every few seconds, and report.html, the exports and pictures at
-        the end. For what
-        cannot be read again also recording.features, which steps, ask and label read like a video.
+        Folder for steps.json, which is written every few seconds, and report.html, the exports and
+        pictures at the end. For what cannot be read again also recording.features, which steps, ask
+        and label read like a video.
     export
         Also write a file for other tools at the end; as for `hiero steps`.
     step_s
@@ -97,27 +97,25 @@ def watch(
     window_s
         How far back steps are found again while it runs; those before stay as they are.
     idle_s
-        Without anything new for so long the recording is over: by default 10 s for a file (or when its writer
-        closes it), 120 s for
-        a camera or an address, which is connected again until then, and no limit for a pipe.
+        Without anything new for so long the recording is over: by default 10 s for a file (or when
+        its writer closes it), 120 s for a camera or an address, which is connected again until
+        then, and no limit for a pipe.
     max_delay_s
-        Where the machine is slower than the recording, parts are skipped so that no more than this waits: by
-        default 10 s, and no
-        limit for a pipe, whose writer waits. The skipped parts of a file are read when it is finished.
+        Where the machine is slower than the recording, parts are skipped so that no more than this
+        waits: by default 10 s, and no limit for a pipe, whose writer waits. The skipped parts of a
+        file are read when it is finished.
     json_
-        Print a line of JSON for each event: step, update, message; and end, with the document that `hiero steps
-        --json` prints.
+        Print a line of JSON for each event: step, update, message; and end, with the document that
+        `hiero steps --json` prints.
     """
-    from hiero.cli.videos import parse_formats
+    from hiero.cli.steps import parse_formats
     from hiero.engine.live import LiveReader, cut_off_recordings
     from hiero.sources.live_source import GrowingFile, open_live_source
 
-    formats = parse_formats(export or [])
-    if formats and out is None:
-        raise InputError("--export needs a folder to write to: -o OUT/")
+    formats = parse_formats(export, out)
     if options.hz is not None:
         raise InputError("a recording has its own clock; --hz is for feature files")
-    num_steps, vocabulary = parse_step_counts(k), read_labels(labels) if labels is not None else None
+    num_steps, vocabulary = parse_step_counts(k), read_labels(labels)
     live_source = open_live_source(source, idle_s)
     display = _Display(live_source.name, json_)
     if not isinstance(live_source, GrowingFile) and out is None:
@@ -188,7 +186,7 @@ def _write_result(
     formats: list[str],
 ) -> None:
     """Write and print what came out in the end, and where it is not what the whole file would give."""
-    from hiero.cli.videos import print_steps
+    from hiero.cli.steps import print_steps
     from hiero.report.page import write_results
 
     # Path would make rtsp:/ of rtsp://.

@@ -11,7 +11,7 @@ import pytest
 
 import hiero
 from hiero.cli import app
-from hiero.cli.sharing import check_reel, check_split, choose_moments, write_reel, write_split
+from hiero.cli.sharing import SplitOptions, check_reel, choose_moments, write_reel
 from hiero.errors import InputError
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
 
@@ -102,12 +102,12 @@ def test_split_and_reel_write_files(tmp_path, capsys):
     fine = (Step("1.0", 0.0, 0.8, 0, label="cut"), Step("1.1", 0.8, 2.0, 1))
     hierarchy = Hierarchy(str(film), "raw", 2.0, (coarse, fine))
     files = (VideoFile(str(film), 0.0, 2.0),)
-    write_split(SimpleNamespace(files=files), hierarchy, None, tmp_path / "clips", 0)
-    write_split(SimpleNamespace(files=files), hierarchy, 0, tmp_path / "coarse", 0)
+    SplitOptions(level=None).write(SimpleNamespace(files=files), hierarchy, tmp_path / "clips", 0)
+    SplitOptions(level=0).write(SimpleNamespace(files=files), hierarchy, tmp_path / "coarse", 0)
     assert sorted(path.name for path in tmp_path.glob("*/*.mp4")) == ["01 all.mp4", "01 cut.mp4", "02 at 0m01s.mp4"]
     assert "2 clips written" in capsys.readouterr().err
     with pytest.raises(InputError, match="--level"):
-        write_split(SimpleNamespace(files=files), hierarchy, 5, tmp_path / "clips", 0)
+        SplitOptions(level=5).write(SimpleNamespace(files=files), hierarchy, tmp_path / "clips", 0)
     answers = [Answer("cut", 0.9, (Match(0.0, 0.5, 0.9), Match(1.0, 1.4, 0.8)))]
     write_reel(tmp_path / "reel.mp4", {"film": (answers, files)}, 5, 0)
     assert len(read_frames(tmp_path / "reel.mp4")) == 27
@@ -127,11 +127,11 @@ def test_moments_of_a_reel():
 def test_mistakes_are_said_before_anything_is_read(tmp_path):
     feature, film = tmp_path / "x.npy", tmp_path / "x.mp4"
     with pytest.raises(InputError, match="--split"):
-        check_split(None, 1, [film], None)
+        SplitOptions(level=1).check([film], None)
     with pytest.raises(InputError, match="needs the video"):
-        check_split(tmp_path, None, [feature], None)
+        SplitOptions(tmp_path).check([feature], None)
     with pytest.raises(InputError, match="--level"):
-        check_split(tmp_path, 2, [film], 2)
+        SplitOptions(tmp_path, 2).check([film], 2)
     with pytest.raises(InputError, match="ends in one of"):
         check_reel(tmp_path / "reel.gif", [film])
     with pytest.raises(InputError, match="the video itself"):
