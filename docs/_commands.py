@@ -22,12 +22,10 @@ TOKEN = re.compile(r"(?:`[^`]*`|\*\[[^\]]*\]\*|\S)+")
 
 def generate() -> str:
     """The page as it should be."""
-    from hiero.cli import app
+    from hiero.cli import GROUPS, app
 
     text = app.generate_docs(output_format="markdown", heading_level=1)
-    text = text[text.index("## Table of Contents") :].replace("## Table of Contents", "")
-    commands = text.index("**Commands**:")
-    text = text[:commands].strip() + "\n\n" + text[text.index("\n## ", commands) :].strip()
+    text = text[text.index(f"**{next(iter(GROUPS))}**:") :]
     # cyclopts puts in how Python itself was started
     text = re.sub(r"(?m)^(hiero(?: [a-z][a-z-]*)+) -m \S+", r"\1", text)
     text = re.sub(r" \*\[default: (False|\"\")\]\*", "", text)  # what is off unless said needs no word

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 
-from cyclopts import App
+from cyclopts import App, Group
 
 import hiero
 from hiero.cli import (
@@ -42,35 +42,40 @@ app = App(
     help_format="markdown",
     suppress_keyboard_interrupt=False,
 )
-for command in (
-    steps.steps,
-    ask.ask,
-    ask.label,
-    watch.watch,
-    corpus.index,
-    corpus.search,
-    corpus.app,
-    serve.app,
-    report.report,
-    corrections.import_steps,
-    annotation.push_steps,
-    corrections.adapt,
-    evaluation.app,
-    tables.table,
-    tables.app,
-    figures.app,
-    heads.app,
-    models.train,
-    models.pack,
-    models.embed,
-    models.import_checkpoint,
-    bench.app,
-    extraction.extract,
-    extraction.backbones,
-    weights.app,
-    doctor.doctor,
-):
-    app.command(command)
+GROUPS = {
+    "Videos": (
+        steps.steps,
+        ask.ask,
+        ask.label,
+        watch.watch,
+        corrections.import_steps,
+        annotation.push_steps,
+    ),
+    "Collections": (corpus.index, corpus.search, corpus.app, report.report),
+    "Models": (
+        corrections.adapt,
+        models.train,
+        models.pack,
+        models.embed,
+        models.import_checkpoint,
+        heads.app,
+        extraction.extract,
+        extraction.backbones,
+        weights.app,
+    ),
+    "Benchmarks": (evaluation.app, tables.table, tables.app, figures.app, bench.app),
+    "Server": (serve.app, doctor.doctor),
+}
+for group_number, (title, commands) in enumerate(GROUPS.items()):
+    group = Group(title, sort_key=group_number)
+    for number, command in enumerate(commands):
+        if isinstance(command, App):
+            command.group, command.sort_key = (group,), number
+            app.command(command)
+        else:
+            app.command(command, group=group, sort_key=number)
+for flag in ("--help", "--version"):
+    app[flag].group = ("Options",)
 
 
 def main() -> None:

@@ -259,7 +259,8 @@ def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
         for match in answer.matches:
             times = f"{format_time(match.start_s):>7}", f"{format_time(match.end_s):>7}"
-            table.add_row("", *times, f"{match.score:.2f}", *file_cells(files, match.start_s), *speech_cells(match))
+            speech = speech_cells(match.rests_on, match.quote)
+            table.add_row("", *times, f"{match.score:.2f}", *file_cells(files, match.start_s), *speech)
         console.print(table)
 
 

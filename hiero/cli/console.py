@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from hiero.corpus.corpus import Hit
-    from hiero.types import Match, VideoFile
+    from hiero.types import VideoFile
 
 MIN_MEASURED_S = 1.0  # a speed is shown after this time; before it would jump about
 
@@ -76,13 +75,13 @@ def file_cells(files: Sequence[VideoFile], time_s: float) -> list[str]:
     return [f"{Path(file.path).name} {format_time(file_time_s)}"]
 
 
-def speech_cells(match: Match | Hit) -> list[Text]:
-    """What a match rests on, and what is said there; nothing where the video has no transcript."""
+def speech_cells(rests_on: str | None, quote: str | None) -> list[Text]:
+    """What a result rests on, and what is said there; nothing where the video has no transcript."""
     from rich.text import Text
 
-    if match.rests_on is None:
+    if rests_on is None:
         return []
-    return [Text(match.rests_on, style="cyan"), Text("" if match.quote is None else f"“{match.quote}”", style="dim")]
+    return [Text(rests_on, style="cyan"), Text("" if quote is None else f"“{quote}”", style="dim")]
 
 
 @contextmanager

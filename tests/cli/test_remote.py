@@ -10,8 +10,8 @@ import pytest
 
 from hiero.backbones.registry import find_backbone
 from hiero.cli import corpus as corpus_commands
-from hiero.cli.inputs import find_inputs
 from hiero.cli.ask import split_queries
+from hiero.cli.inputs import find_inputs
 from hiero.corpus.corpus import Corpus
 from hiero.decoding.decode import probe
 from hiero.engine import load
