@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,9 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.processes import end_forkserver, share_forkserver, worker_interpreter
+from hiero.storage.files import home
+from tests.optional import summarise_skipped
+from tests.processes import end_programs
 
 # torch is imported where it is used: the process that starts the workers loads this file before it
 # starts any
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from hiero.model.released import Released
 
 FIXTURES = Path(__file__).parent / "fixtures"
+HOME = pytest.StashKey[Path]()
 # Modules of many seconds begin first, so that none is left alone at the end; before all those that
 # wait more than compute.
 LONG_MODULES = (
@@ -95,24 +100,31 @@ def released() -> Released:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        share_forkserver()
         config.option.loadscopereorder = False  # see pytest_collection_modifyitems
+    config.stash[HOME] = _make_home()
 
 
-def pytest_unconfigure() -> None:
-    end_forkserver()
+def pytest_unconfigure(config: pytest.Config) -> None:
+    end_programs()
+    shutil.rmtree(config.stash[HOME], ignore_errors=True)
+
+
+def _make_home() -> Path:
+    """An empty home of hiero for this process alone: nothing that an earlier run or another worker
+    has cached decides a test. Only weights are shared, as they are on the machine.
+    """
+    shared = Path(os.environ.pop("HIERO_WEIGHTS", "") or home() / "weights")
+    folder = Path(tempfile.mkdtemp(prefix="hiero-tests-"))
+    shared.mkdir(parents=True, exist_ok=True)
+    (folder / "weights").symlink_to(shared.resolve())
+    os.environ["HIERO_HOME"] = str(folder)
+    return folder
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores: at any time one of them waits, for a recording or for another process."""
     return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(specs) -> None:
-    for spec in specs:
-        spec.python = worker_interpreter()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -123,6 +135,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported stays; the collector need not look through it again and again
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    reports = terminalreporter.stats.get("skipped", [])
+    if reports:
+        terminalreporter.write_line(summarise_skipped(report.longrepr[2] for report in reports))
 
 
 @pytest.fixture(autouse=True)

@@ -1,23 +1,20 @@
-"""Commands, programs and the workers of a run in processes of their own, without waiting for each to import torch.
+"""Commands and programs in processes of their own, without waiting for each to import torch.
 
-They are forked from a process that has imported it (the forkserver of multiprocessing), which takes
-milliseconds where `python -m hiero` takes seconds. Like those they have their own memory,
-environment, signals, limits and exit code.
+They are forked from a process that has imported it (the forkserver of multiprocessing, one for each
+worker of a run), which takes milliseconds where `python -m hiero` takes seconds. Like those they
+have their own memory, environment, signals, limits and exit code.
 """
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
-import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import IO, Any
@@ -46,79 +43,18 @@ PRELOADED = [
     "torch.utils.tensorboard",
     "transformers.models.distilbert.modeling_distilbert",
 ]
-# What several test modules import besides.
-PRELOADED_FOR_WORKERS = [
-    "pytest",
-    "hypothesis.extra.numpy",
-    "sklearn.cluster",
-    "sklearn.metrics",
-    "matplotlib.pyplot",
-    "peft",
-    "starlette.testclient",
-    "httpx",
-    "jsonschema",
-    "playwright.sync_api",
-    "opentimelineio",
-    "ray",
-    "onnx",
-    "skimage",
-]
 FORKSERVER = multiprocessing.get_context("forkserver")
-FORKSERVER.set_forkserver_preload(["tests.preloading", *PRELOADED])
-ADDRESS = "HIERO_TESTS_FORKSERVER"
+FORKSERVER.set_forkserver_preload(PRELOADED)
 
 
-def share_forkserver() -> None:
-    """Start the process to fork from, for this process and all workers that it starts from now on."""
-    if sys.version_info < (3, 14):  # from then on it serves those alone who know its key
-        FORKSERVER.set_forkserver_preload(["tests.preloading", *PRELOADED, *PRELOADED_FOR_WORKERS])
-        forkserver.ensure_running()
-        os.environ[ADDRESS] = forkserver._forkserver._forkserver_address
-
-
-def end_forkserver() -> None:
-    """End the process to fork from at once; by itself it would take seconds to forget what it has imported."""
-    if (pid := forkserver._forkserver._forkserver_pid) is not None:
-        os.kill(pid, signal.SIGKILL)
-
-
-def join_forkserver() -> None:
-    """Use the process to fork from of the whole run, where there is one."""
-    if ADDRESS in os.environ:
-        forkserver._forkserver._forkserver_address = os.environ[ADDRESS]
-        # is handed on; the run holds the real one
-        forkserver._forkserver._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)
-        forkserver._forkserver.ensure_running = resource_tracker.ensure_running
-
-
-def worker_interpreter() -> str | None:
-    """What xdist starts its workers with in place of `python`, such that they are forked too; None
-    where they cannot be.
-    """
-    code = "from tests.processes import fork_worker; fork_worker()"
-    return shlex.join([sys.executable, "-c", code]) if ADDRESS in os.environ else None
-
-
-def fork_worker() -> None:
-    """Run the code of the last argument in a forked process with the files of this one, and end as it ends."""
-    join_forkserver()
-    files = tuple(Connection(os.dup(number), readable=number == 0, writable=number > 0) for number in range(3))
-    code = f"from tests.processes import join_forkserver; join_forkserver(); {sys.argv[-1]}"
-    process = FORKSERVER.Process(target=_run, args=(files, code, [], dict(os.environ), None, os.getcwd()))  # noqa: PTH109
-    process.start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run ends its workers
-    process.join()
-    sys.exit(process.exitcode)
+def end_programs() -> None:
+    """End what tests have left running: Python would wait for it when it exits."""
+    for process in multiprocessing.active_children():
+        process.kill()
 
 
 class Program:
-    """A running process, with the methods of `subprocess.Popen` that tests use.
-
-    Attributes:
-        pid: Of the process.
-        stdout: What it prints, as text.
-        stderr: What it prints there, as text.
-    """
+    """A running process, with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(
         self,
@@ -142,7 +78,7 @@ class Program:
             source = Connection(os.dup(empty.fileno() if stdin is None else stdin), writable=False)
         environment = dict(os.environ if env is None else env)
         settings = (target, [*map(str, arguments)], environment, limit_bytes, os.getcwd())  # noqa: PTH109
-        self._process = FORKSERVER.Process(target=_run, args=((source, *writers), *settings), daemon=True)
+        self._process = FORKSERVER.Process(target=_run, args=((source, *writers), *settings))
         self._process.start()
         self.pid = self._process.pid
         self.stdout, self.stderr = (os.fdopen(os.dup(reader.fileno()), errors="backslashreplace") for reader in readers)
@@ -220,7 +156,7 @@ def run_python(code: str, *arguments: object, check: bool = True, **options: Any
 
 
 def _finish(program: Program, check: bool) -> subprocess.CompletedProcess[str]:
-    out, errors = program.communicate(120.0)
+    out, errors = program.communicate(300.0)
     result = subprocess.CompletedProcess("hiero", program.poll(), out, errors)
     assert not check or result.returncode == 0, result.stderr
     return result
@@ -240,8 +176,6 @@ def _run(
     folder: str,
 ) -> None:
     """What the forked process does."""
-    gc.freeze()
-    gc.enable()
     for number, file in enumerate(files):
         os.dup2(file.fileno(), number)
         file.close()
@@ -261,10 +195,6 @@ def _run(
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-    import torch
-
-    torch.set_num_threads(1)
-    multiprocessing.current_process()._config["daemon"] = False  # it may have children itself
     main: Callable[[], object]
     if target is None:
         from hiero.__main__ import main

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import io
-import shutil
 import subprocess
 import wave
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from hiero.types import Utterance
 from tests.films import import_av
+from tests.optional import program_or_skip
 
 RATE = 22_050  # of espeak-ng
 
 
 def speak(text: str) -> np.ndarray:
     """A text as samples, (n,) int16 at `RATE`; the test is skipped where espeak-ng is missing."""
-    if shutil.which("espeak-ng") is None:
-        pytest.skip("needs espeak-ng: apt-get install espeak-ng")
-    command = ["espeak-ng", "-v", "en-us", "-s", "140", "--stdout", text]
+    command = [program_or_skip("espeak-ng"), "-v", "en-us", "-s", "140", "--stdout", text]
     sound = subprocess.run(command, check=True, capture_output=True).stdout
     with wave.open(io.BytesIO(sound)) as file:
         assert file.getframerate() == RATE

@@ -14,9 +14,8 @@ import pytest
 import torch
 
 import hiero
-from hiero.errors import InputError
-from hiero.storage import weights
 from tests.conftest import FIXTURES
+from tests.optional import weights_or_skip
 
 MODULES = sorted({getattr(hiero, name).__module__ for name in hiero.__all__})
 EXAMPLES = {
@@ -42,10 +41,7 @@ def names(tmp_path):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(name, names, monkeypatch, tmp_path):
     if name.endswith(ANSWERING):
-        try:
-            weights.get("minilm")
-        except InputError as error:
-            pytest.skip(f"MiniLM cannot be fetched here: {error}")
+        weights_or_skip("minilm")
         scores = np.random.default_rng(0).normal(0, 2, (120, 400)).astype(np.float32)
         names["text_video"] = hiero.load("hiero-k400", backbone="default", device="cpu").read_array(scores)
     monkeypatch.chdir(tmp_path)

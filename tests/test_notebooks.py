@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hiero.errors import InputError
-from hiero.storage import weights
+from tests.optional import weights_or_skip
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install nbclient ipykernel")
 nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install nbclient ipykernel")
@@ -26,10 +25,7 @@ def test_all_notebooks_are_tested():
 @pytest.mark.parametrize("name", NEEDS)
 def test_it_runs(name, tmp_path):
     for needed in NEEDS[name]:
-        try:
-            weights.get(needed)
-        except InputError as error:
-            pytest.skip(f"{needed} cannot be fetched here: {error}")
+        weights_or_skip(needed)
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs before committing"
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -20,8 +20,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import hiero
-from hiero.errors import InputError
 from hiero.storage import weights
+from tests.optional import weights_or_skip
 
 ROOT = Path(__file__).parent.parent
 # An installer, then the name of this program alone: on package indexes that is someone else's project.
@@ -121,10 +121,7 @@ def test_the_wheel_in_a_clean_environment(built, tmp_path):
 
     What it asks for is taken from this environment: an installer would copy gigabytes to the same end.
     """
-    try:
-        weights.get("minilm")
-    except InputError as error:
-        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    weights_or_skip("minilm")
     (wheel,) = built.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     binaries = tmp_path / "env" / "bin"

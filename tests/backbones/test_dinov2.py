@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hiero.backbones.dinov2 import NUM_PATCHES, PictureHead, group_patches, int8_model, load, load_head, prepare
 from hiero.errors import InputError
-from hiero.storage import weights
+from tests.optional import weights_or_skip
 
 
 def unit(rng, *shape):
@@ -64,10 +64,7 @@ def test_another_file_is_refused(tmp_path):
 
 def test_the_real_network_on_both_paths(tmp_path):
     """onnxruntime with 8 bits, as a CPU runs it, against torch in single precision: nearly the same vectors."""
-    try:
-        network = load(weights.get("dinov2-text"))
-    except InputError as error:
-        pytest.skip(f"weights cannot be fetched here: {error}")
+    network = load(weights_or_skip("dinov2-text"))
     scene = np.random.default_rng(0).integers(0, 255, (1, 9, 16, 3)).astype(np.uint8).repeat(20, 1).repeat(20, 2)
     pictures = prepare(torch.from_numpy(scene))
     with torch.inference_mode():

@@ -18,6 +18,7 @@ from hiero.errors import InputError
 from hiero.storage import weights
 from tests.conftest import close
 from tests.films import import_av
+from tests.optional import weights_or_skip
 
 CLIP = Path(__file__).parents[3] / "shared" / "clips" / "ego_frying_2s.mp4"
 
@@ -136,10 +137,7 @@ def test_only_arrays_are_read(tmp_path):
 @pytest.mark.skipif(not CLIP.is_file(), reason="needs shared/clips")
 def test_the_published_scores_of_a_real_clip():
     """32 frames of frying: cooking sausages .67, cooking chicken .14, scrambling eggs .08 (shared/weights.md)."""
-    try:
-        model = load(weights.get("i3d-k400"))
-    except InputError as error:
-        pytest.skip(f"I3D cannot be fetched here: {error}")
+    model = load(weights_or_skip("i3d-k400"))
     import_av()
     segments = list(read_segments(CLIP, num_frames=16))
     frames = np.concatenate([segment.frames for segment in segments])

@@ -17,8 +17,8 @@ from hiero.backbones.i3d_int8 import GraphBuilder, IntegerI3D
 from hiero.decoding.decode import read_segments
 from hiero.errors import InputError
 from hiero.extraction.extractor import NUM_FRAMES
-from hiero.storage import weights
 from tests.films import import_av
+from tests.optional import weights_or_skip
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'hiero-video[video]'")
 pytest.importorskip("onnx", reason="needs onnx: pip install 'hiero-video[video]'")
@@ -98,14 +98,12 @@ def test_random_weights_stay_in_floats(network):
         network.use_integers(24)
 
 
-@pytest.mark.skipif(
-    weights.find("i3d-k400") is None or not CLIP.is_file(), reason="needs the weights of I3D and shared/clips"
-)
+@pytest.mark.skipif(not CLIP.is_file(), reason="needs shared/clips")
 def test_scores_of_a_real_clip():
     import_av()
     (segment, *_) = read_segments(CLIP, spacing_s=2.0, num_frames=NUM_FRAMES, short_side=260)
     clip = prepare(torch.from_numpy(segment.frames))[None]
-    network = load(weights.get("i3d-k400"))
+    network = load(weights_or_skip("i3d-k400"))
     with torch.inference_mode():
         expected = network(clip)
         network.use_integers(NUM_FRAMES)

@@ -11,9 +11,9 @@ import torch
 from benchmarks.adaptation import main, segmental_f1, summarise, train_model
 from benchmarks.captaincook4d_data import split
 from hiero.model.hiero import HiERO
-from hiero.storage import weights
 from hiero.storage.files import save_tensors
 from hiero.types import AnnotatedStep
+from tests.optional import weights_or_skip
 
 STEPS = [AnnotatedStep(0.0, 10.0, "a"), AnnotatedStep(10.0, 20.0, "b"), AnnotatedStep(20.0, 30.0, "a")]
 
@@ -64,8 +64,8 @@ def dataset(tmp_path):
     return tmp_path
 
 
-@pytest.mark.skipif(weights.find("minilm") is None, reason="MiniLM's weights are not here")
 def test_a_run_trains_its_model_and_scores_the_cells_that_are_missing(dataset, tmp_path, capsys):
+    weights_or_skip("minilm")
     work = tmp_path / "work"
     small = ["seed=0", "epochs=2", "model.hidden_size=16", "model.embedding_size=16", "model.gate_size=8"]
     train_model(dataset, work, "test", "cpu", small)

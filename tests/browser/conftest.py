@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from contextlib import contextmanager
@@ -10,12 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.optional import program_or_skip
 from tests.serve.conftest import library, world  # noqa: F401
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
-# The first, without a window to draw, takes half the time of the others.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next((path for name in BROWSERS if (path := shutil.which(name))), None)
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -31,10 +28,9 @@ FLAGS = [
 # while it is open an event loop runs in this thread: tests of other modules could start none
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
+    chromium = program_or_skip("chromium-headless-shell")  # others draw a window too, and take twice the time
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser
         browser.close()
 

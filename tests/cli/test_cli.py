@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import FIXTURES, close, load
+from tests.optional import weights_or_skip
 from tests.processes import run_hiero, start_hiero
 
 
@@ -257,13 +258,7 @@ def kitchen(tmp_path_factory) -> Path:
     """Class scores of three minutes with four activities."""
     import numpy as np
 
-    from hiero.errors import InputError
-    from hiero.storage import weights
-
-    try:
-        weights.get("minilm")
-    except InputError as error:
-        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    weights_or_skip("minilm")
     rng = np.random.default_rng(0)
     appearances = np.repeat(rng.normal(0, 2, (4, 400)), 45, axis=0)
     path = tmp_path_factory.mktemp("videos") / "kitchen.npy"

@@ -10,7 +10,7 @@ import pytest
 from hiero.cli import app
 from hiero.errors import InputError
 from hiero.formats.edits import edits_file, read_edits
-from hiero.storage import weights
+from tests.optional import weights_or_skip
 
 
 @pytest.fixture
@@ -58,8 +58,7 @@ def test_adapt(kitchen, tmp_path, capsys):
     with pytest.raises(InputError, match="say what to learn from"):
         run("adapt", "-o", tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
-    if weights.find("minilm") is None:
-        pytest.skip("MiniLM's weights are not here")
+    weights_or_skip("minilm")
     (tmp_path / "steps.json").write_text(
         json.dumps({"kitchen": {"steps": [{"start_s": 0, "end_s": 30, "text": "flox"}]}})
     )

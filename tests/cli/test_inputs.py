@@ -16,6 +16,7 @@ from hiero.engine import class_names
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.types import Answer, Match
+from tests.optional import weights_or_skip
 
 SCHEMAS = Path(hiero.__file__).parent / "assets" / "schemas"
 
@@ -199,10 +200,7 @@ def test_the_best_of_all_videos():
 @pytest.fixture
 def kitchen(tmp_path):
     """Class scores of two chapters, with a potato in the second; and of another video without."""
-    try:
-        weights.get("minilm")
-    except InputError as error:
-        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    weights_or_skip("minilm")
     folder = tmp_path / "kitchen"
     folder.mkdir()
     names, rng = class_names(), np.random.default_rng(0)

@@ -24,14 +24,13 @@ from hiero.corpus.adaptation import (
 from hiero.errors import InputError
 from hiero.formats.edits import edits_file, write_edits
 from hiero.model.pretrained import write_model_folder
-from hiero.storage import weights
 from hiero.storage.files import load_tensors
 from hiero.training.from_files import SilentDisplay
 from hiero.training.loop import STATE_FILE
 from hiero.training.resume_state import read_metadata
 from hiero.types import AnnotatedStep, Hierarchy, Step
+from tests.optional import weights_or_skip
 from tests.processes import start_python
-from tests.waiting import wait_until
 
 NAMES = ("zib the quorn", "flox a wemble")  # no text encoder knows them
 
@@ -92,15 +91,22 @@ def test_a_short_training_goes_on_from_the_weights(files, tmp_path, monkeypatch)
     assert not list(tmp_path.glob(".tuned*"))  # what an interrupted training would go on with
 
 
-NUM_UPDATES = 16
+NUM_UPDATES, KILLED_AT = 16, 3
 TUNE = f"""
-import sys
+import os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import hiero
 from hiero.corpus.adaptation import find_corrections, fine_tune
+from hiero.training.loop import TrainingLoop
 folder, model = Path(sys.argv[1]), sys.argv[2]
+save = TrainingLoop.save
+def save_and_die(training):
+    save(training)
+    if training.step_number == {KILLED_AT}:
+        os.kill(os.getpid(), signal.SIGKILL)
+TrainingLoop.save = save_and_die
 engine = hiero.load(model, backbone="default", device="cpu")
 corrections = find_corrections({{path.stem: path for path in sorted(folder.glob("v*.npy"))}})
 videos = [(engine.read(steps.source, cache=False), steps) for steps in corrections]
@@ -108,20 +114,16 @@ fine_tune(engine, videos, folder / "killed", num_updates={NUM_UPDATES}, save_eve
 """
 
 
-@pytest.mark.skipif(weights.find("minilm") is None, reason="MiniLM's weights are not here")
 def test_a_killed_training_goes_on_and_ends_as_an_undisturbed_one(files, tmp_path):
+    weights_or_skip("minilm")
     config = ModelConfig(
         400, 8, 8, 384, gate_size=4, radius_s=2.5, dropout=0.2, backbone="k400", clock=hiero.Clock(1.0, 1.0)
     )
     encoder = {"text_encoder": {"name": "minilm", "file": None}}
     write_model_folder(tmp_path / "model", config, hiero.HiERO(config).state_dict(), encoder)
     process = start_python(TUNE, tmp_path, tmp_path / "model")
-    state = tmp_path / ".killed.training" / "model" / STATE_FILE
-    wait_until(lambda: process.poll() is not None or (state.is_file() and read_metadata(state)["step"] >= 3), 60.0)
-    assert process.poll() is None, process.communicate()
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert 3 <= read_metadata(state)["step"] < NUM_UPDATES
+    assert process.wait(300.0) == -signal.SIGKILL, process.communicate()
+    assert read_metadata(tmp_path / ".killed.training" / "model" / STATE_FILE)["step"] == KILLED_AT
     assert not (tmp_path / "killed").exists()
 
     engine = hiero.load(tmp_path / "model", backbone="default", device="cpu")

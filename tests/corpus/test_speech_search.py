@@ -14,8 +14,7 @@ from hiero.corpus.searching import join_speech
 from hiero.corpus.speech_table import SPEECH_TABLE, SpokenMoment, transcripts_key
 from hiero.engine import load
 from hiero.speech.files import load_transcript
-from hiero.storage import weights
-from tests.optional import skip_without
+from tests.optional import skip_without, weights_or_skip
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
 SCENES = np.random.default_rng(0).normal(size=(4, 400)).astype(np.float32)
@@ -36,8 +35,7 @@ def write_srt(path, lines):
 
 @pytest.fixture
 def engine():
-    if weights.find("minilm") is None:
-        pytest.skip("MiniLM's weights are not here")
+    weights_or_skip("minilm")
     return load("hiero-k400", backbone="default", device="cpu")
 
 
@@ -120,8 +118,7 @@ def test_a_corpus_without_speech_is_as_before(engine, tmp_path):
 
 
 def test_raw_features_are_searched_by_words_alone(tmp_path):
-    if weights.find("minilm") is None:
-        pytest.skip("MiniLM's weights are not here")
+    weights_or_skip("minilm")
     engine = load("raw")
     np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(60, 32)).astype(np.float32))
     write_srt(tmp_path / "a.srt", TRANSCRIPTS["a"])

@@ -16,6 +16,7 @@ import pytest
 from hiero.cli import app
 from hiero.cli.diagnostics.networks import DEFAULT_WEIGHTS
 from hiero.storage.weights import REGISTRY
+from tests.optional import program_or_skip
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -113,9 +114,9 @@ def test_the_unit_s_command():
     check_command(words[1:])
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 @pytest.mark.parametrize("has_gpu", [False, True])
 def test_the_unit_is_valid_and_hardened(tmp_path, has_gpu):
+    program_or_skip("systemd")
     unit = tmp_path / "hiero.service"
     unit.write_text(UNIT.replace("/opt/hiero/bin/hiero", shutil.which("true")))
     if has_gpu:

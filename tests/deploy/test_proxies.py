@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -16,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.optional import program_or_skip
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 VIDEO = bytes(range(256)) * 1000
@@ -72,9 +73,7 @@ def free_ports(num):
 
 
 def start_nginx(folder, upstream_port, port, plain_port):
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl for a certificate")
+    openssl = program_or_skip("openssl")
     request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     files = ["-keyout", str(folder / "privkey.pem"), "-out", str(folder / "fullchain.pem")]
     subprocess.run([*request, *files], check=True, capture_output=True)
@@ -87,9 +86,10 @@ def start_nginx(folder, upstream_port, port, plain_port):
     (folder / "hiero.conf").write_text(site.replace("hiero.example.org", "localhost"))
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
-    main = f"pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off; {temporary} include {folder}/hiero.conf; }}"
+    http = f"access_log off; {temporary} include {folder}/hiero.conf;"
+    main = f"pid {folder}/pid; error_log stderr; events {{}} http {{ {http} }}"
     (folder / "nginx.conf").write_text(main)
-    command = [shutil.which("nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    command = [program_or_skip("nginx-light"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
     checked = subprocess.run([*command, "-t"], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     return subprocess.Popen([*command, "-g", "daemon off;"], stderr=subprocess.DEVNULL)
@@ -101,15 +101,14 @@ def start_caddy(folder, upstream_port, port, plain_port):
     (folder / "Caddyfile").write_text(options + (DEPLOY / "Caddyfile").read_text())
     homes = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config")}
     environment = {**os.environ, **homes, "HIERO_DOMAIN": "localhost", "HIERO_UPSTREAM": f"127.0.0.1:{upstream_port}"}
-    command = [shutil.which("caddy"), "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+    command = [program_or_skip("caddy"), "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @pytest.fixture(scope="module", params=["nginx", "caddy"])
 def proxy(request, tmp_path_factory):
     """(port, the server behind the proxy)"""
-    if shutil.which(request.param) is None:
-        pytest.skip(f"needs {request.param}")
+    program_or_skip({"nginx": "nginx-light", "caddy": "caddy"}[request.param])
     upstream = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
     upstream.seen = threading.Event()
     threading.Thread(target=upstream.serve_forever, daemon=True).start()

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from hiero.engine import load
-from hiero.errors import InputError
-from hiero.storage import weights
+from tests.optional import weights_or_skip
 from tests.shared import shared_folder
 
 
@@ -25,11 +24,8 @@ def make_photographs(folder):
 def photographs(tmp_path_factory):
     """The film, its truth, and the video. Nobody may change them."""
     pytest.importorskip("skimage", reason="needs the photographs of scikit-image")
-    try:
-        for name in ("i3d-k400", "dinov2-text", "minilm"):
-            weights.get(name)
-    except InputError as error:
-        pytest.skip(f"weights cannot be fetched here: {error}")
+    for name in ("i3d-k400", "dinov2-text", "minilm"):
+        weights_or_skip(name)
     folder = shared_folder(tmp_path_factory, "photographs", make_photographs)
     truth = [tuple(row) for row in json.loads((folder / "truth.json").read_text())]
     path = folder / "photographs.mp4"

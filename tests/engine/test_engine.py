@@ -25,16 +25,14 @@ from hiero.model.model_folder import ASSETS
 from hiero.report.page import write_report
 from hiero.storage import weights
 from hiero.storage.cache import content_key
+from tests.optional import weights_or_skip
 
 SHARED = Path(__file__).parents[3] / "shared"
 
 
 @pytest.fixture(scope="module")
 def minilm():
-    try:
-        weights.get("minilm")
-    except InputError as error:
-        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    weights_or_skip("minilm")
 
 
 @pytest.fixture
@@ -287,11 +285,8 @@ def test_the_readme_s_names():
 @pytest.mark.skipif(not (SHARED / "clips").is_dir(), reason="needs shared/clips")
 def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home, tmp_path):
     """All captions: `python -m benchmarks.words score`."""
-    try:
-        for name in ("i3d-k400", "dinov2-text"):
-            weights.get(name)
-    except InputError as error:
-        pytest.skip(f"weights cannot be fetched here: {error}")
+    for name in ("i3d-k400", "dinov2-text"):
+        weights_or_skip(name)
     clips = [next(path for path in sorted((SHARED / "clips").iterdir()) if name in path.name) for name in CAPTIONS]
     ends = join_clips(clips, tmp_path / "joined.mp4")
     video = load(backbone="default").read(tmp_path / "joined.mp4")

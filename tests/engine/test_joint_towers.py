@@ -21,7 +21,7 @@ from hiero.types import Clock
 from tests.backbones.released import egovlp_with_words
 from tests.backbones.test_towers import randomise
 from tests.films import write_video
-from tests.optional import skip_without
+from tests.optional import skip_without, weights_or_skip
 
 skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
 
@@ -32,10 +32,7 @@ def tower(width, clip=False):
 
 def new_home(tmp_path, monkeypatch, name):
     """A home of its own, with weights that the real one has or fetches."""
-    try:
-        result = weights.get(name)
-    except InputError as error:
-        pytest.skip(f"weights cannot be fetched here: {error}")
+    result = weights_or_skip(name)
     (tmp_path / "home" / "weights").mkdir(parents=True)
     (tmp_path / "home" / "weights" / name).symlink_to(result)
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))

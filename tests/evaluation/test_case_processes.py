@@ -8,24 +8,45 @@ from functools import partial
 
 import pytest
 
+from hiero.engine import load
 from hiero.evaluation.case_processes import CaseProcesses, start_processes
 from hiero.evaluation.cases import EvalOptions, map_cases
-from hiero.evaluation.own_videos import TASKS, evaluate_own_videos, run_own_videos
-from tests.processes import FORKSERVER
+from hiero.evaluation.own_videos import (
+    TASKS,
+    evaluate_own_videos,
+    read_annotations,
+    read_own_cases,
+    run_own_videos,
+)
+from tests.evaluation.simulated import save_identity_model, write_own_videos
 
 FEW_DRAWS = EvalOptions(num_draws=5)
 
 
-@pytest.fixture
-def forked(monkeypatch):
-    """Processes that have imported torch when they begin; `test_the_report_of_several_processes`
-    starts them as users do.
-    """
-    monkeypatch.setattr("hiero.evaluation.case_processes.get_context", lambda _: FORKSERVER)
+# Processes take seconds to start: all tests here share two, with a model and its home.
 
 
-@pytest.fixture
-def processes(model, forked):
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        yield save_identity_model(tmp_path_factory.mktemp("processes") / "model", patch)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_own_videos(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def cases(model, data):
+    cases, _, _ = read_own_cases(
+        load(model, device="cpu"), data / "features", read_annotations(data / "steps.json"), None
+    )
+    return cases
+
+
+@pytest.fixture(scope="module")
+def processes(model):
     with CaseProcesses(str(model), 2) as processes:
         yield processes
 
@@ -42,10 +63,11 @@ def test_errors_come_back(cases, processes):
         map_cases(_fail, cases, submit=processes.submit)
 
 
-def test_a_process_that_dies_does_not_end_the_evaluation(cases, processes, monkeypatch):
+def test_a_process_that_dies_does_not_end_the_evaluation(cases, model, monkeypatch):
     expected = evaluate_own_videos(cases, ["procedure"], FEW_DRAWS)
     monkeypatch.setattr("hiero.evaluation.own_videos._score_tasks", partial(_score_or_die, pid=os.getpid()))
-    assert evaluate_own_videos(cases, ["procedure"], FEW_DRAWS, processes=processes) == expected
+    with CaseProcesses(str(model), 1) as processes:
+        assert evaluate_own_videos(cases, ["procedure"], FEW_DRAWS, processes=processes) == expected
 
 
 def test_the_report_of_several_processes(model, data, monkeypatch):
@@ -59,7 +81,7 @@ def test_the_report_of_several_processes(model, data, monkeypatch):
     assert reports[0].tables == reports[1].tables
 
 
-def test_an_error_does_not_wait_for_what_is_begun(cases, model, forked):
+def test_an_error_does_not_wait_for_what_is_begun(cases, model):
     processes = CaseProcesses(str(model), 2)
     waiting = [processes.submit(_sleep, case) for case in cases[:2]]
     with pytest.raises(ValueError, match="no such case"), processes:

@@ -14,9 +14,9 @@ from hiero.evaluation import paper_tables
 from hiero.evaluation.data_check import check_data
 from hiero.evaluation.paper_tables import definitions, make_table, report_file, table_names
 from hiero.evaluation.results import Report, Row, Table, as_latex
-from hiero.storage import weights
 from tests.conftest import FIXTURES
 from tests.evaluation.simulated import save_random_model, scores_by_method, write_goalstep
+from tests.optional import weights_or_skip
 from tests.processes import run_hiero
 
 
@@ -94,10 +94,7 @@ def test_a_table_runs_what_it_needs(tmp_path, monkeypatch):
     for old, new in (("grounding.json", "goalstep_grounding_val.json"), ("groups.tsv", "goalstep_video_groups.tsv")):
         (data / "goalstep" / old).rename(data / "goalstep" / new)
     save_random_model(models / "hiero-egovlp")
-    try:
-        weights.get("minilm")
-    except InputError as error:
-        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    weights_or_skip("minilm")
     result = make_table("clustering-grounding", data, models, tmp_path / "runs")
     ours = [row.method for row in result.table.rows if row.method.endswith("ours")]
     assert ours == [f"HiERO (EgoVLP), {name}, ours" for name in ("K-Means (L2)", "K-Means (cosine)", "spectral")]

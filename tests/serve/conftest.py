@@ -14,14 +14,13 @@ import pytest
 from hiero.config import ModelConfig
 from hiero.corpus.corpus import Corpus, add_video
 from hiero.engine import load
-from hiero.errors import InputError
 from hiero.model.hiero import HiERO
 from hiero.serve.library import open_library
 from hiero.storage import weights
 from hiero.types import Clock
 from tests.backbones.released import egovlp_with_words
 from tests.films import write_video
-from tests.optional import skip_without
+from tests.optional import skip_without, weights_or_skip
 from tests.shared import shared_folder
 
 skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
@@ -45,10 +44,7 @@ def write_scenes(path, order, seconds=6):
 
 def make_world(root):
     """Weights, a model, and videos, two of which have been read into the cache."""
-    try:
-        minilm = weights.get("minilm")  # carries the words of DistilBERT
-    except InputError as error:
-        pytest.skip(f"weights cannot be fetched here: {error}")
+    minilm = weights_or_skip("minilm")
     (root / "home" / "weights").mkdir(parents=True)
     (root / "home" / "weights" / "minilm").symlink_to(minilm)
     config = ModelConfig(

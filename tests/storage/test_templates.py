@@ -16,6 +16,7 @@ from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.storage.files import ASSETS, load_arrays, save_arrays
 from hiero.storage.templates import Slot, Template
+from tests.optional import weights_or_skip
 
 TEMPLATE = ASSETS / weights.REGISTRY["dinov2-text"].template
 
@@ -47,9 +48,7 @@ def test_a_template_is_read_back(tmp_path):
 @pytest.fixture(scope="module")
 def hub_tensors():
     """DINOv2's tensors under the hub's names, out of the file of the package index."""
-    folder = weights.find("dinov2-text")
-    if folder is None:
-        pytest.skip("needs the weights of DINOv2: hiero weights get dinov2-text")
+    folder = weights_or_skip("dinov2-text")
     content, template = (folder / "dinov2_vits14.onnx").read_bytes(), Template.load(TEMPLATE)
     widths = {"query": 384, "key": 384, "value": 384}
     tensors, position, end = {}, 0, 0

@@ -11,19 +11,16 @@ import torch
 from hiero.config import TextConfig
 from hiero.errors import InputError
 from hiero.model.released import read_released
-from hiero.storage import weights
 from hiero.storage.files import save_tensors
 from hiero.text import encoders
 from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder, locate_encoder
 from tests.conftest import FIXTURES, close
+from tests.optional import weights_or_skip
 
 
 @pytest.fixture(scope="module")
 def minilm():
-    try:
-        return weights.get("minilm")
-    except InputError as error:
-        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    return weights_or_skip("minilm")
 
 
 class Words:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from benchmarks.words import JointHead
 from hiero.engine.vocabulary import class_names, default_labels, rich_labels
-from hiero.errors import InputError
-from hiero.storage import weights
 from hiero.storage.files import load_arrays
 from hiero.text import joint_text
 from hiero.text.joint_text import HEAD_FILE, JOINT_SIZE, PROMPTS, encode_joint_texts, joint_key, pooling_temperature
 from hiero.text.minilm import MiniLMEncoder, shipped_vectors
 from hiero.text.vector_cache import text_digest
+from tests.optional import weights_or_skip
 
 
 def test_two_layers_in_numpy_and_torch(monkeypatch):
@@ -50,10 +48,7 @@ def test_vectors_of_bundled_labels_come_with_the_package():
     shipped = shipped_vectors()
     texts = [*class_names(), *(prompt.format(label) for prompt in PROMPTS for label in labels)]
     assert all(text_digest(text) in shipped for text in texts)
-    try:
-        weights.get("minilm")
-    except InputError as error:
-        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    weights_or_skip("minilm")
     some = texts[::400]
     vectors = np.stack([shipped[text_digest(text)] for text in some])
     np.testing.assert_allclose(vectors, MiniLMEncoder().encode(some), atol=2e-3)

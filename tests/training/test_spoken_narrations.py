@@ -7,6 +7,7 @@ import pytest
 from hiero.config import override, read_preset
 from hiero.errors import InputError
 from hiero.training.from_files import SPEECH_WINDOW_S, speech_settings
+from tests.optional import weights_or_skip
 
 
 def test_the_window_of_positives(tmp_path):
@@ -25,14 +26,10 @@ def test_a_model_from_transcripts(tmp_path):
     import numpy as np
 
     from hiero.data.stores import pack
-    from hiero.storage import weights
     from hiero.training.from_files import train_from_files
     from hiero.types import Clock
 
-    try:
-        weights.get("minilm")
-    except InputError as error:
-        pytest.skip(f"MiniLM cannot be fetched here: {error}")
+    weights_or_skip("minilm")
     (tmp_path / "features").mkdir()
     (tmp_path / "words").mkdir()
     for name in ("a", "b"):
