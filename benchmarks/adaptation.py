@@ -60,7 +60,8 @@ from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.evaluation.metrics import grounding_recall, interval_iou
 from hiero.steps.grounding import span_means
-from hiero.steps.prototypes import PrototypeWeights, StepPrototypes, unit_rows
+from hiero.steps.prototypes import PrototypeWeights, StepPrototypes
+from hiero.steps.segmentation import centre_and_normalise
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.types import AnnotatedStep
 
@@ -122,7 +123,7 @@ def score_similarity(
     video: Video, texts: list[str], steps: Sequence[AnnotatedStep], similarity: np.ndarray
 ) -> list[float]:
     """All metrics of a recording, from the similarity of all texts with its nodes."""
-    spans = np.array([_nodes(step, len(video.nodes)) for step in steps])
+    spans = np.array([CLOCK.span(step.start_s, step.end_s, len(video.nodes)) for step in steps])
     best = span_means(similarity, spans).argmax(0)
     labels = float(np.mean([texts[i] == step.text for i, step in zip(best, steps, strict=True)]))
     rows = [texts.index(step.text) for step in steps]
@@ -150,11 +151,6 @@ def segmental_f1(named: Sequence[tuple[float, float, str]], steps: Sequence[Anno
         if ious and max(ious)[0] > MIN_IOU:
             used.add(max(ious)[1])
     return 2 * len(used) / (len(named) + len(steps))
-
-
-def _nodes(step: AnnotatedStep, num_nodes: int) -> tuple[int, int]:
-    start = min(round(step.start_s), num_nodes - 1)
-    return start, min(max(round(step.end_s), start + 1), num_nodes)
 
 
 def _recall(predicted: Sequence[np.ndarray], steps: Sequence[AnnotatedStep]) -> float:
@@ -213,13 +209,13 @@ def score_neighbour(data: Data, recipe: str, learn: Sequence[str], score: Sequen
     raw = load("raw", device="cpu")
     memory: dict[str, list[np.ndarray]] = {}
     for name in learn:
-        rows = unit_rows(data.features[name], centre=True)
+        rows = centre_and_normalise(data.features[name].astype(np.float32))
         for step in data.steps(name):
-            start, end = _nodes(step, len(rows))
+            start, end = CLOCK.span(step.start_s, step.end_s, len(rows))
             memory.setdefault(step.text, []).append(rows[start:end])
     results = []
     for name in score:
-        rows = unit_rows(data.features[name], centre=True)
+        rows = centre_and_normalise(data.features[name].astype(np.float32))
         similarity = np.full((len(texts), len(rows)), -1.0, np.float32)
         for i, text in enumerate(texts):
             if text in memory:

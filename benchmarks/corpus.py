@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from hiero.corpus.corpus import TABLE, Corpus
+from hiero.vectors import unit_vectors
 
 WIDTH = 640  # of a vector
 NUM_CENTRES = 5000  # kinds of activity
@@ -40,7 +41,7 @@ def synthetic_steps(rng: np.random.Generator, centres: np.ndarray, first: int, n
         num_steps: How many.
     """
     chosen = centres[rng.integers(0, len(centres), num_steps)]
-    vectors = normalise_rows(chosen + NOISE * rng.standard_normal((num_steps, WIDTH), dtype=np.float32))
+    vectors = unit_vectors(chosen + NOISE * rng.standard_normal((num_steps, WIDTH), dtype=np.float32))
     video, position = np.divmod(first + np.arange(num_steps), STEPS_PER_VIDEO)
     return pa.table(
         {
@@ -57,11 +58,6 @@ def synthetic_steps(rng: np.random.Generator, centres: np.ndarray, first: int, n
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), WIDTH),
         }
     )
-
-
-def normalise_rows(x: np.ndarray) -> np.ndarray:
-    """Rows of length 1."""
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def write_corpus(folder: Path, rng: np.random.Generator, centres: np.ndarray, num_steps: int) -> Corpus:
@@ -102,9 +98,9 @@ def run(folder: Path, num_steps: int, num_queries: int = 200, num_exact: int = 3
         num_exact: Of them, those that are also searched exactly.
     """
     rng = np.random.default_rng(0)
-    centres = normalise_rows(rng.standard_normal((NUM_CENTRES, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
+    centres = unit_vectors(rng.standard_normal((NUM_CENTRES, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
     corpus = write_corpus(folder, rng, centres, num_steps)
-    queries = normalise_rows(
+    queries = unit_vectors(
         centres[rng.integers(0, NUM_CENTRES, num_queries)] + NOISE * rng.standard_normal((num_queries, WIDTH))
     )
     latencies_s: dict[str, list[float]] = {"index": [], "exact": []}

@@ -62,6 +62,7 @@ from hiero.text.encoders import encode_texts
 from hiero.text.minilm import MINILM_KEY
 from hiero.text.vector_cache import TextCache
 from hiero.training.from_files import train_from_files
+from hiero.vectors import unit_vectors
 
 NUM_FOLDS = 6
 KNOWN_SHARE = 1 / 7
@@ -148,8 +149,7 @@ def bge_encoder(folder: Path) -> Callable[[list[str]], np.ndarray]:
             }
             inputs = {name: np.array([value], dtype=np.int64) for name, value in values.items() if name in names}
             rows.append(session.run(None, inputs)[0][0, 0])
-        vectors = np.array(rows, dtype=np.float32)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit_vectors(np.array(rows, dtype=np.float32))
 
     return encode
 

@@ -28,6 +28,7 @@ from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_f
 from hiero.evaluation.metrics import procedure_scores
 from hiero.report.folder_report import FolderReport, VideoSteps, build_report
 from hiero.steps.usual_order import find_displacements, find_omissions
+from hiero.vectors import unit_vectors
 
 MIN_RECORDINGS = 4  # of a recipe, to be a folder
 
@@ -150,11 +151,7 @@ def main() -> None:
         parts = [np.arange(len(recording.truth)) * len(ids) // len(recording.truth) for recording in recordings]
         scores["equal parts, true number"].append(score_labels(parts, recordings))
         vectors = np.concatenate([recording.steps.vectors for recording in recordings])
-        grouped = iter(
-            KMeans(len(ids), n_init=4, random_state=0).fit_predict(
-                vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-            )
-        )
+        grouped = iter(KMeans(len(ids), n_init=4, random_state=0).fit_predict(unit_vectors(vectors)))
         by_kmeans = []
         for recording in recordings:
             row = np.zeros(len(recording.truth), dtype=int)

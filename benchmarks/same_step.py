@@ -38,6 +38,7 @@ from hiero.corpus.same_step import read_steps
 from hiero.corpus.sql import sql_string
 from hiero.evaluation.results import bootstrap_row, format_cell, weighted_means
 from hiero.steps.correspondence import centre_steps, correspondence, same_step_probability
+from hiero.vectors import unit_vectors
 
 KINDS = {"k400": "k400", "omnivore": "omnivore-b"}
 SCOPES = ("recipe", "all recipes")
@@ -152,8 +153,7 @@ class Retrieval:
     @cached_property
     def unit_vectors(self) -> np.ndarray:
         """Of each step of all, of length 1, (N, D)."""
-        vectors = np.concatenate([recording.vectors for recording in self.recordings])
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return unit_vectors(np.concatenate([recording.vectors for recording in self.recordings]))
 
     @cached_property
     def centred_vectors(self) -> np.ndarray:

@@ -16,6 +16,7 @@ from hiero.corpus.sql import sql_string, sql_strings
 from hiero.corpus.vector_search import nearest_rows
 from hiero.errors import InputError
 from hiero.steps.correspondence import correspondence, same_step_probability
+from hiero.vectors import cosine_similarity
 
 MAX_ALIGNED_VIDEOS = 64  # that are compared step by step: the nearest by a step, and the nearest as a whole
 NUM_NEAREST_STEPS = 500  # whose videos are candidates
@@ -38,8 +39,7 @@ class VideoSteps:
 
     def nearest(self, vector: np.ndarray) -> int:
         """The step whose vector has the largest cosine with another."""
-        lengths = np.maximum(np.linalg.norm(self.vectors, axis=1), 1e-12)
-        return int((self.vectors @ vector / lengths).argmax())
+        return int(cosine_similarity(self.vectors, vector[None])[:, 0].argmax())
 
 
 def find_same_steps(

@@ -18,6 +18,7 @@ from hiero.corpus.sql import ALL_ROWS, sql_string, sql_strings
 from hiero.corpus.vector_search import nearest_rows
 from hiero.errors import InputError
 from hiero.speech.evidence import join_evidence, name_witness
+from hiero.vectors import cosine_similarity
 
 MAX_OVERLAP = 0.5  # IoU of two hits in one video, above which they are the same moment on two levels
 OVERSAMPLING = 4  # rows that are fetched for each hit, since some repeat a moment
@@ -135,9 +136,8 @@ def _step_rows(
     query = table.search().where(f"uid IN {sql_strings(uids)}").select([*columns, "vector"]).limit(len(uids))
     rows = list(query.to_arrow().to_pylist())
     for row in rows:
-        stored = np.array(row.pop("vector"), dtype=np.float32)
-        norm = 0.0 if vector is None else float(np.linalg.norm(stored) * np.linalg.norm(vector))
-        row["_distance"] = 1.0 if vector is None or norm == 0 else 1 - float(stored @ vector) / norm
+        stored = np.array([row.pop("vector")], dtype=np.float32)
+        row["_distance"] = 1.0 if vector is None else 1 - float(cosine_similarity(stored, vector[None])[0, 0])
     return rows
 
 

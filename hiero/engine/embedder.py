@@ -19,7 +19,7 @@ from hiero.backbones.registry import Backbone, Precision, fetch_weights, find_ba
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder
-from hiero.steps.prototypes import StepPrototypes, unit_rows
+from hiero.steps.prototypes import StepPrototypes
 from hiero.storage import weights
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
@@ -28,6 +28,7 @@ from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.text.registry import find_text_encoder
 from hiero.text.vector_cache import TextCache
 from hiero.types import Clock, ProgressCallback
+from hiero.vectors import unit_vectors
 
 if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
@@ -206,8 +207,8 @@ class Embedder:
         """The learned step that each text names, as `StepPrototypes.match`."""
         last = self._learned_names
         if last is None or last[0] is not prototypes:
-            last = self._learned_names = prototypes, unit_rows(self._encode(prototypes.labels)[0])
-        return prototypes.match(texts, unit_rows(self.encode(texts)[0]), last[1])
+            last = self._learned_names = prototypes, unit_vectors(self._encode(prototypes.labels)[0])
+        return prototypes.match(texts, unit_vectors(self.encode(texts)[0]), last[1])
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Texts (n, D) as `Video.embed_spans` has stretches of video."""

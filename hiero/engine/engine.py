@@ -29,6 +29,7 @@ from hiero.storage.cache import cache_folder, content_key, file_state, read_cach
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.text.joint_text import joint_key
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
+from hiero.vectors import unit_vectors
 
 DEFAULT_BACKBONES = ("i3d-k400", "dinov2-text")
 CACHE_VERSION = 7
@@ -440,7 +441,7 @@ class Engine(Embedder):
     def _embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
         """Unit vectors in half precision, as they come from the cache."""
         nodes = self.embed_nodes(features.astype(np.float32), clock)
-        return (nodes / np.maximum(np.linalg.norm(nodes, axis=1, keepdims=True), 1e-12)).astype(np.float16)
+        return unit_vectors(nodes).astype(np.float16)
 
     def _feature_key(self, stream: int) -> str:
         """Names where a video's features come from: stream, backbones, their head, and the weights of

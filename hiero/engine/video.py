@@ -27,7 +27,7 @@ from hiero.speech.evidence import SpeechEvidence
 from hiero.steps.grounding import TEMPERATURE, candidate_spans, rank_spans, span_means, span_sums
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.ordering import align_in_order
-from hiero.steps.prototypes import StepPrototypes, unit_rows
+from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, NODE_LENGTH_PRIOR, centre_and_normalise, similarity_matrix
 from hiero.steps.similarity import (
     PICTURE_PRESENCE,
@@ -58,6 +58,7 @@ from hiero.types import (
     locate_time,
     no_progress,
 )
+from hiero.vectors import unit_vectors
 
 CLASSES = "i3d-k400"  # the backbone whose scores are of classes with names
 PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures; see `rank_spans`
@@ -371,11 +372,11 @@ class Video:
         """Unit vectors of the nodes, (T, D) each, in which steps are learned and found again: see
         `StepPrototypes`.
         """
-        views = {"nodes": unit_rows(self.nodes)}
+        views = {"nodes": unit_vectors(self.nodes)}
         if CLASSES in self.source.features:
-            views["classes"] = unit_rows(self.source.features[CLASSES], centre=True)
+            views["classes"] = centre_and_normalise(self.source.features[CLASSES].astype(np.float32))
         if self.pictures is not None:
-            views["pictures"] = unit_rows(self.pictures.pictures, centre=True)
+            views["pictures"] = centre_and_normalise(self.pictures.pictures)
         return views
 
     @property
@@ -441,7 +442,8 @@ class Video:
             (N, D).
         """
         centred = self.engine.folder is None and self.engine.backbones == (CLIP,)
-        parts = [self._model_weight * _unit_means(self.nodes - self.nodes.mean(0) if centred else self.nodes, spans)]
+        nodes = self.nodes - self.nodes.mean(0) if centred else self.nodes
+        parts = [self._model_weight * unit_vectors(_means(nodes, spans))]
         if self.engine.uses_minilm:
             by_name = np.zeros((len(spans), MINILM_SIZE))
             if self._classes is not None:
@@ -506,8 +508,7 @@ class Video:
 
     def level_spans(self, level: Sequence[Step]) -> np.ndarray:
         """The nodes [start, end) of each step of a level, (N, 2)."""
-        index = [max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)) for step in level]
-        return np.array(list(zip(index, [*index[1:], len(self.nodes)], strict=True)))
+        return np.array([self.clock.span(step.start_s, step.end_s, len(self.nodes)) for step in level])
 
     def cached_similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Similarity of each text with each node (Q, T); that of the last vocabulary is kept, since
@@ -525,16 +526,11 @@ class Video:
     def make_match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
         """A stretch of nodes [start, end) as a match, in seconds."""
         start, end = (int(i) for i in span)
-        start_s = self.clock.start_s + start * self.clock.spacing_s
-        end_s = self.duration_s if end == len(self.nodes) else self.clock.start_s + end * self.clock.spacing_s
+        start_s = self.clock.edge_s(start)
+        end_s = self.duration_s if end == len(self.nodes) else self.clock.edge_s(end)
         return Match(start_s, max(end_s, start_s), float(score))
 
 
 def _means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Mean of (T, D) over each span [start, end), (N, D)."""
     return span_sums(rows.T, spans).T / (spans[:, 1] - spans[:, 0])[:, None]
-
-
-def _unit_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    means = _means(rows, spans)
-    return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)

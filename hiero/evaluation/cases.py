@@ -52,10 +52,7 @@ class Case:
 
     def to_nodes(self, span_s: Sequence[float]) -> tuple[int, int]:
         """Nodes [start, end) of a span in seconds, at least one."""
-        clock, num = self.video.clock, len(self.video.nodes)
-        start = min(num - 1, max(0, int((span_s[0] - clock.start_s) / clock.spacing_s + 1e-9)))
-        end = int(np.ceil((span_s[1] - clock.start_s) / clock.spacing_s - 1e-9))
-        return start, min(num, max(start + 1, end))
+        return self.video.clock.span(span_s[0], span_s[1], len(self.video.nodes))
 
     def to_seconds(self, spans: np.ndarray) -> np.ndarray:
         """Spans in nodes as seconds."""

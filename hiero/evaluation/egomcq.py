@@ -15,6 +15,7 @@ from hiero.errors import InputError
 from hiero.evaluation.metrics import choice_accuracy
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.storage.files import read_json
+from hiero.vectors import unit_vectors
 
 KINDS = {1: "inter", 2: "intra"}
 Clip = tuple[str, float, float]
@@ -151,6 +152,6 @@ def _mean_features(store: FeatureStore, clips: Sequence[Clip], progress: Callabl
                 .astype(np.float32)
                 .mean(0)
             )
-            out[i] = mean / max(float(np.linalg.norm(mean)), 1e-12)
+            out[i] = unit_vectors(mean)
         progress(1)
     return out

@@ -22,6 +22,7 @@ from hiero.steps.grounding import LENGTHS_S, nms, rank_spans, span_means, thread
 from hiero.steps.ordering import align_in_order
 from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import text_similarity
+from hiero.vectors import unit_vectors
 
 STEP_GROUNDING = "Step grounding"
 RECALLS = ("R1@.3", "R5@.3", "R1@.5", "R5@.5")
@@ -143,8 +144,7 @@ def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions,
     if options.protocol is not None and options.protocol.early_last_run and len(runs) > 1 and runs[-1, 1] == len(nodes):
         runs[-1] -= 1
     means = np.stack([nodes[start:end].mean(0) for start, end in runs]) if len(runs) else np.zeros((0, nodes.shape[1]))
-    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    scores = embeddings(case.texts)[1] @ means.T
+    scores = embeddings(case.texts)[1] @ unit_vectors(means).T
     order = np.argsort(-scores, axis=1, kind="stable")[:, :num]
     return RunAnswers(runs, scores, [case.to_seconds(runs[best]) for best in order])
 

@@ -23,6 +23,7 @@ from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.storage.files import ASSETS, load_arrays, parse_json
 from hiero.storage.int8 import dequantise
+from hiero.vectors import unit_vectors
 
 SHIPPED = ("hiero-k400", "hiero-omnivore-b")
 CONFIG_FILE = "config.json"
@@ -74,16 +75,12 @@ class ModelFolder:
             parts = []
             for head in self._text_heads:
                 hidden = np.maximum(vectors @ head["0.weight"].T + head["0.bias"], 0)
-                parts.append(_normalise(hidden @ head["2.weight"].T + head["2.bias"]))
+                parts.append(unit_vectors(hidden @ head["2.weight"].T + head["2.bias"]))
             return (
-                parts[0] if self._projection is None else _normalise(np.concatenate(parts, axis=1) @ self._projection)
+                parts[0] if self._projection is None else unit_vectors(np.concatenate(parts, axis=1) @ self._projection)
             )
         except (KeyError, ValueError) as error:
             raise InputError(f"{self.path / WEIGHTS_FILE}: does not fit its config.json ({error})") from error
-
-
-def _normalise(rows: np.ndarray) -> np.ndarray:
-    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
 
 
 def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:

@@ -23,6 +23,7 @@ from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_acti
 from hiero.steps.usual_order import Displacement, Omission, find_displacements, find_omissions, usual_order
 from hiero.storage.files import write_text
 from hiero.types import Hierarchy, Step
+from hiero.vectors import unit_vectors
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -178,11 +179,7 @@ def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float)
 
 def describe_steps(name: str, video: Video, steps: Sequence[Step]) -> VideoSteps:
     """Steps of a video with what they are compared by."""
-    clock, num_nodes = video.clock, len(video.nodes)
-    seconds = np.array([(step.start_s, step.end_s) for step in steps])
-    start, end = np.round((seconds - clock.start_s) / clock.spacing_s).astype(int).T
-    start = start.clip(0, num_nodes - 1)
-    spans = np.stack([start, np.maximum(end, start + 1).clip(1, num_nodes)], axis=1)
+    spans = video.level_spans(steps)
     pictures = tuple(video.source.thumbnail_at((step.start_s + step.end_s) / 2) for step in steps)
     return VideoSteps(name, video.duration_s, tuple(steps), video.embed_spans(spans), pictures)
 
@@ -291,7 +288,7 @@ def _describe_activities(
     pictures: list[bytes | None],
     min_label_score: float,
 ) -> tuple[Activity, ...]:
-    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), MIN_NORM)
+    units = unit_vectors(vectors)
     out: list[Activity] = []
     for activity in range(int(activity_of.max()) + 1):
         members = np.flatnonzero(activity_of == activity)

@@ -8,6 +8,7 @@ from hiero.engine import Video
 from hiero.errors import InputError
 from hiero.serve.library import NotFoundError
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, to_grey
+from hiero.vectors import unit_vectors
 
 TILE_SIZE = 128  # cells
 MAX_ZOOM = 12  # 128 · 2¹² cells, which is days of video
@@ -31,7 +32,7 @@ def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarra
         """Unit means of the nodes of each cell of a tile's row or column."""
         bounds = edges[index * TILE_SIZE : index * TILE_SIZE + TILE_SIZE + 1]
         sums = np.add.reduceat(x[: bounds[-1]], bounds[:-1], axis=0)
-        return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
+        return unit_vectors(sums)
 
     return to_grey(cell_means(row) @ cell_means(column).T)
 

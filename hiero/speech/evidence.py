@@ -25,6 +25,7 @@ from hiero.formats.transcripts import Transcript
 from hiero.steps.grounding import score_spans
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.types import Clock, RestsOn, Utterance
+from hiero.vectors import unit_vectors
 
 MAX_WINDOW = 3  # utterances that are compared as one
 MAX_PAUSE_S = 4.0  # between utterances of one window
@@ -81,9 +82,8 @@ class SpeechEvidence:
 
     def spans(self, clock: Clock, num_nodes: int) -> np.ndarray:
         """The nodes [start, end) of each window, (W, 2); at least one node each."""
-        start = np.array([clock.index(window.start_s) for window in self.windows]).clip(0, num_nodes - 1)
-        end = np.array([clock.index(window.end_s) + 1 for window in self.windows]).clip(1, num_nodes)
-        return np.stack([start, np.maximum(end, start + 1)], axis=1)
+        spans = [clock.span(window.start_s, window.end_s, num_nodes) for window in self.windows]
+        return np.array(spans, dtype=int).reshape(-1, 2)
 
     def similarity(self, texts: Sequence[str], clock: Clock, num_nodes: int) -> np.ndarray:
         """Of each text with what is said at each node, (Q, T): the best window's; `SILENCE` where nothing is said."""
@@ -128,7 +128,7 @@ def window_vectors(utterances: Sequence[Utterance], vectors: np.ndarray, runs: S
     total = np.concatenate([np.zeros((1, vectors.shape[1])), np.cumsum(weighted, axis=0, dtype=np.float64)])
     first, end = np.array(runs, dtype=int).reshape(-1, 2).T
     sums = total[end] - total[first]
-    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), dtype=np.float32)
+    return unit_vectors(sums).astype(np.float32)
 
 
 def _join(utterances: Sequence[Utterance]) -> Utterance:

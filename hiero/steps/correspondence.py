@@ -26,6 +26,7 @@ import numpy as np
 from scipy.special import expit, gammaln
 
 from hiero.steps.segmentation import MIN_NORM
+from hiero.vectors import unit_vectors
 
 TEMPERATURE = 0.1  # τ
 MIN_COSINE = 0.1  # c₀: steps that are less alike are rather skipped
@@ -74,8 +75,7 @@ def centre_steps(vectors: np.ndarray) -> np.ndarray:
     known to be shared.
     """
     num = len(vectors)
-    centred = vectors - vectors.mean(0) * (num - 1) / num
-    return centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), MIN_NORM)
+    return unit_vectors(vectors - vectors.mean(0) * (num - 1) / num, MIN_NORM)
 
 
 def match_posterior(gain: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

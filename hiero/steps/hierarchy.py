@@ -11,6 +11,7 @@ from hiero.errors import InputError
 from hiero.steps.clustering import cluster, clustering_names
 from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs, merge_steps
 from hiero.types import Clock, Step, link_levels
+from hiero.vectors import unit_vectors
 
 STEP_S = 60.0  # usual length of a step where nothing is said about their number; CaptainCook4D has one every 65 s
 MIN_FINEST_STEPS = 8  # of the finest level, if the video has the nodes for it
@@ -64,8 +65,7 @@ def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> l
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x.astype(np.float64), 0)])
 
     def mean(start: int, end: int) -> np.ndarray:
-        value = (total[end] - total[start]) / (end - start)
-        return value / max(float(np.linalg.norm(value)), 1e-12)
+        return unit_vectors((total[end] - total[start]) / (end - start))
 
     # Steps as a linked list of their boundaries, and a queue of their lengths.
     after = dict(itertools.pairwise(boundaries))
@@ -101,8 +101,7 @@ def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
         threads = group_into_threads(x, larger)
         return [threads[i] for i in np.searchsorted(larger, boundaries[:-1], side="right") - 1]
     x = x - x.mean(0)
-    means = np.stack([x[a:b].mean(0) for a, b in itertools.pairwise(boundaries)])
-    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    means = unit_vectors(np.stack([x[a:b].mean(0) for a, b in itertools.pairwise(boundaries)]))
     return join_by_average_linkage(np.clip(1 - means @ means.T, 0, None), 1 - THREAD_SIMILARITY)
 
 
@@ -151,6 +150,6 @@ def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[
 def _make_level(x: np.ndarray, boundaries: list[int], number: int, clock: Clock) -> list[Step]:
     threads = group_into_threads(x, boundaries)
     return [
-        Step(f"{number}.{i}", clock.start_s + a * clock.spacing_s, clock.start_s + b * clock.spacing_s, thread)
+        Step(f"{number}.{i}", clock.edge_s(a), clock.edge_s(b), thread)
         for i, (a, b, thread) in enumerate(zip(boundaries, boundaries[1:], threads, strict=False))
     ]

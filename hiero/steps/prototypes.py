@@ -30,6 +30,7 @@ from hiero.errors import InputError
 from hiero.model.model_folder import PROTOTYPE_FILES
 from hiero.storage.files import load_arrays, read_json, save_arrays, write_text
 from hiero.types import AnnotatedStep, Clock
+from hiero.vectors import unit_vectors
 
 ARRAYS_FILE, SETTINGS_FILE = PROTOTYPE_FILES
 MAX_LABELS = 20_000
@@ -63,9 +64,7 @@ class CorrectedVideo:
 
     def span(self, step: AnnotatedStep) -> tuple[int, int]:
         """Nodes [start, end) of a step, at least one."""
-        start = min(max(0, round((step.start_s - self.clock.start_s) / self.clock.spacing_s)), self.num_nodes - 1)
-        end = round((step.end_s - self.clock.start_s) / self.clock.spacing_s)
-        return start, min(max(end, start + 1), self.num_nodes)
+        return self.clock.span(step.start_s, step.end_s, self.num_nodes)
 
 
 @dataclass(frozen=True)
@@ -189,11 +188,11 @@ def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
                 number, (start, end) = labels[normalise_name(step.text)][0], video.span(step)
                 inside[number] += rows[start:end].sum(0)
                 lengths[number] += end - start
-                sums[number] += _unit(rows[start:end].mean(0))
+                sums[number] += unit_vectors(rows[start:end].mean(0))
         shares = lengths / num_nodes
         covariance = (inside - shares[:, None] * total) / num_nodes
         weights = np.linalg.solve(gram / num_nodes + RIDGE * np.eye(len(gram)), covariance.T).T
-        means[view] = _unit(sums).astype(np.float32)
+        means[view] = unit_vectors(sums).astype(np.float32)
         readouts[view] = (weights / np.sqrt(np.maximum(shares, 1e-4))[:, None]).astype(np.float32)
     positions = []
     for video in videos:
@@ -204,14 +203,3 @@ def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
     array = np.array(positions)
     num_steps = np.bincount(array[:, 2].astype(int), minlength=len(labels))
     return StepPrototypes(tuple(text for _, text in labels.values()), num_steps, means, readouts, array)
-
-
-def unit_rows(rows: np.ndarray, centre: bool = False) -> np.ndarray:
-    """Rows (T, D) as unit vectors, with `centre` around their mean."""
-    rows = rows.astype(np.float32)
-    return _unit(rows - rows.mean(0) if centre else rows)
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    out: np.ndarray = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-9)
-    return out

@@ -21,6 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.vectors import unit_vectors
 
 MIN_NORM = 1e-6  # a node that differs from the mean of its video by less does not differ
 LENGTH_PRIOR = 0.1  # λ
@@ -238,8 +239,7 @@ def centre_and_normalise(x: np.ndarray, min_norm: float = 1e-12) -> np.ndarray:
 
     What all nodes of a video share, the room and the camera, says nothing about its steps.
     """
-    x = x - x.mean(0)
-    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), min_norm)
+    return unit_vectors(x - x.mean(0), min_norm)
 
 
 def _group_nodes(x: np.ndarray, max_nodes: int) -> tuple[np.ndarray, np.ndarray]:

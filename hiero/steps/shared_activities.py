@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.vectors import cosine_similarity, unit_vectors
 
 PLACE_WEIGHT = 2.5  # of the difference of places, times the agreement of places; at most MAX_PLACE_WEIGHT
 MAX_PLACE_WEIGHT = 1.0
@@ -59,15 +60,14 @@ def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray
     those of its own activity.
     """
     labels = labels.copy()
-    x = np.asarray(vectors, dtype=np.float64)
-    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), MIN_NORM)
+    x = unit_vectors(np.asarray(vectors, dtype=np.float64))
     sums = np.zeros((labels.max() + 1, x.shape[1]))
     np.add.at(sums, labels, x)
-    means = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), MIN_NORM)
+    means = unit_vectors(sums)
     cosines = x @ means.T
     num_videos = np.array([len(np.unique(videos[labels == label])) for label in range(len(means))])
     rest = sums[labels] - x  # of a step's own activity without the step itself
-    own = (x * rest).sum(1) / np.maximum(np.linalg.norm(rest, axis=1), MIN_NORM)
+    own = (x * unit_vectors(rest)).sum(1)
     members = [np.median(own[labels == label]) for label in range(len(means))]
     others = [np.quantile(cosines[labels != label, label], OTHERS, method="lower") for label in range(len(means))]
     least = (np.array(members) + np.array(others)) / 2
@@ -84,8 +84,7 @@ def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray
 def step_distances(vectors: np.ndarray, places: np.ndarray, place_weight: float) -> np.ndarray:
     """Distances of all pairs of steps, (N, N): 1 − cosine, plus the weighted difference of their places."""
     x = np.asarray(vectors, dtype=np.float64)
-    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), MIN_NORM)
-    distances = np.clip(1 - x @ x.T, 0, None) + place_weight * np.abs(places[:, None] - places)
+    distances = np.clip(1 - cosine_similarity(x, x), 0, None) + place_weight * np.abs(places[:, None] - places)
     np.fill_diagonal(distances, 0.0)
     return np.asarray(distances)
 

@@ -14,6 +14,8 @@ import numpy as np
 from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from hiero.vectors import unit_vectors
+
 
 def tw_finch(x: np.ndarray, num: int, rounds: list[np.ndarray] | None = None) -> np.ndarray:
     """Clusters of the nodes of a video."""
@@ -53,7 +55,7 @@ def _means(x: np.ndarray, node_times: np.ndarray, labels: np.ndarray) -> tuple[n
 
 def _first_neighbours(means: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The nearest other cluster of each, and all distances."""
-    unit = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    unit = unit_vectors(means)
     distance = unit @ unit.T
     # in place: at 1,000 nodes, writing new matrices takes longer than the product
     np.subtract(1, distance, out=distance)

@@ -15,6 +15,7 @@ import numpy as np
 from hiero.storage.cache import content_key
 from hiero.storage.files import ASSETS, load_arrays
 from hiero.text.minilm import MINILM_KEY, encode_minilm, gelu
+from hiero.vectors import unit_vectors
 
 HEAD_FILE = ASSETS / "dinov2-text" / "model.safetensors"
 JOINT_SIZE = 256  # of a picture's, a patch's and half a text's vector
@@ -52,8 +53,8 @@ def _encode_one(text: str) -> np.ndarray:
 
 def _encode(texts: Sequence[str]) -> np.ndarray:
     vectors = encode_minilm([prompt.format(text) for prompt in PROMPTS for text in texts])
-    projected = unit(_two_layers(vectors).reshape(len(PROMPTS), len(texts), 2, JOINT_SIZE))
-    return np.asarray(unit(projected.mean(0)))
+    projected = unit_vectors(_two_layers(vectors).reshape(len(PROMPTS), len(texts), 2, JOINT_SIZE))
+    return unit_vectors(projected.mean(0))
 
 
 def _two_layers(x: np.ndarray) -> np.ndarray:
@@ -64,8 +65,3 @@ def _two_layers(x: np.ndarray) -> np.ndarray:
         return x @ head[f"text.{layer}.weight"].T + head[f"text.{layer}.bias"]
 
     return np.asarray(linear(gelu(linear(x, "hidden")), "out") + linear(x, "skip"))
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    """Each vector (…, D) at length 1."""
-    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)

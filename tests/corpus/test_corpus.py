@@ -483,19 +483,20 @@ def test_a_moment_is_shown_once():
 
 def test_the_index_finds_what_exact_search_finds(tmp_path, monkeypatch):
     """Beyond a number of steps an index is made; it agrees with comparing one by one."""
-    from benchmarks.corpus import WIDTH, normalise_rows, synthetic_steps
+    from benchmarks.corpus import WIDTH, synthetic_steps
+    from hiero.vectors import unit_vectors
 
     monkeypatch.setattr(corpus_module, "MIN_INDEXED_ROWS", 2000)
     corpus = Corpus(str(tmp_path / "large"), create=True)
     rng = np.random.default_rng(0)
-    centres = normalise_rows(rng.standard_normal((50, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
+    centres = unit_vectors(rng.standard_normal((50, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
     rows = synthetic_steps(rng, centres, 0, 3000)
     corpus._create_table(rows.schema)
     corpus.table.add(rows)
     corpus.optimize()
     assert corpus.table.list_indices()
     recalls = []
-    for query in normalise_rows(centres[:10] + 0.6 * rng.standard_normal((10, WIDTH))):
+    for query in unit_vectors(centres[:10] + 0.6 * rng.standard_normal((10, WIDTH))):
         exact = {(hit.video, hit.step) for hit in corpus.search(query, 10, exact=True)}
         recalls.append(len(exact & {(hit.video, hit.step) for hit in corpus.search(query, 10)}) / 10)
     assert np.mean(recalls) > 0.9

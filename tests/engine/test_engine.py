@@ -25,6 +25,7 @@ from hiero.model.model_folder import ASSETS
 from hiero.report.page import write_report
 from hiero.storage import weights
 from hiero.storage.cache import content_key
+from hiero.types import Step
 from tests.optional import weights_or_skip
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -318,3 +319,8 @@ def test_a_video_as_an_object(minilm, home, features):
     assert video.steps(4, labels=[]).levels == video.steps([4], labels=[]).levels
     assert {step.label for step in video.label("cut the onion", num_steps=3)} == {"cut the onion"}
     assert {step.label for step in video.steps([3], labels="cut the onion")} == {"cut the onion"}
+
+
+def test_a_step_holds_every_node_that_it_touches():
+    video = load("raw").read_array(np.eye(10, dtype=np.float32))
+    assert video.level_spans([Step("0", 3.6, 7.4, 0), Step("1", 7.4, 10.0, 0)]).tolist() == [[3, 8], [7, 10]]

@@ -28,6 +28,7 @@ def test_spans_in_seconds_are_nodes(cases):
     case, num = cases[0], len(cases[0].features)
     assert case.to_nodes((0.2, 0.4)) == (0, 1)
     assert case.to_nodes((3.0, 7.0)) == (3, 7)
+    assert case.to_nodes((3.6, 7.4)) == (3, 8)
     assert case.to_nodes((num - 0.5, num + 9.0)) == (num - 1, num)
     assert case.to_nodes((num + 5.0, num + 9.0)) == (num - 1, num)
 

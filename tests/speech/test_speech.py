@@ -19,7 +19,7 @@ from tests.films import import_av, write_video
 from tests.spoken import add_speech
 
 UTTERANCES = (  # over coffee, a cat, a motorcycle, a rocket, a portrait and grass, six seconds each
-    Utterance(1.0, 3.0, "Here is my cup of coffee."),
+    Utterance(1.0, 3.2, "Here is my cup of coffee."),
     Utterance(8.0, 10.5, "My grandmother gave me this recipe."),
     Utterance(13.0, 15.5, "Next we repair the motorcycle in the garage."),
     Utterance(20.0, 22.5, "Remember to call the dentist on Monday."),

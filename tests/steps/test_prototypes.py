@@ -16,9 +16,9 @@ from hiero.steps.prototypes import (
     PrototypeWeights,
     StepPrototypes,
     learn_prototypes,
-    unit_rows,
 )
 from hiero.types import AnnotatedStep, Clock
+from hiero.vectors import unit_vectors
 
 CLOCK = Clock(1.0, 1.0)
 NAMES = ("wash the cup", "boil water", "pour the tea")
@@ -33,7 +33,7 @@ def make_video(seed: int, order=(0, 1, 2), length: int = 20) -> CorrectedVideo:
         rows.append(rng.normal(size=(length, 16)))
         steps.append(AnnotatedStep(len(rows) * length, (len(rows) + 1) * length, NAMES[i]))
         rows.append(2 * directions[i] + rng.normal(size=(length, 16)))
-    return CorrectedVideo({"nodes": unit_rows(np.concatenate(rows))}, steps, CLOCK)
+    return CorrectedVideo({"nodes": unit_vectors(np.concatenate(rows))}, steps, CLOCK)
 
 
 def test_steps_are_found_again_wherever_they_are():
@@ -115,3 +115,8 @@ def test_nothing_to_learn_from():
     video = make_video(1)
     with pytest.raises(InputError, match="no step has a name"):
         learn_prototypes([CorrectedVideo(video.views, [], CLOCK)])
+
+
+def test_a_step_holds_every_node_that_it_touches():
+    video = CorrectedVideo({"nodes": np.eye(10)}, [], CLOCK)
+    assert video.span(AnnotatedStep(3.6, 7.4, "stir")) == (3, 8)
