@@ -27,7 +27,7 @@ from hiero.cli.options import (
     parse_step_counts,
     read_labels,
 )
-from hiero.cli.sharing import ReelFile, check_reel, fetch_files, write_reel
+from hiero.cli.sharing import CopyPackets, ReelFile, check_reel, fetch_files, write_reel
 from hiero.errors import InputError
 from hiero.types import PRESENCE_THRESHOLD, file_fields, format_time
 
@@ -44,6 +44,7 @@ def ask(
     num: NumResults = 5,
     in_order: bool = False,
     reel: ReelFile = None,
+    copy: CopyPackets = False,
     join: Join = None,
     json_: Json = False,
     options: VideoOptions = DEFAULTS,
@@ -91,7 +92,7 @@ def ask(
     if not texts:
         raise InputError('say what to look for: hiero ask VIDEO "cut the onion"')
     inputs = find_inputs(paths, join)
-    check_reel(reel, inputs.paths)
+    check_reel(reel, copy, inputs.paths)
     answered: dict[str, tuple[list[Answer], tuple[VideoFile, ...]]] = {}
     shown_files: dict[str, tuple[VideoFile, ...]] = {}
 
@@ -116,7 +117,7 @@ def ask(
         _print_best(best, shown_files)
     if reel is not None:
         fetch_files([file for _, files in answered.values() for file in files])
-        write_reel(reel, answered, num, options.stream)
+        write_reel(reel, answered, num, options.stream, copy)
     results.finish()
 
 

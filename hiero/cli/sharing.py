@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from hiero.cli.console import log, progress_bar, reading_bars
+from hiero.cli.options import Flag
 from hiero.errors import InputError
 from hiero.types import PRESENCE_THRESHOLD, format_time
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 ReelFile = Annotated[
     Path | None,
-    Parameter(help="Also join the best moments of all queries in this video file, such as best.mp4; in their order."),
+    Parameter(help="Also join the best moments of all queries, in their order, in this video file, such as best.mp4."),
+]
+CopyPackets = Annotated[
+    Flag, Parameter(help="Cut --reel without encoding: each moment starts at the keyframe at or before its start.")
 ]
 MIN_REEL_SHARE = 0.5  # of the score of a query's best moment, that another needs to be in a reel
 MAX_REEL_OVERLAP = 0.5  # of a moment, with one that is in the reel already
@@ -33,20 +37,26 @@ class SplitOptions:
     Parameters
     ----------
     split
-        Also cut the video: a file for each step in this folder, exact to the frame. Frames are
-        copied but for a few at the edges. Files that are there and whole stay.
+        Also cut the video: write a file for each step to this folder, encoded and exact to the
+        frame. Existing complete files are kept.
     level
-        Of --split: the level of the steps, 0 the coarsest; by default the finest.
+        Level to split at (0 is the coarsest). Defaults to the finest.
+    copy
+        Cut without encoding: faster and lossless, but each clip starts at the keyframe at or before
+        the start of its step.
     """
 
     split: Path | None = None
     level: int | None = None
+    copy: Flag = False
 
     def check(self, sources: Sequence[Path], num_levels: int | None) -> None:
         """Report a mistake before hours of video are read. `num_levels` are those that `-k` asks for."""
         if self.split is None:
             if self.level is not None:
                 raise InputError("--level is for --split; say where clips go: --split clips/")
+            if self.copy:
+                raise InputError("--copy is for --split; say where clips go: --split clips/")
             return
         if self.split.is_file():
             raise InputError(f"{self.split}: is a file; --split takes a folder")
@@ -55,7 +65,7 @@ class SplitOptions:
         _check_videos(sources, "--split")
 
     def write(self, video: Video, hierarchy: Hierarchy, folder: Path, stream: int) -> None:
-        """Write a file for each step, with a bar, and a line that says how they were cut."""
+        """Write a file for each step, with a progress bar and a summary."""
         from hiero.decoding.splitting import split_video
 
         num_levels = len(hierarchy.levels)
@@ -64,20 +74,15 @@ class SplitOptions:
             raise InputError(f"--level is 0 (the coarsest) to {num_levels - 1} for {name}, got {self.level}")
         steps = hierarchy.levels[-1 if self.level is None else self.level]
         spans = [(step.start_s, step.end_s) for step in steps]
+        labels = [step.label for step in steps]
         with progress_bar("cut", len(steps)) as advance:
             result = split_video(
-                video.files, spans, folder, labels=[step.label for step in steps], stream=stream, progress=advance
+                video.files, spans, folder, labels=labels, stream=stream, copy=self.copy, progress=advance
             )
-        num_copied = sum(clip.num_copied for clip in result.clips)
-        num_encoded = sum(clip.num_encoded for clip in result.clips)
-        unchanged = len(result.clips) - result.num_written
-        parts = [f"{result.num_written} clips written", *([f"{unchanged} were there"] if unchanged else [])]
+        num_kept = len(result.clips) - result.num_written
+        parts = [f"{result.num_written} clips written", *([f"{num_kept} existing ones kept"] if num_kept else [])]
         parts += [f"{len(result.removed)} of other steps removed"] if result.removed else []
-        log(f"{folder}: {', '.join(parts)}; {_share_copied(num_copied, num_encoded)}")
-        for note in sorted({clip.note for clip in result.clips if clip.note}):
-            names = [clip.file for clip in result.clips if clip.note == note]
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            log(f"encoded as a whole: {names[0]}{more}: {note}")
+        log(f"{folder}: {', '.join(parts)}")
 
 
 NO_SPLIT = SplitOptions()
@@ -101,14 +106,11 @@ def fetch_files(files: Sequence[VideoFile]) -> None:
             fetch_copy(Path(file.path), progress)
 
 
-def _share_copied(num_copied: int, num_encoded: int) -> str:
-    share = 100 * num_copied / max(1, num_copied + num_encoded)
-    return f"{share:.0f} % of the frames copied as they were, {num_encoded} encoded anew"
-
-
-def check_reel(reel: Path | None, sources: Sequence[Path]) -> None:
-    """Say what is wrong with `--reel` before hours of video are read."""
+def check_reel(reel: Path | None, copy: bool, sources: Sequence[Path]) -> None:
+    """Report a mistake before hours of video are read."""
     if reel is None:
+        if copy:
+            raise InputError("--copy is for --reel; say where the moments go: --reel best.mp4")
         return
     from hiero.decoding.cutting import CONTAINERS
 
@@ -120,9 +122,13 @@ def check_reel(reel: Path | None, sources: Sequence[Path]) -> None:
 
 
 def write_reel(
-    reel: Path, answered: Mapping[str, tuple[Sequence[Answer], tuple[VideoFile, ...]]], num: int, stream: int
+    reel: Path,
+    answered: Mapping[str, tuple[Sequence[Answer], tuple[VideoFile, ...]]],
+    num: int,
+    stream: int,
+    copy: bool = False,
 ) -> None:
-    """`--reel`: the best moments of all queries in one file, and a line for each.
+    """Join the best moments of all queries, at most `num` of each, in one file, and list them.
 
     Raises:
         InputError: No query is likely to be in any of the videos.
@@ -134,16 +140,14 @@ def write_reel(
         raise InputError(
             "nothing to join: none of this is likely in these videos; ask for something else, or leave --reel out"
         )
-    written = join_moments(
-        reel, [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments], stream
-    )
+    spans = [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments]
+    with progress_bar("cut", len(moments)) as advance:
+        written = join_moments(reel, spans, stream, copy=copy, progress=advance)
     position_s = 0.0
     for query, name, match in moments:
         log(f"{format_time(position_s):>7}  {query}  ({name} {format_time(match.start_s)})")
         position_s += match.end_s - match.start_s
-    note = f"; all encoded: {written.note}" if written.note else ""
-    length = format_time(written.duration_s)
-    log(f"{reel}: {len(moments)} moments, {length}; {_share_copied(written.num_copied, written.num_encoded)}{note}")
+    log(f"{reel}: {len(moments)} moments, {format_time(written.duration_s)}")
 
 
 def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tuple[str, str, Match]]:

@@ -113,6 +113,8 @@ def steps(
 
     `hiero steps kitchen.mp4 --split clips/`
 
+    `hiero steps kitchen.mp4 --split clips/ --copy`
+
     `hiero steps s3://bucket/videos/ -o archive/`
 
     Parameters

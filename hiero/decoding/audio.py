@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hiero.decoding.packets import open_container
+from hiero.decoding.packets import import_av, open_container
 from hiero.errors import InputError
 
 SAMPLE_RATE = 16_000
@@ -30,9 +30,8 @@ def read_audio(path: Path | str) -> Iterator[np.ndarray]:
     a track that begins later begins with silence, what comes before the picture is left out, and
     gaps become silence. A track that breaks off ends there.
     """
-    import av
-
     path = Path(path)
+    av = import_av("reading sound")
     with open_container(path, "reading sound") as container:
         stream = _audio_stream(container)
         if stream is None:
@@ -41,47 +40,48 @@ def read_audio(path: Path | str) -> Iterator[np.ndarray]:
         begins = picture is not None and picture.start_time is not None and picture.time_base is not None
         begin_s = float(picture.start_time * picture.time_base) if picture is not None and begins else 0.0
         resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE)
-        num_samples = 0  # so far
+        is_empty = True
         try:
-            for frame in container.decode(stream):
-                time_s = (
-                    None
-                    if frame.pts is None or frame.time_base is None
-                    else float(frame.pts * frame.time_base) - begin_s
-                )
-                samples = _resample(resampler, frame)
-                if time_s is not None:
-                    late_s = time_s - num_samples / SAMPLE_RATE
-                    tolerance_s = MAX_DRIFT_S if num_samples else 0.0
-                    if tolerance_s < late_s <= MAX_GAP_S:
-                        for silence in _silence(late_s):
-                            num_samples += len(silence)
-                            yield silence
-                    elif -MAX_GAP_S <= late_s < -tolerance_s:
-                        samples = samples[round(-late_s * SAMPLE_RATE) :]
-                num_samples += len(samples)
-                if len(samples):
-                    yield samples
-            if len(samples := _resample(resampler, None)):
-                yield samples
+            for samples in resample_from(container.decode(stream), begin_s, resampler):
+                is_empty = False
+                yield samples[0]
         except av.FFmpegError as error:
-            if not num_samples:
+            if is_empty:
                 raise InputError(f"{path}: its sound cannot be decoded ({error})") from error
 
 
+def resample_from(frames: Iterable[Any], begin_s: float, resampler: Any) -> Iterator[np.ndarray]:
+    """Samples (channels, N) of audio frames from a timestamp on, block by block; gaps become silence."""
+    rate, num_samples = resampler.rate, 0
+    for frame in frames:
+        samples = _resample(resampler, frame)
+        if frame.pts is not None and frame.time_base is not None:
+            late_s = float(frame.pts * frame.time_base) - begin_s - num_samples / rate
+            tolerance_s = MAX_DRIFT_S if num_samples else 0.0
+            if tolerance_s < late_s <= MAX_GAP_S:
+                for silence in _silence(samples, round(late_s * rate), round(BLOCK_S * rate)):
+                    num_samples += silence.shape[1]
+                    yield silence
+            elif -MAX_GAP_S <= late_s < -tolerance_s:
+                samples = samples[:, round(-late_s * rate) :]
+        num_samples += samples.shape[1]
+        if samples.shape[1]:
+            yield samples
+    if (samples := _resample(resampler, None)).shape[1]:
+        yield samples
+
+
 def _resample(resampler: Any, frame: Any) -> np.ndarray:
-    """A frame, or what the resampler still holds where it is None, as samples."""
-    frames = resampler.resample(frame)
-    parts = [part.to_ndarray().reshape(-1) for part in frames]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int16)
+    """A frame, or what the resampler still holds where it is None, as samples (channels, N)."""
+    parts = [part.to_ndarray() for part in resampler.resample(frame)]
+    if not parts:
+        return np.zeros((resampler.layout.nb_channels, 0), np.int16 if resampler.format.name == "s16" else np.float32)
+    return np.concatenate(parts, axis=1)
 
 
-def _silence(length_s: float) -> Iterator[np.ndarray]:
-    rest = round(length_s * SAMPLE_RATE)
-    while rest > 0:
-        size = min(rest, round(BLOCK_S * SAMPLE_RATE))
-        yield np.zeros(size, np.int16)
-        rest -= size
+def _silence(like: np.ndarray, num_samples: int, block: int) -> Iterator[np.ndarray]:
+    for begin in range(0, num_samples, block):
+        yield np.zeros((like.shape[0], min(block, num_samples - begin)), like.dtype)
 
 
 def _audio_stream(container: Any) -> Any:

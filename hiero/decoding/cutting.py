@@ -1,22 +1,13 @@
-"""Exact cuts: a file from pieces of videos, of which only the edges are encoded anew.
+"""Clips from pieces of videos: encoded and exact to the frame, or copied from keyframe to keyframe.
 
-A video can be entered at some keyframes only, and left after any packet up to which all pictures
-are complete. A piece is therefore written in three parts: its first pictures up to the first such
-keyframe (encoded), the packets from there on (as they are), and the few pictures after the last
-packet that could be taken (encoded). Encoded parts have the codec, size, pixels and profile of the
-rest, and their own parameter sets beside those of the rest. What came out is decoded at its joints
-and compared with the source; where it differs, or where a codec does not allow joints, the piece is
-encoded as a whole.
-
-Times are seconds from the first frame of a video, as everywhere.
+Times are seconds from the first frame of a video. A frame belongs to a piece if it appears inside it.
 """
 
 from __future__ import annotations
 
-import errno
 import heapq
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,28 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from hiero.decoding.bitstream import HEVC_CRA, HEVC_END_OF_SEQUENCE, NalFormat
-from hiero.decoding.clip_audio import MP4, CannotJoinError, TimedPackets, add_from_template, audio_tracks
-from hiero.decoding.cut_plan import CutPlan, read_plan
-from hiero.decoding.cut_plan import Piece as Piece
-from hiero.decoding.packets import (
-    COLOURS,
-    FLUSH,
-    TIME_TOLERANCE_S,
-    Source,
-    decode_frames,
-    decode_from,
-    find_stream,
-    import_av,
-    open_container,
-    open_source,
-    packets_from,
-)
+from hiero.decoding.audio import resample_from
+from hiero.decoding.decode import VideoReader, quarter_turns
+from hiero.decoding.packets import NO_TIMESTAMPS, find_stream, import_av, open_container, packets_before
 from hiero.errors import InputError
 from hiero.storage.files import atomic_path
 
-# FFmpeg's name of the container, by the ending of a file. What is in others goes to Matroska, which
-# holds almost anything.
+# FFmpeg's name of the container, by the suffix of a file.
 CONTAINERS = {
     ".mp4": "mp4",
     ".m4v": "mp4",
@@ -57,465 +33,377 @@ CONTAINERS = {
     ".mts": "mpegts",
     ".m2ts": "mpegts",
 }
-OTHER_SUFFIX = ".mkv"
-# By codec: the encoder, and options that leave no difference to be seen.
-ENCODERS: dict[str, tuple[str, dict[str, str]]] = {
-    "h264": ("libx264", {"preset": "fast", "crf": "15"}),
-    "hevc": ("libx265", {"preset": "fast", "crf": "16", "x265-params": "log-level=error"}),
-    "vp9": (
-        "libvpx-vp9",
-        {"crf": "16", "b": "0", "deadline": "good", "cpu-used": "5", "lag-in-frames": "0", "auto-alt-ref": "0"},
-    ),
-    "vp8": (
-        "libvpx",
-        {"crf": "6", "b": "20M", "deadline": "good", "cpu-used": "5", "lag-in-frames": "0", "auto-alt-ref": "0"},
-    ),
-    "av1": ("libsvtav1", {"preset": "9", "crf": "20", "svtav1-params": "lookahead=0"}),
-    "mpeg4": ("mpeg4", {"qmin": "2", "qmax": "3"}),
-    "mpeg2video": ("mpeg2video", {"qmin": "2", "qmax": "3"}),
-    "mjpeg": ("mjpeg", {"qmin": "2", "qmax": "3"}),
-}
-FALLBACK_CODEC = "h264"
-JOINED_CODECS = ("h264", "hevc", "vp8", "vp9")  # whose encoded and copied parts play as one stream
-PROFILES = {
-    "Baseline": "baseline",
-    "Constrained Baseline": "baseline",
-    "Main": "main",
-    "High": "high",
-    "High 10": "high10",
-    "High 4:2:2": "high422",
-    "High 4:4:4 Predictive": "high444",
-}
-NUM_CHECKED = 3  # copied frames that are compared at a joint
-CHECKED_SIDE = 32  # pixels of a picture that is compared
-MAX_COPIED_ERROR, MAX_ENCODED_ERROR = 0.5, 6.0  # mean difference of grey values up to 255
-CHECKED_GAP_S = 8.0  # frames to be compared that are further apart are looked for one by one
-COMMON_TICKS = 90_000  # a second, where sources differ
-NO_ENTRY = "it has no keyframe inside at which it can be joined"
+MP4 = ("mp4", "mov")
+# Codecs for video and audio, and options of the video encoder.
+ENCODERS = ("libx264", "aac", {"preset": "veryfast", "crf": "18"})
+WEBM_ENCODERS = ("libvpx-vp9", "libopus", {"crf": "24", "b": "0", "deadline": "realtime", "cpu-used": "6"})
+PIXEL_FORMAT = "yuv420p"
+COLOURS = ("color_primaries", "color_trc", "colorspace", "color_range")
+LAYOUTS = ("mono", "stereo", "5.1")  # of audio channels that stay as they are; others are mixed to stereo
+DEFAULT_AUDIO_RATE, DEFAULT_LAYOUT = 48_000, "stereo"
+COMMON_TICKS = 90_000  # per second, for sources with different clocks
+TIME_TOLERANCE_S = 1e-4  # spans may be rounded
+MAX_GAP_S = 0.5  # a piece whose first frame comes later than this starts with the frame that is on the screen
+AUDIO_MARGIN_S = 1.0  # audio decoders need some packets before the first one that is heard
+PURPOSE = "cutting video"
+WITHOUT_COPY = "cut without --copy"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a video file."""
+
+    path: Path
+    start_s: float
+    end_s: float
+    stream: int = 0
 
 
 @dataclass(frozen=True)
 class WrittenClip:
-    """How a clip was written."""
+    """How a clip was written: its length, and the numbers of frames that were copied and encoded."""
 
     duration_s: float
     num_copied: int
     num_encoded: int
-    note: str = ""
-
-
-def container_of(path: Path) -> str:
-    """FFmpeg's name of the container that a file's ending stands for."""
-    return CONTAINERS.get(path.suffix.lower(), CONTAINERS[OTHER_SUFFIX])
-
-
-def write_clip(path: Path, pieces: Sequence[Piece], *, title: str = "") -> WrittenClip:
-    """Join pieces of videos in one file, exactly cut, with as few frames encoded as can be.
-
-    Pieces of one codec, size and pixel format are joined as they are; otherwise all are encoded as
-    H.264 of the first one's size. Audio is copied where all pieces have the same kind. Rotation,
-    colours, tags and variable frame rates stay.
-    """
-    sources: dict[tuple[Path, int], Source] = {}
-    for piece in pieces:
-        if (piece.path, piece.stream) not in sources:
-            sources[piece.path, piece.stream] = open_source(piece.path, piece.stream)
-    plans = [read_plan(piece, sources[piece.path, piece.stream]) for piece in pieces]
-    container = container_of(path)
-    note = _obstacle(plans)
-    with atomic_path(path) as temporary:
-        if not note and any(plan.copied for plan in plans):
-            try:
-                _write(temporary, container, plans, title, joined=True)
-                note = _compare_joints(temporary, plans)
-            except CannotJoinError as error:
-                note = str(error)
-            if not note:
-                num_copied = sum(len(plan.copied) for plan in plans)
-                num_encoded = sum(plan.num_frames for plan in plans) - num_copied
-                return WrittenClip(_total_s(plans), num_copied, num_encoded)
-        note = note or NO_ENTRY
-        plans = [plan.encoded_whole() for plan in plans]
-        _write(temporary, container, plans, title, joined=False)
-    return WrittenClip(_total_s(plans), 0, sum(plan.num_frames for plan in plans), note)
-
-
-def _total_s(plans: list[CutPlan]) -> float:
-    return float(sum((plan.duration_s for plan in plans), Fraction(0)))
-
-
-def _obstacle(plans: list[CutPlan]) -> str:
-    """Why parts cannot be joined; empty where they can."""
-    first = plans[0].source
-    if any(plan.source.picture != first.picture for plan in plans):
-        return "the videos have different codecs, sizes or pixels"
-    needs_encoder = any(plan.head or plan.tail for plan in plans)
-    if needs_encoder and not first.is_intra and first.codec not in JOINED_CODECS:
-        return f"{first.codec} cannot be joined in the middle"
-    if needs_encoder and first.codec not in ENCODERS:
-        return f"there is no encoder for {first.codec}"
-    return ""
-
-
-# Writing
-
-
-def _write(path: Path, container: str, plans: list[CutPlan], title: str, *, joined: bool) -> None:
-    """Write all parts of all pieces, video and audio in the order of time."""
-    av = import_av()
-    options = {"movflags": "+faststart"} if container in MP4 else {}
-    if container in ("matroska", "webm"):
-        options["avoid_negative_ts"] = "disabled"  # it stores when frames are shown, never when they are decoded
-    try:
-        with av.open(str(path), "w", format=container, container_options=options) as out:
-            _copy_tags(plans[0].source.path, out, title)
-            write = _JoinedVideo(out, container, plans) if joined else _EncodedVideo(out, container, plans)
-            audio = audio_tracks(out, container, plans)
-            packets = [write.packets(), *(track for track in audio)]
-            for _, packet in heapq.merge(*packets, key=lambda timed: timed[0]):
-                out.mux(packet)
-    except av.FFmpegError as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        if joined:
-            raise CannotJoinError(f"FFmpeg refused to join it ({error})") from error
-        raise InputError(f"{plans[0].source.path}: cannot be written as {container} ({error})") from error
-
-
-class _JoinedVideo:
-    """A stream of copied and encoded parts."""
-
-    def __init__(self, out: Any, container: str, plans: list[CutPlan]) -> None:
-        self.plans, first = plans, plans[0].source
-        self.format = first.nal_format
-        same = all(plan.source.time_base == first.time_base for plan in plans)
-        self.time_base = first.time_base if same else Fraction(1, COMMON_TICKS)
-        headers = {plan.source.extradata for plan in plans}
-        self.in_band = self.format is not None and (
-            len(headers) > 1 or first.codec == "hevc" or not self.format.length_size
-        )
-        self.sps_id = self.format.free_id() if self.format is not None and first.codec == "h264" else None
-        self.parts = [(self._encode(plan, plan.head), self._encode(plan, plan.tail)) for plan in plans]
-        header, tag = first.extradata, None
-        if (self.format is not None and any(head or tail for head, tail in self.parts)) or len(headers) > 1:
-            header, tag = self._header()
-        with open_container(first.path) as source:
-            self.stream = add_from_template(out, find_stream(source, first.path, first.stream))
-        self.stream.time_base = self.time_base
-        if header:
-            self.stream.codec_context.extradata = header
-        if tag is not None and container in MP4:
-            self.stream.codec_context.codec_tag = tag
-
-    def _encode(self, plan: CutPlan, frames: list[tuple[int, int]]) -> list[tuple[int, bytes]]:
-        """Frames as packets: their timestamps in the source, and data in the framing of the stream."""
-        if not frames:
-            return []
-        encoder = _edge_encoder(plan.source, self.sps_id)
-        source_times = dict(frames)
-        out = []
-
-        def keep(packets: Iterable[Any]) -> None:
-            for packet in packets:
-                data = bytes(packet)
-                if self.format is not None:
-                    units = NalFormat(self.format.codec, 0, (), b"").split(data)
-                    data = self.format.join(units)
-                out.append((int(packet.pts), data))
-
-        for frame in decode_frames(plan.source, list(source_times), plan.seek):
-            frame.pts, frame.time_base, frame.pict_type = source_times[frame.pts], plan.source.time_base, 0
-            keep(encoder.encode(frame))
-        keep(encoder.encode(FLUSH))
-        if [pts for pts, _ in out] != [pts for _, pts in frames]:
-            raise CannotJoinError("some of its frames cannot be decoded")
-        return out
-
-    def _header(self) -> tuple[bytes, str | None]:
-        """The header of the file, and its tag in MP4. Parameter sets go there, or, where ids are the
-        same, into the packets.
-        """
-        format_ = self.format
-        if format_ is None:
-            return self.plans[0].source.extradata, None
-        encoded = [part for parts in self.parts for part in parts if part]
-        if not self.in_band:
-            sets = {unit for part in encoded for unit in format_.split(part[0][1]) if format_.is_parameter_set(unit)}
-            merged = format_.with_parameter_sets(sorted(sets)) if self.sps_id is not None and len(sets) == 2 else None
-            if merged is not None:
-                self.parts = [(self._strip(head), self._strip(tail)) for head, tail in self.parts]
-                return merged.header, None
-            self.in_band = True
-        return self.plans[0].source.extradata, "avc3" if format_.codec == "h264" else "hev1"
-
-    def _strip(self, part: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        """Packets without parameter sets."""
-        assert self.format is not None
-        format_ = self.format
-        return [
-            (pts, format_.join([u for u in format_.split(data) if not format_.is_parameter_set(u)]))
-            for pts, data in part
-        ]
-
-    def packets(self) -> TimedPackets:
-        """All packets, with the times of decoding that B-frames need: the sorted times of showing,
-        moved ahead together.
-        """
-        shown: list[int] = []
-        offset_s = Fraction(0)
-        for plan, (head, tail) in zip(self.plans, self.parts, strict=True):
-            times = [*(pts for pts, _ in head), *plan.copied, *(pts for pts, _ in tail)]
-            shown += [self._tick(plan, pts, offset_s) for pts in times]
-            offset_s += plan.duration_s
-        ordered = sorted(shown)
-        if len(set(ordered)) < len(ordered):
-            raise CannotJoinError("frames have the same time")
-        delay = max(sorted_ - pts for sorted_, pts in zip(ordered, shown, strict=True))
-        lengths = dict(zip(ordered, np.diff([*ordered, math.ceil(offset_s / self.time_base)]).tolist(), strict=True))
-        raw = self._raw_packets()
-        for i, (pts, decoded) in enumerate(zip(shown, ordered, strict=True)):
-            data, is_key = next(raw)
-            packet = import_av().Packet(data)
-            packet.stream, packet.time_base = self.stream, self.time_base
-            packet.pts, packet.dts, packet.duration, packet.is_keyframe = (
-                pts,
-                decoded - delay,
-                max(1, lengths[pts]),
-                is_key or i == 0,
-            )
-            yield float((decoded - delay) * self.time_base), packet
-
-    def _tick(self, plan: CutPlan, pts: int, offset_s: Fraction) -> int:
-        return round((offset_s + plan.source.seconds(pts - plan.origin)) / self.time_base)
-
-    def _raw_packets(self) -> Iterator[tuple[bytes, bool]]:
-        """Data of all packets in order, and whether each is a keyframe."""
-        is_first = True
-        for plan, (head, tail) in zip(self.plans, self.parts, strict=True):
-            for i, (_, data) in enumerate(head):
-                yield data, i == 0
-            if plan.copied:
-                yield from self._copied(plan, after_other=bool(head) or not is_first)
-            for i, (_, data) in enumerate(tail):
-                yield data, i == 0
-            is_first = False
-
-    def _copied(self, plan: CutPlan, after_other: bool) -> Iterator[tuple[bytes, bool]]:
-        source, num_left, format_ = plan.source, len(plan.copied), plan.source.nal_format
-        with open_container(source.path) as container:
-            video = find_stream(container, source.path, source.stream)
-            for packet in packets_from(container, video, plan.copied[0], source.path):
-                if packet.pts is None or packet.pts < plan.copied[0]:  # a leading picture
-                    continue
-                data = bytes(packet)
-                if packet.pts == plan.copied[0] and format_ is not None and (self.in_band or plan.drops_leading):
-                    units = format_.split(data)
-                    if self.in_band:
-                        units = [*format_.parameter_sets, *units]
-                    if after_other and any(format_.type_of(u) == HEVC_CRA for u in units) and format_.codec == "hevc":
-                        units = [HEVC_END_OF_SEQUENCE, *units]
-                    data = format_.join(units)
-                yield data, packet.is_keyframe
-                num_left -= 1
-                if not num_left:
-                    return
-        raise CannotJoinError("the file changed while it was read")
-
-
-class _EncodedVideo:
-    """A stream that is encoded as a whole: of the first source's codec, or H.264 where that has no
-    encoder or sources differ.
-    """
-
-    def __init__(self, out: Any, container: str, plans: list[CutPlan]) -> None:
-        self.plans, first = plans, plans[0].source
-        is_mixed = any(plan.source.picture != first.picture for plan in plans)
-        codec = first.codec if first.codec in ENCODERS and not (is_mixed and container in MP4) else FALLBACK_CODEC
-        if container == "webm" and codec not in ("vp8", "vp9", "av1"):
-            codec = "vp9"
-        name, options = ENCODERS[codec]
-        same = all(plan.source.time_base == first.time_base for plan in plans)
-        self.time_base = first.time_base if same else Fraction(1, COMMON_TICKS)
-        self.stream = out.add_stream(name, rate=round(1 / first.frame_s) or 1)
-        context = self.stream.codec_context
-        turned = {plan.source.rotation for plan in plans}
-        self.rotation = first.rotation if len(turned) == 1 else 0
-        self.size = _displayed_size(first) if len(turned) > 1 else (first.width, first.height)
-        if len({(plan.source.width, plan.source.height) for plan in plans}) > 1 or len(turned) > 1:
-            self.size = self.size[0] // 2 * 2, self.size[1] // 2 * 2  # what 4:2:0 can hold
-        self.pix_fmt = _encoder_format(context.codec, first.pix_fmt)
-        context.width, context.height = self.size
-        context.pix_fmt, context.time_base, context.options = self.pix_fmt, self.time_base, options
-        self.stream.time_base = self.time_base
-        _set_colours(context, first)
-        if self.rotation:
-            self.stream.set_display_rotation(self.rotation)
-
-    def packets(self) -> TimedPackets:
-        offset_s, last = Fraction(0), -1
-        for plan in self.plans:
-            source_times = dict(plan.head)
-            for frame in decode_frames(plan.source, list(source_times), plan.seek):
-                pts = source_times[frame.pts]
-                frame = self._fit(frame, plan.source)
-                last = max(last + 1, round((offset_s + plan.source.seconds(pts - plan.origin)) / self.time_base))
-                frame.pts, frame.time_base, frame.pict_type = last, self.time_base, 0
-                yield from self._timed(self.stream.encode(frame))
-            offset_s += plan.duration_s
-        yield from self._timed(self.stream.encode(FLUSH))
-
-    def _timed(self, packets: Iterable[Any]) -> TimedPackets:
-        for packet in packets:
-            time = packet.dts if packet.dts is not None else packet.pts
-            yield float(time * packet.time_base), packet
-
-    def _fit(self, frame: Any, source: Source) -> Any:
-        """A frame of the stream's size and pixels: scaled to fit, with black around it."""
-        if (frame.width, frame.height) == self.size and source.rotation == self.rotation:
-            return frame if frame.format.name == self.pix_fmt else frame.reformat(format=self.pix_fmt)
-        av, (width, height) = import_av(), self.size
-        picture = frame.to_ndarray(format="rgb24")
-        if source.rotation != self.rotation:
-            picture = np.ascontiguousarray(np.rot90(picture, round(source.rotation / 90) % 4))
-        scale = min(width / picture.shape[1], height / picture.shape[0])
-        inner = max(2, round(picture.shape[1] * scale)), max(2, round(picture.shape[0] * scale))
-        scaled = (
-            av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(width=inner[0], height=inner[1]).to_ndarray()
-        )
-        canvas = np.zeros((height, width, 3), dtype=np.uint8)
-        top, left = (height - scaled.shape[0]) // 2, (width - scaled.shape[1]) // 2
-        canvas[top : top + scaled.shape[0], left : left + scaled.shape[1]] = scaled
-        return av.VideoFrame.from_ndarray(canvas, format="rgb24").reformat(format=self.pix_fmt)
-
-
-def _displayed_size(source: Source) -> tuple[int, int]:
-    is_turned = round(source.rotation / 90) % 2
-    return (source.height, source.width) if is_turned else (source.width, source.height)
-
-
-def _encoder_format(codec: Any, pix_fmt: str) -> str:
-    """The pixel format of a source, or the nearest that an encoder takes."""
-    names = [format_.name for format_ in codec.video_formats or []]
-    if pix_fmt in names or not names:
-        return pix_fmt
-    plain = pix_fmt.replace("yuvj", "yuv")
-    return plain if plain in names else "yuv420p" if "yuv420p" in names else names[0]
-
-
-def _set_colours(context: Any, source: Source) -> None:
-    for name, value in zip(COLOURS, source.colours, strict=True):
-        if value:
-            setattr(context, name, value)
-    if source.aspect:
-        context.sample_aspect_ratio = source.aspect
-
-
-def _edge_encoder(source: Source, sps_id: int | None) -> Any:
-    """An encoder for a few frames between copied ones: their codec, size, pixels and profile; no frame
-    is shown before another.
-    """
-    name, options = ENCODERS[source.codec]
-    context = import_av().CodecContext.create(name, "w")
-    context.width, context.height, context.pix_fmt = source.width, source.height, source.pix_fmt
-    context.time_base, context.framerate = source.time_base, 1 / source.frame_s
-    options = dict(options)
-    if source.codec == "h264":
-        options["x264-params"] = "bframes=0:scenecut=0:keyint=infinite:open-gop=0" + (
-            f":sps-id={sps_id}" if sps_id else ""
-        )
-        if source.profile in PROFILES:
-            options["profile"] = PROFILES[source.profile]
-    elif source.codec == "hevc":
-        options["x265-params"] += ":bframes=0:scenecut=0:keyint=-1:open-gop=0:repeat-headers=1"
-    elif source.codec in ("vp8", "vp9"):
-        options["g"] = "9999"
-    context.options = options
-    _set_colours(context, source)
-    try:
-        context.open()
-    except import_av().FFmpegError as error:
-        raise CannotJoinError(f"{name} does not take {source.pix_fmt} ({error})") from error
-    return context
-
-
-def _copy_tags(path: Path, out: Any, title: str) -> None:
-    """Tags of the first source, such as when and where it was recorded."""
-    with open_container(path) as source:
-        skipped = ("major_brand", "minor_version", "compatible_brands", "encoder", "duration")
-        out.metadata.update({key: value for key, value in source.metadata.items() if key.lower() not in skipped})
-    if title:
-        out.metadata["title"] = title
-
-
-# The comparison at joints
-
-
-def _compare_joints(path: Path, plans: list[CutPlan]) -> str:
-    """Decode a clip around the joints; returns what is wrong, empty where all frames are those of the sources."""
-    expected = _frames_at_joints(plans)
-    try:
-        clip = open_source(path)
-        for group in _groups([frame.time_s for frame in expected], CHECKED_GAP_S):
-            frames = iter([frame for frame in expected if group[0] <= frame.time_s <= group[-1]])
-            wanted = next(frames, None)
-            for pts, decoded in decode_from(clip, group[0]):
-                late_s = float(clip.seconds(pts - clip.zero)) - (wanted.time_s if wanted is not None else 0.0)
-                if wanted is None:
-                    break
-                if late_s > TIME_TOLERANCE_S:
-                    return "the joined frames have gaps"
-                if late_s >= -TIME_TOLERANCE_S:
-                    if float(np.abs(_small_grey(decoded) - wanted.grey).mean()) > wanted.max_error:
-                        return "the joined frames differ from the source"
-                    wanted = next(frames, None)
-            if wanted is not None:
-                return "the joined frames end early"
-    except InputError as error:
-        return f"the joined frames cannot be decoded ({error})"
-    return ""
 
 
 @dataclass(frozen=True)
-class _ExpectedFrame:
-    """When a clip shows a frame, a small picture of it, and how much that may differ."""
+class _Source:
+    """What an encoder has to know about a video stream and the audio streams beside it."""
 
-    time_s: float
-    grey: np.ndarray
-    max_error: float
-
-
-def _frames_at_joints(plans: list[CutPlan]) -> list[_ExpectedFrame]:
-    """All encoded frames of the sources, and the copied ones beside them, in the order of time."""
-    out = []
-    offset_s = Fraction(0)
-    for plan in plans:
-        copied = sorted(plan.copied)
-        near = [
-            *(copied[:NUM_CHECKED] if plan.head or len(plans) > 1 else []),
-            *(copied[-NUM_CHECKED:] if plan.tail else []),
-        ]
-        encoded = dict((*plan.head, *plan.tail))
-        times = {pts: pts for pts in near} | encoded
-        for group in _groups(sorted(times), CHECKED_GAP_S / plan.source.time_base):
-            for frame in decode_frames(plan.source, group, plan.seek):
-                time_s = offset_s + plan.source.seconds(times[frame.pts] - plan.origin)
-                max_error = MAX_ENCODED_ERROR if frame.pts in encoded else MAX_COPIED_ERROR
-                out.append(_ExpectedFrame(float(time_s), _small_grey(frame), max_error))
-        offset_s += plan.duration_s
-    return sorted(out, key=lambda frame: frame.time_s)
+    size: tuple[int, int]
+    rotation: int
+    time_base: Fraction
+    rate: Fraction | None
+    aspect: Fraction | None
+    colours: tuple[int, ...]
+    audio: tuple[tuple[int, str], ...]
+    tags: dict[str, str]
 
 
-def _groups(times: Sequence[Any], gap: Any) -> list[list[Any]]:
-    """Sorted times in groups between which there are gaps."""
-    out: list[list[Any]] = []
-    for time in times:
-        if not out or time - out[-1][-1] > gap:
-            out.append([])
-        out[-1].append(time)
-    return out
+def write_clip(
+    path: Path,
+    pieces: Sequence[Piece],
+    *,
+    title: str = "",
+    copy: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> WrittenClip:
+    """Join pieces of videos in one file.
+
+    They are encoded at the size of the first one; rotation, tags and variable frame rates are kept.
+    With `copy`, packets are copied instead: each piece starts at the keyframe at or before its start.
+    """
+    av = import_av(PURPOSE)
+    container = CONTAINERS[path.suffix.lower()]
+    options = {"movflags": "+faststart"} if container in MP4 else {}
+    sources = {(piece.path, piece.stream): _describe(piece) for piece in pieces}
+    first = sources[pieces[0].path, pieces[0].stream]
+    with atomic_path(path) as temporary:
+        try:
+            with av.open(str(temporary), "w", format=container, container_options=options) as out:
+                out.metadata.update(first.tags | ({"title": title} if title else {}))
+                writer = _Copier(out) if copy else _Encoder(out, list(sources.values()))
+                for piece in pieces:
+                    writer.add(piece)
+                    progress(piece.path.name)
+                writer.finish()
+        except av.FFmpegError as error:
+            if isinstance(error, OSError):
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            raise InputError(f"{pieces[0].path}: cannot be written as {container} ({error})") from error
+    num_copied, num_encoded = (writer.num_frames, 0) if copy else (0, writer.num_frames)
+    return WrittenClip(writer.offset_s, num_copied, num_encoded)
 
 
-def _small_grey(frame: Any) -> np.ndarray:
-    return np.asarray(
-        frame.reformat(width=CHECKED_SIDE, height=CHECKED_SIDE, format="gray").to_ndarray(), dtype=np.float32
-    )
+def _describe(piece: Piece) -> _Source:
+    skipped = ("major_brand", "minor_version", "compatible_brands", "encoder", "duration")
+    with VideoReader(piece.path, piece.stream) as reader:
+        frame = next(reader.frames(), None)
+        if frame is None:
+            raise InputError(f"{piece.path}: holds no frame that can be decoded")
+        context, stream = reader.stream.codec_context, reader.stream
+        audio = [stream.codec_context for stream in reader.container.streams.audio]
+        return _Source(
+            size=(frame.width, frame.height),
+            rotation=90 * quarter_turns(frame),
+            time_base=Fraction(stream.time_base),
+            rate=stream.average_rate or stream.guessed_rate,
+            aspect=context.sample_aspect_ratio,
+            colours=tuple(int(getattr(context, name) or 0) for name in COLOURS),
+            audio=tuple((context.sample_rate, context.layout.name) for context in audio if context is not None),
+            tags={key: value for key, value in reader.container.metadata.items() if key.lower() not in skipped},
+        )
+
+
+class _Encoder:
+    """Encodes pieces one after the other into an output container, audio in sync with the frames."""
+
+    def __init__(self, out: Any, sources: Sequence[_Source]) -> None:
+        self.out, first = out, sources[0]
+        video_codec, audio_codec, options = WEBM_ENCODERS if out.format.name == "webm" else ENCODERS
+        is_alike = len({source.rotation for source in sources}) == 1
+        # Only MP4 stores the rotation reliably; elsewhere, and for mixed sources, pictures are turned.
+        self.rotation = first.rotation if is_alike and out.format.name in MP4 else 0
+        width, height = first.size if first.rotation % 180 == self.rotation % 180 else first.size[::-1]
+        self.size = max(2, width // 2 * 2), max(2, height // 2 * 2)  # what 4:2:0 can hold
+        shares_clock = len({source.time_base for source in sources}) == 1
+        self.time_base = first.time_base if shares_clock else Fraction(1, COMMON_TICKS)
+        self.video = out.add_stream(video_codec, rate=first.rate or None)
+        context = self.video.codec_context
+        context.width, context.height, context.pix_fmt, context.options = *self.size, PIXEL_FORMAT, options
+        context.time_base = self.video.time_base = self.time_base
+        for name, value in zip(COLOURS, first.colours, strict=True):
+            if value:
+                setattr(context, name, value)
+        if first.aspect:
+            context.sample_aspect_ratio = first.aspect
+        if self.rotation:
+            self.video.set_display_rotation(self.rotation)
+        tracks = max((source.audio for source in sources), key=len)
+        self.tracks = [_AudioTrack(out, audio_codec, rate, layout) for rate, layout in tracks]
+        self.num_frames, self.offset_s, self.last_pts = 0, 0.0, -1
+
+    def add(self, piece: Piece) -> None:
+        """Encode a piece behind those that were encoded before."""
+        with ExitStack() as stack:
+            reader = stack.enter_context(VideoReader(piece.path, piece.stream))
+            reader.messages = []  # that the file is damaged was said when it was read
+            origin_s: float | None = None
+            end_s = piece.end_s
+            for time_s, frame in _frames_of(reader, piece):
+                if frame is None:
+                    end_s = time_s
+                    break
+                if origin_s is None:
+                    origin_s = time_s
+                    begin_s = (reader.first_timestamp_s or 0.0) + origin_s
+                    for number, track in enumerate(self.tracks):
+                        track.begin(stack, piece.path, number, begin_s)
+                self._encode(frame, self.offset_s + time_s - origin_s)
+            if origin_s is None:
+                raise _too_short(piece)
+            self.offset_s += end_s - origin_s
+            for track in self.tracks:
+                track.advance(self.offset_s)
+
+    def _encode(self, frame: Any, time_s: float) -> None:
+        frame = _fit(frame, self.size, self.rotation)
+        self.last_pts = max(self.last_pts + 1, round(time_s / self.time_base))
+        frame.pts, frame.time_base, frame.pict_type = self.last_pts, self.time_base, 0
+        self.out.mux(self.video.encode(frame))
+        self.num_frames += 1
+        for track in self.tracks:
+            track.advance(time_s)
+
+    def finish(self) -> None:
+        """Write what the encoders still hold."""
+        for stream in self.out.streams:
+            self.out.mux(stream.encode(None))
+
+
+def _frames_of(reader: VideoReader, piece: Piece) -> Iterator[tuple[float, Any]]:
+    """Frames of a piece with their times, then None with the time when the last one ends."""
+    before = None
+    last_s: float | None = None
+    for time_s, frame in _frames_from(reader, piece.start_s):
+        if time_s < piece.start_s - TIME_TOLERANCE_S:
+            before = frame
+            continue
+        is_after = time_s >= piece.end_s - TIME_TOLERANCE_S
+        if last_s is None and before is not None and (is_after or time_s - piece.start_s > MAX_GAP_S):
+            yield piece.start_s, before
+            last_s = piece.start_s
+        if is_after:
+            if last_s is not None:
+                yield (time_s if time_s - piece.end_s <= MAX_GAP_S else piece.end_s), None
+            return
+        yield time_s, frame
+        last_s = time_s
+    if last_s is None and before is not None and piece.start_s < reader.end_s:
+        yield piece.start_s, before
+    yield max(reader.end_s, piece.start_s), None
+
+
+def _frames_from(reader: VideoReader, start_s: float) -> Iterator[tuple[float, Any]]:
+    """Frames from a keyframe at or before a time on."""
+    first = next(reader.frames(), None)
+    if first is None:
+        return
+    reader.time_of(first)
+    tick = first.pts or 0
+    if reader.container.format.name not in NO_TIMESTAMPS and first.pts is not None:
+        tick += int(start_s / first.time_base)
+    packets = packets_before(reader.container, reader.stream, tick)
+    keyframe = next(packets)
+    is_inside = keyframe.pts is not None and first.pts is not None and keyframe.pts > first.pts
+    begin_s = float((keyframe.pts - first.pts) * first.time_base) if is_inside else 0.0
+    reader.start_clock(reader.first_timestamp_s, begin_s)
+    for frame in reader.frames(_chain(keyframe, packets)):
+        # Pictures before the keyframe may refer to frames that were not decoded.
+        if not is_inside or frame.pts is None or frame.pts >= keyframe.pts:
+            yield reader.time_of(frame), frame
+
+
+def _chain(first: Any, others: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from others
+
+
+def _fit(frame: Any, size: tuple[int, int], rotation: int) -> Any:
+    """A frame of the clip's size and pixel format: turned, scaled to fit, with black around it."""
+    av, (width, height) = import_av(PURPOSE), size
+    num_turns = (quarter_turns(frame) - rotation // 90) % 4
+    is_near = abs(frame.width - width) <= 1 and abs(frame.height - height) <= 1
+    if not num_turns and is_near:
+        same = (frame.width, frame.height, frame.format.name) == (width, height, PIXEL_FORMAT)
+        return frame if same else frame.reformat(width=width, height=height, format=PIXEL_FORMAT)
+    picture = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), num_turns))
+    scale = min(width / picture.shape[1], height / picture.shape[0])
+    inner = {"width": max(2, round(picture.shape[1] * scale)), "height": max(2, round(picture.shape[0] * scale))}
+    scaled = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(**inner).to_ndarray()[:height, :width]
+    canvas = np.zeros((height, width, 3), dtype=np.uint8)
+    top, left = (height - scaled.shape[0]) // 2, (width - scaled.shape[1]) // 2
+    canvas[top : top + scaled.shape[0], left : left + scaled.shape[1]] = scaled
+    return av.VideoFrame.from_ndarray(canvas, format="rgb24").reformat(format=PIXEL_FORMAT)
+
+
+class _AudioTrack:
+    """An encoded audio stream that is filled up to given times; silence where a source has no audio."""
+
+    def __init__(self, out: Any, codec: str, rate: int, layout: str) -> None:
+        av = import_av(PURPOSE)
+        rates = av.Codec(codec, "w").audio_rates
+        self.rate = rate if rate in rates else DEFAULT_AUDIO_RATE
+        self.layout = layout if layout in LAYOUTS else DEFAULT_LAYOUT
+        self.out, self.stream = out, out.add_stream(codec, rate=self.rate, layout=self.layout)
+        self.silence = np.zeros((av.AudioLayout(self.layout).nb_channels, self.rate), np.float32)
+        self.position = 0
+        self.blocks: Iterator[np.ndarray] = iter(())
+        self.rest = self.silence[:, :0]
+
+    def begin(self, stack: ExitStack, path: Path, number: int, begin_s: float) -> None:
+        """Take the audio from another file, from a timestamp on."""
+        self.blocks, self.rest = iter(()), self.silence[:, :0]
+        container = stack.enter_context(open_container(path, PURPOSE))
+        streams = [stream for stream in container.streams.audio if stream.codec_context is not None]
+        if number < len(streams):
+            self.blocks = self._read(container, streams[number], begin_s)
+
+    def _read(self, container: Any, stream: Any, begin_s: float) -> Iterator[np.ndarray]:
+        av = import_av(PURPOSE)
+        resampler = av.AudioResampler(format="fltp", layout=self.layout, rate=self.rate)
+        packets = packets_before(container, stream, int((begin_s - AUDIO_MARGIN_S) / stream.time_base))
+        with suppress(av.FFmpegError):  # audio that cannot be decoded becomes silence
+            yield from resample_from((frame for packet in packets for frame in packet.decode()), begin_s, resampler)
+
+    def advance(self, time_s: float) -> None:
+        """Encode all samples before a time of the clip."""
+        while (num_missing := round(time_s * self.rate) - self.position) > 0:
+            if not self.rest.shape[1]:
+                self.rest = next(self.blocks, self.silence)
+            samples, self.rest = self.rest[:, :num_missing], self.rest[:, num_missing:]
+            frame = import_av(PURPOSE).AudioFrame.from_ndarray(np.ascontiguousarray(samples), "fltp", self.layout)
+            frame.sample_rate, frame.pts, frame.time_base = self.rate, self.position, Fraction(1, self.rate)
+            self.position += samples.shape[1]
+            self.out.mux(self.stream.encode(frame))
+
+
+class _Copier:
+    """Copies packets of pieces one after the other into an output container."""
+
+    def __init__(self, out: Any) -> None:
+        self.out = out
+        self.kinds: list[tuple[Any, ...]] = []
+        self.last_dts: dict[int, int] = {}
+        self.num_frames, self.offset_s = 0, 0.0
+
+    def add(self, piece: Piece) -> None:
+        """Copy a piece behind those that were copied before."""
+        with ExitStack() as stack:
+            container = stack.enter_context(open_container(piece.path, PURPOSE))
+            video = find_stream(container, piece.path, piece.stream)
+            begin_s, end_s = _find_span(container, video, piece)
+            streams = [video, *(stream for stream in container.streams.audio if stream.codec_context is not None)]
+            self._match_streams(piece.path, streams)
+            packets = []
+            for number, stream in enumerate(streams):  # each with its own place in the file
+                own = stack.enter_context(open_container(piece.path, PURPOSE))
+                packets.append(_packets_between(own, number, own.streams[stream.index], begin_s, end_s))
+            clip_end_s = self.offset_s
+            for number, packet in heapq.merge(*packets, key=lambda item: item[1].dts * item[1].time_base):
+                shift = round((self.offset_s - begin_s) / packet.time_base)
+                packet.dts = max(packet.dts + shift, self.last_dts.get(number, -(2**62)) + 1)
+                packet.pts = max(packet.pts + shift, packet.dts)
+                self.last_dts[number] = packet.dts
+                packet.stream = self.out.streams[number]
+                if number == 0:
+                    clip_end_s = max(clip_end_s, float((packet.pts + (packet.duration or 0)) * packet.time_base))
+                    self.num_frames += 1
+                self.out.mux(packet)
+            self.offset_s = clip_end_s
+
+    def _match_streams(self, path: Path, streams: Sequence[Any]) -> None:
+        """Create the streams of the clip from those of the first piece; the others must have the same."""
+        kinds = [_kind_of(stream) for stream in streams]
+        if not self.kinds:
+            self.kinds = kinds
+            for stream in streams:
+                try:
+                    self.out.add_stream_from_template(stream)
+                except (ValueError, import_av(PURPOSE).FFmpegError) as error:
+                    name, container = stream.codec_context.name, self.out.format.name
+                    raise InputError(f"{path}: {container} cannot hold {name} ({error}); {WITHOUT_COPY}") from error
+        elif kinds != self.kinds:
+            raise InputError(f"{path}: its codecs or sizes differ from those of the first video; {WITHOUT_COPY}")
+
+    def finish(self) -> None:
+        """Nothing is left to write."""
+
+
+def _kind_of(stream: Any) -> tuple[Any, ...]:
+    """What streams must have in common so that packets of one can follow packets of the other."""
+    context = stream.codec_context
+    kind = context.name, bytes(context.extradata or b""), stream.time_base
+    if stream.type == "video":
+        return *kind, context.width, context.height, context.pix_fmt
+    return *kind, context.sample_rate, context.layout.name
+
+
+def _find_span(container: Any, stream: Any, piece: Piece) -> tuple[float, float]:
+    """Timestamps in seconds of the last keyframe at or before the start of a piece, and of its end."""
+    first = next(container.decode(stream), None)
+    if first is None or first.pts is None or container.format.name in NO_TIMESTAMPS:
+        raise InputError(f"{piece.path}: its packets have no timestamps; {WITHOUT_COPY}")
+    start, keyframe = first.pts + int((piece.start_s + TIME_TOLERANCE_S) / stream.time_base), first.pts
+    has_more = False
+    for packet in packets_before(container, stream, start):
+        if packet.pts is None or packet.dts is None:
+            continue
+        if packet.is_keyframe and packet.pts <= start:
+            keyframe = packet.pts
+        has_more = has_more or packet.pts + (packet.duration or 1) > start
+        if packet.dts > start:
+            break
+    if not has_more:
+        raise _too_short(piece)
+    return float(keyframe * stream.time_base), float(first.pts * stream.time_base) + piece.end_s
+
+
+def _packets_between(
+    container: Any, number: int, stream: Any, begin_s: float, end_s: float
+) -> Iterator[tuple[int, Any]]:
+    """Packets of a stream that are shown or heard from a time on, with the number of the stream."""
+    begin, end = round(begin_s / stream.time_base), int((end_s - TIME_TOLERANCE_S) / stream.time_base)
+    for packet in packets_before(container, stream, begin):
+        if packet.pts is None or packet.dts is None:
+            continue
+        if packet.dts > end:
+            return
+        if packet.pts >= begin:
+            yield number, packet
+
+
+def _too_short(piece: Piece) -> InputError:
+    return InputError(f"{piece.path}: no frame from {piece.start_s:.2f} s on; it is shorter")

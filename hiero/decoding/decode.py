@@ -20,11 +20,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hiero.decoding.packets import find_stream, import_av, open_container
 from hiero.errors import InputError
-from hiero.sources.remote import open_copy
 from hiero.storage.memory import check_fits
 from hiero.types import format_time
 
+PURPOSE = "reading video"
 RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate is the base rate, blurred by rounding
 DEFAULT_FPS = 25  # where a stream says nothing
 MAX_MISSING, MAX_MISSING_S = 0.05, 1.0  # of the stated length: more than this share and second were cut off
@@ -266,17 +267,6 @@ def scaled_size(width: int, height: int, short_side: int | None) -> tuple[int, i
     return min(longest, max(1, round(width * scale))), min(longest, max(1, round(height * scale)))
 
 
-def open_for_decoding(file: Any, gpu: int | None) -> Any:
-    """An FFmpeg container."""
-    import av
-
-    if gpu is None:
-        return av.open(file)
-    from av.codec.hwaccel import HWAccel
-
-    return av.open(file, hwaccel=HWAccel("cuda", device=str(gpu), allow_software_fallback=False, is_hw_owned=True))
-
-
 @functools.cache
 def has_gpu_decoder() -> bool:
     """Whether PyAV decodes on NVIDIA GPUs here: it was built for that, gives frames back unchanged,
@@ -328,52 +318,21 @@ class VideoReader:
         skip_unreferenced: bool = False,
         gpu: int | None = None,
     ) -> None:
-        """
-        Args:
-            path: The file, or a stream that is still being recorded.
-            stream: Number of the video stream.
-            threads: Of the decoder; 0 chooses.
-            skip_unreferenced: Leave frames out that no other refers to.
-            gpu: Number of the NVIDIA GPU that decodes, and in whose memory frames stay until they are scaled; None: the CPU.
-        """
+        """With `gpu`, that NVIDIA GPU decodes, and frames stay in its memory until they are scaled."""
         self.path, self.stream_index, self.threads, self.skip_unreferenced = path, stream, threads, skip_unreferenced
         self.gpu = gpu
         self.messages: list[str] | None = None  # a list takes what would be warned of
 
     def __enter__(self) -> VideoReader:
+        self.decode_error: Any = import_av(PURPOSE).FFmpegError
+        is_file = isinstance(self.path, Path)
+        self.container = open_container(self.path, PURPOSE, self.gpu) if is_file else self.path.open()
         try:
-            import av
-        except ImportError:
-            raise InputError("reading video needs PyAV; run: pip install 'hiero-video[video]'") from None
-        self.decode_error: Any = av.FFmpegError
-        if not isinstance(self.path, Path):
-            self.container = self.path.open()
-        else:
-            file = open_copy(self.path)
-            try:
-                self.container = open_for_decoding(file, self.gpu)
-            except InputError:  # of a remote file: no fault of its content
-                raise
-            except (av.FFmpegError, ValueError, OSError) as error:
-                raise InputError(f"{self.path}: not a video that FFmpeg can read ({error})") from error
-        streams = self.container.streams.video
-        if self.stream_index >= len(streams) or self.stream_index < 0:
-            self.container.close()
-            if not streams:
-                raise InputError(f"{self.path}: has no video stream")
-            raise InputError(
-                f"{self.path}: has {len(streams)} video streams, number {self.stream_index} is not one of them"
-            )
-        self.stream: Any = streams[self.stream_index]
-        if self.stream.codec_context is None:
-            self.container.close()
-            raise InputError(f"{self.path}: FFmpeg has no decoder for its video stream")
-        try:
+            self.stream: Any = find_stream(self.container, self.path, self.stream_index)
             self._check_size(self.stream.codec_context.width, self.stream.codec_context.height)
         except InputError:
             self.container.close()
             raise
-        self.stream.thread_type = "AUTO"
         if self.threads:
             self.stream.codec_context.thread_count = self.threads
         if self.skip_unreferenced:
@@ -485,8 +444,8 @@ class VideoReader:
         """Say once that timestamps jump by `gap_s`."""
         if not self.has_jumped:
             direction = "ahead" if gap_s > 0 else "back"
-            jump = f"{self.path}: its timestamps jump {direction} by {format_time(abs(gap_s))} after {format_time(self.last_s)}"
-            self._warn(f"{jump}; such jumps are left out", stacklevel=5)
+            jump = f"jump {direction} by {format_time(abs(gap_s))} after {format_time(self.last_s)}"
+            self._warn(f"{self.path}: its timestamps {jump}; such jumps are left out", stacklevel=5)
         self.has_jumped = True
 
     def _warn(self, message: str, stacklevel: int) -> None:

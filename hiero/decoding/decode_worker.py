@@ -122,9 +122,8 @@ class PartDecoder:
             while sample_time(task.first_sample + len(shown), task.num_frames, task.spacing_s) < until_s:
                 shown.append(pictures.write(frame))
 
-        for frame in reader.frames(
-            packets_from(reader.container, reader.stream, task.entry, Path(task.path), with_end=True)
-        ):
+        packets = packets_from(reader.container, reader.stream, task.entry, Path(task.path))
+        for frame in reader.frames(packets):
             if frame.pts is None:
                 raise PartError("a frame without a timestamp")
             if current is None and frame.pts < task.entry:  # leading pictures: the part before has them

@@ -30,7 +30,6 @@ from typing import TypeVar
 
 import av
 
-from hiero.decoding.bitstream import NalFormat
 from hiero.decoding.decode import (
     BrokenVideoWarning,
     DisplayedFrame,
@@ -43,6 +42,7 @@ from hiero.decoding.decode import (
     sample_time,
 )
 from hiero.decoding.decode_worker import PartTask
+from hiero.decoding.packets import NO_TIMESTAMPS, can_enter
 from hiero.decoding.part_worker import DecodedPart, PartWorker
 from hiero.errors import InputError
 from hiero.sources.remote import find_remote
@@ -56,7 +56,6 @@ MAX_PART_BYTES = 2**27  # of pictures: 12 s of 30 a second; a video with rarer k
 PARTS_PER_WORKER = 1.5  # of a video, that are begun or waiting: a quarter of the memories is left for other videos
 # that a part waits for a process; others, which nobody may be reading, hold all of the memory then
 START_TIMEOUT_S = 30.0
-NO_TIMESTAMPS = ("avi",)  # containers whose timestamps of packets are guesses
 REST_AFTER_S = 1.0  # without a task, or without a memory
 NO_MEMORY = -1
 
@@ -196,7 +195,7 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
         picture = DisplayedFrame(frame, new_reformatter()).picture(template.short_side)
         first, time_base = frame.pts, frame.time_base
         codec = reader.stream.codec_context.codec.canonical_name
-        nal_format = NalFormat.from_extradata(codec, bytes(reader.stream.codec_context.extradata or b""))
+        extradata = bytes(reader.stream.codec_context.extradata or b"")
     first_timestamp_s = float(first * time_base)
 
     def begin_part(entry: int) -> PartTask:
@@ -233,7 +232,7 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
             if packet.is_keyframe and (part is None or (packet.pts - part.entry) * time_base >= PART_S):
                 if part is None and packet.pts != first:
                     raise _PartsError("does not begin with a keyframe")
-                if nal_format is None or nal_format.can_enter(bytes(packet)):
+                if can_enter(codec, extradata, bytes(packet)):
                     if part is not None:
                         yield replace(part, end=packet.pts), count_bytes(part, packet.pts)
                     part = begin_part(packet.pts)

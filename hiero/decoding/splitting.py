@@ -1,7 +1,7 @@
-"""A file for each span of a video, and one file of the best moments: cut exactly, resumed after an interruption.
+"""Folders of clips with a file for each span of a video, and reels of the best moments.
 
-A folder of clips has a list of them, clips.json: what each is cut from, and how. A clip that is in
-the list, of the same source and span and of the same size on disk, is not cut again.
+The file clips.json in a folder says what each clip was cut from, and how. A clip is not cut again if
+it is in this list with the same source and span and has the same size on disk.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hiero.decoding.cutting import CONTAINERS, OTHER_SUFFIX, Piece, WrittenClip, write_clip
+from hiero.decoding.cutting import CONTAINERS, Piece, WrittenClip, write_clip
 from hiero.errors import InputError
 from hiero.storage.files import read_json, write_text
 from hiero.types import VideoFile, format_time, split_by_file
 
 CLIP_LIST = "clips.json"
 CLIP_LIST_VERSION = 1
+ENCODED_SUFFIX, OTHER_SUFFIX = ".mp4", ".mkv"  # of encoded clips; of copied ones whose container cannot be written
+SourceFiles = tuple[tuple[str, int, int], ...]
+"""Name, size and time of change of each file of a video."""
 MAX_NAME_BYTES = 120  # of a label in the name of a file; file systems allow 255
 MIN_CLIP_S = 0.001
 UNKNOWN_SIZE = -1  # of a clip that is being written
@@ -34,7 +37,7 @@ class Clip:
     start_s: float
     end_s: float
     label: str | None
-    source: tuple[tuple[str, int, int], ...]
+    source: SourceFiles
     num_bytes: int
     num_copied: int
     num_encoded: int
@@ -42,26 +45,34 @@ class Clip:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Clip:
-        """From the JSON of a list of clips. Raises InputError where it is not one."""
+        """Read a row of clips.json. Raises InputError where it is not one."""
         try:
-            source = tuple((str(name), int(size), int(time)) for name, size, time in document["source"])
-            name = str(document["file"])
-            if not name or name != Path(name).name:
-                raise ValueError("a clip's name has no folder")
             label = document.get("label")
-            return cls(
-                name,
-                float(document["start_s"]),
-                float(document["end_s"]),
-                None if label is None else str(label),
-                source,
-                int(document["num_bytes"]),
-                int(document["num_copied"]),
-                int(document["num_encoded"]),
-                str(document.get("note", "")),
+            clip = cls(
+                file=str(document["file"]),
+                start_s=float(document["start_s"]),
+                end_s=float(document["end_s"]),
+                label=None if label is None else str(label),
+                source=tuple((str(name), int(size), int(time)) for name, size, time in document["source"]),
+                num_bytes=int(document["num_bytes"]),
+                num_copied=int(document["num_copied"]),
+                num_encoded=int(document["num_encoded"]),
+                note=str(document.get("note", "")),
             )
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"not a clip ({type(error).__name__}: {error})") from error
+        if not clip.file or clip.file != Path(clip.file).name:
+            raise InputError("the name of a clip must not contain a folder")
+        return clip
+
+    def is_current(self, folder: Path, source: SourceFiles, span: tuple[float, float], copy: bool) -> bool:
+        """Whether the clip is complete and what would be cut now."""
+        is_same = self.source == source and (self.num_encoded == 0) == copy
+        is_same = is_same and all(
+            abs(a - b) < MIN_CLIP_S for a, b in zip((self.start_s, self.end_s), span, strict=True)
+        )
+        path = folder / self.file
+        return is_same and path.is_file() and path.stat().st_size == self.num_bytes
 
 
 @dataclass(frozen=True)
@@ -80,41 +91,35 @@ def split_video(
     *,
     labels: Sequence[str | None] | None = None,
     stream: int = 0,
+    copy: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SplitResult:
-    """Write a file for each span of a video. Frames are copied but for a few at the edges; see
-    `hiero.decoding.cutting`.
-    """
-    files = (
-        [VideoFile(str(video), 0.0, max((end for _, end in spans), default=0.0))]
-        if isinstance(video, Path)
-        else list(video)
-    )
+    """Write a file for each span of a video; `copy` as in `hiero.decoding.cutting.write_clip`."""
+    if isinstance(video, Path):
+        files = [VideoFile(str(video), 0.0, max((end for _, end in spans), default=0.0))]
+    else:
+        files = list(video)
     labels = [None] * len(spans) if labels is None else list(labels)
     source = _describe_source(files)
     known = _read_clips(folder)
-    suffix = Path(files[0].path).suffix.lower()
-    suffix = suffix if suffix in CONTAINERS else OTHER_SUFFIX
-    names = clip_names(spans, labels, suffix)
-    for name in names:
-        if (folder / name).exists() and (name not in known or not _is_same_video(known[name].source, source)):
-            raise InputError(
-                f"{folder / name}: is there already, and is no clip of {Path(files[0].path).name}; choose another "
-                "folder"
-            )
+    names = clip_names(spans, labels, _suffix_of(files[0].path) if copy else ENCODED_SUFFIX)
+    _check_names(folder, names, known, source)
     clips: list[Clip] = []
     num_written = 0
     for name, (start_s, end_s), label in zip(names, spans, labels, strict=True):
         if not end_s - start_s >= MIN_CLIP_S:
             raise InputError(f"a clip from {start_s:g} to {end_s:g} s is empty")
         clip = known.get(name)
-        if clip is None or not _is_current(clip, folder, source, start_s, end_s):
-            # Before each clip, so that one which is whole when all else is stopped is known as
-            # ours; and after it with its size.
-            pending = Clip(name, start_s, end_s, label, source, UNKNOWN_SIZE, 0, 0)
-            _write_clips(folder, [*clips, pending, *known.values()])
-            written = write_clip(folder / name, cut_pieces(files, start_s, end_s, stream), title=label or "")
-            clip = _describe_clip(folder / name, start_s, end_s, label, source, written)
+        if clip is None or not clip.is_current(folder, source, (start_s, end_s), copy):
+            # The list names the clip before it is written, so that a complete clip is known as ours
+            # after an interruption; its size is added afterwards.
+            clip = Clip(name, round(start_s, 6), round(end_s, 6), label, source, UNKNOWN_SIZE, 0, 0)
+            _write_clips(folder, [*clips, clip, *known.values()])
+            pieces = cut_pieces(files, start_s, end_s, stream)
+            written = write_clip(folder / name, pieces, title=label or "", copy=copy)
+            num_bytes = (folder / name).stat().st_size
+            counts = {"num_copied": written.num_copied, "num_encoded": written.num_encoded}
+            clip = replace(clip, num_bytes=num_bytes, **counts)
             num_written += 1
             _write_clips(folder, [*clips, clip, *known.values()])
         clips.append(clip)
@@ -126,9 +131,14 @@ def split_video(
 
 
 def join_moments(
-    path: Path, moments: Sequence[tuple[Sequence[VideoFile], float, float]], stream: int = 0
+    path: Path,
+    moments: Sequence[tuple[Sequence[VideoFile], float, float]],
+    stream: int = 0,
+    *,
+    copy: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> WrittenClip:
-    """Join moments of one or several videos in one file."""
+    """Join moments of one or several videos in one file; `copy` as in `hiero.decoding.cutting.write_clip`."""
     if path.suffix.lower() not in CONTAINERS:
         raise InputError(f"{path}: a video file ends in one of {', '.join(CONTAINERS)}")
     if not moments:
@@ -136,7 +146,7 @@ def join_moments(
     pieces = [piece for files, start_s, end_s in moments for piece in cut_pieces(files, start_s, end_s, stream)]
     if any(piece.path.resolve() == path.resolve() for piece in pieces):
         raise InputError(f"{path}: is one of the videos that it would be made from; name another file")
-    return write_clip(path, pieces)
+    return write_clip(path, pieces, copy=copy, progress=progress)
 
 
 def cut_pieces(files: Sequence[VideoFile], start_s: float, end_s: float, stream: int = 0) -> list[Piece]:
@@ -176,7 +186,19 @@ def safe_name(text: str) -> str:
     return text.strip(" .")
 
 
-def _describe_source(files: Sequence[VideoFile]) -> tuple[tuple[str, int, int], ...]:
+def _suffix_of(path: str) -> str:
+    suffix = Path(path).suffix.lower()
+    return suffix if suffix in CONTAINERS else OTHER_SUFFIX
+
+
+def _check_names(folder: Path, names: Sequence[str], known: dict[str, Clip], source: SourceFiles) -> None:
+    """Refuse to overwrite files that are no clips of this video."""
+    for name in names:
+        if (folder / name).exists() and (name not in known or not _is_same_video(known[name].source, source)):
+            raise InputError(f"{folder / name}: exists and is no clip of {source[0][0]}; choose another folder")
+
+
+def _describe_source(files: Sequence[VideoFile]) -> SourceFiles:
     out = []
     for file in files:
         path = Path(file.path)
@@ -190,38 +212,6 @@ def _describe_source(files: Sequence[VideoFile]) -> tuple[tuple[str, int, int], 
 def _is_same_video(one: Sequence[tuple[str, int, int]], other: Sequence[tuple[str, int, int]]) -> bool:
     """Whether the same files are meant, changed or not."""
     return [name for name, *_ in one] == [name for name, *_ in other]
-
-
-def _is_current(
-    clip: Clip, folder: Path, source: tuple[tuple[str, int, int], ...], start_s: float, end_s: float
-) -> bool:
-    """Whether a clip is what would be cut now."""
-    path = folder / clip.file
-    is_same = (
-        clip.source == source and abs(clip.start_s - start_s) < MIN_CLIP_S and abs(clip.end_s - end_s) < MIN_CLIP_S
-    )
-    return is_same and path.is_file() and path.stat().st_size == clip.num_bytes
-
-
-def _describe_clip(
-    path: Path,
-    start_s: float,
-    end_s: float,
-    label: str | None,
-    source: tuple[tuple[str, int, int], ...],
-    written: WrittenClip,
-) -> Clip:
-    return Clip(
-        path.name,
-        round(start_s, 6),
-        round(end_s, 6),
-        label,
-        source,
-        path.stat().st_size,
-        written.num_copied,
-        written.num_encoded,
-        written.note,
-    )
 
 
 def _read_clips(folder: Path) -> dict[str, Clip]:
@@ -241,9 +231,7 @@ def _write_clips(folder: Path, clips: Sequence[Clip]) -> None:
     write_text(folder / CLIP_LIST, json.dumps(document, indent=1) + "\n")
 
 
-def _remove_others(
-    folder: Path, known: dict[str, Clip], source: tuple[tuple[str, int, int], ...], names: set[str]
-) -> tuple[str, ...]:
+def _remove_others(folder: Path, known: dict[str, Clip], source: SourceFiles, names: set[str]) -> tuple[str, ...]:
     """Remove clips of the same video that are not among the names, if nobody changed them since."""
     removed = []
     for clip in known.values():

@@ -128,11 +128,15 @@ def test_mistakes_are_said_before_anything_is_read(tmp_path):
     feature, film = tmp_path / "x.npy", tmp_path / "x.mp4"
     with pytest.raises(InputError, match="--split"):
         SplitOptions(level=1).check([film], None)
+    with pytest.raises(InputError, match="--copy is for --split"):
+        SplitOptions(copy=True).check([film], None)
+    with pytest.raises(InputError, match="--copy is for --reel"):
+        check_reel(None, True, [film])
     with pytest.raises(InputError, match="needs the video"):
         SplitOptions(tmp_path).check([feature], None)
     with pytest.raises(InputError, match="--level"):
         SplitOptions(tmp_path, 2).check([film], 2)
     with pytest.raises(InputError, match="ends in one of"):
-        check_reel(tmp_path / "reel.gif", [film])
+        check_reel(tmp_path / "reel.gif", False, [film])
     with pytest.raises(InputError, match="the video itself"):
-        check_reel(film, [film])
+        check_reel(film, False, [film])

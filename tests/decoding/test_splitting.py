@@ -45,6 +45,16 @@ def test_what_is_there_and_whole_stays(tmp_path, film):
     assert split_video(film, SPANS, folder, labels=["a", "b", "c"]).num_written == 1
 
 
+def test_copied_clips_keep_their_container_and_are_not_taken_for_encoded_ones(tmp_path, film):
+    folder = tmp_path / "clips"
+    assert split_video(film, SPANS, folder, copy=True).num_written == 3
+    assert split_video(film, SPANS, folder, copy=True).num_written == 0
+    assert split_video(film, SPANS, folder).num_written == 3
+    other = write_film(tmp_path / "other.mkv", ticks=1000)
+    assert split_video(other, SPANS, tmp_path / "b", copy=True).clips[0].file == "01 at 0m00s.mkv"
+    assert split_video(other, SPANS, tmp_path / "c").clips[0].file == "01 at 0m00s.mp4"
+
+
 def test_clips_of_other_spans_go_and_other_files_stay(tmp_path, film):
     folder = tmp_path / "clips"
     split_video(film, SPANS, folder, labels=["a", "b", "c"])
