@@ -325,8 +325,10 @@ class VideoReader:
 
     def __enter__(self) -> VideoReader:
         self.decode_error: Any = import_av(PURPOSE).FFmpegError
-        is_file = isinstance(self.path, Path)
-        self.container = open_container(self.path, PURPOSE, self.gpu) if is_file else self.path.open()
+        if isinstance(self.path, Path):
+            self.container: Any = open_container(self.path, PURPOSE, self.gpu)
+        else:
+            self.container = self.path.open()
         try:
             self.stream: Any = find_stream(self.container, self.path, self.stream_index)
             self._check_size(self.stream.codec_context.width, self.stream.codec_context.height)

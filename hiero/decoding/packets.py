@@ -33,15 +33,22 @@ def open_container(path: Path, purpose: str, gpu: int | None = None) -> Any:
     av = import_av(purpose)
     file = open_copy(path)
     try:
-        if gpu is None:
-            return av.open(file)
-        from av.codec.hwaccel import HWAccel
-
-        return av.open(file, hwaccel=HWAccel("cuda", device=str(gpu), allow_software_fallback=False, is_hw_owned=True))
+        return open_for_decoding(file, gpu)
     except InputError:  # a remote file that cannot be read; its content may be fine
         raise
     except (av.FFmpegError, ValueError, OSError) as error:
         raise InputError(f"{path}: not a video that FFmpeg can read ({error})") from error
+
+
+def open_for_decoding(file: Any, gpu: int | None) -> Any:
+    """An FFmpeg container whose video is decoded by the CPU or a GPU."""
+    import av
+
+    if gpu is None:
+        return av.open(file)
+    from av.codec.hwaccel import HWAccel
+
+    return av.open(file, hwaccel=HWAccel("cuda", device=str(gpu), allow_software_fallback=False, is_hw_owned=True))
 
 
 def find_stream(container: Any, name: object, number: int) -> Any:

@@ -118,8 +118,7 @@ def split_video(
             pieces = cut_pieces(files, start_s, end_s, stream)
             written = write_clip(folder / name, pieces, title=label or "", copy=copy)
             num_bytes = (folder / name).stat().st_size
-            counts = {"num_copied": written.num_copied, "num_encoded": written.num_encoded}
-            clip = replace(clip, num_bytes=num_bytes, **counts)
+            clip = replace(clip, num_bytes=num_bytes, num_copied=written.num_copied, num_encoded=written.num_encoded)
             num_written += 1
             _write_clips(folder, [*clips, clip, *known.values()])
         clips.append(clip)

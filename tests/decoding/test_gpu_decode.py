@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiero import child_process
-from hiero.decoding import decode, parallel_decode
+from hiero.decoding import decode, packets, parallel_decode
 from hiero.decoding.decode import DisplayedFrame, new_reformatter, read_segments
 from hiero.decoding.decode_worker import GpuFrame, PartDecoder, PartError, PartTask
 from hiero.decoding.parallel_decode import read_segments_parallel
@@ -49,7 +49,7 @@ def cpu_as_gpu(monkeypatch):
             opened.append(gpu)
         return av.open(file)
 
-    monkeypatch.setattr(decode, "open_for_decoding", open_for_decoding)
+    monkeypatch.setattr(packets, "open_for_decoding", open_for_decoding)
     return opened
 
 
@@ -200,7 +200,7 @@ def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
     """
     log = tmp_path / "log"
     stub = (
-        "import av; from hiero.decoding import decode; decode.open_for_decoding = "
+        "import av; from hiero.decoding import packets; packets.open_for_decoding = "
         f"lambda file, gpu: (open({str(log)!r}, 'a').write(f' {{gpu}}'), av.open(file))[1]; "
     )
     run = "importlib.import_module"
