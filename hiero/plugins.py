@@ -11,55 +11,34 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
 
 DISTRIBUTION = "hiero-video"
-# Names of our own, in the order that lists have; the metadata of an installed package is sorted.
-OUR_NAMES = {
-    "hiero.backbones": (
-        "i3d-k400",
-        "dinov2-text",
-        "clip-vit-b32",
-        "egovlp",
-        "egovlp-768",
-        "lavila-l",
-        "omnivore-l",
-        "omnivore-b",
-    ),
-    "hiero.text_encoders": ("minilm",),
-    "hiero.clusterings": ("pieces", "spectral", "k-means", "k-means-cosine", "tw-finch", "equal-parts", "random"),
-    "hiero.exporters": (
-        "vtt",
-        "srt",
-        "ffmetadata",
-        "youtube",
-        "otio",
-        "edl",
-        "elan",
-        "csv",
-        "parquet",
-        "activitynet",
-        "labelstudio",
-        "fiftyone",
-        "cvat",
-        "via",
-        "coco",
-    ),
-}
-GROUPS = tuple(OUR_NAMES)
+
+
+@functools.cache
+def read_project() -> dict[str, Any]:
+    """hiero's own pyproject.toml, `project` alone: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parent
+    file = next(file for file in (package / "pyproject.toml", package.parent / "pyproject.toml") if file.is_file())
+    project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    return project
+
+
+GROUPS: tuple[str, ...] = tuple(read_project()["entry-points"])
 
 
 @functools.cache
 def registered(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name, hiero's own first, none of them loaded. A name that is taken
-    stays with the first.
+    """Entry points of a group by name, none of them loaded: hiero's own in the order of pyproject.toml
+    (installed metadata is sorted), then those of other packages. A name that is taken stays with the first.
     """
-    own = {entry.name: entry for entry in _own_entry_points(group)}
-    entries = {name: own[name] for name in OUR_NAMES.get(group, ()) if name in own} | own
+    own = read_project()["entry-points"].get(group, {})
+    entries = {name: EntryPoint(name, value, group) for name, value in own.items()}
     for entry in installed_entry_points().get(group, ()):
         entries.setdefault(entry.name, entry)
     return entries
@@ -90,12 +69,3 @@ def load_plugin(group: str, name: str) -> Any:
         return entries[name].load()
     except Exception as error:  # whatever the import of another package raises
         raise InputError(f"{name} ({entries[name].value}) cannot be loaded: {error}") from error
-
-
-def _own_entry_points(group: str) -> list[EntryPoint]:
-    try:
-        return list(distribution(DISTRIBUTION).entry_points.select(group=group))
-    except PackageNotFoundError:  # a checkout on the path that was never installed
-        project_file = Path(__file__).parent.parent / "pyproject.toml"
-        project = tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]
-        return [EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]

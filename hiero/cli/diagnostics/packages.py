@@ -6,14 +6,13 @@ import importlib.util
 import os
 import platform
 import re
-import tomllib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import hiero
 from hiero.cli.diagnostics.findings import GIB, Finding, Level, Machine
-from hiero.plugins import DISTRIBUTION
+from hiero.plugins import DISTRIBUTION, read_project
 from hiero.storage.memory import available_bytes
 
 MIN_MEMORY_BYTES = 2 * GIB  # below this a long video may not fit
@@ -92,14 +91,10 @@ def check_packages(_: Machine) -> Iterator[Finding]:
 
 def read_requirements() -> dict[str, dict[str, str]]:
     """Extra → package → its smallest version; what is always needed under an empty name."""
-    try:
-        lines = metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:  # a checkout on the path that was never installed
-        project_file = Path(hiero.__file__).parent.parent / "pyproject.toml"
-        project = tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]
-        lines = list(project["dependencies"])
-        for extra, requirements in project["optional-dependencies"].items():
-            lines += [f"{requirement}; extra == '{extra}'" for requirement in requirements]
+    project = read_project()
+    lines = list(project["dependencies"])
+    for extra, requirements in project["optional-dependencies"].items():
+        lines += [f"{requirement}; extra == '{extra}'" for requirement in requirements]
     out: dict[str, dict[str, str]] = {"": {}}
     for line in lines:
         if (match := REQUIREMENT.fullmatch(line)) is not None:
