@@ -182,7 +182,8 @@ def test_a_slow_machine_drops_windows_of_a_camera_and_says_so(engine, film, monk
     result = reader.finish()
     assert "windows" in result.differences[0]
     assert "were skipped or lost" in result.differences[0]
-    assert result.video.duration_s == pytest.approx(40.0, abs=20.0)
+    assert reader.log.num_done + reader.extraction.num_skipped == 20  # windows of 2 s: each was read, or skipped
+    assert result.video.duration_s == reader.log.end_s <= 40.0
     assert any("slower than real time" in line for line in lines)
 
 
