@@ -32,9 +32,9 @@ def _show_addresses(line: str) -> str:
     """A line with the addresses of remote videos in place of the paths of their copies."""
     if "/remote/" not in line:
         return line
-    from hiero.sources.remote import show_addresses
+    from hiero.sources.source import display_addresses
 
-    return show_addresses(line)
+    return display_addresses(line)
 
 
 def print_json(document: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ from hiero.types import file_fields, format_time, locate_time
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
     from hiero.engine import Engine
-    from hiero.sources.chapters import VideoSource
+    from hiero.sources.source import VideoSource
     from hiero.types import VideoFile
 
 app = App(name="corpus", help="What is in a corpus of videos: list, remove, check.")
@@ -179,9 +179,9 @@ def _index_arrivals(
 
 def shown_source(source: str) -> str:
     """A path, or an address without passwords."""
-    from hiero.sources.remote import shown_path
+    from hiero.sources.source import is_address, public_address
 
-    return shown_path(source)
+    return public_address(source) if is_address(source) else source
 
 
 @contextmanager
@@ -203,13 +203,11 @@ def _ended_by_signal() -> Iterator[None]:
 
 def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> None:
     """Name files that are a part of a video of the corpus, and are in it by themselves too, from an earlier run."""
-    from hiero.sources.remote import as_path
-
-    parts = {path.resolve() for source in files.values() if isinstance(source, tuple) for path in source}
+    parts = {path.resolve() for source in files.values() if len(source.files) > 1 for path in source.paths}
     if not parts:
         return
     repeated = [
-        record.video for record in corpus.videos() if not record.files and as_path(record.path).resolve() in parts
+        record.video for record in corpus.videos() if not record.files and record.source.path.resolve() in parts
     ]
     if repeated:
         names = " ".join(map(shlex.quote, repeated))

@@ -11,7 +11,7 @@ from hiero.cli.options import DEFAULTS, Flag, Join, OptionalOut, Out, Repeated, 
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
-    from hiero.sources.chapters import VideoSource
+    from hiero.sources.source import VideoSource
 
 
 def import_steps(
@@ -171,19 +171,17 @@ def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSou
     from hiero.corpus.corpus import Corpus
     from hiero.extraction.collection import find_recordings
     from hiero.serve.library import is_corpus
-    from hiero.sources.chapters import source_paths
 
     videos: dict[str, VideoSource] = {}
     for uri in filter(is_corpus, what):
         for record in Corpus(uri).videos():
             if Path(record.path).is_file():
-                files = tuple(Path(file.path) for file in record.files)
-                videos[record.video] = files if len(files) > 1 else Path(record.path)
+                videos[record.video] = record.source
     paths = [Path(name) for name in what if not is_corpus(name)]
     recordings = find_recordings(paths, join, log=log) if paths else {}
     for source in recordings.values():
-        if not source_paths(source)[0].is_file():
-            raise InputError(f"{source_paths(source)[0]}: no such file or folder")
+        if not source.path.is_file():
+            raise InputError(f"{source.path}: no such file or folder")
     return {**videos, **recordings}
 
 

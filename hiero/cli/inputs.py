@@ -14,7 +14,7 @@ from hiero.errors import InputError
 if TYPE_CHECKING:
     from hiero.cli.options import VideoOptions
     from hiero.engine import Engine, Video
-    from hiero.sources.chapters import VideoSource
+    from hiero.sources.source import VideoSource
 
 Result = TypeVar("Result")
 
@@ -34,9 +34,7 @@ class Inputs:
     @property
     def paths(self) -> list[Path]:
         """All files that will be read."""
-        from hiero.sources.chapters import source_paths
-
-        return [path for source in self.sources.values() for path in source_paths(source)]
+        return [path for source in self.sources.values() for path in source.paths]
 
     def title_of(self, name: str) -> str | None:
         """What is printed above the result of a video; None where it stands alone."""
@@ -73,16 +71,13 @@ class Results(Generic[Result]):
 
     def print_documents(self: Results[dict[str, Any]], **more: Any) -> None:
         """One JSON document: that of the video which stands alone, or `videos`, a list with one for each."""
-        from hiero.sources.chapters import source_paths
-        from hiero.sources.remote import shown_path
-
         if self.inputs.is_single:
             print_json(next(iter(self.done.values())))
             return
         videos = [
             {"name": name, **self.done[name]}
             if name in self.done
-            else {"name": name, "video": shown_path(source_paths(source)[0]), "error": self.failed[name]}
+            else {"name": name, "video": source.name, "error": self.failed[name]}
             for name, source in self.inputs.sources.items()
         ]
         print_json({"version": 1, "videos": videos, **more})
@@ -99,8 +94,7 @@ def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs
         InputError: There is nothing to read.
     """
     from hiero.extraction.collection import find_recordings, is_collection
-    from hiero.sources.chapters import find_siblings, source_paths
-    from hiero.sources.remote import find_remote
+    from hiero.sources.chapters import find_siblings
 
     if not paths:
         raise InputError(
@@ -108,14 +102,9 @@ def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs
         )
     sources = find_recordings(paths, join, resolve_clashes=True, log=log)
     is_single = len(sources) == 1 and (bool(join) or not any(map(is_collection, paths)))
-    first = source_paths(next(iter(sources.values())))[0]
-    if (
-        len(paths) == 1
-        and is_single
-        and join is None
-        and find_remote(first) is None
-        and (siblings := find_siblings(first))
-    ):
+    source = next(iter(sources.values()))
+    first = source.path
+    if len(paths) == 1 and is_single and join is None and not source.is_remote and (siblings := find_siblings(first)):
         names = ", ".join(path.name for path in siblings[:3])
         log(f"{first.name} is a part of a longer recording; to read it whole give the other files too: {names}")
     return Inputs(sources, is_single)
@@ -141,8 +130,8 @@ def read_all(
         InputError: A video that stands alone cannot be read.
         OSError: The disk is full.
     """
-    from hiero.extraction.collection import DISK_FULL_ERRNOS, failure_message
-    from hiero.sources.chapters import source_paths
+    from hiero.extraction.collection import failure_message
+    from hiero.storage.files import is_disk_full
 
     results: Results[Result] = Results(inputs)
     options.check_single_transcript(len(inputs.sources))
@@ -155,8 +144,8 @@ def read_all(
             try:
                 results.done[name] = work(name, options.read_video(source, engine, bars))
             except Exception as error:  # whatever it is, the other videos go on
-                if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
+                if is_disk_full(error):
                     raise
-                results.failed[name] = failure_message(source_paths(source)[0], error)
+                results.failed[name] = failure_message(source.name, error)
                 log(f"failed: {results.failed[name]}")
     return results

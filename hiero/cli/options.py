@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hiero.cli.console import CollectionBars
     from hiero.engine import Engine, Video
     from hiero.formats.transcripts import Transcript
-    from hiero.sources.chapters import VideoSource
+    from hiero.sources.source import VideoSource
     from hiero.types import Clock, ProgressCallback
 
 # Types of options. A flag that has no --no-FLAG, and a list of which the option is repeated, have `negative=""`.
@@ -130,7 +130,7 @@ class VideoOptions:
             bars: Of a command over several videos.
         """
         engine = engine or self.load_engine()
-        num_files = len(source) if isinstance(source, tuple) else 1
+        num_files = len(source.files)
         # Lines on standard error would break the bars, so warnings are shown when these are gone.
         with (
             warnings.catch_warnings(record=True) as caught,

@@ -163,7 +163,7 @@ def serve(
     if watch:
         from hiero.corpus.watching import ArrivalWatcher
         from hiero.serve.library import is_corpus
-        from hiero.sources.remote_origins import is_address
+        from hiero.sources.source import is_address
 
         folders = [source if is_address(source) else Path(source) for source in what if not is_corpus(source)]
         if not folders:

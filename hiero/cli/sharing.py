@@ -16,6 +16,7 @@ from hiero.types import PRESENCE_THRESHOLD, format_time
 
 if TYPE_CHECKING:
     from hiero.engine import Video
+    from hiero.sources.source import VideoSource
     from hiero.types import Answer, Hierarchy, Match, VideoFile
 
 ReelFile = Annotated[
@@ -97,13 +98,11 @@ def _check_videos(sources: Sequence[Path], option: str) -> None:
             raise InputError(f"{source}: has features alone; {option} needs the video")
 
 
-def fetch_files(files: Sequence[VideoFile]) -> None:
+def fetch_files(sources: Sequence[VideoSource]) -> None:
     """Download remote videos that are cut now: their features may have come from the cache."""
-    from hiero.sources.remote import fetch_copy
-
     with reading_bars() as progress:
-        for file in files:
-            fetch_copy(Path(file.path), progress)
+        for source in sources:
+            source.fetch(progress)
 
 
 def check_reel(reel: Path | None, copy: bool, sources: Sequence[Path]) -> None:

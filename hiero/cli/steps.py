@@ -140,7 +140,7 @@ def steps(
         if not json_:
             print_steps(hierarchy, inputs.title_of(name))
         if split.split is not None:
-            fetch_files(video.files)
+            fetch_files([inputs.sources[name]])
             split.write(video, hierarchy, inputs.folder_of(name, split.split), options.stream)
         return hierarchy.to_dict()
 

@@ -23,7 +23,7 @@ from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
 from hiero.formats.edits import read_edits
 from hiero.model.model_folder import CONFIG_FILE, PROTOTYPE_FILES, TEXT_ENCODER_FILE, WEIGHTS_FILE, open_model_folder
-from hiero.sources.chapters import VideoSource, source_paths
+from hiero.sources.source import VideoSource
 from hiero.steps.prototypes import CorrectedVideo, StepPrototypes, learn_prototypes
 from hiero.storage.files import atomic_path
 from hiero.types import AnnotatedStep, Hierarchy
@@ -66,7 +66,7 @@ def find_corrections(videos: Mapping[str, VideoSource]) -> list[CorrectedSteps]:
     """Those of some videos that have corrected steps beside them."""
     corrected = []
     for name, source in videos.items():
-        hierarchy = read_edits(source_paths(source)[0])
+        hierarchy = read_edits(source.path)
         if hierarchy is not None and (steps := named_steps(hierarchy)):
             corrected.append(CorrectedSteps(name, source, steps))
     return corrected

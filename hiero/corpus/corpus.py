@@ -29,11 +29,10 @@ from hiero.corpus.searching import search_steps
 from hiero.corpus.speech_table import SPEECH_TABLE, SpokenMoment, find_spoken, replace_speech, transcripts_key
 from hiero.corpus.sql import ALL_ROWS, sql_string, sql_strings
 from hiero.corpus.stored_rows import check_content, drop_repeated, find_stored, put_rows, query_rows, select_changed
-from hiero.engine import Embedder, Engine, SpanSummaries, Video, known_source_key, source_key
+from hiero.engine import Embedder, Engine, SpanSummaries, Video
 from hiero.errors import InputError
 from hiero.model.model_folder import SHIPPED
-from hiero.sources.chapters import VideoSource, source_paths
-from hiero.sources.remote import find_remote, shown_path
+from hiero.sources.source import VideoInput, VideoSource
 from hiero.steps.similarity import match_probability
 from hiero.text.minilm import encode_minilm
 from hiero.types import Hierarchy
@@ -619,7 +618,7 @@ class Corpus:
         for name, stored in broken.items():
             if stored.records and not (record := stored.records[0]).missing_files:
                 video = read(record.source)
-                self.add(video, video.steps(record.levels), name, source_key(record.source), record.transcripts)
+                self.add(video, video.steps(record.levels), name, record.source.key(), record.transcripts)
 
     def _drop_speech_without_video(self) -> None:
         """Remove what is said in videos that are not in: a process was killed before it had written their steps."""
@@ -634,7 +633,7 @@ class Corpus:
 def add_video(
     corpus: Corpus,
     engine: Engine,
-    source: VideoSource,
+    source: VideoInput,
     read: ReadVideo,
     *,
     num_steps: Sequence[int] | None = None,
@@ -644,7 +643,8 @@ def add_video(
     transcripts: bool = True,
 ) -> tuple[IndexedVideo, bool]:
     """Index a video or feature file, unless the corpus has it unchanged."""
-    name = name or source_paths(source)[0].stem
+    source = VideoSource.of(source)
+    name = name or source.path.stem
     known = {} if again else corpus.lookup([name])
     described = read_changed(source, engine, read, num_steps, labels, name, known.get(name), transcripts)
     if described is None:
@@ -664,16 +664,11 @@ def read_changed(
     transcripts: bool = True,
 ) -> VideoRows | None:
     """Read a video or feature file, unless it is known unchanged."""
-    for path in source_paths(source):
-        if not path.is_file() and find_remote(path) is None:
-            raise InputError(f"{path}: no such file")
+    for path in source.missing_paths:
+        raise InputError(f"{path}: no such file")
     beside = transcripts_key(source) if transcripts else ""
     is_spoken_anew = known is not None and beside not in ("", known.transcripts)
-    if (
-        known is not None
-        and (known.sha256, known.model_key) == (known_source_key(source), engine.key)
-        and not is_spoken_anew
-    ):
+    if known is not None and (known.sha256, known.model_key) == (source.known_key(), engine.key) and not is_spoken_anew:
         return None
     return _read_video(source, read, num_steps, labels, name, beside)
 
@@ -686,14 +681,12 @@ def _read_video(
     name: str,
     transcripts: str,
 ) -> VideoRows:
-    known_sha256 = known_source_key(source)  # None where a remote file must be brought, which the reader shows
+    known_sha256 = source.known_key()  # None where a remote file must be brought, which the reader shows
     video = read(source)
-    sha256 = known_sha256 or source_key(source)
+    sha256 = known_sha256 or source.key()
     described = describe_video(video, video.steps(num_steps, labels=labels), name, sha256, transcripts)
-    if source_key(source) != sha256:
-        raise InputError(
-            f"{shown_path(source_paths(source)[0])}: changed while it was read; index it again when it is whole"
-        )
+    if source.key() != sha256:
+        raise InputError(f"{source.name}: changed while it was read; index it again when it is whole")
     return described
 
 

@@ -11,7 +11,7 @@ from hiero.corpus.corpus import Corpus, ReadVideo, read_changed
 from hiero.corpus.rows import IndexedVideo, VideoRows
 from hiero.engine import Engine
 from hiero.errors import InputError
-from hiero.sources.chapters import VideoSource
+from hiero.sources.source import VideoInput, VideoSource
 
 LOOKUP_SIZE = 256  # files that are looked up together
 # Of a commit, at most: what is lost, and read again by the next run, where the process is killed.
@@ -32,7 +32,7 @@ class IndexResult:
 def index_files(
     corpus: Corpus,
     engine: Engine,
-    files: Mapping[str, VideoSource],
+    files: Mapping[str, VideoInput],
     read: ReadVideo,
     *,
     num_steps: Sequence[int] | None = None,
@@ -59,7 +59,7 @@ def index_files(
         for names in _batched(list(files), LOOKUP_SIZE):
             known = {} if again else corpus.lookup(names)
             for name in names:
-                batch.add_file(name, files[name], read, num_steps, labels, known.get(name), transcripts)
+                batch.add_file(name, VideoSource.of(files[name]), read, num_steps, labels, known.get(name), transcripts)
                 progress(name)
     finally:
         batch.commit()  # also after an interruption: what was read is kept

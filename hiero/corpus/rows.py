@@ -20,8 +20,7 @@ import numpy as np
 from hiero.corpus.speech_table import build_speech_rows
 from hiero.engine import Embedder, Video
 from hiero.model.model_folder import SHIPPED
-from hiero.sources.chapters import VideoSource, source_paths
-from hiero.sources.remote import as_path, find_remote, shown_path
+from hiero.sources.source import VideoSource
 from hiero.storage.files import parse_json
 from hiero.types import Hierarchy, RestsOn, Step, VideoFile
 
@@ -65,12 +64,12 @@ class IndexedVideo:
     @property
     def source(self) -> VideoSource:
         """What it is read from: the file, or several that are one video."""
-        return tuple(as_path(file.path) for file in self.files) if self.files else as_path(self.path)
+        return VideoSource.of([file.path for file in self.files] or self.path)
 
     @property
     def missing_files(self) -> list[Path]:
         """Those of its files that are gone; what is remote counts as there."""
-        return [path for path in source_paths(self.source) if not path.is_file() and find_remote(path) is None]
+        return self.source.missing_paths
 
     def to_dict(self) -> dict[str, Any]:
         """All fields; `files` only where there are several, `transcripts` only where there are some."""
@@ -195,10 +194,12 @@ def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
 
 def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> VideoRows:
     """A video as a corpus will have it."""
-    files = tuple(replace(file, path=_stored_path(Path(file.path))) for file in video.files) if video.is_joined else ()
+    origin = video.origin or VideoSource.of(video.path)
+    stored = [file.stored_name for file in origin.files]
+    files = tuple(map(_with_path, video.files, stored)) if video.is_joined else ()
     record = IndexedVideo(
         name,
-        _stored_path(video.path),
+        stored[0],
         sha256,
         video.engine.name,
         video.engine.key,
@@ -212,9 +213,8 @@ def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, trans
     return VideoRows(record, build_rows(video, steps, record), build_speech_rows(video, name))
 
 
-def _stored_path(path: Path) -> str:
-    """A file as a corpus names it: absolute, or by its address."""
-    return str(path.resolve()) if find_remote(path) is None else shown_path(path)
+def _with_path(file: VideoFile, path: str) -> VideoFile:
+    return replace(file, path=path)
 
 
 def _model_folder(engine: Embedder) -> str:

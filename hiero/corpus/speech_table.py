@@ -20,7 +20,7 @@ from hiero.corpus.sql import sql_strings
 from hiero.corpus.vector_search import nearest_rows
 from hiero.engine import Video
 from hiero.formats.transcripts import find_transcript
-from hiero.sources.chapters import VideoSource, source_paths
+from hiero.sources.source import VideoSource
 from hiero.speech.evidence import shorten_quote, spoken_probability
 from hiero.text.minilm import MINILM_SIZE
 
@@ -101,7 +101,7 @@ def find_spoken(
 def transcripts_key(source: VideoSource) -> str:
     """Identifies the transcripts that lie beside the files of a video; empty where there are none."""
     digest, num = hashlib.sha256(), 0
-    for path in source_paths(source):
+    for path in source.paths:
         beside = find_transcript(path)
         if beside is not None:
             digest.update(beside.read_bytes())

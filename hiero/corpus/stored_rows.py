@@ -5,15 +5,11 @@ replaced and checked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hiero.corpus.rows import IndexedVideo, StoredVideo, VideoRows, group_by_video
 from hiero.corpus.sql import ALL_ROWS, sql_strings
-from hiero.engine import known_source_key
 from hiero.errors import InputError
-from hiero.sources.chapters import source_paths
-from hiero.sources.remote import find_remote
 
 
 def query_rows(table: Any, where: str | None, columns: list[str], num: int = ALL_ROWS) -> Any:
@@ -73,17 +69,14 @@ def drop_repeated(table: Any, where: str | None = None) -> None:
 
 def check_content(record: IndexedVideo) -> list[str]:
     """What is wrong with the files of a video; what is remote is asked about, not brought."""
+    source = record.source
     try:
-        key = known_source_key(record.source)
+        key = source.known_key()
     except InputError as error:
         return [f"{record.video}: {error}"]
-    is_remote = any(find_remote(path) is not None for path in source_paths(record.source))
     # Of a remote file that was never here, or has changed since, the key is not known.
-    if key == record.sha256 or (key is None and is_remote and not any(map(_was_here, source_paths(record.source)))):
+    if key == record.sha256 or (
+        key is None and source.is_remote and not any(file.was_downloaded for file in source.files)
+    ):
         return []
     return [f"{record.video}: {record.path} has changed; index it again"]
-
-
-def _was_here(path: Path) -> bool:
-    remote = find_remote(path)
-    return remote is not None and remote.copy_key is not None

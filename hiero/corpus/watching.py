@@ -9,8 +9,7 @@ from pathlib import Path
 
 from hiero.errors import InputError
 from hiero.extraction.collection import NoFilesError, find_files, join_chapters
-from hiero.sources.chapters import VideoSource, source_paths
-from hiero.sources.remote import find_remote
+from hiero.sources.source import VideoSource
 
 MAX_PAUSE = 64  # looks between two attempts at a file that cannot be read
 
@@ -26,7 +25,7 @@ class ArrivalWatcher:
     paths: Sequence[Path | str]
     join: bool | None = None
     log: Callable[[str], None] = lambda _: None
-    _states: dict[Path, FileState] = field(default_factory=dict)  # of the last look
+    _states: dict[VideoSource, FileState] = field(default_factory=dict)  # of the last look
     _done: dict[str, tuple[FileState, ...]] = field(default_factory=dict)  # by name: as it was when it was taken
     _failed: dict[str, tuple[int, int]] = field(default_factory=dict)  # by name: attempts, and the look of the next one
     _lines: set[str] = field(default_factory=set)
@@ -36,7 +35,7 @@ class ArrivalWatcher:
         """What is whole and new, or has changed since it was taken, by name."""
         begin = time.monotonic()
         self._num_scans += 1
-        files: dict[str, Path] = {}
+        files: dict[str, VideoSource] = {}
         for path in self.paths:
             try:
                 named = find_files([path], resolve_clashes=True)
@@ -56,17 +55,21 @@ class ArrivalWatcher:
         }
         # All files decide what is one recording: one whose next chapter is still growing waits for it.
         recordings = join_chapters(files, self.join, self._log_once) if whole else {}
-        return {name: source for name, source in recordings.items() if self._is_due(name, source, set(whole.values()))}
+        return {
+            name: source
+            for name, source in recordings.items()
+            if self._is_due(name, source, {file.path for file in whole.values()})
+        }
 
     def _is_due(self, name: str, source: VideoSource, whole: set[Path]) -> bool:
-        if not all(path in whole for path in source_paths(source)):
+        if not all(path in whole for path in source.paths):
             return False
         if self._done.get(name) == self._states_of(source):
             return False
         return self._failed.get(name, (0, 0))[1] <= self._num_scans
 
     def _states_of(self, source: VideoSource) -> tuple[FileState, ...]:
-        return tuple((str(path), *self._states[path]) for path in source_paths(source))
+        return tuple((str(file.path), *self._states[VideoSource((file,))]) for file in source.files)
 
     def finish(self, taken: Mapping[str, VideoSource], failed: Sequence[str] = ()) -> None:
         """Remember what was taken. What failed is tried again, each time after twice as many looks."""
@@ -84,15 +87,11 @@ class ArrivalWatcher:
             self.log(line)
 
 
-def _file_state(path: Path, since: float) -> FileState | None:
-    """What changes while somebody writes to a file; None where it is gone again. Of a remote one
-    nothing but this is read.
+def _file_state(source: VideoSource, since: float) -> FileState | None:
+    """What changes while somebody writes to a file; None where it no longer exists. Nothing else of
+    a remote file is read.
     """
     try:
-        if (remote := find_remote(path)) is not None:
-            stat = remote.stat(max_age_s=time.monotonic() - since)
-            return stat.size, stat.version
-        local = path.stat()
+        return source.files[0].growth(time.monotonic() - since)
     except (OSError, InputError):
         return None
-    return local.st_size, local.st_mtime_ns

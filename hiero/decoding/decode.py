@@ -79,9 +79,12 @@ class Segment:
     end_s: float
 
 
-def probe(path: Path | str, stream: int = 0) -> VideoInfo:
-    """What a file says about itself, without decoding more than a frame."""
-    with VideoReader(Path(path), stream) as reader:
+def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
+    """What a file says about itself, without decoding more than a frame.
+
+    `file` is opened in place of the path: a file object of a remote video.
+    """
+    with VideoReader(Path(path), stream, file=file) as reader:
         video = reader.stream
         frame = next(reader.frames(), None)
         if frame is None:
@@ -317,16 +320,17 @@ class VideoReader:
         threads: int = 0,
         skip_unreferenced: bool = False,
         gpu: int | None = None,
+        file: Any = None,
     ) -> None:
         """With `gpu`, that NVIDIA GPU decodes, and frames stay in its memory until they are scaled."""
         self.path, self.stream_index, self.threads, self.skip_unreferenced = path, stream, threads, skip_unreferenced
-        self.gpu = gpu
+        self.gpu, self.file = gpu, file
         self.messages: list[str] | None = None  # a list takes what would be warned of
 
     def __enter__(self) -> VideoReader:
         self.decode_error: Any = import_av(PURPOSE).FFmpegError
         if isinstance(self.path, Path):
-            self.container: Any = open_container(self.path, PURPOSE, self.gpu)
+            self.container: Any = open_container(self.path, PURPOSE, self.gpu, self.file)
         else:
             self.container = self.path.open()
         try:

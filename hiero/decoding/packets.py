@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.sources.remote import open_copy
 
 SEEK_MARGINS_S = (0.0, 5.0, 60.0, math.inf)  # how far before a moment to begin reading, one after another
 BEFORE_START_S = 10.0  # before the first timestamp of every stream
@@ -28,12 +27,16 @@ def import_av(purpose: str) -> Any:
     return av
 
 
-def open_container(path: Path, purpose: str, gpu: int | None = None) -> Any:
-    """Open a file for reading; `gpu` is the number of the NVIDIA GPU that decodes its video, if any."""
+def open_container(path: Path, purpose: str, gpu: int | None = None, file: Any = None) -> Any:
+    """Open a file for reading; `gpu` is the number of the NVIDIA GPU that decodes its video, if any.
+
+    `file` is opened in place of the path: a file object of a remote video.
+    """
     av = import_av(purpose)
-    file = open_copy(path)
+    if file is None and not path.is_file():
+        raise InputError(f"{path}: no such file")
     try:
-        return open_for_decoding(file, gpu)
+        return open_for_decoding(file or str(path), gpu)
     except InputError:  # a remote file that cannot be read; its content may be fine
         raise
     except (av.FFmpegError, ValueError, OSError) as error:

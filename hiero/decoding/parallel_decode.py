@@ -45,7 +45,6 @@ from hiero.decoding.decode_worker import PartTask
 from hiero.decoding.packets import NO_TIMESTAMPS, can_enter
 from hiero.decoding.part_worker import DecodedPart, PartWorker
 from hiero.errors import InputError
-from hiero.sources.remote import find_remote
 from hiero.storage.cache import file_state
 
 logger = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ def read_segments_parallel(
     """
     path = Path(path)
     num_segments = 0
-    is_valid = spacing_s > 0 and num_frames > 0 and path.is_file() and find_remote(path) is None
+    is_valid = spacing_s > 0 and num_frames > 0 and path.is_file()
     if is_valid and processes > 1 and can_start_processes():
         skip = skip_unreferenced and referenced_suffice(path, stream, 0, spacing_s / num_frames)
         template = PartTask(

@@ -6,7 +6,6 @@ server and notebooks share.
 
 from hiero.engine.embedder import NO_TEXT, Embedder
 from hiero.engine.engine import Engine, load
-from hiero.engine.joined import known_source_key, source_key
 from hiero.engine.span_summaries import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries
 from hiero.engine.video import Video
 from hiero.engine.vocabulary import class_names, default_labels
@@ -21,7 +20,5 @@ __all__ = [
     "Video",
     "class_names",
     "default_labels",
-    "known_source_key",
     "load",
-    "source_key",
 ]

@@ -18,14 +18,14 @@ from hiero.backbones.registry import Precision, backbone_for, backbones, fetch_w
 from hiero.data.features import FEATURE_SUFFIXES, check_sidecar, read_feature_array, read_sidecar
 from hiero.devices import choose_device
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
-from hiero.engine.joined import FileRows, join_keys, join_rows
+from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
 from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
-from hiero.sources.remote import as_path, fetch_copy, file_key, find_remote, known_key, shown_addresses
+from hiero.sources.source import LocalFile, SourceFile, VideoInput, VideoSource, display_addresses, join_keys
 from hiero.storage import weights
-from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
+from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.text.joint_text import joint_key
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
@@ -96,11 +96,10 @@ def _backbones_for(folder: ModelFolder | None) -> tuple[str, ...]:
 class FileContent:
     """A file as it was when reading began: only what was computed from that may be stored under its key."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._remote = find_remote(path)
-        self._state = file_state(path) if self._remote is None else ()
-        self.key = file_key(path)
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        self._state = file.state()
+        self.key = file.key()
         self._is_changed = False
 
     @property
@@ -108,15 +107,12 @@ class FileContent:
         """Whether nobody wrote to the file since; says so once where somebody did."""
         if not self._is_changed:
             try:
-                if self._remote is None:
-                    self._is_changed = file_state(self.path) != self._state
-                else:  # a copy may make room for others meanwhile; it is another one only where it was brought again
-                    self._is_changed = self._remote.copy_key != self.key
+                self._is_changed = self.file.state() != self._state
             except OSError:
                 self._is_changed = True
             if self._is_changed:
                 warnings.warn(
-                    f"{self.path}: changed while it was read; the result is not kept, read it again when it is whole",
+                    f"{self.file.path}: changed while it was read; the result is not kept, read it again when it is whole",
                     stacklevel=2,
                 )
         return not self._is_changed
@@ -130,7 +126,6 @@ class JoinedContent(FileContent):
     """Files that are one video, as they were when reading began."""
 
     def __init__(self, contents: Sequence[FileContent], durations_s: Sequence[float]) -> None:
-        self.path = contents[0].path
         self.key = join_keys(
             [f"{content.key} {time_s:.6f}" for content, time_s in zip(contents, durations_s, strict=True)]
         )
@@ -148,7 +143,7 @@ class Engine(Embedder):
 
     def read(
         self,
-        path: Path | str | Sequence[Path | str],
+        path: VideoInput,
         *,
         clock: Clock | None = None,
         cache: bool = True,
@@ -175,30 +170,36 @@ class Engine(Embedder):
             >>> [len(level) for level in video.steps([3, 6]).levels]
             [3, 6]
         """
-        paths = [as_path(path)] if isinstance(path, str | Path) else [as_path(part) for part in path]
-        if not paths:
+        source = VideoSource.of(path)
+        if not source.files:
             raise InputError("there is no file to read")
-        with shown_addresses():
-            return self._read_paths(paths, clock, cache, stream, progress or no_progress)
+        try:
+            video = self._read_source(source, clock, cache, stream, progress or no_progress)
+        except InputError as error:
+            if not source.is_remote:
+                raise
+            raise InputError(display_addresses(str(error))) from error
+        video.origin = source
+        return video
 
-    def _read_paths(
-        self, paths: list[Path], clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback
+    def _read_source(
+        self, source: VideoSource, clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback
     ) -> Video:
-        for file in paths:
-            if (remote := find_remote(file)) is None:
-                if not file.is_file():
-                    raise InputError(f"{file}: no such file")
-            elif cache and self._is_cached(file, stream):
-                remote.fetch_companions()
+        for file in source.files:
+            if not file.exists():
+                raise InputError(f"{file.path}: no such file")
+            if file.is_remote and cache and self._is_cached(file, stream):
+                file.fetch_companions()
             else:
-                remote.fetch(progress)
+                file.fetch(progress)
+        paths = source.paths
         if (engine := self._engine_for(paths[0])) is not self:
-            return engine.read(paths, clock=clock, cache=cache, progress=progress)
-        contents = [FileContent(file) if cache else None for file in paths]
+            return engine.read(source, clock=clock, cache=cache, progress=progress)
+        contents = [FileContent(file) if cache else None for file in source.files]
         try:
             parts = [
                 self._read_file(file, clock, content, stream, progress)
-                for file, content in zip(paths, contents, strict=True)
+                for file, content in zip(source.files, contents, strict=True)
             ]
         except InputError as error:
             if len(paths) == 1:
@@ -229,9 +230,15 @@ class Engine(Embedder):
         return self if is_clip else load(backbone="default", device=self.device)
 
     def _read_file(
-        self, path: Path, clock: Clock | None, content: FileContent | None, stream: int, progress: ProgressCallback
+        self,
+        file: SourceFile,
+        clock: Clock | None,
+        content: FileContent | None,
+        stream: int,
+        progress: ProgressCallback,
     ) -> FileRows:
         """What a file says by itself, before the model sees it."""
+        path = file.path
         if path.suffix.lower() in FEATURE_SUFFIXES:
             return self._read_features(path, clock, content)
         if clock is not None:
@@ -243,7 +250,7 @@ class Engine(Embedder):
                 f"({self.folder.config.backbone or 'unnamed'}), "
                 f"{self.backbone.name} gives {width}-d ones; give it a feature file, or leave --model out"
             )
-        source = self._extract(path, content, stream, progress)
+        source = self._extract(file, content, stream, progress)
         clock = Clock(1.0, source.spacing_s)
         return FileRows(path, source.features[self.backbones[0]], clock, source, source.duration_s)
 
@@ -308,14 +315,15 @@ class Engine(Embedder):
         return features
 
     def _extract(
-        self, path: Path, content: FileContent | None, stream: int, progress: ProgressCallback
+        self, video_file: SourceFile, content: FileContent | None, stream: int, progress: ProgressCallback
     ) -> VideoFeatures:
         """Features of a video by all backbones: from the cache, or extracted now and stored."""
+        path = video_file.path
 
         def run(partial: Path | None) -> VideoFeatures:
             from hiero.decoding.decode import probe
 
-            fetch_copy(path, progress)
+            video_file.fetch(progress)
             duration_s = probe(path, stream).duration_s  # what cannot be read is said before anything is fetched
             for name in self.backbones:
                 fetch_weights(find_backbone(name), progress)  # before the video's bar begins
@@ -355,11 +363,12 @@ class Engine(Embedder):
         """Where the cache has the features of a video."""
         return cache_folder("features") / f"{content.key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
 
-    def _is_cached(self, path: Path, stream: int) -> bool:
-        """Whether the features of a remote video are here, so that the video itself need not be."""
-        if path.suffix.lower() in FEATURE_SUFFIXES or path.suffix == RECORDING_SUFFIX or known_key(path) is None:
+    def _is_cached(self, file: SourceFile, stream: int) -> bool:
+        """Whether the features of a remote video are cached, so that the video itself is not needed."""
+        suffix = file.path.suffix
+        if suffix.lower() in FEATURE_SUFFIXES or suffix == RECORDING_SUFFIX or file.known_key() is None:
             return False
-        return self._features_file(FileContent(path), stream).is_file()
+        return self._features_file(FileContent(file), stream).is_file()
 
     def store_features(self, path: Path, source: VideoFeatures, *, stream: int = 0) -> None:
         """Keep features of a video that were computed while it was recorded: `read` then finds them.
@@ -369,7 +378,7 @@ class Engine(Embedder):
             source: What this engine's backbones gave for it.
             stream: Which video stream of the file.
         """
-        content = FileContent(path)
+        content = FileContent(LocalFile(path))
         half = replace(source, features={name: rows.astype(np.float16) for name, rows in source.features.items()})
         content.store(functools.partial(half.save, self._features_file(content, stream)))
 

@@ -8,7 +8,6 @@ are, and a recording that was cut between two segments gives the rows of the unc
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +17,6 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
-from hiero.sources.chapters import VideoSource
-from hiero.sources.remote import file_key, known_key
-from hiero.storage.cache import KEY_LENGTH
 from hiero.types import TIME_GRAIN_S, Clock, VideoFile
 
 
@@ -43,25 +39,6 @@ class JoinedRows:
     rows: np.ndarray
     clock: Clock
     source: VideoFeatures
-
-
-def source_key(source: VideoSource) -> str:
-    """Names the content of a file, or of several in their order: 32 hexadecimal digits."""
-    if not isinstance(source, tuple):
-        return file_key(source)
-    return join_keys([file_key(path) for path in source])
-
-
-def known_source_key(source: VideoSource) -> str | None:
-    """`source_key` where it can be told without bringing a remote file here; else None."""
-    keys = [known_key(path) for path in (source if isinstance(source, tuple) else (source,))]
-    known = [key for key in keys if key is not None]
-    return join_keys(known) if len(known) == len(keys) else None
-
-
-def join_keys(keys: Sequence[str]) -> str:
-    """A key for files in their order, from the key of each; that of a single one is its own."""
-    return keys[0] if len(keys) == 1 else hashlib.sha256("\n".join(keys).encode()).hexdigest()[:KEY_LENGTH]
 
 
 def place_files(paths: Sequence[Path], durations_s: Sequence[float]) -> tuple[VideoFile, ...]:

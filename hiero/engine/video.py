@@ -21,7 +21,7 @@ from hiero.engine.vocabulary import class_name_vectors, default_labels, rich_lab
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
 from hiero.formats.transcripts import Transcript
-from hiero.sources.remote import shown_path
+from hiero.sources.source import VideoSource
 from hiero.speech.answers import ask_with_speech, name_by_speech
 from hiero.speech.evidence import SpeechEvidence
 from hiero.steps.grounding import TEMPERATURE, candidate_spans, rank_spans, span_means, span_sums
@@ -99,6 +99,7 @@ class Video:
     _similarity_prototypes: StepPrototypes | None = None  # that the cached similarity knows
     files: tuple[VideoFile, ...] = ()
     transcript: Transcript | None = None
+    origin: VideoSource | None = None  # where the files come from; None for features in memory
     _speech_cache: tuple[Transcript, SpeechEvidence] | None = None
 
     def __post_init__(self) -> None:
@@ -115,12 +116,14 @@ class Video:
     @property
     def address(self) -> str:
         """What results call it: the path of the file, or the address of a remote one."""
-        return shown_path(self.path)
+        return str(self.path) if self.origin is None else self.origin.name
 
     @property
     def shown_files(self) -> tuple[VideoFile, ...]:
         """`files` as results name them: remote ones by their addresses."""
-        return tuple(replace(file, path=shown_path(file.path)) for file in self.files)
+        if self.origin is None:
+            return self.files
+        return tuple(replace(f, path=origin.name) for f, origin in zip(self.files, self.origin.files, strict=True))
 
     def locate(self, time_s: float) -> tuple[Path, float]:
         """The file that a moment is in, and when it is in that file.

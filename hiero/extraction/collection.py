@@ -10,7 +10,6 @@ not stop the others.
 
 from __future__ import annotations
 
-import errno
 import glob
 import io
 import itertools
@@ -32,21 +31,14 @@ from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.extraction.plan import ExtractionPlan as ExtractionPlan  # callers find it here, beside what takes it
 from hiero.extraction.plan import LazyBackbones
-from hiero.sources.chapters import VideoSource, group_chapters, have_one_format
-from hiero.sources.remote import (
-    copy_path,
-    file_key,
-    find_remote,
-    list_remote,
-    remote_exists,
-    show_addresses,
-    shown_path,
-)
-from hiero.sources.remote_origins import is_address, public_address
-from hiero.storage.files import atomic_path, write_text
+from hiero.sources.chapters import group_chapters
+from hiero.sources.remote import list_remote, remote_exists
+from hiero.sources.source import SourceFile, VideoInput, VideoSource, display_addresses, is_address, public_address
+from hiero.storage.files import atomic_path, is_disk_full, write_text
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 
 if TYPE_CHECKING:
+    from hiero.decoding.decode import VideoInfo
     from hiero.extraction.extractor import LoadedBackbones
 
 VIDEO_SUFFIXES = (
@@ -67,7 +59,6 @@ VIDEO_SUFFIXES = (
     ".gif",
 )
 CORPUS_TABLE = "steps.lance"  # the folder that LanceDB makes in a corpus
-DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -101,12 +92,12 @@ class NoFilesError(InputError):
     """A folder, pattern or remote folder holds nothing that could be read."""
 
 
-def find_videos(paths: Iterable[Path | str]) -> dict[str, Path]:
+def find_videos(paths: Iterable[Path | str]) -> dict[str, VideoSource]:
     """Videos by name."""
     return _files_by_name(paths, VIDEO_SUFFIXES, "videos")
 
 
-def find_files(paths: Iterable[Path | str], *, resolve_clashes: bool = False) -> dict[str, Path]:
+def find_files(paths: Iterable[Path | str], *, resolve_clashes: bool = False) -> dict[str, VideoSource]:
     """Videos and feature files by name, as `find_videos`."""
     return _files_by_name(paths, (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES), "videos or feature files", resolve_clashes)
 
@@ -123,30 +114,43 @@ def find_recordings(
 
 
 def join_chapters(
-    files: Mapping[str, Path], join: bool | None = None, log: Callable[[str], None] = lambda _: None
+    files: Mapping[str, VideoSource], join: bool | None = None, log: Callable[[str], None] = lambda _: None
 ) -> dict[str, VideoSource]:
     """Files by name, those that are one video under the name of the first."""
     if join is False or not files:
         return dict(files)
-    names = {file: name for name, file in files.items()}
-    recordings = group_chapters(files.values())
+    names = {source.path: name for name, source in files.items()}
+    recordings = group_chapters(names)
     if join:
-        joined = tuple(path for recording in recordings for path in recording.paths)
-        return {names[joined[0]]: joined if len(joined) > 1 else joined[0]}
+        ordered = [names[path] for recording in recordings for path in recording.paths]
+        return {ordered[0]: VideoSource.join([files[name] for name in ordered])}
     out: dict[str, VideoSource] = {}
     for recording in recordings:
-        if len(recording.paths) == 1:
-            out[names[recording.paths[0]]] = recording.paths[0]
-        elif have_one_format(path for path in recording.paths if path.suffix.lower() in VIDEO_SUFFIXES):
+        chapters = {names[path]: files[names[path]] for path in recording.paths}
+        joined = VideoSource.join(list(chapters.values()))
+        if len(chapters) == 1:
+            out.update(chapters)
+        elif have_one_format(joined):
             log(
                 f"one {recording.camera} recording, read as one video (--no-join: each by itself): "
                 f"{recording.describe()}"
             )
-            out[names[recording.paths[0]]] = recording.source
+            out[names[recording.paths[0]]] = joined
         else:
             log(f"read each by itself, since size or frame rate differ (--join: as one video): {recording.describe()}")
-            out.update({names[path]: path for path in recording.paths})
+            out.update(chapters)
     return out
+
+
+def have_one_format(source: VideoSource) -> bool:
+    """Whether the videos of a source have one size and frame rate, as chapters do. Files that cannot be read
+    are left out.
+    """
+    formats = set()
+    for file in source.files:
+        if file.path.suffix.lower() in VIDEO_SUFFIXES and (info := probe_file(file)) is not None:
+            formats.add((info.width, info.height, None if info.fps is None else round(info.fps)))
+    return len(formats) <= 1
 
 
 def is_collection(path: Path | str) -> bool:
@@ -174,31 +178,31 @@ def is_video_address(address: str) -> bool:
 
 def _files_by_name(
     paths: Iterable[Path | str], suffixes: tuple[str, ...], description: str, resolve_clashes: bool = False
-) -> dict[str, Path]:
-    by_name: dict[str, Path] = {}
-    resolved: set[Path] = set()
+) -> dict[str, VideoSource]:
+    by_name: dict[str, VideoSource] = {}
+    resolved: set[str] = set()
     for given in paths:
         if isinstance(given, str) and is_address(given):
             path, named = Path(given), _named_remote_files(given, suffixes, description)
         else:
             path = Path(given)
-            named = _named_files(path, suffixes, description)
-        videos = {file.with_suffix("") for _, file in named if file.suffix.lower() in VIDEO_SUFFIXES}
-        for name, file in named:
+            named = [(name, VideoSource.of(file)) for name, file in _named_files(path, suffixes, description)]
+        videos = {source.path.with_suffix("") for _, source in named if source.path.suffix.lower() in VIDEO_SUFFIXES}
+        for name, source in named:
+            file = source.path
             if resolve_clashes and file.suffix.lower() in FEATURE_SUFFIXES and file.with_suffix("") in videos:
                 continue
-            same = file if find_remote(file) is not None else file.resolve()
-            if same in resolved:
+            if source.identity in resolved:
                 continue
-            resolved.add(same)
+            resolved.add(source.identity)
             if name in by_name and not resolve_clashes:
-                if path.is_dir() and by_name[name].with_suffix("") == file.with_suffix(""):
+                if path.is_dir() and by_name[name].path.with_suffix("") == file.with_suffix(""):
                     raise InputError(
                         f"{path}: two files differ only in their suffix; keep one, or give them one by one"
                     )
-                clash = f"{shown_path(by_name[name])} and {shown_path(file)}"
+                clash = f"{by_name[name].name} and {source.name}"
                 raise InputError(f"{clash} would both be named {name}; rename one, or run them apart")
-            by_name[_free_name(name, by_name)] = file
+            by_name[_free_name(name, by_name)] = source
     if not by_name:
         raise InputError(f"give at least one file or folder of {description}")
     return by_name
@@ -210,12 +214,12 @@ def _free_name(name: str, used: Container[str]) -> str:
     return next(candidate for candidate in itertools.chain([name], numbered) if candidate not in used)
 
 
-def _named_remote_files(address: str, suffixes: tuple[str, ...], description: str) -> list[tuple[str, Path]]:
+def _named_remote_files(address: str, suffixes: tuple[str, ...], description: str) -> list[tuple[str, VideoSource]]:
     """The files that an address stands for, each with its name. Only a listing is read."""
     entries = list_remote(address, suffixes)
     if not entries:
         raise NoFilesError(f"{public_address(address)}: no {description} there (looked for {', '.join(suffixes)})")
-    return [(str(PurePosixPath(entry.name).with_suffix("")), copy_path(entry.address)) for entry in entries]
+    return [(str(PurePosixPath(entry.name).with_suffix("")), VideoSource.of(entry.address)) for entry in entries]
 
 
 def _named_files(path: Path, suffixes: tuple[str, ...], description: str) -> list[tuple[str, Path]]:
@@ -250,18 +254,24 @@ def list_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return sorted(f for f in folder.rglob("*") if f.suffix.lower() in suffixes and f.name[0] != "." and f.is_file())
 
 
-def probe_duration(path: Path, stream: int = 0) -> float | None:
-    """Seconds that a video says it has; None where it cannot be told."""
+def probe_file(file: SourceFile, stream: int = 0) -> VideoInfo | None:
+    """What a video says about itself, without downloading a remote one; None where it cannot be read."""
     from hiero.decoding.decode import probe
 
     try:
-        return probe(path, stream).duration_s
+        return probe(file.path, stream, file.reader())
     except (InputError, OSError):
         return None
 
 
+def probe_duration(file: SourceFile, stream: int = 0) -> float | None:
+    """Seconds that a video says it has; None where it cannot be told."""
+    info = probe_file(file, stream)
+    return None if info is None else info.duration_s
+
+
 def extract_all(
-    videos: dict[str, Path], plan: ExtractionPlan, jobs: int = 1, progress: ExtractionProgress | None = None
+    videos: Mapping[str, VideoInput], plan: ExtractionPlan, jobs: int = 1, progress: ExtractionProgress | None = None
 ) -> list[ExtractionResult]:
     """Extract the features of videos on this machine. Videos decode in parallel and take turns on the network."""
     progress = progress or ExtractionProgress()
@@ -269,7 +279,9 @@ def extract_all(
     choose_device(plan.device)  # a device that is not there is an error now, not in a thread
     stop, backbones = threading.Event(), LazyBackbones(plan)
 
-    def run(name: str, path: Path) -> ExtractionResult:
+    def run(name: str, video: VideoInput) -> ExtractionResult:
+        file = VideoSource.of(video).files[0]
+
         def advance(done_s: float) -> None:
             if stop.is_set():  # another video was interrupted or met a full disk: end this thread too
                 raise KeyboardInterrupt
@@ -280,11 +292,10 @@ def extract_all(
                 raise KeyboardInterrupt
             progress.download(event)
 
-        remote = find_remote(path)
-        # A copy that was here and made room is most likely done: then nothing of it is read.
-        was_here = remote is not None and not path.is_file() and remote.copy_key is not None
-        progress.begin(name, None if was_here else probe_duration(path, plan.stream))
-        result = extract_video(plan, backbones, name, path, advance, download)
+        # A copy that was evicted is most likely done: then nothing of it is read.
+        is_evicted = file.was_downloaded and not file.path.is_file()
+        progress.begin(name, None if is_evicted else probe_duration(file, plan.stream))
+        result = extract_video(plan, backbones, name, file, advance, download)
         progress.end(result)
         return result
 
@@ -322,38 +333,36 @@ def extract_video(
     plan: ExtractionPlan,
     load_backbones: Callable[[], LoadedBackbones],
     name: str,
-    path: Path,
+    video: SourceFile,
     advance: Callable[[float], None] = lambda _: None,
     download: ProgressCallback = no_progress,
 ) -> ExtractionResult:
     """Extract the features of one video to its file, unless that is done already."""
-    begin, begun_at = time.monotonic(), time.time()
+    begin, begun_at, path = time.monotonic(), time.time(), video.path
     try:
-        remote = find_remote(path)
-        if remote is None and not path.is_file():
+        if not video.exists():
             raise InputError(f"{path}: no such file")
-        if remote is not None and remote.known_key() is None:
-            remote.fetch(download)
-        sha256 = file_key(path)
+        if video.known_key() is None:
+            video.fetch(download)
+        sha256 = video.key()
         if (sidecar := finished_sidecar(plan, name, sha256)) is not None:
             return ExtractionResult(name, "kept", "", sidecar.num_segments, sidecar.duration_s)
         file = plan.feature_file(name)
         if file.exists() and not sidecar_path(file).exists():
             raise InputError(f"{file}: is there, and hiero extract did not write it; remove it, or choose another -o")
-        if remote is not None:
-            remote.fetch(download)
+        video.fetch(download)
         clock = plan.row_clock(path)
     except (InputError, OSError) as error:
-        return ExtractionResult(name, "failed", failure_message(path, error), spent_s=time.monotonic() - begin)
+        return ExtractionResult(name, "failed", failure_message(video.name, error), spent_s=time.monotonic() - begin)
     backbones = load_backbones()  # outside of any try: its errors are not the video's
     try:
         rows, duration_s = _extract_rows(plan, backbones, name, path, clock, sha256, advance)
         _write(plan, name, path, clock, rows, duration_s, sha256)
         _remove_leftovers(plan.feature_file(name), begun_at)
     except Exception as error:  # whatever it is, the other videos go on
-        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
+        if is_disk_full(error):
             raise
-        return ExtractionResult(name, "failed", failure_message(path, error), spent_s=time.monotonic() - begin)
+        return ExtractionResult(name, "failed", failure_message(video.name, error), spent_s=time.monotonic() - begin)
     return ExtractionResult(name, "done", "", len(rows), duration_s, time.monotonic() - begin)
 
 
@@ -369,13 +378,13 @@ def finished_sidecar(plan: ExtractionPlan, name: str, sha256: str) -> Sidecar | 
         return None
 
 
-def failure_message(path: Path, error: Exception) -> str:
+def failure_message(name: str, error: Exception) -> str:
     """What went wrong with a file, in a line."""
-    name, text = shown_path(path), show_addresses(str(error))
+    text = display_addresses(str(error))
     if isinstance(error, InputError):
         return text if name in text else f"{name}: {text}"
     if isinstance(error, OSError):
-        return f"{show_addresses(str(error.filename or name))}: {error.strerror or text}"
+        return f"{display_addresses(str(error.filename or name))}: {error.strerror or text}"
     return f"{name}: {type(error).__name__}: {text}"
 
 

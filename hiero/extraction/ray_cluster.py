@@ -12,7 +12,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from hiero.backbones.registry import fetch_weights
 from hiero.errors import InputError
 from hiero.extraction.collection import ExtractionProgress, ExtractionResult, extract_video, probe_duration
 from hiero.extraction.plan import ExtractionPlan, LazyBackbones
-from hiero.sources.remote import as_path, find_remote
+from hiero.sources.source import SourceFile, VideoInput, VideoSource
 
 MAX_ATTEMPTS = 3  # workers that may be lost over a video before it has failed
 POLL_S = 0.5  # how long to wait for results before asking for progress
@@ -52,7 +52,7 @@ class Worker:
         def advance(done_s: float) -> None:
             self.positions_s[name] = done_s
 
-        result = extract_video(self.plan, self.backbones, name, as_path(path), advance)
+        result = extract_video(self.plan, self.backbones, name, VideoSource.of(path).files[0], advance)
         self.positions_s.pop(name, None)
         return result.to_dict()
 
@@ -108,10 +108,8 @@ class _WorkerPool:
         ]
         return min(candidates, key=lambda worker: len(names[id(worker)]), default=None)
 
-    def submit(self, worker: Any, name: str, path: Path) -> None:
-        remote = find_remote(path)  # each machine of the cluster brings its own copy
-        source = str(path) if remote is None else remote.address
-        self.in_flight[worker.extract.remote(name, source)] = (name, worker)
+    def submit(self, worker: Any, name: str, file: SourceFile) -> None:
+        self.in_flight[worker.extract.remote(name, file.location)] = (name, worker)
 
     def names_of(self, worker: Any) -> list[str]:
         """The videos that a worker has in flight."""
@@ -141,7 +139,7 @@ class _WorkerPool:
 
 
 def extract_on_cluster(
-    videos: dict[str, Path],
+    videos: Mapping[str, VideoInput],
     plan: ExtractionPlan,
     *,
     address: str | None = None,
@@ -157,10 +155,10 @@ def extract_on_cluster(
     plan.prepare()
     ray = connect(address)
     try:
-        videos = {name: path.resolve() for name, path in videos.items()}
-        pool, resources = _start_workers(ray, plan, workers, jobs, len(videos))
+        files = {name: VideoSource.of(video).files[0] for name, video in videos.items()}
+        pool, resources = _start_workers(ray, plan, workers, jobs, len(files))
         try:
-            return _ClusterRun(ray, videos, plan, pool, resources, progress).run()
+            return _ClusterRun(ray, files, plan, pool, resources, progress).run()
         finally:
             pool.end()
     finally:
@@ -232,7 +230,7 @@ class _ClusterRun:
     """Videos on their way through a pool of workers."""
 
     ray: Any
-    videos: dict[str, Path]
+    videos: dict[str, SourceFile]
     plan: ExtractionPlan
     pool: _WorkerPool
     resources: dict[str, float]
@@ -307,7 +305,7 @@ class _ClusterRun:
                 self.progress.log(f"a worker was lost; {name} goes to another")
                 self.waiting.insert(0, name)
             else:
-                message = f"{self.videos[name]}: {MAX_ATTEMPTS} workers were lost over it (out of memory?)"
+                message = f"{self.videos[name].location}: {MAX_ATTEMPTS} workers were lost over it (out of memory?)"
                 self._finish(ExtractionResult(name, "failed", message))
 
 

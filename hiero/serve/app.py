@@ -38,7 +38,7 @@ from hiero.serve.uploads import Uploads, add_uploads, upload_router
 from hiero.serve.user_routes import user_router
 from hiero.serve.users import Access, ForbiddenError, Role
 from hiero.serve.video_routes import edit_router, to_etag, video_router
-from hiero.sources.remote import show_addresses
+from hiero.sources.source import display_addresses
 from hiero.text.vector_cache import TextCache
 from hiero.types import ProgressCallback
 
@@ -122,7 +122,7 @@ def create_app(library: Library, options: AppOptions | None = None, state: State
 def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def bad_request(_: Request, error: InputError) -> Response:
-        return _json_response({"error": strip_folders(show_addresses(str(error)))}, 400)
+        return _json_response({"error": strip_folders(display_addresses(str(error)))}, 400)
 
     @app.exception_handler(RequestValidationError)
     async def bad_parameters(_: Request, error: RequestValidationError) -> Response:

@@ -11,7 +11,7 @@ from hiero.serve.audit import AuditLog
 from hiero.serve.jobs import JobQueue
 from hiero.serve.library import Library
 from hiero.serve.users import User
-from hiero.sources.remote import show_addresses
+from hiero.sources.source import display_addresses
 
 LOOK_S = 10.0  # between two looks at the folders
 WATCH_USER = User("watch", "edit")
@@ -44,4 +44,4 @@ class Arrivals:
             try:
                 self.look()
             except (InputError, OSError) as error:  # a share that is away for a while
-                print(f"hiero: {show_addresses(str(error))}; looked at again", file=sys.stderr)
+                print(f"hiero: {display_addresses(str(error))}; looked at again", file=sys.stderr)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from hiero.errors import InputError
 from hiero.serve.library import NotFoundError
 from hiero.serve.state import State, StoredJob
-from hiero.sources.remote import show_addresses
+from hiero.sources.source import display_addresses
 from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # jobs that have not ended
@@ -211,7 +211,7 @@ class JobQueue:
             except Cancelled:
                 changes = {"state": "cancelled"}
             except (InputError, NotFoundError) as error:
-                changes = {"state": "failed", "message": strip_folders(show_addresses(str(error)))}
+                changes = {"state": "failed", "message": strip_folders(display_addresses(str(error)))}
             except Exception:  # the client gets no trace, the server's terminal does
                 traceback.print_exc()
                 changes = {"state": "failed", "message": "an internal error; the server's log has it"}

@@ -26,9 +26,7 @@ from hiero.extraction.collection import VIDEO_SUFFIXES, NoFilesError, find_recor
 from hiero.formats.edits import EDITS_SUFFIX, encode_edits, parse_hierarchy
 from hiero.serve.edit_stores import EditStore, FileEdits, version_of
 from hiero.serve.state import SavedEdit
-from hiero.sources.chapters import VideoSource, source_paths
-from hiero.sources.remote import find_remote, shown_path
-from hiero.sources.remote_origins import is_address
+from hiero.sources.source import LocalFile, SourceFile, VideoInput, VideoSource, is_address
 from hiero.speech.files import load_transcript
 from hiero.steps.prototypes import StepPrototypes
 from hiero.storage.files import parse_json
@@ -74,29 +72,28 @@ class Entry:
 
     id: str
     name: str
-    path: Path
+    source: VideoSource
     indexed: bool = False
-    files: tuple[Path, ...] = ()
     duration_s: float | None = None
     num_steps: int | None = None
 
     @property
-    def source(self) -> VideoSource:
-        """What it is read from."""
-        return self.files or self.path
+    def path(self) -> Path:
+        """The first file."""
+        return self.source.path
 
     @property
     def is_video(self) -> bool:
         return self.path.suffix.lower() not in FEATURE_SUFFIXES
 
     @property
-    def playable_files(self) -> list[Path]:
+    def playable_files(self) -> list[SourceFile]:
         """What a player opens, in time order: the files themselves, or videos of the same name beside
         feature files; none where one of them is missing.
         """
         period = int(time.monotonic() / PLAYABLE_S)
-        playable = [_find_playable(path, period) for path in source_paths(self.source)]
-        return [path for path in playable if path is not None] if None not in playable else []
+        playable = [_find_playable(file, period) for file in self.source.files]
+        return [file for file in playable if file is not None] if None not in playable else []
 
 
 @dataclass(frozen=True)
@@ -143,21 +140,20 @@ class Library:
     def main_engine(self) -> Engine:
         return self.engines[self.main_model]
 
-    def add(self, source: VideoSource, name: str | None = None, record: IndexedVideo | None = None) -> Entry:
+    def add(self, source: VideoInput, name: str | None = None, record: IndexedVideo | None = None) -> Entry:
         """Show a file, or several that are one video."""
-        paths = tuple(path.resolve() for path in source_paths(source))
-        path, files = paths[0], paths if len(paths) > 1 else ()
-        id = hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:ID_LENGTH]
+        source = VideoSource.of(source).resolve()
+        id = hashlib.sha256("\n".join(map(str, source.paths)).encode()).hexdigest()[:ID_LENGTH]
         with self._lock:
             if id in self.entries:
                 return self.entries[id]
-            preferred = name or path.stem
+            preferred = name or source.path.stem
             candidates = itertools.chain([preferred], (f"{preferred} ({i})" for i in itertools.count(2)))
             free_name = next(candidate for candidate in candidates if candidate not in self._ids_by_name)
             length_s, num_steps = (
                 (None, None) if record is None else (record.duration_s, record.levels[-1] if record.levels else None)
             )
-            entry = Entry(id, free_name, path, record is not None, files, length_s, num_steps)
+            entry = Entry(id, free_name, source, record is not None, length_s, num_steps)
             self.entries[id] = entry
             self._ids_by_name[free_name] = id
             self._revision += 1
@@ -288,7 +284,7 @@ class Library:
         """Read a video, and add it to the corpus where there is one."""
         if self.corpus is not None:
             record = self.corpus.lookup([entry.name]).get(entry.name)
-            if record is not None and record.path != shown_path(entry.path):
+            if record is not None and record.path != entry.source.name:
                 raise InputError(f"{entry.name}: the corpus has another video of that name; rename the file")
         video = self.read(entry, progress=progress)
         if self.corpus is not None:
@@ -440,13 +436,14 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
 
 
 @lru_cache(maxsize=MAX_PLAYABLE)
-def _find_playable(path: Path, period: int) -> Path | None:
+def _find_playable(file: SourceFile, period: int) -> SourceFile | None:
     """A video itself, or one of the same name beside a feature file. Looked for once in a period: a
     list asks for many.
     """
-    if path.suffix.lower() not in FEATURE_SUFFIXES:
-        return path if path.is_file() or find_remote(path) is not None else None
-    return next((file for suffix in VIDEO_SUFFIXES if (file := path.with_suffix(suffix)).is_file()), None)
+    if file.path.suffix.lower() not in FEATURE_SUFFIXES:
+        return file if file.exists() else None
+    beside = (LocalFile(file.path.with_suffix(suffix)) for suffix in VIDEO_SUFFIXES)
+    return next((video for video in beside if video.exists()), None)
 
 
 def _num_bytes(video: Video) -> int:

@@ -15,7 +15,6 @@ from typing import Any
 from hiero.errors import InputError
 from hiero.extraction.ray_cluster import connect
 from hiero.serve.library import Entry
-from hiero.sources.chapters import source_paths
 from hiero.types import ProgressCallback, ProgressEvent
 
 POLL_S = 0.5  # between two looks at how far a worker is
@@ -76,7 +75,7 @@ class RayReader:
     def __call__(self, entry: Entry, progress: ProgressCallback) -> None:
         """Read a video of a library."""
         worker = self.workers[next(self._turns)]
-        result = worker.read.remote(entry.id, [str(path) for path in source_paths(entry.source)])
+        result = worker.read.remote(entry.id, [file.location for file in entry.source.files])
         try:
             while not self.ray.wait([result], timeout=POLL_S)[0]:
                 progress(self._progress_event(worker, entry))

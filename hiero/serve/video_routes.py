@@ -33,8 +33,6 @@ from hiero.serve.routing import (
 from hiero.serve.tiles import matrix_size, similarity_tile
 from hiero.serve.users import Editor, require
 from hiero.serve.workers import READS, check_client, run_in_thread
-from hiero.sources.chapters import source_paths
-from hiero.sources.remote import fetch_copy
 from hiero.types import Hierarchy, VideoFile
 
 MAX_LABELS = 2000
@@ -79,7 +77,7 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
     async def video(request: Request, id: str) -> dict[str, Any]:
         """One video, how long it is, and when each of its files begins."""
         entry = library.find(id)
-        if library.is_read(entry) and entry.files:
+        if library.is_read(entry) and len(entry.source.files) > 1:
             files = public_files((await open_video(request, library, entry)).files)
         else:
             files = await run_in_thread(request, lambda: _probe_files(entry))
@@ -151,14 +149,14 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
     @router.get("/api/videos/{id}/file", responses=ERRORS, response_class=FileResponse)
     async def file(request: Request, id: str, part: Annotated[int, Query(ge=0, le=MAX_PARTS)] = 0) -> FileResponse:
         """The video itself, or one of the files that it is made of; stretches of it by range requests."""
-        paths = library.find(id).playable_files
-        if not paths:
+        files = library.find(id).playable_files
+        if not files:
             raise NotFoundError("there is no video beside these features")
-        if part >= len(paths):
-            raise NotFoundError(f"no file {part}; this video has {len(paths)}")
+        if part >= len(files):
+            raise NotFoundError(f"no file {part}; this video has {len(files)}")
         # A copy of a remote file may have made room for others since it was read.
         return FileResponse(
-            await run_in_thread(request, lambda: fetch_copy(paths[part], lambda _: check_client(request)), READS)
+            await run_in_thread(request, lambda: files[part].fetch(lambda _: check_client(request)), READS)
         )
 
     @router.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
@@ -178,7 +176,7 @@ def video_router(library: Library, presence: Presence, *, has_uploads: bool) -> 
             hierarchy = (
                 edits.hierarchy if transcript is None else replace(edits.hierarchy, speech=transcript.utterances)
             )
-        files = (await open_video(request, library, entry)).files if entry.files else ()
+        files = (await open_video(request, library, entry)).files if len(entry.source.files) > 1 else ()
         video_path = str(entry.path) if exporter.opens_video else entry.path.name
         named = replace(
             hierarchy, video=video_path, files=tuple(files) if exporter.opens_video else public_files(files)
@@ -304,7 +302,7 @@ def _entry_to_dict(library: Library, presence: Presence, entry: Entry) -> dict[s
         "name": entry.name,
         "pictures": entry.is_video,
         "playable": bool(entry.playable_files),
-        "num_files": len(source_paths(entry.source)),
+        "num_files": len(entry.source.files),
         "duration_s": entry.duration_s,
         "num_steps": entry.num_steps,
         "read": library.is_read(entry),
@@ -321,9 +319,9 @@ def public_files(files: Sequence[VideoFile]) -> tuple[VideoFile, ...]:
 
 def _probe_files(entry: Entry) -> tuple[VideoFile, ...]:
     """The files of a video that was not read yet, with the lengths that they say they have."""
-    paths = source_paths(entry.source)
-    durations_s = [probe_duration(path) or 0.0 if entry.is_video else 0.0 for path in paths]
-    return public_files(place_files(paths, durations_s))
+    files = entry.source.files
+    durations_s = [probe_duration(file) or 0.0 if entry.is_video else 0.0 for file in files]
+    return public_files(place_files(entry.source.paths, durations_s))
 
 
 def _find_steps(library: Library, video: Video, k: str | None) -> Hierarchy:

@@ -17,12 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from hiero.errors import InputError
-
 GOPRO_PROXY = "GL"  # a small copy of the chapter with the same numbers
 MAX_NAMED = 3  # chapters of a recording that are named one by one
-
-VideoSource = Path | tuple[Path, ...]  # a file, or several that are one video, in the order of time
 
 
 @dataclass(frozen=True)
@@ -42,11 +38,6 @@ class Recording:
     paths: tuple[Path, ...]
     camera: str = ""
     missing: tuple[int, ...] = ()
-
-    @property
-    def source(self) -> VideoSource:
-        """What is read: the file, or all of them as one video."""
-        return self.paths[0] if len(self.paths) == 1 else self.paths
 
     def describe(self) -> str:
         """Names of the files, and what is missing, in a line."""
@@ -106,27 +97,6 @@ def group_chapters(paths: Iterable[Path]) -> list[Recording]:
         key = (path,) if chapter is None else (path.parent, path.suffix.lower(), chapter.camera, chapter.recording)
         groups.setdefault(key, []).append((0 if chapter is None else chapter.number, path))
     return [recording for members in groups.values() for recording in _to_recordings(members)]
-
-
-def source_paths(source: VideoSource) -> tuple[Path, ...]:
-    """The files of a video: one or several."""
-    return source if isinstance(source, tuple) else (source,)
-
-
-def have_one_format(paths: Iterable[Path]) -> bool:
-    """Whether videos have the same size and frame rate, as those of one recording do; of files that
-    cannot be read nothing is said.
-    """
-    from hiero.decoding.decode import probe
-
-    formats = set()
-    for path in paths:
-        try:
-            info = probe(path)
-        except (InputError, OSError):
-            continue
-        formats.add((info.width, info.height, None if info.fps is None else round(info.fps)))
-    return len(formats) <= 1
 
 
 def find_siblings(path: Path) -> list[Path]:

@@ -27,7 +27,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -242,7 +242,8 @@ class RemoteFile:
     """A remote file, and where its copy is."""
 
     path: Path
-    address: str
+    address: str = field(compare=False)
+    is_remote = True
 
     def __repr__(self) -> str:
         return f"<RemoteFile {self.name}>"
@@ -258,9 +259,40 @@ class RemoteFile:
         return public_address(self.address)
 
     @property
-    def is_here(self) -> bool:
-        """Whether the copy is whole. Its server is not asked whether it is current."""
-        return self.path.is_file()
+    def location(self) -> str:
+        """What another machine resolves to the same file: the whole address, which may hold a password."""
+        return self.address
+
+    @property
+    def stored_name(self) -> str:
+        """The file as a corpus stores it."""
+        return self.name
+
+    @property
+    def was_downloaded(self) -> bool:
+        """Whether there was a complete copy once, also where it was evicted since."""
+        return self.copy_key is not None
+
+    def exists(self) -> bool:
+        """Whether to try to read it: the server is not asked."""
+        return True
+
+    def key(self) -> str:
+        """Hash of the content; downloads it where that is not known."""
+        return self.known_key() or content_key(self.fetch())
+
+    def state(self) -> object:
+        """Changes when another version is downloaded; a copy that is evicted changes nothing."""
+        return self.copy_key
+
+    def growth(self, max_age_s: float) -> tuple[object, ...]:
+        """Size and version that the server reports."""
+        stat = self.stat(max_age_s)
+        return stat.size, stat.version
+
+    def reader(self) -> Any:
+        """What a decoder opens to probe the file without downloading all of it."""
+        return str(self.path) if self.path.is_file() else self.open()
 
     @property
     def copy_key(self) -> str | None:

@@ -9,7 +9,7 @@ from hiero.data.features import FEATURE_SUFFIXES
 from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.formats.transcripts import Transcript, find_transcript, join_transcripts, read_transcript
-from hiero.sources.remote import fetch_copy, shown_path
+from hiero.sources.source import SourceFile, VideoSource, display_addresses
 from hiero.speech.recognition import recognise_speech
 from hiero.storage import weights
 from hiero.types import ProgressCallback, no_progress
@@ -38,15 +38,16 @@ def load_transcript(
                 f"{file}: begins after {video.path.name} ends ({video.duration_s:.0f} s); is it another video's?"
             )
     else:
+        origin = video.origin or VideoSource.of([part.path for part in video.files])
         transcript = join_transcripts(
             [
                 (
                     None
-                    if (part := _of_file(Path(f.path), find, recognise, cache, progress, log)) is None
+                    if (part := _of_file(file, find, recognise, cache, progress, log)) is None
                     else part.until(f.duration_s),
                     f.start_s,
                 )
-                for f in video.files
+                for f, file in zip(video.files, origin.files, strict=True)
             ]
         )
     if transcript:
@@ -55,9 +56,10 @@ def load_transcript(
 
 
 def _of_file(
-    path: Path, find: bool, recognise: bool, cache: bool, progress: ProgressCallback, log: Callable[[str], None]
+    file: SourceFile, find: bool, recognise: bool, cache: bool, progress: ProgressCallback, log: Callable[[str], None]
 ) -> Transcript | None:
     """The transcript of one file."""
+    path = file.path
     beside = find_transcript(path) if find else None
     if beside is not None:
         try:
@@ -70,14 +72,14 @@ def _of_file(
                 if recognise
                 else "; --no-transcript leaves it out"
             )
-            log(f"transcript: {shown_path(beside)} ({len(transcript)} utterances){again}")
+            log(f"transcript: {display_addresses(str(beside))} ({len(transcript)} utterances){again}")
             return transcript
     if not recognise:
         return None
     if path.suffix.lower() in FEATURE_SUFFIXES:
         log(f"{path.name}: a feature file has no sound; give a transcript: --transcript FILE.srt")
         return None
-    recognised = recognise_speech(fetch_copy(path, progress), cache=cache, progress=progress)
+    recognised = recognise_speech(file.fetch(progress), cache=cache, progress=progress)
     if recognised is None:
         log(f"{path.name}: has no sound track, so there is nothing to recognise")
     else:

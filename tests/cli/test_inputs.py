@@ -141,7 +141,8 @@ def test_names_are_unique(run, tmp_path):
         np.save(tmp_path / folder / "tea.npy", activities(20))
     (tmp_path / "a" / "tea.mp4").write_bytes(b"")  # of a video and its features in a folder, the video
     inputs = find_inputs([tmp_path / "b" / "tea.npy", tmp_path / "a", tmp_path / "b" / "tea.npy"])
-    assert inputs.sources == {"tea": tmp_path / "b" / "tea.npy", "tea (2)": tmp_path / "a" / "tea.mp4"}
+    paths = {name: source.path for name, source in inputs.sources.items()}
+    assert paths == {"tea": tmp_path / "b" / "tea.npy", "tea (2)": tmp_path / "a" / "tea.mp4"}
     assert not inputs.is_single
 
 

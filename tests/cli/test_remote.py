@@ -18,8 +18,7 @@ from hiero.engine import load
 from hiero.errors import InputError
 from hiero.extraction.collection import ExtractionProgress, extract_all, find_videos, is_collection, is_video_address
 from hiero.extraction.video_features import VideoFeatures
-from hiero.sources import remote
-from hiero.sources.remote import copy_path
+from hiero.sources.source import VideoSource
 from tests.extraction.test_collection import egovlp_file, plan_for
 from tests.films import write_video
 from tests.remote_server import file_server, isolate_remote
@@ -134,13 +133,14 @@ def film(tmp_path):
 
 
 def test_a_look_at_a_video_reads_a_part_of_it(server, film):
-    path = copy_path(server.put("/noise.mp4", film))
+    source = VideoSource.of(server.put("/noise.mp4", film))
+    path = source.path
     assert len(film) > 4 * 2**20
-    info = probe(path)
+    info = probe(path, file=source.files[0].reader())
     assert (info.duration_s, info.width, info.height) == (pytest.approx(2.0, abs=0.05), 320, 240)
     assert server.num_sent < 3 * 2**20
     assert not path.exists()
-    remote.fetch_copy(path)
+    source.fetch()
     assert path.read_bytes() == film
     assert server.num_sent < len(film) + 10  # what was looked at is not brought again
 
@@ -154,12 +154,12 @@ def test_extract_over_http(server, tmp_path, monkeypatch):
     assert [(result.name, result.status) for result in results] == [("a", "done"), ("broken", "failed")]
     assert results[1].message.startswith(f"{addresses[1]}: not a video")
     assert {event.name for event in events} == {"a.mp4", "broken.mp4"}
-    copy_path(addresses[0]).unlink()  # it made room
+    VideoSource.of(addresses[0]).path.unlink()  # it made room
     server.num_sent = 0
     (again,) = extract_all(find_videos(addresses[:1]), plan)
     assert again.status == "kept"
     assert server.num_sent < 10  # it was asked about, not read
-    assert not copy_path(addresses[0]).exists()
+    assert not VideoSource.of(addresses[0]).path.exists()
 
 
 def test_index_stores_addresses_and_brings_nothing_twice(run, server, tmp_path):
@@ -172,7 +172,7 @@ def test_index_stores_addresses_and_brings_nothing_twice(run, server, tmp_path):
     (record,) = corpus.videos()
     assert (record.video, record.path) == ("kitchen", address)
     assert corpus.check() == []
-    copy_path(address).unlink()
+    VideoSource.of(address).path.unlink()
     server.num_sent = 0
     assert "1 unchanged" in run(*command)[1]
     assert server.num_sent < 20  # it was asked about, not read
@@ -224,7 +224,7 @@ def test_a_copy_that_made_room_is_brought_again_to_be_cut(run, server, tmp_path,
     command = ("steps", address, "--model", "raw", "--backbone", "omnivore-b", "-k", 2)
     code, _, err = run(*command)
     assert code == 0, err
-    copy_path(address).unlink()
+    VideoSource.of(address).path.unlink()
     server.num_sent = 0
     assert run(*command)[0] == 0
     assert server.num_sent < 20  # features are here, so the video need not be

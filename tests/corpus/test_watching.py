@@ -7,6 +7,7 @@ import pytest
 from hiero.corpus.watching import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.sources import remote
+from hiero.sources.source import VideoSource
 
 pytestmark = pytest.mark.usefixtures("_home")
 
@@ -55,7 +56,7 @@ def test_a_recording_waits_for_its_growing_chapter(folder):
     (folder / "GX020001.npy").write_bytes(b"12")
     assert names(watcher) == []
     taken = watcher.look()
-    assert [len(source) for source in taken.values()] == [2]
+    assert [len(source.files) for source in taken.values()] == [2]
     assert len(lines) == 1
 
 
@@ -89,5 +90,5 @@ def test_a_prefix(folder):
     assert (names(watcher), names(watcher), names(watcher)) == ([], ["a"], [])
     memory.pipe("/arrivals/day/b.npy", b"1")
     assert (names(watcher), names(watcher)) == ([], ["day/b"])
-    assert not any(remote.copy_path("memory://arrivals/a.npy").parent.glob("*.npy"))  # nothing is brought by looking
+    assert not any(VideoSource.of("memory://arrivals/a.npy").path.parent.glob("*.npy"))  # nothing is brought by looking
     memory.rm("/arrivals", recursive=True)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from hiero.data.features import rows_key, sidecar_path
 from hiero.engine import load
-from hiero.engine.joined import place_files, row_origins, source_key
+from hiero.engine.joined import place_files, row_origins
 from hiero.errors import InputError
 from hiero.extraction import extractor
 from hiero.extraction.video_features import VideoFeatures
+from hiero.sources.source import VideoSource
 from hiero.storage.cache import content_key
 from hiero.types import Clock, Hierarchy, VideoFile, locate_time, split_by_file
 from tests.films import write_video
@@ -123,8 +124,8 @@ def test_it_is_cached_by_what_the_files_hold_in_their_order(tmp_path, home):
     other = engine.read(paths[::-1])
     assert len(list((home / "cache" / "nodes").iterdir())) == num_cached + 1
     np.testing.assert_array_equal(other.nodes[30:], first.nodes[:30])
-    assert source_key(paths) != source_key(paths[::-1])
-    assert source_key(paths[0]) == content_key(paths[0])
+    assert VideoSource.of(paths).key() != VideoSource.of(paths[::-1]).key()
+    assert VideoSource.of(paths[0]).key() == content_key(paths[0])
     assert engine.read(paths, cache=False).nodes.tolist() == first.nodes.tolist()
 
 

@@ -20,11 +20,19 @@ from hiero.data.stores import pack
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.extraction import extractor, ray_cluster
-from hiero.extraction.collection import ExtractionPlan, ExtractionProgress, extract_all, find_recordings, find_videos
+from hiero.extraction.collection import (
+    ExtractionPlan,
+    ExtractionProgress,
+    extract_all,
+    find_recordings,
+    find_videos,
+    have_one_format,
+)
 from hiero.extraction.extractor import LoadedBackbones
+from hiero.sources.source import VideoSource
 from hiero.storage import weights as registry
 from tests.backbones.test_towers import randomise
-from tests.films import write_video
+from tests.films import grey, write_video
 from tests.processes import start_python
 
 
@@ -352,7 +360,9 @@ def test_patterns_name_files_from_where_they_begin(tmp_path):
     for name in ("a/x.mp4", "b/x.mp4", "b/notes.txt", "b/.y.mp4", "z[1].mp4"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    assert find_videos([tmp_path / "*" / "*.mp4"]) == {"a/x": tmp_path / "a/x.mp4", "b/x": tmp_path / "b/x.mp4"}
+    assert find_videos([tmp_path / "*" / "*.mp4"]) == {
+        name: VideoSource.of(tmp_path / f"{name}.mp4") for name in ("a/x", "b/x")
+    }
     assert set(find_videos([tmp_path / "**" / "x*"])) == {"a/x", "b/x"}
     assert set(find_videos([tmp_path / "b*"])) == {"b/x"}  # a folder that matches stands for its videos
     assert set(find_videos([tmp_path / "z[1].mp4"])) == {"z[1]"}  # a file of this name
@@ -365,12 +375,12 @@ def test_patterns_name_files_from_where_they_begin(tmp_path):
 def test_chapters_are_one_video(tmp_path, make):
     paths = [make(f"GX0{i}0012.MP4", [10 * i] * 5) for i in (1, 2, 4)]
     lines = []
-    assert find_recordings([tmp_path], log=lines.append) == {"GX010012": tuple(paths)}
+    assert find_recordings([tmp_path], log=lines.append) == {"GX010012": VideoSource.of(paths)}
     assert "chapter 3 is missing" in lines[0]
-    assert find_recordings([tmp_path], join=False) == {path.stem: path for path in paths}
+    assert find_recordings([tmp_path], join=False) == {path.stem: VideoSource.of(path) for path in paths}
     make("tea.mp4", [0] * 5)
-    assert find_recordings([tmp_path], join=True) == {"GX010012": (*paths, tmp_path / "tea.mp4")}
-    assert find_recordings(paths[:1]) == {"GX010012": paths[0]}
+    assert find_recordings([tmp_path], join=True) == {"GX010012": VideoSource.of([*paths, tmp_path / "tea.mp4"])}
+    assert find_recordings(paths[:1]) == {"GX010012": VideoSource.of(paths[0])}
     make("GX020012.MP4", [10] * 5, fps=20)  # of another recording, whatever its name
     assert set(find_recordings([tmp_path], log=lines.append)) == {"GX010012", "GX020012", "GX040012", "tea"}
     assert "size or frame rate differ" in lines[1]
@@ -608,3 +618,15 @@ def test_the_report_as_json(tmp_path, home, weights, videos, capsys):
     assert report["videos"][0]["name"] == "v0"
     assert report["videos"][0]["status"] == "done"
     assert Path(report["out"]) == tmp_path / "out"
+
+
+def test_another_size_or_rate_is_another_recording(tmp_path):
+    first = write_video(tmp_path / "a.mp4", [10] * 5)
+    same = write_video(tmp_path / "b.mp4", [90] * 8)
+    small = write_video(tmp_path / "c.mp4", [0] * 5, pictures=[grey(9, 32, 32)] * 5)
+    fast = write_video(tmp_path / "d.mp4", [10] * 5, fps=20)
+    (tmp_path / "broken.mp4").write_bytes(np.random.default_rng(0).bytes(999))
+    assert have_one_format(VideoSource.of([first, same]))
+    assert have_one_format(VideoSource.of([first, tmp_path / "broken.mp4", tmp_path / "gone.mp4"]))
+    assert not have_one_format(VideoSource.of([first, small]))
+    assert not have_one_format(VideoSource.of([first, fast]))

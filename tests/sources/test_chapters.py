@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from hiero.sources.chapters import find_siblings, group_chapters, have_one_format, parse_chapter
-from tests.films import grey, write_video
+from hiero.sources.chapters import find_siblings, group_chapters, parse_chapter
 
 
 def names(paths, folder=""):
@@ -98,15 +96,3 @@ def test_chapters_beside_a_file(tmp_path):
     assert find_siblings(tmp_path / "GX010012.MP4") == [tmp_path / "GX020012.MP4"]
     assert find_siblings(tmp_path / "GX010013.MP4") == []
     assert find_siblings(tmp_path / "nowhere" / "GX010013.MP4") == []
-
-
-def test_another_size_or_rate_is_another_recording(tmp_path):
-    first = write_video(tmp_path / "a.mp4", [10] * 5)
-    same = write_video(tmp_path / "b.mp4", [90] * 8)
-    small = write_video(tmp_path / "c.mp4", [0] * 5, pictures=[grey(9, 32, 32)] * 5)
-    fast = write_video(tmp_path / "d.mp4", [10] * 5, fps=20)
-    (tmp_path / "broken.mp4").write_bytes(np.random.default_rng(0).bytes(999))
-    assert have_one_format([first, same])
-    assert have_one_format([first, tmp_path / "broken.mp4", tmp_path / "gone.mp4"])  # it is said when they are read
-    assert not have_one_format([first, small])
-    assert not have_one_format([first, fast])

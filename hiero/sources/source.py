@@ -1,0 +1,163 @@
+"""Where a video comes from, resolved once: a local file, a remote one, or the chapters of a recording.
+
+`VideoSource.of` takes what a person gave; everything behind it works on the local `paths` after `fetch`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from hiero.sources.remote import RemoteFile, as_path, find_remote
+from hiero.sources.remote import show_addresses as display_addresses
+from hiero.sources.remote_origins import is_address, public_address
+from hiero.storage.cache import KEY_LENGTH, content_key, file_state
+from hiero.types import ProgressCallback, no_progress
+
+__all__ = ["LocalFile", "SourceFile", "VideoInput", "VideoSource", "display_addresses", "is_address", "public_address"]
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file on this machine. `RemoteFile` has the same methods."""
+
+    path: Path
+    is_remote = False
+    was_downloaded = False
+
+    @property
+    def name(self) -> str:
+        """The file as results show it."""
+        return str(self.path)
+
+    @property
+    def location(self) -> str:
+        """What another machine resolves to the same file."""
+        return str(self.path.resolve())
+
+    @property
+    def stored_name(self) -> str:
+        """The file as a corpus stores it."""
+        return str(self.path.resolve())
+
+    def exists(self) -> bool:
+        return self.path.is_file()
+
+    def fetch(self, progress: ProgressCallback = no_progress) -> Path:
+        """The local path: there is nothing to download."""
+        del progress
+        return self.path
+
+    def fetch_companions(self) -> None:
+        """Transcripts and sidecars of a local file are beside it already."""
+
+    def known_key(self) -> str | None:
+        """Hash of the content."""
+        return content_key(self.path)
+
+    def key(self) -> str:
+        """Hash of the content."""
+        return content_key(self.path)
+
+    def state(self) -> object:
+        """Changes when somebody writes to the file."""
+        return file_state(self.path)
+
+    def growth(self, max_age_s: float) -> tuple[object, ...]:
+        """Size and time of the last change."""
+        del max_age_s
+        stat = self.path.stat()
+        return stat.st_size, stat.st_mtime_ns
+
+    def reader(self) -> Any:
+        """What a decoder opens to probe the file."""
+        return str(self.path)
+
+
+SourceFile: TypeAlias = LocalFile | RemoteFile
+
+
+@dataclass(frozen=True)
+class VideoSource:
+    """One video: a file, or several that follow each other in time."""
+
+    files: tuple[SourceFile, ...]
+
+    @classmethod
+    def of(cls, given: VideoInput) -> VideoSource:
+        """The video behind a path, an address, or a list of them. Nothing is read."""
+        if isinstance(given, VideoSource):
+            return given
+        parts = [given] if isinstance(given, str | Path) else list(given)
+        return cls(tuple(_resolve(part) for part in parts))
+
+    @classmethod
+    def join(cls, sources: Sequence[VideoSource]) -> VideoSource:
+        """Videos that follow each other, as one."""
+        return cls(tuple(file for source in sources for file in source.files))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Local files; those of remote ones may not be downloaded yet."""
+        return tuple(file.path for file in self.files)
+
+    @property
+    def path(self) -> Path:
+        """The first local file."""
+        return self.files[0].path
+
+    @property
+    def name(self) -> str:
+        """The first file as people know it: its path, or its address without passwords."""
+        return self.files[0].name
+
+    @property
+    def identity(self) -> str:
+        """The same for two names of one video."""
+        return "\n".join(str(file.path) if file.is_remote else str(file.path.resolve()) for file in self.files)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether any file is remote."""
+        return any(file.is_remote for file in self.files)
+
+    @property
+    def missing_paths(self) -> list[Path]:
+        """Local files that do not exist."""
+        return [file.path for file in self.files if not file.exists()]
+
+    def resolve(self) -> VideoSource:
+        """The same video with absolute paths, without symbolic links."""
+        return VideoSource(tuple(replace(file, path=file.path.resolve()) for file in self.files))
+
+    def fetch(self, progress: ProgressCallback = no_progress) -> tuple[Path, ...]:
+        """Download the remote files that are not up to date."""
+        return tuple(file.fetch(progress) for file in self.files)
+
+    def key(self) -> str:
+        """Hash of the content of all files in their order; downloads a remote file whose content is not known."""
+        return join_keys([file.key() for file in self.files])
+
+    def known_key(self) -> str | None:
+        """`key` where it can be told without downloading anything; else None."""
+        keys = [file.known_key() for file in self.files]
+        known = [key for key in keys if key is not None]
+        return join_keys(known) if len(known) == len(keys) else None
+
+
+VideoInput: TypeAlias = VideoSource | Path | str | Sequence[Path | str]
+
+
+def join_keys(keys: Sequence[str]) -> str:
+    """A key for files in their order, from the key of each; that of a single one is its own."""
+    return keys[0] if len(keys) == 1 else hashlib.sha256("\n".join(keys).encode()).hexdigest()[:KEY_LENGTH]
+
+
+def _resolve(part: Path | str) -> SourceFile:
+    if isinstance(part, str) and is_address(part):
+        path = as_path(part)
+        return find_remote(path) or LocalFile(path)
+    return LocalFile(Path(part))
