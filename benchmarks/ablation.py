@@ -1,4 +1,4 @@
-"""What context, threads and L_ft each add, on simulated activity (hiero/data/simulation.py), over
+"""What context, threads and L_ft each add, on simulated activity (examples/simulation.py), over
 several worlds and seeds.
 
     python -m benchmarks.ablation [--seeds 3] [--only "interleaved"]
@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from examples.simulation import Session, World, WorldConfig, bag_of_words, write_sessions
 from hiero import HiERO, embed_features, spectral_cut
 from hiero.config import LossConfig, ModelConfig, TrainConfig
 from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import read_narrations
-from hiero.data.simulation import Session, World, WorldConfig, bag_of_words, write_sessions
 from hiero.data.stores import pack
 from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import HieroTraining

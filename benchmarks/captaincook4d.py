@@ -45,8 +45,7 @@ from benchmarks.captaincook4d_data import (
     unpack,
 )
 from benchmarks.jobs import run_modules
-from hiero import HiERO, embed_features
-from hiero.types import PRESENCE_THRESHOLD
+from hiero import embed_features, load_model
 from hiero.data.stores import FeatureStore
 from hiero.engine import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
 from hiero.evaluation.metrics import grounding_recall
@@ -58,6 +57,7 @@ from hiero.steps.similarity import ClassEvidence, NodeEvidence, presence_statist
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts
 from hiero.training.from_files import train_from_files
+from hiero.types import PRESENCE_THRESHOLD
 
 VARIANTS = {
     "HiERO": [],
@@ -180,7 +180,7 @@ def score_model(
     work: Path, folder: Path, store: FeatureStore, annotations: dict, recordings: list[str], device: str
 ) -> dict[str, list[float]]:
     """R1@.3, R5@.3, R1@.5, R5@.5 with the paper's runs of threads, and with spans as `hiero ask` ranks them."""
-    model = HiERO.from_pretrained(folder).to(device)
+    model = load_model(folder).to(device)
     predicted: dict[str, list[np.ndarray]] = {"threads": [], "spans": []}
     truth = []
     for recording in recordings:
@@ -341,7 +341,7 @@ def ground_with_evidence(work: Path, folder: Path, part: str) -> tuple[dict[str,
         for step in entry["steps"]:
             text_recipes.setdefault(step["text"], set()).add(entry["recipe"])
     vectors = dict(zip(text_recipes, encode_texts(list(text_recipes), cache=work / "text").float(), strict=True))
-    model = HiERO.from_pretrained(folder)
+    model = load_model(folder)
     rng = np.random.default_rng(0)
     predicted: dict[str, dict[str, list]] = {name: {key: [] for key in (*EVIDENCE, "truth")} for name in PARTS}
     statistics, present = [], []

@@ -46,7 +46,7 @@ from benchmarks.training_variants import (
     write_other_texts,
     write_pseudo_narrations,
 )
-from hiero import HiERO, embed_features
+from hiero import HiERO, embed_features, load_model
 from hiero.data.stores import FeatureStore
 from hiero.engine import class_names
 from hiero.evaluation.metrics import grounding_recall, procedure_scores
@@ -250,7 +250,7 @@ def describe_held_out(
         candidate `spans`, (N, 2); F1 and IoU of as many pieces as it has `steps`; and its `nodes`
         on their principal directions, (T, 64), as int8.
     """
-    annotations, model = read_annotations(work), HiERO.from_pretrained(folder).to(device)
+    annotations, model = read_annotations(work), load_model(folder).to(device)
     out: dict[str, torch.Tensor] = {}
     for part in PARTS:
         for recording in parts[part]:

@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.captaincook4d import CLOCK, PARTS, split, unpack
 from benchmarks.jobs import run_modules
-from hiero import HiERO, embed_features
+from hiero import embed_features, load_model
 from hiero.data.stores import FeatureStore
 from hiero.evaluation.results import Row, Table, as_markdown, mean_row
 from hiero.heads.actionformer import ActionFormer, ActionFormerConfig, ActionFormerInputs
@@ -43,7 +43,7 @@ def write_features(work: Path, model: Path, device: str) -> None:
     """WORK/heads/raw and WORK/heads/hiero: a file for each recording; and the annotations as one's own."""
     unpack(work, "k400")
     store = FeatureStore(work / "k400" / "store")
-    network = HiERO.from_pretrained(model).to(device)
+    network = load_model(model).to(device)
     for kind in FEATURE_KINDS:
         (work / "heads" / kind).mkdir(parents=True, exist_ok=True)
     for name in store:

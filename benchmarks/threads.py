@@ -42,7 +42,7 @@ from torch.nn import functional as F
 
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, split, unpack, write_training_files
 from benchmarks.jobs import run_modules
-from hiero import Behaviour, HiERO, ModelConfig, embed_features
+from hiero import Behaviour, HiERO, HieroEnsemble, ModelConfig, embed_features, load_model
 from hiero.data.stores import FeatureStore
 from hiero.evaluation.metrics import matched_accuracy, procedure_scores
 from hiero.model import unet
@@ -129,7 +129,7 @@ def given_threads(activities: np.ndarray | None) -> Iterator[None]:
         yield
 
 
-def embed(model: HiERO, features: Tensor, mode: str, activities: np.ndarray) -> np.ndarray:
+def embed(model: HiERO | HieroEnsemble, features: Tensor, mode: str, activities: np.ndarray) -> np.ndarray:
     """Unit vectors of level 0, (T, E), with threads of a mode."""
     config, num = model.config, int(activities.max()) + 1
     if mode == "learned K":  # by the eigenvalues of the nodes' similarity, as `spectral_cut` picks it
@@ -204,7 +204,7 @@ def test_sequences(work: Path, kind: str, num: int, num_activities: int) -> Iter
         yield make_sequence(annotations, store, group)
 
 
-def embed_queries(model: HiERO, work: Path, texts: list[str]) -> np.ndarray:
+def embed_queries(model: HiERO | HieroEnsemble, work: Path, texts: list[str]) -> np.ndarray:
     """Unit vectors of texts, (Q, E)."""
     with torch.no_grad():
         vectors = encode_texts(texts, cache=work / "text").float().to(next(model.parameters()).device)
@@ -214,7 +214,7 @@ def embed_queries(model: HiERO, work: Path, texts: list[str]) -> np.ndarray:
 def compare_modes(args: argparse.Namespace) -> None:
     """One network with different threads."""
     unpack(args.work, args.kind)
-    model = HiERO.from_pretrained(args.model)
+    model = load_model(args.model)
     values: dict[str, list[list[float]]] = {mode: [] for mode in (*MODES, "raw features")}
     for x in test_sequences(args.work, args.kind, args.sequences, args.activities):
         queries = embed_queries(model, args.work, x.texts)
@@ -262,7 +262,7 @@ def train_one(args: argparse.Namespace) -> None:
         text_cache=args.work / "text",
         device=args.device,
     )
-    model = HiERO.from_pretrained(out / "model").to(args.device)
+    model = load_model(out / "model").to(args.device)
     scores: dict[str, list[list[float]]] = {}
     for size, num in TEST_SEQUENCES.items():
         for x in test_sequences(args.work, args.kind, num, size):

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.captaincook4d_data import CLOCK, narrate, read_annotations
-from hiero import HiERO, embed_features
+from hiero import HiERO, embed_features, load_model
 from hiero.config import LossConfig
 from hiero.data.stores import FeatureStore
 from hiero.model.hiero import Losses, Peers
@@ -166,7 +166,7 @@ def write_pseudo_narrations(
     known = [row for row in rows[1:] if row[0] not in recordings]
     texts = sorted({row[2] for row in known})
     vectors = encode_texts(texts, cache=text).float()
-    model = HiERO.from_pretrained(teacher).to(device)
+    model = load_model(teacher).to(device)
     with torch.no_grad():
         queries = model.embed_text(vectors.to(device)).cpu()
     pseudo: dict[str, np.ndarray] = {}

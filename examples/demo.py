@@ -5,7 +5,7 @@ from training on.
 
 The film is made of photographs that come with scikit-image: `hiero steps` finds the cuts, `hiero
 ask` what they show, and that something is not there. The sessions come from
-hiero/data/simulation.py: steps share places, and half of the actions look the same in every step.
+examples/simulation.py: steps share places, and half of the actions look the same in every step.
 With VIDEO, `hiero steps` is run on a video of your own too, with the shipped model. About two
 minutes on 2 cores.
 """
@@ -25,9 +25,9 @@ from rich.console import Console
 from torch import Tensor
 
 from examples.photographs import ABSENT, write_film
+from examples.simulation import Session, World, WorldConfig, write_sessions
 from hiero.cli import app
 from hiero.cli.display import TrainDisplay
-from hiero.data.simulation import Session, World, WorldConfig, write_sessions
 from hiero.data.stores import pack
 from hiero.engine import load
 from hiero.evaluation.metrics import procedure_scores

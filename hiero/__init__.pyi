@@ -23,6 +23,7 @@ from .formats.transcripts import Transcript as Transcript
 from .formats.transcripts import read_transcript as read_transcript
 from .model.embed import embed_features as embed_features
 from .model.ensemble import HieroEnsemble as HieroEnsemble
+from .model.ensemble import load_model as load_model
 from .model.hiero import HiERO as HiERO
 from .model.hiero import Losses as Losses
 from .model.released import Released as Released

@@ -32,7 +32,9 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in JSON and TOML."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        nested = {name: getattr(self, name) for name in values}
+        return {**values, **{name: value.to_dict() for name, value in nested.items() if isinstance(value, Config)}}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -96,6 +98,10 @@ class Behaviour(Config):
         return cls(mixed_threads=True, truncated_labels=True, rounded_times=True, rounded_samples=True)
 
 
+# The parts of the network that other packages and scripts can replace; see hiero/model/parts.py.
+PAPER_PARTS = {"operator": "tdgc", "pooling": "mean", "clustering": "spectral"}
+
+
 @dataclass(frozen=True)
 class ModelConfig(Config):
     """The network. Defaults are the paper's."""
@@ -140,6 +146,12 @@ class ModelConfig(Config):
     clock: Clock = field(default_factory=Clock)
     """Spacing of the nodes that the weights were trained with."""
     behaviour: Behaviour = field(default_factory=Behaviour)
+    operator: str = PAPER_PARTS["operator"]
+    """Layer of the stages, by its registered name. `gate_size` is a setting of the paper's, `tdgc`."""
+    pooling: str = PAPER_PARTS["pooling"]
+    """How the encoder halves the rate, by its registered name."""
+    clustering: str = PAPER_PARTS["clustering"]
+    """How the decoder finds threads, by its registered name. `kappa` is a setting of the paper's, `spectral`."""
 
     _nested: ClassVar[dict[str, Any]] = {"clock": lambda d: Clock(**d), "behaviour": Behaviour.from_dict}
 
@@ -168,9 +180,21 @@ class ModelConfig(Config):
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values. Parts are recorded where they are not the paper's, so that fingerprints and
+        files of the paper's network stay the same.
+        """
+        other_parts = self.other_parts
+        return {k: v for k, v in super().to_dict().items() if k not in PAPER_PARTS or k in other_parts}
+
+    @property
+    def other_parts(self) -> dict[str, str]:
+        """Operator, pooling and clustering where they are not the paper's."""
+        return {kind: getattr(self, kind) for kind, name in PAPER_PARTS.items() if getattr(self, kind) != name}
+
     @property
     def num_parameters(self) -> int:
-        """How many weights the network has, but for vectors."""
+        """How many weights the paper's network of this size has, but for vectors."""
         layer = self.hidden_size * (2 * self.hidden_size + self.gate_size)
         heads = self.embedding_size * (self.hidden_size + 2 * self.embedding_size + self.text_size)
         return 2 * self.depth * self.num_layers * layer + self.input_size * self.hidden_size + heads

@@ -1,16 +1,20 @@
-"""Points to plug into: backbones, text encoders, clusterings and exporters, registered as entry points.
+"""Points to plug into: backbones, text encoders, clusterings, exporters and parts of the network,
+registered as entry points.
 
 A package that is installed beside hiero adds one with a line of its pyproject.toml, as hiero's own
 pyproject.toml does:
 
     [project.entry-points."hiero.clusterings"]
     my-clustering = "my_package:cluster"
+
+A script registers one for its own process with `register`.
 """
 
 from __future__ import annotations
 
 import functools
 import tomllib
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -32,13 +36,48 @@ def read_project() -> dict[str, Any]:
 GROUPS: tuple[str, ...] = tuple(read_project()["entry-points"])
 
 
+@dataclass(frozen=True)
+class ScriptPlugin:
+    """A plug-in that a script registered; it is used as an entry point is."""
+
+    plugin: Any
+
+    @property
+    def value(self) -> str:
+        return f"{getattr(self.plugin, '__module__', '')}:{getattr(self.plugin, '__qualname__', self.plugin)}"
+
+    def load(self) -> Any:
+        return self.plugin
+
+
+def register(group: str, name: str, plugin: Any) -> None:
+    """Register a plug-in for this process. Registering the same name again replaces it.
+
+    Args:
+        group: Such as `hiero.operators`; docs/guides/plugins.md lists them.
+        name: The name that settings and saved models refer to.
+        plugin: What an entry point of the group would name.
+
+    Raises:
+        InputError: The group does not exist, or an installed package has the name.
+    """
+    if group not in GROUPS:
+        raise InputError(f"no plug-in group {group}; known are {', '.join(GROUPS)}")
+    entries = registered(group)
+    if isinstance(entries.get(name), EntryPoint):
+        raise InputError(f"{name} is taken by {entries[name].value}; register yours under another name")
+    entries[name] = ScriptPlugin(plugin)
+
+
 @functools.cache
-def registered(group: str) -> dict[str, EntryPoint]:
+def registered(group: str) -> dict[str, EntryPoint | ScriptPlugin]:
     """Entry points of a group by name, none of them loaded: hiero's own in the order of pyproject.toml
     (installed metadata is sorted), then those of other packages. A name that is taken stays with the first.
     """
     own = read_project()["entry-points"].get(group, {})
-    entries = {name: EntryPoint(name, value, group) for name, value in own.items()}
+    entries: dict[str, EntryPoint | ScriptPlugin] = {
+        name: EntryPoint(name, value, group) for name, value in own.items()
+    }
     for entry in installed_entry_points().get(group, ()):
         entries.setdefault(entry.name, entry)
     return entries
@@ -64,7 +103,10 @@ def load_plugin(group: str, name: str) -> Any:
     entries = registered(group)
     if name not in entries:
         kind = group.removeprefix("hiero.").replace("_", " ").removesuffix("s")
-        raise InputError(f"no {kind} {name}; known are {', '.join(entries)}")
+        raise InputError(
+            f"no {kind} {name}; known are {', '.join(entries)}. Install the package that provides it, or register it "
+            f"first: hiero.plugins.register({group!r}, {name!r}, …)"
+        )
     try:
         return entries[name].load()
     except Exception as error:  # whatever the import of another package raises

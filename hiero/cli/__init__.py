@@ -16,7 +16,6 @@ import hiero
 from hiero.cli import (
     annotation,
     ask,
-    bench,
     corpus,
     corrections,
     doctor,
@@ -63,7 +62,7 @@ GROUPS = {
         extraction.backbones,
         weights.app,
     ),
-    "Benchmarks": (evaluation.app, tables.table, tables.app, figures.app, bench.app),
+    "Benchmarks": (evaluation.app, tables.table, tables.app, figures.app),
     "Server": (serve.app, doctor.doctor),
 }
 for group_number, (title, commands) in enumerate(GROUPS.items()):

@@ -83,12 +83,12 @@ def embed(
         Cut & Match on or off; default: as the model is configured.
     """
     from hiero.model.embed_files import FileEmbedder, output_files, tensor_shapes
-    from hiero.model.hiero import HiERO
+    from hiero.model.ensemble import load_model
     from hiero.types import Clock
 
     level_numbers = None if levels is None else _parse_levels(levels)
     targets = output_files(features, out)
-    loaded = HiERO.from_pretrained(str(model)).to(choose_device(device))
+    loaded = load_model(model).to(choose_device(device))
     trained = loaded.config.clock
     clock = Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)
     embedder = FileEmbedder(loaded, clock, level_numbers, threads, hiero.__version__)

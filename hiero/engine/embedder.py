@@ -31,6 +31,7 @@ from hiero.types import Clock, ProgressCallback
 from hiero.vectors import unit_vectors
 
 if TYPE_CHECKING:
+    from hiero.model.ensemble import HieroEnsemble
     from hiero.model.hiero import HiERO
 
 CLIP = "clip-vit-b32"
@@ -66,13 +67,13 @@ class Embedder:
     )
 
     @cached_property
-    def model(self) -> HiERO | None:
+    def model(self) -> HiERO | HieroEnsemble | None:
         """The network, loaded when it is first needed; None for raw features."""
         if self.folder is None:
             return None
-        from hiero.model.hiero import HiERO
+        from hiero.model.ensemble import load_model
 
-        model = HiERO.from_pretrained(str(self.folder.path)).to(choose_device(self.device))
+        model = load_model(self.folder.path).to(choose_device(self.device))
         model.configure(self.folder.config)
         return model
 

@@ -9,13 +9,18 @@ from torch import Tensor
 
 from hiero.data.batches import node_times
 from hiero.errors import InputError
+from hiero.model.ensemble import HieroEnsemble
 from hiero.model.hiero import HiERO
 from hiero.types import Clock
 
 
 @torch.inference_mode()
 def embed_features(
-    model: HiERO, features: Tensor, clock: Clock, levels: Collection[int] | None = None, threads: bool | None = None
+    model: HiERO | HieroEnsemble,
+    features: Tensor,
+    clock: Clock,
+    levels: Collection[int] | None = None,
+    threads: bool | None = None,
 ) -> dict[str, Tensor]:
     """Node features of one video at every level, as named tensors on the CPU.
 

@@ -15,6 +15,7 @@ from torch import OutOfMemoryError
 from hiero.data.features import find_features, read_features
 from hiero.errors import InputError
 from hiero.model.embed import embed_features
+from hiero.model.ensemble import HieroEnsemble
 from hiero.model.hiero import HiERO
 from hiero.storage.files import save_tensors
 from hiero.types import Clock
@@ -26,7 +27,7 @@ STAMP = "hiero"  # the metadata entry of an output that says what it was compute
 class FileEmbedder:
     """Writes what `embed_features` gives for feature files."""
 
-    model: HiERO
+    model: HiERO | HieroEnsemble
     clock: Clock
     levels: list[int] | None = None
     threads: bool | None = None

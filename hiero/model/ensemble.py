@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
+from hiero.model.model_folder import ModelFolder, open_model_folder
 from hiero.model.pretrained import PretrainedMixin
 from hiero.model.unet import Level
 
@@ -32,6 +34,7 @@ RUN_SETTINGS = (  # those that change no weights
     "threads_at_inference",
     "random_state",
     "behaviour",
+    "clustering",
 )
 
 
@@ -53,7 +56,7 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
 
     Examples:
         >>> import hiero
-        >>> model = hiero.HiERO.from_pretrained("hiero-k400")
+        >>> model = hiero.load_model("hiero-k400")
         >>> type(model).__name__, [network.config.radius_s for network in model.members]
         ('HieroEnsemble', [2.5, 2.5, 5.0])
     """
@@ -73,6 +76,12 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
         self.config = configs[0].replace(embedding_size=embedding_size)
         self.networks = nn.ModuleList([HiERO(config) for config in configs])
         self.register_buffer("projection", torch.eye(sum(config.embedding_size for config in configs), embedding_size))
+
+    @classmethod
+    def _make(cls, folder: ModelFolder) -> Self:
+        if not folder.networks:
+            raise InputError("holds one network, not an ensemble; load it with hiero.load_model")
+        return cls(folder.networks, folder.config.embedding_size)
 
     @property
     def members(self) -> list[HiERO]:
@@ -138,3 +147,24 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
         """Choose the projection that keeps most of some unit vectors (n, Σ E), of nodes and texts, side by side."""
         _, directions = torch.linalg.eigh((vectors.mT @ vectors).double())
         self.projection.copy_(directions.flip(1)[:, : self.projection.shape[1]])
+
+
+def load_model(name: str | Path, **hub_options: Any) -> HiERO | HieroEnsemble:
+    """Load a model, in evaluation mode: one network, or several that are used together.
+
+    Both embed in the same way (`forward`, `embed_video`, `embed_text`, `config`).
+
+    Args:
+        name: A shipped model (`hiero-k400`, `hiero-omnivore-b`), a model folder, or a hub id.
+        hub_options: Passed on to huggingface_hub, such as `revision`.
+
+    Raises:
+        InputError: There is no such model, it is damaged, or one of its parts is not registered.
+
+    Examples:
+        >>> import hiero
+        >>> hiero.load_model("hiero-k400").config.depth
+        3
+    """
+    folder = open_model_folder(name, **hub_options)
+    return HieroEnsemble.from_folder(folder) if folder.networks else HiERO.from_folder(folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,9 @@ from torch.nn import functional as F
 
 from hiero.config import LossConfig, ModelConfig
 from hiero.data.batches import check_batch, uniform_spacing
+from hiero.errors import InputError
 from hiero.model.losses import alignment_loss, gather_reachable, thread_loss
+from hiero.model.model_folder import ModelFolder
 from hiero.model.pretrained import PretrainedMixin
 from hiero.model.tdgc import gates_of_layers
 from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder
@@ -76,8 +78,8 @@ class HiERO(nn.Module, PretrainedMixin):
 
     A graph U-Net over the segments of a video: the Temporal Encoder halves the rate level by level,
     the Function-Aware Decoder goes back up and reasons inside threads, clusters of nodes with the
-    same function. Two heads map nodes and narrations into one space. `HiERO.from_pretrained` loads
-    a model folder, `save_pretrained` writes one.
+    same function. Two heads map nodes and narrations into one space. `save_pretrained` writes a
+    model folder, `hiero.load_model` loads one.
 
     Args:
         config: Sizes and settings; defaults are the paper's.
@@ -107,11 +109,18 @@ class HiERO(nn.Module, PretrainedMixin):
         self.video_head = VideoHead(config.hidden_size, config.embedding_size)
         self.text_head = TextHead(config.text_size, config.embedding_size)
 
+    @classmethod
+    def _make(cls, folder: ModelFolder) -> Self:
+        if folder.networks:
+            raise InputError(f"holds {len(folder.networks)} networks, not one; load it with hiero.load_model")
+        return cls(folder.config)
+
     def configure(self, config: ModelConfig) -> None:
         """Run with other settings that change no weights: `behaviour`, `threads_at_inference`,
         `num_threads`, `kappa` …
         """
-        self.config = self.decoder.config = config
+        self.config = config
+        self.decoder.configure(config)
 
     def forward(
         self,
@@ -184,6 +193,8 @@ class HiERO(nn.Module, PretrainedMixin):
         if spacing_s is None or self.config.behaviour.mixed_threads:
             return None
         stages = [*self.encoder.stages, *self.decoder.stages]
+        if not all(stage.is_tdgc for stage in stages):
+            return None
         distances = [*self.encoder.distances(length, spacing_s), *self.decoder.distances(length, spacing_s)]
         most = max([0, *[len(row) for row in distances]])
         layers, rows = [], []

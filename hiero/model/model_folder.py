@@ -6,7 +6,7 @@ settings, and the names of their weights begin with `networks.0.`, `networks.1.`
 stored in 8 bits (hiero/storage/int8.py).
 
 Here it is read as far as that needs no torch: settings, and the text head as plain arrays.
-`HiERO.from_pretrained` reads all.
+`hiero.load_model` reads all.
 """
 
 from __future__ import annotations

@@ -15,11 +15,25 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Neighbours:
-    """For each offset o = 1 … O, whether nodes i and i + o are neighbours, and how far apart they are."""
+    """For each offset o = 1 … O, whether nodes i and i + o are neighbours, and how far apart they are.
+
+    Attributes:
+        linked: For each offset, 1 where nodes i and i + o are neighbours, else 0, (B, T − o).
+        distance: For each offset, the distance between the two: a scalar where it is the same for
+        all nodes, otherwise (B, T − o).
+        inverse_degree: One over the number of neighbours of each node, 0 without any, (B, T, 1).
+        group: The group whose nodes may be neighbours, a video or a thread; −1 on padding, (B, T).
+    """
 
     linked: tuple[Tensor, ...]
     distance: tuple[Tensor, ...]
     inverse_degree: Tensor
+    group: Tensor
+
+    @property
+    def mask(self) -> Tensor:
+        """True on nodes, False on padding, (B, T)."""
+        return self.group >= 0
 
     @property
     def is_uniform(self) -> bool:
@@ -35,7 +49,8 @@ def uniform_neighbours(group: Tensor, spacing: float, radius: float, dtype: torc
         for offset in range(1, len(distances) + 1)
     ]
     distance = [torch.full((), value, dtype=dtype, device=group.device) for value in distances]
-    return Neighbours(tuple(linked), tuple(distance), _inverse_degree(linked, torch.zeros_like(group, dtype=dtype)))
+    inverse_degree = _inverse_degree(linked, torch.zeros_like(group, dtype=dtype))
+    return Neighbours(tuple(linked), tuple(distance), inverse_degree, group)
 
 
 def uniform_distances(length: int, spacing: float, radius: float) -> list[float]:
@@ -57,7 +72,7 @@ def timed_neighbours(group: Tensor, times: Tensor, radius: float) -> Neighbours:
         paired.append(pair.to(times.dtype))
         linked.append((pair & (gap > 0)).to(times.dtype))
         distance.append(torch.where(pair, gap, 0))
-    return Neighbours(tuple(linked), tuple(distance), _inverse_degree(paired, torch.zeros_like(times)))
+    return Neighbours(tuple(linked), tuple(distance), _inverse_degree(paired, torch.zeros_like(times)), group)
 
 
 def _inverse_degree(paired: list[Tensor], degree: Tensor) -> Tensor:

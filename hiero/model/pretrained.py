@@ -83,21 +83,24 @@ class PretrainedMixin(ModelHubMixin):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
-        """Load a model, in evaluation mode.
+        """Load a model of this class, in evaluation mode. `hiero.load_model` loads any model.
 
-        Several networks that are one model come as a `HieroEnsemble`, which embeds in the same way.
-
-        Examples:
-            >>> import hiero
-            >>> hiero.HiERO.from_pretrained("hiero-k400").config.depth
-            3
+        Raises:
+            InputError: The folder is missing or damaged, or holds a model of the other class.
         """
         return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **options)
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **hub_options: Any) -> Self:
-        folder = open_model_folder(model_id, **hub_options)
-        model = _make_network(folder)
+        return cls.from_folder(open_model_folder(model_id, **hub_options))
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder) -> Self:
+        """The model of an open folder, in evaluation mode."""
+        try:
+            model: Any = cls._make(folder)
+        except InputError as error:
+            raise InputError(f"{folder.path}: {error}") from error
         # what does not fit stays as it is, and is reported below
         state = dequantise(load_tensors(folder.path / WEIGHTS_FILE))
         try:
@@ -111,12 +114,10 @@ class PretrainedMixin(ModelHubMixin):
         model._extra, model._text_encoder = folder.extra, folder.text_encoder
         return model.eval()
 
-
-def _make_network(folder: ModelFolder) -> Any:
-    from hiero.model.ensemble import HieroEnsemble
-    from hiero.model.hiero import HiERO
-
-    return HieroEnsemble(folder.networks, folder.config.embedding_size) if folder.networks else HiERO(folder.config)
+    @classmethod
+    def _make(cls, folder: ModelFolder) -> Self:
+        """A network with the settings of a folder, without its weights."""
+        raise NotImplementedError
 
 
 def _describe_mismatch(expected: dict[str, Tensor], actual: dict[str, Tensor]) -> str:

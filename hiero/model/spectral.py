@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.kernels.eigen import leading_eigenvectors
 from hiero.kernels.kmeans import kmeans
-from hiero.kernels.normalised_cut import Form, log_similarity, normalise_similarity
+from hiero.kernels.normalised_cut import Form, cut_samples, log_similarity, normalise_similarity
 
 CutMethod = Literal["auto", "exact", "landmarks"]
 
@@ -193,6 +194,13 @@ def _check(
         raise InputError(
             f"form must be one of {get_args(Form)} and method one of {get_args(CutMethod)}, got {form!r} and {method!r}"
         )
+
+
+def spectral_threads(x: Tensor, config: ModelConfig) -> Tensor:
+    """The clustering of the decoder: the cut in its `training` form, (B, S, D) → (B, S)."""
+    if config.sample_points is not None:
+        return cut_samples(x, config.num_threads, config.kappa, config.random_state)
+    return spectral_cut(x, config.num_threads, kappa=config.kappa, form="training", random_state=config.random_state)
 
 
 def choose_num_threads(values: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""A stage of the U-Net: a few TDGC layers, and the dropout before them."""
+"""A stage of the U-Net: a few layers of the operator, and the dropout before them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hiero.config import ModelConfig
 from hiero.kernels.gated_messages import SLOPE
 from hiero.model.neighbours import Neighbours
+from hiero.model.parts import check_shape, find_operator
 from hiero.model.tdgc import TDGC, uniform_gates
 
 
@@ -34,20 +36,36 @@ class SharedDropout(nn.Module):
 
 
 class Stage(nn.Module):
-    """Dropout, then TDGC layers with LeakyReLU between them, LayerNorm and LeakyReLU after the last."""
+    """Dropout, then layers with LeakyReLU between them, LayerNorm and LeakyReLU after the last."""
 
-    def __init__(self, size: int, num_layers: int = 3, gate_size: int = 256, dropout: float = 0.1) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.dropout = SharedDropout(dropout)
-        self.layers = nn.ModuleList(TDGC(size, gate_size) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(size)
+        make_layer = find_operator(config.operator)
+        self.dropout = SharedDropout(config.dropout)
+        self.layers = nn.ModuleList(make_layer(config) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.hidden_size)
+
+    @property
+    def is_tdgc(self) -> bool:
+        """Whether all layers are the paper's operator, which has faster paths than other layers."""
+        return all(type(layer) is TDGC for layer in self.layers)
 
     def forward(self, x: Tensor, neighbours: Neighbours, gates: Sequence[Tensor] | None = None) -> Tensor:
-        """x (B, T, D) → (B, T, D)."""
+        """x (B, T, D) → (B, T, D). `gates`: those of each layer, where all are TDGC."""
         x = self.dropout(x)
+        if self.is_tdgc:
+            x = self._run_tdgc(x, neighbours, gates)
+        else:
+            for i, layer in enumerate(self.layers):
+                shape = x.shape
+                x = layer(F.leaky_relu(x, SLOPE) if i else x, neighbours)
+                check_shape(f"operator {type(layer).__name__}", x, shape)
+        return F.leaky_relu_(self.norm(x), SLOPE)
+
+    def _run_tdgc(self, x: Tensor, neighbours: Neighbours, gates: Sequence[Tensor] | None) -> Tensor:
         # those of all layers at once: a third of the kernels
         if gates is None and neighbours.linked and neighbours.is_uniform:
             gates = uniform_gates([layer.gate for layer in self.layers], neighbours.distance).unbind()  # type: ignore[misc]
         for i, layer in enumerate(self.layers):
             x = layer(x, neighbours, None if gates is None else gates[i], activate=i < len(self.layers) - 1)
-        return F.leaky_relu_(self.norm(x), SLOPE)
+        return x

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hiero.config import ModelConfig
 from hiero.kernels import gates_triton
 from hiero.kernels.gated_messages import SLOPE, sum_messages, sum_messages_uniform
 from hiero.kernels.gated_messages_triton import is_available, sum_messages_triton
@@ -62,10 +63,11 @@ class TDGC(nn.Module):
     Released weights use sign(pⱼ − pᵢ), the reverse of the paper; we follow the weights.
     """
 
-    def __init__(self, size: int, gate_size: int = 256) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        size = config.hidden_size
         self.mix = nn.Linear(size, 2 * size)  # [Wᵣ; Wₙ]: one product gives what a node keeps and what it sends
-        self.gate = Gate(size, gate_size)
+        self.gate = Gate(size, config.gate_size)
         nn.init.zeros_(self.mix.bias)
         nn.init.eye_(self.mix.weight.data[size:])  # at first a node sends its neighbours just what it is
 

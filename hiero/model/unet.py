@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from hiero.config import ModelConfig
-from hiero.kernels.normalised_cut import cut_samples
+from hiero.errors import InputError
 from hiero.model.neighbours import Neighbours, timed_neighbours, uniform_distances, uniform_neighbours
-from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, pool, resample, upsample, upsample_by_time
-from hiero.model.spectral import spectral_cut
+from hiero.model.parts import ThreadClustering, check_shape, find_clustering, find_pooling
+from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, resample, upsample, upsample_by_time
+from hiero.model.spectral import spectral_threads
 from hiero.model.stage import Stage
 
 
@@ -55,12 +56,14 @@ def _video_group(mask: Tensor) -> Tensor:
 
 
 class TemporalEncoder(nn.Module):
-    """Context grows level by level: pool to half the rate, then listen to the neighbours: x + stage(x)."""
+    """Each level halves the frame rate by pooling, then applies a residual stage: x + stage(x)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.radius_s = config.radius_s
-        self.stages = _make_stages(config)
+        self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
+        make_pooling = find_pooling(config.pooling)
+        self.poolings = nn.ModuleList(make_pooling(config) for _ in range(config.depth))
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
         """How far apart neighbours are in each stage, on a uniform clock with so many nodes at level 0."""
@@ -72,10 +75,13 @@ class TemporalEncoder(nn.Module):
     def forward(self, level: Level, gates: Sequence[Sequence[Tensor]] | None = None) -> list[Level]:
         """Level 0 → levels 0 … depth. `gates`: of each stage, as `Stage` takes them."""
         levels = [level]
-        for depth, stage in enumerate(self.stages, start=1):
+        for depth, (stage, pooling) in enumerate(zip(self.stages, self.poolings, strict=True), start=1):
+            mask = level.mask[:, ::2]
+            pooled = pooling(level.features, level.mask)
+            check_shape(f"pooling {type(pooling).__name__}", pooled, (*mask.shape, level.features.shape[2]))
             level = Level(
-                features=pool(level.features, level.mask),
-                mask=level.mask[:, ::2],
+                features=pooled,
+                mask=mask,
                 times=level.times[:, ::2],
                 spacing_s=None if level.spacing_s is None else 2 * level.spacing_s,
             )
@@ -98,8 +104,12 @@ class FunctionAwareDecoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config = config
-        self.stages = _make_stages(config)
+        self.configure(config)
+        self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
+
+    def configure(self, config: ModelConfig) -> None:
+        """Run with other settings that change no weights."""
+        self.config, self.cluster = config, find_clustering(config.clustering)
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
         """How far apart neighbours are in each stage, on a uniform clock with so many nodes at level 0."""
@@ -127,7 +137,7 @@ class FunctionAwareDecoder(nn.Module):
             if depth == 0:
                 x = stage(x, temporal_neighbours(level, config.radius_s), stage_gates)
             elif cut:
-                threads = cut_threads(x, level.mask, config)
+                threads = cut_threads(x, level.mask, config, self.cluster)
                 x = reason_in_threads(stage, x, threads, config, stage_gates)
             else:  # the video is one thread, and the rank of a node in it is its index
                 neighbours = uniform_neighbours(_video_group(level.mask), 1.0, config.thread_radius, x.dtype)
@@ -136,24 +146,17 @@ class FunctionAwareDecoder(nn.Module):
         return out[::-1]
 
 
-def _make_stages(config: ModelConfig) -> nn.ModuleList:
-    return nn.ModuleList(
-        Stage(config.hidden_size, config.num_layers, config.gate_size, config.dropout) for _ in range(config.depth)
-    )
-
-
 # Cut & Match
 
 
 @torch.no_grad()
-def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
-    """Threads by the spectral cut of a few evenly spread samples; every node takes the label of its nearest one."""
+def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig, cluster: ThreadClustering = spectral_threads) -> Tensor:
+    """Threads by clustering a few evenly spread samples; every node takes the label of its nearest one."""
     with torch.autocast(x.device.type, enabled=False):  # the cut needs single precision
         x = x.float() if x.dtype != torch.float64 else x
         if config.sample_points is None:
-            return _cut_all_nodes(x, mask, config)
-        samples = resample(x, mask, config.sample_points)
-        labels = cut_samples(samples, config.num_threads, config.kappa, config.random_state)
+            return _cut_all_nodes(x, mask, config, cluster)
+        labels = _cluster_labels(resample(x, mask, config.sample_points), config, cluster)
         nearest = nearest_sample(mask, config.sample_points, rounded=config.behaviour.rounded_samples)
         threads = labels.gather(1, nearest)
         if config.behaviour.truncated_labels:
@@ -161,13 +164,23 @@ def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
         return torch.where(mask, threads, -1)
 
 
-def _cut_all_nodes(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
+def _cut_all_nodes(x: Tensor, mask: Tensor, config: ModelConfig, cluster: ThreadClustering) -> Tensor:
     threads = torch.full_like(mask, -1, dtype=torch.long)
     for i, num_nodes in enumerate(mask.sum(1).tolist()):
-        threads[i, :num_nodes] = spectral_cut(
-            x[i, :num_nodes], config.num_threads, kappa=config.kappa, form="training", random_state=config.random_state
-        )
+        threads[i, :num_nodes] = _cluster_labels(x[i : i + 1, :num_nodes], config, cluster)[0]
     return threads
+
+
+def _cluster_labels(x: Tensor, config: ModelConfig, cluster: ThreadClustering) -> Tensor:
+    """Labels (B, S) of nodes (B, S, D). Those of another package's clustering are checked."""
+    labels = cluster(x, config)
+    if cluster is spectral_threads:  # known to be right; a look at the labels would wait for the GPU
+        return labels
+    name = f"clustering {config.clustering}"
+    check_shape(name, labels, x.shape[:2])
+    if labels.is_floating_point() or labels.min() < 0 or labels.max() >= config.num_threads:
+        raise InputError(f"{name} must return integers from 0 to {config.num_threads - 1}")
+    return labels.long()
 
 
 def _truncate_labels(labels: Tensor, nearest: Tensor, mask: Tensor, num_samples: int) -> Tensor:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from hiero.config import ModelConfig
 from hiero.data.narrated_windows import TrainingBatch
 from hiero.errors import InputError
 from hiero.kernels import normalised_cut_triton
@@ -104,11 +105,19 @@ def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterato
         torch.cuda.set_rng_state(random_state)
 
 
+def describe_other_parts(config: ModelConfig) -> str:
+    """Why a network with these parts runs on the plain path."""
+    parts = ", ".join(f"{kind} {name}" for kind, name in config.other_parts.items())
+    return f"the captured step and the GPU kernels serve the paper's operator, pooling and clustering, not {parts}"
+
+
 def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> None:
     """Check that no part of the step depends on the data, on other processes or on what the GPU lacks."""
     config = objective.model.config
     if not (example if isinstance(example, Tensor) else example.features).is_cuda:
         raise InputError("a captured step needs a CUDA GPU; use TrainStep elsewhere")
+    if config.other_parts:
+        raise InputError(f"{describe_other_parts(config)}; use TrainStep for others")
     if objective.spacing_s is None or config.behaviour.rounded_times:
         raise InputError("a captured step needs a uniform clock; use TrainStep for irregular times")
     if config.behaviour.mixed_threads:

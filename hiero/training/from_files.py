@@ -16,8 +16,7 @@ from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import Narrations, is_spoken, read_narrations, read_skip_list
 from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
-from hiero.model.ensemble import HieroEnsemble
-from hiero.model.hiero import HiERO
+from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.model_folder import open_model_folder
 from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder
 from hiero.training.fabric import make_fabric
@@ -119,7 +118,7 @@ def train_from_files(
         save_every_s=save_every_s,
     )
     if folder is not None:
-        loaded = HiERO.from_pretrained(folder.path)
+        loaded = load_model(folder.path)
         training.model.load_state_dict(
             (loaded.members[0] if isinstance(loaded, HieroEnsemble) else loaded).state_dict()
         )

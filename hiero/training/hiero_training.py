@@ -20,7 +20,7 @@ from hiero.model.pretrained import write_model_folder
 from hiero.model.stage import SharedDropout
 from hiero.storage.files import save_tensors
 from hiero.text.encoders import TextEncoder
-from hiero.training.captured_step import CapturedStep, check_capturable
+from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import TrainingLoop
 from hiero.training.process_group import ProcessGroup
@@ -70,6 +70,8 @@ class HieroTraining(TrainingLoop):
     def prepare(self, *, resume: bool = False, log: Callable[[str], None] = lambda _: None) -> None:
         """Set up weights, data and the step."""
         device = self.fabric.device
+        if self.config.model.other_parts:
+            log(f"{describe_other_parts(self.config.model)}: training runs on the plain path")
         self._setup(self._make_objective(), resume)
         self.resident: ResidentWindows | None = None
         if device.type == "cuda" and self.text_vectors is not None:
@@ -117,6 +119,8 @@ class HieroTraining(TrainingLoop):
         return self.resident is not None
 
     def _can_capture(self, log: Callable[[str], None]) -> bool:
+        if self.config.model.other_parts and self.capture == "auto":
+            return False  # `prepare` has said why
         if self.capture is False or (
             self.capture == "auto" and self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE
         ):

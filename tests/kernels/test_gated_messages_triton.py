@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hiero.config import ModelConfig
 from hiero.kernels import gated_messages_triton
 from hiero.kernels.gated_messages import SLOPE, sum_messages
 from hiero.kernels.gated_messages_triton import sum_messages_triton
@@ -140,7 +141,7 @@ def test_a_stage_is_the_same_with_and_without_the_kernels(monkeypatch, compiled,
     errors: dict[str, list[list[float]]] = {}
     for seed in range(1 if precision == torch.float32 else NUM_STAGES):
         torch.manual_seed(seed)
-        stage = Stage(24, num_layers=3, gate_size=8, dropout=0.0).to(DEVICE).train()
+        stage = Stage(ModelConfig(1, 24, num_layers=3, gate_size=8, dropout=0.0)).to(DEVICE).train()
         for parameter in stage.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
         data = torch.randn(2, 2, 20, 24, device=DEVICE)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.model.embed import embed_features
-from hiero.model.ensemble import HieroEnsemble
+from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.hiero import HiERO
 from hiero.model.model_folder import open_model_folder
 from hiero.model.pretrained import write_model_folder
@@ -54,8 +54,10 @@ def test_a_projection_keeps_the_directions_that_vary(ensemble):
 
 def test_a_folder_gives_it_back(ensemble, tmp_path):
     ensemble.save_pretrained(tmp_path)
-    loaded = HiERO.from_pretrained(tmp_path)
+    loaded = load_model(tmp_path)
     assert isinstance(loaded, HieroEnsemble)
+    with pytest.raises(InputError, match=r"holds 2 networks, not one; load it with hiero\.load_model"):
+        HiERO.from_pretrained(tmp_path)
     assert [network.config for network in loaded.members] == list(CONFIGS)
     features, texts = torch.randn(1, 30, 6), torch.randn(4, 10)
     for a, b in zip(ensemble(features, spacing_s=1.0), loaded(features, spacing_s=1.0), strict=True):
@@ -73,7 +75,7 @@ def test_a_folder_gives_it_back(ensemble, tmp_path):
 def test_weights_in_8_bits_say_nearly_the_same(ensemble, tmp_path):
     networks = {"networks": [config.to_dict() for config in CONFIGS]}
     write_model_folder(tmp_path, ensemble.config, quantise(ensemble.state_dict()), networks)
-    loaded = HiERO.from_pretrained(tmp_path)
+    loaded = load_model(tmp_path)
     features, texts = torch.randn(40, 6), torch.randn(5, 10)
     a, b = (embed_features(model, features, CLOCK, [0])["projected0"] for model in (ensemble, loaded))
     assert F.cosine_similarity(a, b).min() > 0.99
@@ -100,8 +102,8 @@ def test_networks_that_do_not_fit_are_refused(tmp_path, ensemble):
     settings["networks"].pop()
     (tmp_path / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError):
-        HiERO.from_pretrained(tmp_path)
+        load_model(tmp_path)
     settings["networks"] = 3
     (tmp_path / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match="not a hiero configuration"):
-        HiERO.from_pretrained(tmp_path)
+        load_model(tmp_path)

@@ -11,6 +11,7 @@ import torch
 
 from hiero.config import Behaviour, ModelConfig
 from hiero.errors import InputError
+from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.hiero import HiERO
 from hiero.types import Clock
 from tests.conftest import FIXTURES
@@ -37,6 +38,9 @@ def test_round_trip(model, tmp_path):
     model.save_pretrained(tmp_path)
     assert {"config.json", "model.safetensors"} <= {p.name for p in tmp_path.iterdir()}
     other = HiERO.from_pretrained(tmp_path)
+    assert type(load_model(tmp_path)) is HiERO
+    with pytest.raises(InputError, match="holds one network, not an ensemble"):
+        HieroEnsemble.from_pretrained(tmp_path)
     assert other.config == CONFIG
     assert not other.training
     for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiero.config import ModelConfig
 from hiero.model.neighbours import timed_neighbours, uniform_neighbours
 from hiero.model.stage import Stage
 from hiero.model.tdgc import TDGC
@@ -31,7 +32,7 @@ def on_edges(layer: TDGC, x: torch.Tensor, group: torch.Tensor, position: torch.
 @given(st.lists(st.integers(1, 14), min_size=1, max_size=4), st.floats(0.05, 6), st.booleans(), st.integers(0, 2**31))
 def test_any_times_and_any_radius(lengths, radius, duplicates, seed):
     torch.manual_seed(seed)
-    layer = TDGC(5, gate_size=7).double()
+    layer = TDGC(ModelConfig(1, 5, gate_size=7)).double()
     group = padded_group(lengths, max(lengths) + 2)
     gaps = torch.rand(group.shape, dtype=torch.float64) * 2
     if duplicates:
@@ -47,7 +48,7 @@ def test_any_times_and_any_radius(lengths, radius, duplicates, seed):
 )
 def test_the_uniform_path_is_the_timed_one(lengths, radius, seed):
     torch.manual_seed(seed)
-    layer = TDGC(5, gate_size=7).double()
+    layer = TDGC(ModelConfig(1, 5, gate_size=7)).double()
     group = padded_group(lengths, max(lengths) + 1)
     times = torch.arange(group.shape[1], dtype=torch.float64).expand(group.shape)
     x = torch.randn(*group.shape, 5, dtype=torch.float64)
@@ -64,7 +65,7 @@ def test_the_radius_is_strict():
 
 
 def test_a_node_without_neighbours_keeps_only_itself():
-    layer = TDGC(3)
+    layer = TDGC(ModelConfig(1, 3))
     x = torch.randn(1, 1, 3)
     alone = layer(x, timed_neighbours(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1), 1.0))
     close(alone, torch.nn.functional.linear(x, layer.mix.weight[:3], layer.mix.bias[:3]))
@@ -73,7 +74,7 @@ def test_a_node_without_neighbours_keeps_only_itself():
 @pytest.mark.parametrize("timed", [False, True])
 @pytest.mark.parametrize("radius", [1.5, 2.5])
 def test_gradients(timed, radius):
-    layer = TDGC(3, gate_size=4).double()
+    layer = TDGC(ModelConfig(1, 3, gate_size=4)).double()
     group = padded_group([5, 3], 6)
     times = torch.arange(6, dtype=torch.float64).expand(2, 6)
     if timed:
@@ -91,7 +92,7 @@ def test_gradients(timed, radius):
 
 
 def test_a_stage_without_dropout_is_its_layers():
-    stage = Stage(4, num_layers=2, gate_size=5, dropout=0.5).eval()
+    stage = Stage(ModelConfig(1, 4, num_layers=2, gate_size=5, dropout=0.5)).eval()
     group = torch.zeros(1, 6, dtype=torch.long)
     x = torch.randn(1, 6, 4)
     edges = edgelist.radius_edges(torch.arange(6.0), group[0], 1.5)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
+from examples.simulation import World, WorldConfig, bag_of_words, write_sessions
 from hiero.config import LossConfig, ModelConfig, TrainConfig
 from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import read_narrations
-from hiero.data.simulation import World, WorldConfig, bag_of_words, write_sessions
 from hiero.data.stores import FeatureStore, pack
 from hiero.text.minilm import MINILM_KEY
 from hiero.text.vector_cache import TextCache

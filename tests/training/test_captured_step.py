@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import examples.custom_operator  # noqa: F401  registers mean-neighbours
 from benchmarks.step import EdgeListObjective, make_inputs
 from hiero.config import Behaviour, LossConfig, ModelConfig
 from hiero.errors import InputError
@@ -64,6 +65,7 @@ def test_weight_decay_spares_vectors():
         ({"behaviour": Behaviour(mixed_threads=True)}, SPACING_S, "as the release does"),
         ({"sample_points": 16}, SPACING_S, "sample_points=32"),
         ({"num_threads": 17}, SPACING_S, "16 threads at most"),
+        ({"operator": "mean-neighbours"}, SPACING_S, "not operator mean-neighbours; use TrainStep"),
     ],
 )
 def test_what_cannot_be_captured_says_so(monkeypatch, changes, spacing_s, message):

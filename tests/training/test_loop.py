@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from examples.simulation import bag_of_words
 from hiero.config import LossConfig, ModelConfig
-from hiero.data.simulation import bag_of_words
 from hiero.errors import InputError
+from hiero.model.ensemble import load_model
 from hiero.model.hiero import HiERO
 from hiero.model.released import read_released
 from hiero.storage.files import load_tensors
@@ -25,12 +26,12 @@ from tests.conftest import FIXTURES
 from tests.text.test_encoders import Words
 
 
-def prepared(collection, out, resume=False, windows=None, **options) -> HieroTraining:
+def prepared(collection, out, resume=False, windows=None, log=lambda _: None, **options) -> HieroTraining:
     config = options.pop("config", None) or collection.config(**options.pop("changes", {}))
     windows = windows or collection.windows()
     options.setdefault("text_vectors", bag_of_words(windows.texts).half())
     training = HieroTraining(config, windows, out, make_fabric("cpu"), **options)
-    training.prepare(resume=resume)
+    training.prepare(resume=resume, log=log)
     return training
 
 
@@ -52,6 +53,22 @@ def test_it_learns(collection, tmp_path):
     assert saved["epochs"] == 10
     assert saved["steps_done"] == training.num_steps
     assert list(tmp_path.glob("events.out.*"))
+
+
+def test_another_operator_trains_on_the_plain_path_and_says_so(collection, tmp_path):
+    messages: list[str] = []
+    config = collection.config(epochs=1, model={"operator": "mean-neighbours"})
+    training = prepared(collection, tmp_path, config=config, log=messages.append)
+    assert type(training.step) is TrainStep
+    assert messages == [
+        "the captured step and the GPU kernels serve the paper's operator, pooling and clustering, not operator "
+        "mean-neighbours: training runs on the plain path"
+    ]
+    training.run()
+    assert load_model(tmp_path).config.operator == "mean-neighbours"
+    prepared(collection, tmp_path, config=config, resume=True).run()
+    with pytest.raises(InputError, match=r"was begun with other settings \(model\.operator was mean-neighbours"):
+        prepared(collection, tmp_path, config=collection.config(epochs=1), resume=True)
 
 
 NOISY = {"noise": 0.3, "jitter": 0.2, "text_noise": 0.3, "optimizer": "adamw", "accumulate": 1}

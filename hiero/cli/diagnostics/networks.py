@@ -51,12 +51,12 @@ def check_models(machine: Machine) -> Iterator[Finding]:
     """Models that ship with hiero can be loaded; this imports torch."""
     if machine.fast:
         return
-    from hiero.model.hiero import HiERO
+    from hiero.model.ensemble import load_model
     from hiero.model.model_folder import SHIPPED
 
     for name in SHIPPED:
         try:
-            model = HiERO.from_pretrained(name)
+            model = load_model(name)
         except InputError as error:
             yield Finding(
                 f"model {name}", "problem", str(error), f"pip install --force-reinstall --no-deps {DISTRIBUTION}"

@@ -5,17 +5,18 @@ A `World` fixes what exists: the appearance of each action, the place of each st
 narrations. `World.session(seed)` is one recording. Everything follows from seeds. It is a test bed,
 not a model of kitchens; its settings, all in `WorldConfig`, decide what can be learned:
 
-- The feature of a segment is the sum of the appearance of its action (`look`), that of its place (`place`), a slow drift
-  (`drift`, like light and camera) and `noise`. All four are lengths of random directions in feature
-  space; noise and drift are drawn anew for each session.
+- The feature of a segment is the sum of the appearance of its action (`look`), that of its place
+  (`place`), a slow drift (`drift`, like light and camera) and `noise`. All four are lengths of
+  random directions in feature space; noise and drift are drawn anew for each session.
 - *Confounders.* With fewer places than steps, steps of different function share a place. A share of the actions
   (`shared_actions`: washing, reaching, waiting) looks the same in every step, so that only what
   happens around them tells the step. With `shared_actions` 0 and one place a step, a single segment
   says it all and context can add nothing.
 - *Interleaving.* `interleave` is the chance, after each action, of going over to another step that is open at the time
   (up to `open_steps`). At 0 steps follow each other; at 0.5 they are as mixed as in a busy kitchen.
-- *Narrations* name the action and the object of its step, at the middle of the action, moved by `jitter_s` (deviation) and left
-  out with chance `omission`. So texts, unlike appearances, always tell the function.
+- *Narrations* name the action and the object of its step, at the middle of the action, moved by
+  `jitter_s` (deviation) and left out with chance `omission`. So texts, unlike appearances, always
+  tell the function.
 - Pauses take the share `pause` of the time: noise and drift alone, ground truth −1.
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from examples.simulation import World, WorldConfig, bag_of_words, write_sessions
 from hiero.data.narrations import read_narrations
-from hiero.data.simulation import World, WorldConfig, bag_of_words, write_sessions
 from hiero.errors import InputError
 
 
