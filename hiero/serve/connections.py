@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Container, Iterable
+from typing import Any
 
+from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hiero.serve.guard import client_key
-from hiero.serve.proxies import Proxies
+from hiero.serve.guard import client_key, plain_address
 
 MAX_CONNECTIONS = 512  # of all clients
 MAX_CONNECTIONS_PER_CLIENT = 128  # a browser opens six
+MAX_REFUSED = 64  # that are told why; more are cut off without a word
 REQUEST_TIMEOUT_S = 10.0  # from the first byte of a request, or the begin of a connection, to the end of the headers
 KEEP_ALIVE_S = 10  # between two requests
 STALLED_S = 5.0  # a client that does not read its answer for so long gives up its place when another needs it
-LINGER_S = 1.0  # for a refused client to read why
-MAX_LINGERING = 64  # more are cut off without a word
 RETRY_S = 5
 
 
@@ -25,45 +24,43 @@ class LimitedProtocol(H11Protocol):
     """HTTP of one connection, as uvicorn speaks it, with limits.
 
     uvicorn ends a connection that is idle between two requests, but waits forever for the first,
-    and for the rest of one that has begun. Where the places are taken, a connection that only waits
-    for its client (for a request, or for the client to read) gives way, the one that waits longest
-    first; a new one is refused only where requests are under way on all: by 429 where its own
-    address has too many, else by 503.
+    and for the rest of one that has begun; its limit_concurrency counts idle connections too, and not
+    by address. Where the places are taken here, a connection that only waits for its client (for a
+    request, or for the client to read) gives way, the one that waits longest first; a new one is
+    refused only where requests are under way on all: by 429 where its own address has too many, else
+    by 503.
     """
 
-    lingering: ClassVar[set[LimitedProtocol]] = set()  # refused ones that may still read why
-    proxies: ClassVar[Proxies] = Proxies()  # whose connections are those of many clients
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, trusted_proxies: Container[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.trusted_proxies = trusted_proxies  # whose connections are those of many clients
         self.client_key = ""
+        self.is_refused = False
         self._idle_since_s = 0.0
         self._stalled_since_s: float | None = None
-        self._deadline: asyncio.TimerHandle | None = None  # of the headers; of a refused connection, its end
+        self._deadline: asyncio.TimerHandle | None = None  # for the end of the headers
 
     # As asyncio and uvicorn call it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.client_key = client_key(self.client[0] if self.client else "")
+        address = plain_address(self.client[0] if self.client else "")
+        self.client_key = client_key(address)
         self._idle_since_s = self.loop.time()
-        same_client = [other for other in self._others() if other.client_key == self.client_key]
-        is_proxy = self.proxies.is_trusted(self.client[0] if self.client else "")
+        self._set_deadline()
+        others = [other for other in self._others() if not other.is_refused]
+        same_client = [other for other in others if other.client_key == self.client_key]
+        is_proxy = address in self.trusted_proxies
         if len(same_client) >= MAX_CONNECTIONS_PER_CLIENT and not is_proxy and not self._make_room(same_client):
-            self._refuse("429 Too Many Requests", "too many connections from your address")
-        elif len(self.connections) > MAX_CONNECTIONS and not self._make_room(self._others()):
-            self._refuse("503 Service Unavailable", "too many connections")
-        else:
-            self._set_deadline()
+            self._refuse(429, "too many connections from your address")
+        elif len(others) >= MAX_CONNECTIONS and not self._make_room(others):
+            self._refuse(503, "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lingering.discard(self)
         self._cancel_deadline()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self in self.lingering:
-            return
         super().data_received(data)
         self._set_deadline()
 
@@ -121,18 +118,11 @@ class LimitedProtocol(H11Protocol):
             self._deadline.cancel()
             self._deadline = None
 
-    def _refuse(self, status: str, reason: str) -> None:
-        """Answer without a request, and close."""
-        self.connections.discard(self)
-        if len(self.lingering) >= MAX_LINGERING:
+    def _refuse(self, status: int, reason: str) -> None:
+        """Answer the request, when it comes, without the application, and close."""
+        self.is_refused = True
+        if sum(other.is_refused for other in self._others()) >= MAX_REFUSED:
             self.transport.abort()
             return
-        self.lingering.add(self)
-        body = f'{{"error": "{reason}; try again later"}}'
-        self.transport.write(
-            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nretry-after: "
-            f"{RETRY_S}\r\n"
-            f"connection: close\r\n\r\n{body}".encode()
-        )
-        # Not closed at once: a close before the request was read can make the client lose the answer.
-        self._deadline = self.loop.call_later(LINGER_S, self.transport.abort)
+        headers = {"retry-after": str(RETRY_S), "connection": "close"}
+        self.app = JSONResponse({"error": f"{reason}; try again later"}, status, headers)

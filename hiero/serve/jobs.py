@@ -6,19 +6,22 @@ Any number of clients can watch. Jobs of a persistent state are taken up again a
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import re
-import sys
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hiero.corpus.watching import ArrivalWatcher
 from hiero.errors import InputError
-from hiero.serve.library import NotFoundError
+from hiero.serve.entries import NotFoundError
+from hiero.serve.library import Library
 from hiero.serve.state import State, StoredJob
+from hiero.serve.telemetry import AuditLog
+from hiero.serve.users import User
 from hiero.sources.source import display_addresses
 from hiero.types import ProgressCallback, ProgressEvent
 
@@ -27,8 +30,13 @@ MAX_ATTEMPTS = 3  # a job that the server did not survive so often is not begun 
 STOP_S = 10.0  # for jobs to stop when the server does; they look at each report of progress
 MAX_ENDED = 200  # jobs that ended and are still listed
 ENDED = ("done", "failed", "cancelled")
+STATES = ("waiting", "running", *ENDED)
+LOOK_S = 10.0  # between two looks at folders where videos arrive
+WATCH_USER = User("watch", "edit")
 UPDATE_INTERVAL_S = 0.2  # of progress, at least
 HEARTBEAT_S = 10.0  # a proxy may close a connection on which nothing happens
+
+LOGGER = logging.getLogger(__name__)
 
 
 class Cancelled(Exception):  # noqa: N818
@@ -78,13 +86,14 @@ class Job:
 
     @classmethod
     def from_stored(cls, job: StoredJob) -> Job:
+        state: Any = job.state
         return cls(
             str(job.id),
             job.video,
             job.user,
-            job.state,
+            state,
             message=job.message,
-            created_at=job.created_at,  # type: ignore[arg-type]
+            created_at=job.created_at,
             num_attempts=job.num_attempts,
         )
 
@@ -102,7 +111,7 @@ class JobQueue:
         self._waiting: queue.Queue[Job | None] = queue.Queue()  # None ends a thread
         self._lock = threading.Lock()
         self._change_lock = threading.RLock()
-        self._is_closing = False
+        self.is_closing = False
         for stored in self.state.jobs(ENDED, MAX_ENDED):
             self.jobs[str(stored.id)] = Job.from_stored(stored)
         for stored in self.state.jobs(("waiting", "running"), MAX_WAITING):
@@ -161,17 +170,16 @@ class JobQueue:
             raise InputError(f"job {id} is {job.state}; only one that failed or was cancelled is tried again")
         return self.start(job.video, user)
 
-    def count_by_state(self) -> dict[str, int]:
-        """How many jobs are in each state, of those that are listed."""
-        states: list[str] = [job.state for job in list(self.jobs.values())]
-        return {state: states.count(state) for state in ("waiting", "running", *ENDED)}
+    def count(self, state: str) -> int:
+        """How many jobs are in a state, of those that are listed."""
+        return sum(job.state == state for job in list(self.jobs.values()))
 
     def close(self) -> None:
         """Stop all jobs, tell those who watch them, and end the threads. A persistent state has them
         wait for the next server.
         """
         with self._change_lock:
-            self._is_closing = True
+            self.is_closing = True
             for job in list(self.jobs.values()):
                 if not job.ended:
                     self._put_back(job)
@@ -196,12 +204,12 @@ class JobQueue:
             try:
                 self.state.update_job(int(job.id), job.state, job.message, job.num_attempts)
             except InputError as error:  # a full disk: the job itself may go on
-                print(f"hiero: job {job.id}: {error}", file=sys.stderr)
+                LOGGER.warning("hiero: job %s: %s", job.id, error)
 
     def _run(self) -> None:
         while (job := self._waiting.get()) is not None:
             with self._change_lock:
-                if job.cancel_requested or self._is_closing:
+                if job.cancel_requested or self.is_closing:
                     continue
                 self._change(job, state="running", num_attempts=job.num_attempts + 1)
             changes: dict[str, Any]
@@ -211,12 +219,12 @@ class JobQueue:
             except Cancelled:
                 changes = {"state": "cancelled"}
             except (InputError, NotFoundError) as error:
-                changes = {"state": "failed", "message": strip_folders(display_addresses(str(error)))}
+                changes = {"state": "failed", "message": hide_folders(str(error))}
             except Exception:  # the client gets no trace, the server's terminal does
-                traceback.print_exc()
+                LOGGER.exception("hiero: job %s:", job.id)
                 changes = {"state": "failed", "message": "an internal error; the server's log has it"}
             with self._change_lock:
-                if not (self._is_closing and changes["state"] != "done"):  # then it was put back
+                if not (self.is_closing and changes["state"] != "done"):  # then it was put back
                     self._change(job, **changes)
 
 
@@ -245,9 +253,11 @@ def _progress_callback(job: Job) -> ProgressCallback:
     return report
 
 
-def strip_folders(text: str) -> str:
-    """A message without the folders of absolute paths: they are not the client's business; names of files are."""
-    return re.sub(r"(?:(?<=^)|(?<=[\s'\"(]))/(?:[^/:\n]+/)+", "", text)
+def hide_folders(text: str) -> str:
+    """A message without the folders of absolute paths and secrets of addresses: they are not the client's
+    business; names of files are.
+    """
+    return re.sub(r"(?:(?<=^)|(?<=[\s'\"(]))/(?:[^/:\n]+/)+", "", display_addresses(text))
 
 
 async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterator[dict[str, Any] | None]:
@@ -267,3 +277,33 @@ async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterato
         if (job.ended or (job.cancel_requested and job.state == "waiting")) and job.version == version:
             return
         await asyncio.sleep(UPDATE_INTERVAL_S)
+
+
+class Arrivals:
+    """Videos that arrive while the server runs are shown, and read by a job. Folders are looked at in a thread."""
+
+    def __init__(self, library: Library, jobs: JobQueue, watcher: ArrivalWatcher, audit: AuditLog) -> None:
+        self.library, self.jobs, self.watcher, self.audit = library, jobs, watcher, audit
+        self._stop = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def look(self) -> None:
+        """Take what is new."""
+        arrived = self.watcher.look()
+        for name, source in arrived.items():
+            entry = self.library.add(source, name)
+            if not self.library.is_read(entry):
+                job = self.jobs.start(entry.id, WATCH_USER.name)
+                self.audit.record(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")
+        self.watcher.finish(arrived)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            try:
+                self.look()
+            except (InputError, OSError) as error:  # a share that is away for a while
+                LOGGER.warning("hiero: %s; looked at again", display_addresses(str(error)))

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
-
 from hiero.corpus.adaptation import learn_from_videos, named_steps
 from hiero.engine import NO_TEXT
 from hiero.errors import InputError
-from hiero.serve.audit import AuditLog
-from hiero.serve.jobs import JobQueue
-from hiero.serve.library import Entry, Library
-from hiero.serve.routing import ERRORS
-from hiero.serve.users import Editor, require
+from hiero.serve.entries import Entry
+from hiero.serve.library import Library
 from hiero.types import Hierarchy, ProgressCallback, ProgressEvent
 
 LEARNING = "learning"  # what the job is of, where others are of a video
@@ -36,7 +31,7 @@ class Learning:
         corrected, others = [], []
         for i, entry in enumerate(entries):
             progress(ProgressEvent("read", entry.name, float(i), 2.0 * len(entries)))
-            edits = library.read_edits(entry)
+            edits = library.edits.read(entry)
             steps = () if edits is None else named_steps(edits.hierarchy)
             if steps:
                 corrected.append((library.open_video(entry), steps))
@@ -68,22 +63,3 @@ def _changes(entry: Entry, before: Hierarchy, after: Hierarchy) -> dict[str, Any
         if old.label != new.label
     ]
     return {"id": entry.id, "video": entry.name, "num_steps": len(steps), "steps": steps[:MAX_CHANGES]}
-
-
-def learning_router(learning: Learning, jobs: JobQueue, audit: AuditLog) -> APIRouter:
-    """Start learning, and what came of it."""
-    router = APIRouter(dependencies=[require("view")])
-
-    @router.post("/api/learn", status_code=202, responses=ERRORS)
-    async def learn(user: Editor) -> dict[str, Any]:
-        """Learn from all corrections in the background; a job like those that read."""
-        job = jobs.start(LEARNING, user.name)
-        audit.record(user, "learn", job.id)
-        return job.to_dict()
-
-    @router.get("/api/learn")
-    async def learned() -> dict[str, Any]:
-        """What was learned last, and which names changed; empty before the first time."""
-        return learning.result or {}
-
-    return router

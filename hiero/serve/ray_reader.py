@@ -14,7 +14,7 @@ from typing import Any
 
 from hiero.errors import InputError
 from hiero.extraction.ray_cluster import connect
-from hiero.serve.library import Entry
+from hiero.serve.entries import Entry
 from hiero.types import ProgressCallback, ProgressEvent
 
 POLL_S = 0.5  # between two looks at how far a worker is

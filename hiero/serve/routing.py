@@ -1,15 +1,25 @@
-"""What all routes share: types of their parameters, the errors that they document, and how they open a video."""
+"""What all routes share: the role that they need, what they work with, the types of their parameters, and
+how they open a video.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Query
-from starlette.requests import Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from hiero.engine import Video
 from hiero.errors import InputError
-from hiero.serve.library import Entry, Library
+from hiero.serve.edits import Presence
+from hiero.serve.entries import Entry
+from hiero.serve.jobs import JobQueue
+from hiero.serve.learning import Learning
+from hiero.serve.library import Library
+from hiero.serve.settings import Role, ServerSettings
+from hiero.serve.state import State
+from hiero.serve.telemetry import AuditLog, Metrics
+from hiero.serve.users import USER, Access, ForbiddenError, User
 from hiero.serve.workers import CUTS, LARGE_CUTS, READS, WorkerPool, check_client, run_in_thread
 
 # of a level: a few seconds of work on hours of video, and more than a page can show; `hiero steps`
@@ -29,6 +39,61 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": description, "content": {"application/json": {"schema": {"type": "object"}}}}
     for code, description in ((400, "not possible"), (404, "not there"), (409, "not read yet"))
 }
+
+
+# Roles
+
+
+@dataclass(frozen=True)
+class RoleCheck:
+    """A dependency of every route of a router: who sends the request must have a role; None lets everyone in."""
+
+    role: Role | None
+
+    async def __call__(self, request: Request) -> None:
+        if self.role is None:
+            return
+        user: User = request.scope[USER]
+        if not user.may(self.role):
+            raise ForbiddenError(f"this needs the role {self.role}; {user.name} has the role {user.role}")
+
+
+def role_router(role: Role | None) -> APIRouter:
+    """A router whose routes need a role. Every route of the server is on one, so that none can forget to ask."""
+    return APIRouter(dependencies=[Depends(RoleCheck(role))])
+
+
+# What routes work with
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of a running server."""
+
+    settings: ServerSettings
+    library: Library
+    state: State
+    access: Access
+    jobs: JobQueue
+    learning: Learning
+    audit: AuditLog
+    metrics: Metrics
+    presence: Presence
+
+
+async def find_services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+async def find_user(request: Request) -> User:
+    """Who sends a request, as the guard found out."""
+    user: User = request.scope[USER]
+    return user
+
+
+ServicesDep = Annotated[Services, Depends(find_services)]
+UserDep = Annotated[User, Depends(find_user)]
 
 
 def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None:

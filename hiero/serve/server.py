@@ -6,124 +6,100 @@ import asyncio
 import re
 import socket as socketlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import uvicorn
 
 from hiero.corpus.watching import ArrivalWatcher
 from hiero.errors import InputError
-from hiero.serve.app import AppOptions, create_app
+from hiero.serve.app import Application, create_app
 from hiero.serve.connections import KEEP_ALIVE_S, LimitedProtocol
-from hiero.serve.guard import LOOPBACK_HOSTS, is_loopback
-from hiero.serve.library import Entry, Library
-from hiero.serve.proxies import Proxies, check_root_path, parse_networks
+from hiero.serve.library import Library
+from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
-from hiero.serve.telemetry import LogFormat
-from hiero.serve.uploads import Uploads
-from hiero.serve.users import Role, new_token
-from hiero.types import ProgressCallback
+from hiero.serve.users import new_token
+from hiero.text.vector_cache import TextCache
 
 MAX_HEADER_BYTES = 65536
 NUM_OPEN_FILES = 4096  # a connection may also have a video open
 SHUTDOWN_S = 20  # for requests that are under way
 
 
-@dataclass(frozen=True)
-class ServerOptions:
-    """Settings of `hiero serve`."""
-
-    host: str = "127.0.0.1"
-    port: int = 8400
-    token: str | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    upload_folder: Path | None = None
-    upload_limit_mb: int = 2000
-    state: Path | None = None
-    write_edits: bool = False
-    num_jobs: int = 1
-    root_path: str = ""
-    trusted_proxies: tuple[str, ...] = ()
-    user_header: str | None = None
-    header_role: Role | None = "view"
-    log_format: LogFormat = "none"
-    watcher: ArrivalWatcher | None = None
-    reader: Callable[[Entry, ProgressCallback], None] | None = None
-
-
-def run_server(library: Library, options: ServerOptions, on_ready: Callable[[str], None]) -> None:
+def run_server(
+    library: Library,
+    settings: ServerSettings,
+    on_ready: Callable[[str], None],
+    watcher: ArrivalWatcher | None = None,
+) -> None:
     """Serve until it is interrupted."""
-    if options.upload_folder is not None:
-        try:
-            options.upload_folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"--upload {options.upload_folder}: no folder can be made there ({error.strerror})"
-            ) from error
-    proxies = Proxies(parse_networks(options.trusted_proxies), check_root_path(options.root_path))
-    if options.user_header and not proxies.networks:
+    _make_upload_folder(settings)
+    if settings.user_header and not settings.trusted_networks:
         raise InputError("--user-header is believed from trusted proxies only; name them with --trusted-proxy")
-    state = State(options.state, lock=True)
-    has_users = any(token.revoked_at is None for token in state.tokens()) or bool(options.user_header)
-    # Behind a proxy, or under another name, others than this machine reach it too.
-    is_private = is_loopback(options.host) and not (
-        options.trusted_proxies or options.root_path or options.allowed_hosts
-    )
-    token = options.token
-    if not is_private and not has_users:
-        token = token or new_token()
-    if token is not None and not re.fullmatch(r"[\w.~-]+", token):
-        raise InputError("--token takes letters, digits and . _ ~ -")
-    app_options = AppOptions(
-        hosts=frozenset({*LOOPBACK_HOSTS, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}),
-        token=token,
-        user_header=options.user_header,
-        header_role=options.header_role,
-        proxies=proxies,
-        uploads=Uploads(options.upload_folder, options.upload_limit_mb * 2**20),
-        num_jobs=options.num_jobs,
-        write_edits=options.write_edits,
-        log_format=options.log_format,
-        watcher=options.watcher,
-        reader=options.reader,
-    )
-    app = create_app(library, app_options, state)
-    config = uvicorn.Config(
-        app,
-        options.host,
-        options.port,
-        log_level="warning",
-        access_log=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        http=LimitedProtocol,
-        ws="none",
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        timeout_graceful_shutdown=SHUTDOWN_S,
-        server_header=False,
-        # uvicorn would believe X-Forwarded-For of anyone on this machine, and hide from the guard who is connected.
-        proxy_headers=False,
-    )
-    LimitedProtocol.proxies = proxies
-    socket = _bind(options.host, options.port)  # here, since a free port is known only then
-    address = f"http://{_url_host(options.host)}:{socket.getsockname()[1]}/" + (f"?token={token}" if token else "")
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            on_ready(address)
-
-        async def shutdown(self, sockets: Any = None) -> None:
-            # Ends the streams of those who watch a job, for which a shutdown would wait; in a
-            # thread, since answers go on.
-            await asyncio.get_running_loop().run_in_executor(None, app.close)
-            await super().shutdown(sockets)
-
+    state = State(settings.state, lock=True)
+    settings = replace(settings, token=_choose_token(settings, state))
+    app = create_app(library, settings, state, watcher)
+    socket = _bind(settings.host, settings.port)  # here, since a free port is known only then
+    query = f"?token={settings.token}" if settings.token else ""
+    address = f"http://{_url_host(settings.host)}:{socket.getsockname()[1]}/{query}"
     _allow_open_files()
     try:
-        Server(config).run(sockets=[socket])
+        with TextCache.stored_in(None if settings.state is None else settings.state / "text"):
+            Server(app, settings, lambda: on_ready(address)).run(sockets=[socket])
     finally:
         state.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which says when it is ready, and stops the work in the background before it ends."""
+
+    def __init__(self, app: Application, settings: ServerSettings, on_ready: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app,
+            settings.host,
+            settings.port,
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            http=partial(LimitedProtocol, trusted_proxies=app.guard.trusted_proxies),  # type: ignore[arg-type]
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+            server_header=False,
+            # The guard does it: uvicorn would believe X-Forwarded-For of anyone on this machine, and hide who sent it.
+            proxy_headers=False,
+        )
+        super().__init__(config)
+        self.app, self.on_ready = app, on_ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.on_ready()
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        # Ends the streams of those who watch a job, for which a shutdown would wait; in a thread, since answers go on.
+        await asyncio.get_running_loop().run_in_executor(None, self.app.close)
+        await super().shutdown(sockets)
+
+
+def _make_upload_folder(settings: ServerSettings) -> None:
+    if settings.upload is not None:
+        try:
+            settings.upload.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--upload {settings.upload}: no folder can be made there ({error.strerror})") from error
+
+
+def _choose_token(settings: ServerSettings, state: State) -> str | None:
+    """The token for all; a new one where others than this machine reach the server and nobody has one of their own."""
+    token = settings.token
+    has_users = any(token.revoked_at is None for token in state.tokens()) or settings.user_header
+    if token is None and not settings.is_private and not has_users:
+        token = new_token()
+    if token is not None and not re.fullmatch(r"[\w.~-]+", token):
+        raise InputError("--token takes letters, digits and . _ ~ -")
+    return token
 
 
 def _allow_open_files() -> None:

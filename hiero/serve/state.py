@@ -18,7 +18,9 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from hiero.errors import InputError
 
@@ -30,8 +32,8 @@ CREATE TABLE tokens (
     name TEXT PRIMARY KEY, digest BLOB UNIQUE NOT NULL, role TEXT NOT NULL, created_at REAL NOT NULL, revoked_at REAL
 ) WITHOUT ROWID;
 CREATE TABLE jobs (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, video TEXT NOT NULL, user TEXT NOT NULL, state TEXT NOT NULL, message TEXT NOT NULL,
-    num_attempts INTEGER NOT NULL, created_at REAL NOT NULL, changed_at REAL NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT, video TEXT NOT NULL, user TEXT NOT NULL, state TEXT NOT NULL,
+    message TEXT NOT NULL, num_attempts INTEGER NOT NULL, created_at REAL NOT NULL, changed_at REAL NOT NULL
 );
 CREATE INDEX jobs_by_state ON jobs (state);
 CREATE TABLE edits (
@@ -40,8 +42,8 @@ CREATE TABLE edits (
 );
 CREATE INDEX edits_by_video ON edits (video, id);
 CREATE TABLE audit (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
-    detail TEXT NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL,
+    subject TEXT NOT NULL, detail TEXT NOT NULL
 );
 """
 
@@ -86,12 +88,12 @@ class State:
     def __init__(self, folder: Path | None = None, *, lock: bool = False) -> None:
         self.folder = folder
         self._threads = threading.RLock()
-        self._lock_file: IO[str] | None = None
+        self._lock: FileLock | None = None
         try:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 if lock:
-                    self._lock_file = _take_lock(folder / LOCK_NAME)
+                    self._lock = _take_lock(folder / LOCK_NAME)
             path = ":memory:" if folder is None else str(folder / FILE_NAME)
             self._database = sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False, isolation_level=None)
             self._prepare()
@@ -112,8 +114,8 @@ class State:
         """Write all to the file, and let others use the folder."""
         with self._threads:
             self._database.close()
-            if self._lock_file is not None:
-                self._lock_file.close()
+            if self._lock is not None:
+                self._lock.release()
 
     def check_writable(self) -> None:
         """Raises InputError where nothing can be saved, such as on a full disk."""
@@ -152,72 +154,47 @@ class State:
 
     def add_token(self, name: str, role: str, digest: bytes) -> None:
         """Give someone a token; one that they had before is replaced."""
-        self._write(
-            "INSERT OR REPLACE INTO tokens (name, digest, role, created_at) VALUES (?, ?, ?, ?)",
-            name,
-            digest,
-            role,
-            time.time(),
-        )
+        statement = "INSERT OR REPLACE INTO tokens (name, digest, role, created_at) VALUES (?, ?, ?, ?)"
+        self._write(statement, name, digest, role, time.time())
 
     def revoke_token(self, name: str) -> bool:
         """Make a token worthless from now on; whether there was a valid one."""
-        return (
-            self._write(
-                "UPDATE tokens SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL", time.time(), name
-            ).rowcount
-            > 0
-        )
+        statement = "UPDATE tokens SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL"
+        return self._write(statement, time.time(), name).rowcount > 0
 
     def find_token(self, digest: bytes) -> StoredToken | None:
         """The valid token of a digest."""
-        rows = self._read(
-            "SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL", digest
-        )
+        query = "SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL"
+        rows = self._read(query, digest)
         return StoredToken(*rows[0]) if rows else None
 
     def tokens(self) -> list[StoredToken]:
         """All tokens, also revoked ones, by name."""
-        return [
-            StoredToken(*row)
-            for row in self._read("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")
-        ]
+        rows = self._read("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")
+        return [StoredToken(*row) for row in rows]
 
     # Jobs
 
     def add_job(self, video: str, user: str) -> StoredJob:
         """A new job that waits."""
         now = time.time()
+        columns = "video, user, state, message, num_attempts, created_at, changed_at"
         cursor = self._write(
-            "INSERT INTO jobs (video, user, state, message, num_attempts, created_at, changed_at) "
-            "VALUES (?, ?, 'waiting', '', 0, ?, ?)",
-            video,
-            user,
-            now,
-            now,
+            f"INSERT INTO jobs ({columns}) VALUES (?, ?, 'waiting', '', 0, ?, ?)", video, user, now, now
         )
         return StoredJob(int(cursor.lastrowid or 0), video, user, "waiting", "", 0, now)
 
     def update_job(self, id: int, state: str, message: str, num_attempts: int) -> None:
         """How a job stands now."""
-        self._write(
-            "UPDATE jobs SET state = ?, message = ?, num_attempts = ?, changed_at = ? WHERE id = ?",
-            state,
-            message,
-            num_attempts,
-            time.time(),
-            id,
-        )
+        statement = "UPDATE jobs SET state = ?, message = ?, num_attempts = ?, changed_at = ? WHERE id = ?"
+        self._write(statement, state, message, num_attempts, time.time(), id)
 
     def jobs(self, states: Sequence[str], limit: int) -> list[StoredJob]:
         """The last jobs in some states, oldest first."""
         places = ", ".join("?" * len(states))
-        rows = self._read(
-            "SELECT id, video, user, state, message, num_attempts, created_at FROM jobs "
-            f"WHERE state IN ({places}) ORDER BY id DESC LIMIT ?",
-            *states,
-            limit,
-        )
+        columns = "id, video, user, state, message, num_attempts, created_at"
+        query = f"SELECT {columns} FROM jobs WHERE state IN ({places}) ORDER BY id DESC LIMIT ?"
+        rows = self._read(query, *states, limit)
         return [StoredJob(*row) for row in reversed(rows)]
 
     # Edits
@@ -225,22 +202,13 @@ class State:
     def add_edit(self, video: str, version: str | None, content: bytes | None, num_steps: int, user: str) -> None:
         """Save edits of a video, after those that were saved before."""
         data = None if content is None else zlib.compress(content)
-        self._write(
-            "INSERT INTO edits (video, version, content, num_steps, user, saved_at) VALUES (?, ?, ?, ?, ?, ?)",
-            video,
-            version,
-            data,
-            num_steps,
-            user,
-            time.time(),
-        )
+        statement = "INSERT INTO edits (video, version, content, num_steps, user, saved_at) VALUES (?, ?, ?, ?, ?, ?)"
+        self._write(statement, video, version, data, num_steps, user, time.time())
 
     def last_edit(self, video: str) -> SavedEdit | None:
         """The last save of a video; None where there was none."""
-        rows = self._read(
-            "SELECT id, version, num_steps, user, saved_at FROM edits WHERE video = ? ORDER BY id DESC LIMIT 1", video
-        )
-        return SavedEdit(*rows[0]) if rows else None
+        saves = self.edit_history(video, 1)
+        return saves[0] if saves else None
 
     def edit_history(self, video: str, limit: int) -> list[SavedEdit]:
         """The last saves of a video, newest first."""
@@ -256,14 +224,8 @@ class State:
 
     def add_audit(self, user: str, action: str, subject: str, detail: str = "") -> None:
         """A line of who changed what."""
-        self._write(
-            "INSERT INTO audit (at, user, action, subject, detail) VALUES (?, ?, ?, ?, ?)",
-            time.time(),
-            user,
-            action,
-            subject,
-            detail,
-        )
+        statement = "INSERT INTO audit (at, user, action, subject, detail) VALUES (?, ?, ?, ?, ?)"
+        self._write(statement, time.time(), user, action, subject, detail)
 
     def audit(self, limit: int) -> list[dict[str, Any]]:
         """The last lines, newest first."""
@@ -271,18 +233,13 @@ class State:
         return [dict(zip(("id", "at", "user", "action", "subject", "detail"), row, strict=True)) for row in rows]
 
 
-def _take_lock(path: Path) -> IO[str]:
+def _take_lock(path: Path) -> FileLock:
     """The lock of a folder; the system gives it back when the process ends, however that is."""
-    file = path.open("a")
+    lock = FileLock(path)
     try:
-        import fcntl
-    except ImportError:  # Windows: two servers there must not be given one folder
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
+        lock.acquire(blocking=False)
+    except Timeout:
         raise InputError(
             f"--state {path.parent}: another server uses it; stop that one, or choose another folder"
         ) from None
-    return file
+    return lock

@@ -6,7 +6,7 @@ import numpy as np
 
 from hiero.engine import Video
 from hiero.errors import InputError
-from hiero.serve.library import NotFoundError
+from hiero.serve.entries import NotFoundError
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, to_grey
 from hiero.vectors import unit_vectors
 

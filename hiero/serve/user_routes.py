@@ -1,59 +1,95 @@
-"""Routes of people: signing in and out, who they are, and what was changed by whom."""
+"""Routes of people and of whoever runs the server: signing in, tokens and changes, health and metrics."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import Body, Query, Request, Response
 
-from hiero.serve.routing import ERRORS
-from hiero.serve.state import State
-from hiero.serve.users import Access, User, cookie_header, current_user, require
+from hiero.errors import InputError
+from hiero.serve.routing import ERRORS, Services, ServicesDep, UserDep, role_router
+from hiero.serve.users import User, cookie_header
 
 MAX_TOKEN_LENGTH = 200
 
+public, view, admin = role_router(None), role_router("view"), role_router("admin")
 
-def user_router(access: Access, state: State, root_path: str) -> APIRouter:
-    """Sign in and out, and look at tokens and changes."""
-    router = APIRouter()
 
-    @router.post("/api/sign-in", responses={401: {**ERRORS[404], "description": "no such token"}})
-    async def sign_in(
-        request: Request, response: Response, token: Annotated[str, Body(embed=True, max_length=MAX_TOKEN_LENGTH)]
-    ) -> dict[str, Any]:
-        """Sign a browser in by a token; from then on a cookie, which scripts cannot read, says who it is."""
-        user = access.find(token.strip())
-        if user is None:
-            response.status_code = 401
-            return {"error": "no such token; ask whoever runs this server for one"}
-        response.headers["set-cookie"] = cookie_header(request.scope, token.strip(), root_path)
-        return _user_to_dict(user)
+@public.post("/api/sign-in", responses={401: {**ERRORS[404], "description": "no such token"}})
+async def sign_in(
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    token: Annotated[str, Body(embed=True, max_length=MAX_TOKEN_LENGTH)],
+) -> dict[str, Any]:
+    """Sign a browser in by a token; from then on a cookie, which scripts cannot read, says who it is."""
+    user = services.access.find(token.strip())
+    if user is None:
+        response.status_code = 401
+        return {"error": "no such token; ask whoever runs this server for one"}
+    response.headers["set-cookie"] = cookie_header(request.scope, token.strip(), services.settings.path_prefix)
+    return _user_to_dict(user)
 
-    @router.post("/api/sign-out", dependencies=[require("view")])
-    async def sign_out(request: Request, response: Response) -> dict[str, bool]:
-        """Forget the cookie."""
-        response.headers["set-cookie"] = cookie_header(request.scope, "", root_path)
-        return {"signed_in": False}
 
-    @router.get("/api/me", dependencies=[require("view")])
-    async def me(request: Request) -> dict[str, Any]:
-        """Who sends this request, and what they may do."""
-        return {**_user_to_dict(current_user(request)), "sign_in": not access.is_open}
+@view.post("/api/sign-out")
+async def sign_out(request: Request, response: Response, services: ServicesDep) -> dict[str, bool]:
+    """Forget the cookie."""
+    response.headers["set-cookie"] = cookie_header(request.scope, "", services.settings.path_prefix)
+    return {"signed_in": False}
 
-    @router.get("/api/tokens", dependencies=[require("admin")])
-    async def tokens() -> list[dict[str, Any]]:
-        """Whose tokens there are; not the tokens themselves, which are nowhere."""
-        return [
-            {"name": token.name, "role": token.role, "created_at": token.created_at, "revoked_at": token.revoked_at}
-            for token in state.tokens()
-        ]
 
-    @router.get("/api/audit", dependencies=[require("admin")])
-    async def audit(n: Annotated[int, Query(ge=1, le=10_000)] = 200) -> list[dict[str, Any]]:
-        """The last changes, newest first."""
-        return state.audit(n)
+@view.get("/api/me")
+async def me(user: UserDep, services: ServicesDep) -> dict[str, Any]:
+    """Who sends this request, and what they may do."""
+    return {**_user_to_dict(user), "sign_in": not services.access.is_open}
 
-    return router
+
+@admin.get("/api/tokens")
+async def tokens(services: ServicesDep) -> list[dict[str, Any]]:
+    """Whose tokens there are; not the tokens themselves, which are nowhere."""
+    return [
+        {"name": token.name, "role": token.role, "created_at": token.created_at, "revoked_at": token.revoked_at}
+        for token in services.state.tokens()
+    ]
+
+
+@admin.get("/api/audit")
+async def audit(services: ServicesDep, n: Annotated[int, Query(ge=1, le=10_000)] = 200) -> list[dict[str, Any]]:
+    """The last changes, newest first."""
+    return services.state.audit(n)
+
+
+@public.get("/healthz")
+async def lives() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "ok"}
+
+
+@public.get("/readyz", responses={503: {"description": "not ready"}})
+async def ready(response: Response, services: ServicesDep) -> dict[str, Any]:
+    """It can take requests, and save what they change."""
+    problem = _find_problem(services)
+    if problem:
+        response.status_code = 503
+        return {"status": "not ready", "error": problem}
+    return {"status": "ready"}
+
+
+@view.get("/metrics", response_class=Response)
+async def prometheus(services: ServicesDep) -> Response:
+    """Counts and latencies in Prometheus' text format."""
+    return Response(services.metrics.render(), media_type="text/plain; version=0.0.4")
+
+
+def _find_problem(services: Services) -> str:
+    """Why the server cannot work; empty where it can."""
+    if services.jobs.is_closing:
+        return "the server stops"
+    try:
+        services.state.check_writable()
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _user_to_dict(user: User) -> dict[str, Any]:

@@ -8,16 +8,13 @@ import re
 import secrets
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 from urllib.parse import parse_qs
 
-from fastapi import Depends
-from starlette.requests import Request
-
 from hiero.errors import InputError
+from hiero.serve.settings import Role, ServerSettings
 from hiero.serve.state import State
 
-Role = Literal["view", "edit", "admin"]  # each may do what those before it may
 ROLES: tuple[Role, ...] = get_args(Role)
 NAME = re.compile(r"[\w.@+-]{1,64}")
 COOKIE_S = 30 * 86400  # how long a browser stays signed in
@@ -70,11 +67,10 @@ def check_role(role: str) -> Role:
 class Access:
     """Finds out who sends a request."""
 
-    def __init__(
-        self, state: State, token: str | None = None, user_header: str | None = None, header_role: Role | None = "view"
-    ) -> None:
-        self.state, self.token = state, token
-        self.user_header, self.header_role = (user_header or "").lower(), header_role
+    def __init__(self, state: State, settings: ServerSettings) -> None:
+        self.state, self.token = state, settings.token
+        self.user_header = (settings.user_header or "").lower()
+        self.header_role = None if settings.header_role == "none" else settings.header_role
 
     @property
     def is_open(self) -> bool:
@@ -90,9 +86,8 @@ class Access:
                 return user
         name = headers.get(self.user_header, "") if from_proxy and self.user_header else ""
         if name and NAME.fullmatch(name):
-            role = next(
-                (t.role for t in self.state.tokens() if t.name == name and t.revoked_at is None), self.header_role
-            )
+            tokens = [token for token in self.state.tokens() if token.name == name and token.revoked_at is None]
+            role = tokens[0].role if tokens else self.header_role
             return None if role is None else User(name, check_role(role))
         return LOCAL_USER if self.is_open else None
 
@@ -138,24 +133,3 @@ def cookie_header(scope: Any, token: str, root_path: str) -> str:
         *(["Secure"] if scope.get("scheme") == "https" else []),
     ]
     return "; ".join(parts)
-
-
-def current_user(request: Request) -> User:
-    """Who sends a request, as the guard found out."""
-    user: User = request.scope[USER]
-    return user
-
-
-def require(role: Role) -> Any:
-    """A dependency of a route: who sends the request, who must have a role."""
-
-    def check(request: Request) -> User:
-        user = current_user(request)
-        if not user.may(role):
-            raise ForbiddenError(f"this needs the role {role}; {user.name} has the role {user.role}")
-        return user
-
-    return Depends(check)
-
-
-Editor = Annotated[User, require("edit")]  # of the parameter of a route

@@ -14,8 +14,8 @@ import hashlib
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -37,11 +37,22 @@ Result = TypeVar("Result")
 class TextCache:
     """The vectors of one encoder."""
 
-    default_folder: ClassVar[Path | None] = None
+    _default_folder: ClassVar[Path | None] = None
     counts: ClassVar[Counter[str]] = Counter()
 
+    @classmethod
+    @contextmanager
+    def stored_in(cls, folder: Path | None) -> Iterator[None]:
+        """Within this block caches that name no folder are stored in this one; None changes nothing."""
+        before = cls._default_folder
+        cls._default_folder = folder or before
+        try:
+            yield
+        finally:
+            cls._default_folder = before
+
     def __init__(self, key: str, folder: Path | None = None) -> None:
-        self.folder = (folder or self.default_folder or home() / "text") / key
+        self.folder = (folder or self._default_folder or home() / "text") / key
         self.file = self.folder / FILE_NAME
 
     def __len__(self) -> int:

@@ -214,12 +214,12 @@ def test_two_people_edit(tea, server, choice):
     entry = library.find_by_name("tea")
 
     def saved_label():
-        return library.read_edits(entry).hierarchy.levels[2][1].label
+        return library.edits.read(entry).hierarchy.levels[2][1].label
 
     def save_theirs(label):
-        document = library.read_edits(entry).hierarchy.to_dict()
+        document = library.edits.read(entry).hierarchy.to_dict()
         document["levels"][2]["steps"][1]["label"] = label
-        library.save_edits(entry, document, None)
+        library.edits.save(entry, document, library.open_video(entry).duration_s, None)
 
     def rename(label):
         tea.once("dialog", lambda dialog: dialog.accept(label))
@@ -251,7 +251,7 @@ def test_two_people_edit(tea, server, choice):
     assert saved_label() == "theirs again"
     tea.click("#keep-mine")
     tea.wait_for_selector("#saved:has-text('forgotten')")
-    assert library.read_edits(entry) is None
+    assert library.edits.read(entry) is None
     assert [text for text in tea.problems if "412" not in text] == []
     tea.problems.clear()  # the browser's own lines about the refused saves
 
@@ -322,7 +322,8 @@ def test_a_coarse_step_is_split_with_what_it_holds(page, server):
     levels = page.evaluate("""async () => {
         const { split } = await import("./edit.js");
         const step = (id, start_s, end_s, parent) => ({ id, start_s, end_s, parent, thread: 0, children: [] });
-        const steps = { duration_s: 10, levels: [{ steps: [step("0.0", 0, 10, null)] }, { steps: [step("1.0", 0, 10, "0.0")] },
+        const steps = { duration_s: 10, levels: [
+          { steps: [step("0.0", 0, 10, null)] }, { steps: [step("1.0", 0, 10, "0.0")] },
           { steps: [step("2.0", 0, 5.1, "1.0"), step("2.1", 5.1, 10, "1.0")] }] };
         return split(steps, "0.0", 5.0).levels.map(({ steps }) => steps.map(s => [s.start_s, s.end_s, s.parent]));
     }""")

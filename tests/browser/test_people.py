@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from hiero.serve.app import AppOptions, create_app
-from hiero.serve.proxies import Proxies
+from hiero.serve.app import create_app
+from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
 from hiero.serve.users import ROLES, token_digest
 from tests.browser.conftest import run_server
@@ -34,8 +34,8 @@ def server(library, tmp_path, release):
 
             progress(ProgressEvent("read", entry.name, 2.0, 6.0))
 
-    options = AppOptions(reader=reader, proxies=Proxies(root_path="/hiero"))
-    with run_server(library, create_app(library, options, state)) as server:
+    library.reader = reader
+    with run_server(library, create_app(library, ServerSettings(root_path="/hiero"), state)) as server:
         server.url += "hiero/"
         server.state = state
         yield server

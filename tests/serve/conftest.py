@@ -95,4 +95,4 @@ def library(world):
     library.add(world.root / "new.mp4")
     yield library
     for entry in library.entries.values():
-        library.delete_edits(entry)
+        library.edits.delete(entry)

@@ -125,11 +125,10 @@ def test_one_address_takes_its_share_only(port, monkeypatch):
             stack.enter_context(connect(port, HEAD % b"wait" + b"\r\n", "127.0.0.2"))
         time.sleep(0.3)
         with connect(port, HEAD % b"" + b"\r\n", "127.0.0.2") as refused:
-            answer = refused.recv(1000)
+            answer = b"".join(iter(lambda: refused.recv(1000), b""))  # to its end: the connection is closed
             assert answer.startswith(b"HTTP/1.1 429")
             assert b"too many connections from your address" in answer
             assert b"retry-after" in answer
-            assert seconds_until_closed(refused) < 5
         assert get(port) == b"xx"
 
 

@@ -6,7 +6,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hiero.formats.edits import edits_file
-from hiero.serve.app import AppOptions, create_app
+from hiero.serve.app import create_app
+from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
 from hiero.serve.users import token_digest
 
@@ -20,7 +21,7 @@ def state(tmp_path):
 
 
 def connect(library, state, **options):
-    return TestClient(create_app(library, AppOptions(**options), state), base_url="http://localhost")
+    return TestClient(create_app(library, ServerSettings(**options), state), base_url="http://localhost")
 
 
 def by(name, version=None):

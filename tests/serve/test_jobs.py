@@ -38,7 +38,7 @@ def test_several_at_a_time_and_no_more():
     jobs = JobQueue(work, num_workers=3)
     started = [jobs.start(str(i)) for i in range(7)]
     wait_until(lambda: len(running) == 3)
-    assert jobs.count_by_state()["running"] == 3
+    assert jobs.count("running") == 3
     release.set()
     wait_until(lambda: all(job.state == "done" for job in started))
     assert max(most) == 3

@@ -8,8 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hiero.corpus.watching import ArrivalWatcher
-from hiero.serve import arrivals
-from hiero.serve.app import AppOptions, create_app
+from hiero.serve import jobs
+from hiero.serve.app import create_app
 from hiero.serve.library import is_corpus, open_library
 from hiero.serve.state import State
 from tests.remote_server import file_server
@@ -40,12 +40,11 @@ def test_a_video_of_another_server(world, tmp_path):
 
 
 def test_videos_that_arrive(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(arrivals, "LOOK_S", 0.1)
+    monkeypatch.setattr(jobs, "LOOK_S", 0.1)
     folder = tmp_path / "share"
     folder.mkdir()
     library = open_library([str(folder)], {"raw": world.engine}, may_be_empty=True)
-    options = AppOptions(watcher=ArrivalWatcher([folder]))
-    app = create_app(library, options)
+    app = create_app(library, watcher=ArrivalWatcher([folder]))
     with TestClient(app, base_url="http://localhost") as client:
         shutil.copy(world.videos[0], folder / "tea.mp4")
         wait_until(lambda: any(video["read"] for video in client.get("/api/videos").json()["videos"]))

@@ -215,16 +215,16 @@ def test_other_networks_need_the_token(world):
 )
 def test_behind_a_proxy_there_is_a_token(world, monkeypatch, option):
     """Only this machine reaches 127.0.0.1, but a proxy on it brings others."""
-    addresses = []
-    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: sockets[0].close())
-    monkeypatch.setattr(
-        "hiero.serve.server.create_app", lambda library, options, state: addresses.append(options.token)
-    )
-    app(
-        ["serve", str(world.videos[0]), "--backbone", "egovlp", "--device", "cpu", "-p", "0", *option],
-        result_action="return_value",
-    )
-    assert len(addresses[0]) >= 32
+    tokens = []
+
+    def run(server, sockets):
+        tokens.append(server.app.guard.access.token)
+        sockets[0].close()
+
+    monkeypatch.setattr("hiero.serve.server.Server.run", run)
+    arguments = ["serve", str(world.videos[0]), "--backbone", "egovlp", "--device", "cpu", "-p", "0", *option]
+    app(arguments, result_action="return_value")
+    assert len(tokens[0]) >= 32
 
 
 def test_a_client_cannot_pretend_to_be_the_proxy(world, tmp_path):

@@ -7,8 +7,9 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
-from hiero.serve.app import AppOptions, create_app
-from hiero.serve.edit_stores import FileEdits
+from hiero.serve.app import create_app
+from hiero.serve.edits import FileEdits
+from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
 
 
@@ -44,7 +45,7 @@ def test_metrics(library):
 
 
 def test_logs_name_requests_and_people_but_no_token(library, capsys):
-    options = AppOptions(token="secret", log_format="json")
+    options = ServerSettings(token="secret", log_format="json")
     with TestClient(create_app(library, options), base_url="http://localhost") as client:
         client.get("/?token=secret", follow_redirects=False)
         answer = client.get("/api/me", headers={"X-Request-ID": "from-the-proxy.1"})
@@ -60,7 +61,7 @@ def test_logs_name_requests_and_people_but_no_token(library, capsys):
 
 
 def test_text_logs_stay_one_line(library, capsys):
-    with TestClient(create_app(library, AppOptions(log_format="text")), base_url="http://localhost") as client:
+    with TestClient(create_app(library, ServerSettings(log_format="text")), base_url="http://localhost") as client:
         client.get("/api/videos/a%0Ab")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -77,10 +78,10 @@ def test_health(library, tmp_path):
         stopping = client.get("/readyz")
         assert (stopping.status_code, stopping.json()["error"]) == (503, "the server stops")
         assert client.get("/healthz").status_code == 200
-    broken = create_app(library, state=State(tmp_path / "other"))
-    broken_state = broken.app.access.state
+    broken_state = State(tmp_path / "other")
+    broken = create_app(library, state=broken_state)
     broken_state.close()  # as a disk that is gone
     with TestClient(broken, base_url="http://localhost") as client:
         assert client.get("/readyz").status_code == 503
         assert client.get("/api/videos").status_code == 503
-    library.edit_store = FileEdits()
+    library.edits = FileEdits()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
 
-from hiero.serve.app import AppOptions, create_app
-from hiero.serve.proxies import Proxies, parse_networks
+from hiero.serve.app import ROUTERS, create_app
+from hiero.serve.guard import OPEN_PATHS
+from hiero.serve.routing import RoleCheck
+from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
-from hiero.serve.uploads import Uploads
 from hiero.serve.users import ROLES, token_digest
 from tests.processes import run_hiero
 
@@ -68,9 +70,9 @@ def state(tmp_path):
 
 @pytest.fixture
 def client(library, state, tmp_path):
-    options = AppOptions(uploads=Uploads(tmp_path, 2**20))
+    settings = ServerSettings(upload=tmp_path, upload_limit=1)
     with TestClient(
-        create_app(library, options, state), base_url="http://localhost", raise_server_exceptions=False
+        create_app(library, settings, state), base_url="http://localhost", raise_server_exceptions=False
     ) as client:
         yield client
 
@@ -83,6 +85,19 @@ def all_routes(client):
     """Method and path of every route that the API describes, and of the description."""
     paths = client.get("/openapi.json", headers=bearer("token-view")).json()["paths"]
     return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods} | {"GET /openapi.json"}
+
+
+def test_every_route_declares_a_role(client):
+    """A route on a router without a role fails here; whoever needs none says so, and the guard knows it."""
+    declared = {}
+    for router in ROUTERS:
+        for route in router.routes:
+            roles = [d.call.role for d in route.dependant.dependencies if isinstance(d.call, RoleCheck)]
+            assert len(roles) == 1, f"{route.path} declares no role"
+            for method in route.methods:
+                declared[f"{method} {route.path}"] = roles[0] or OPEN
+    assert declared | {"GET /openapi.json": "view"} == ROLE_OF_ROUTE  # the guard asks for a user there
+    assert {route.split()[1] for route, role in declared.items() if role == OPEN} == set(OPEN_PATHS)
 
 
 def test_every_route_for_every_role(client, library):
@@ -179,9 +194,8 @@ def test_every_change_leaves_a_line(client, library, state):
 
 
 def test_people_whom_a_proxy_knows(library, state):
-    proxies = Proxies(parse_networks(["10.0.0.0/8"]))
-    options = AppOptions(user_header="Remote-User", header_role="view", proxies=proxies)
-    app = create_app(library, options, state)
+    settings = ServerSettings(user_header="Remote-User", trusted_proxy=["10.0.0.0/8"])
+    app = create_app(library, settings, state)
     with TestClient(app, base_url="http://localhost", client=("10.1.2.3", 1)) as client:
         assert client.get("/api/me").status_code == 401
         assert client.get("/api/me", headers={"Remote-User": "zoe"}).json()["role"] == "view"
@@ -189,6 +203,6 @@ def test_people_whom_a_proxy_knows(library, state):
         assert client.get("/api/me", headers={"Remote-User": "a\tb"}).status_code == 401
     with TestClient(app, base_url="http://localhost", client=("192.168.1.1", 1)) as client:
         assert client.get("/api/me", headers={"Remote-User": "editer"}).status_code == 401  # anyone can send a header
-    closed = create_app(library, AppOptions(user_header="Remote-User", header_role=None, proxies=proxies), state)
+    closed = create_app(library, replace(settings, header_role="none"), state)
     with TestClient(closed, base_url="http://localhost", client=("10.1.2.3", 1)) as client:
         assert client.get("/api/me", headers={"Remote-User": "zoe"}).status_code == 401
