@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.video import make_video
 from hiero.backbones.registry import FPS, STRIDE, backbones, find_backbone
-from hiero.decoding.decode import probe, read_segments
+from hiero.decoding.decode import Sampling, probe, read_segments
 from hiero.extraction.extractor import LoadedBackbones, extract_features
 
 TOWERS = [name for name, backbone in backbones().items() if backbone.num_frames and name != "egovlp-768"]
@@ -145,7 +145,7 @@ def measure_extraction(names: list[str], device: str, job_counts: list[int], sec
 
 
 def _decode(video: Path) -> None:
-    for _ in read_segments(video, spacing_s=STRIDE / FPS):
+    for _ in read_segments(video, Sampling(spacing_s=STRIDE / FPS)):
         pass
 
 

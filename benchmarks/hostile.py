@@ -123,7 +123,7 @@ def damage_document(document: Any, rng: random.Random) -> bytes:
 
 def read_video(folder: Path, rng: random.Random) -> None:
     """A damaged video is read to its end, or refused."""
-    from hiero.decoding.decode import probe, read_segments
+    from hiero.decoding.decode import Sampling, probe, read_segments
 
     container, codec = rng.choice(
         (("mp4", "libx264"), ("mkv", "mpeg4"), ("webm", "libvpx"), ("avi", "mpeg4"), ("ts", "libx264"))
@@ -131,7 +131,9 @@ def read_video(folder: Path, rng: random.Random) -> None:
     path = folder / f"v.{container}"
     path.write_bytes(damage_bytes(_made_video(container, codec), rng))
     probe(path)
-    total = sum(segment.frames.shape[0] for segment in read_segments(path, skip_unreferenced=rng.random() < 0.5))
+    total = sum(
+        segment.frames.shape[0] for segment in read_segments(path, Sampling(skip_unreferenced=rng.random() < 0.5))
+    )
     assert total < 100_000
 
 

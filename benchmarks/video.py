@@ -33,7 +33,7 @@ from hiero.backbones import i3d
 from hiero.backbones.i3d_int8 import has_integer_products
 from hiero.backbones.preprocessing import centre_crop
 from hiero.backbones.registry import find_backbone
-from hiero.decoding.decode import Segment, probe, read_segments
+from hiero.decoding.decode import Sampling, Segment, probe, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.errors import InputError
 from hiero.extraction import extractor
@@ -122,11 +122,13 @@ def measure_parts(video: Path, device: str) -> None:
     windows = list(
         read_segments(
             video,
-            spacing_s=WINDOW_S,
-            num_frames=NUM_FRAMES,
-            short_side=backbones[0].short_side,
-            min_share=0.0,
-            skip_unreferenced=True,
+            Sampling(
+                spacing_s=WINDOW_S,
+                num_frames=NUM_FRAMES,
+                short_side=backbones[0].short_side,
+                min_share=0.0,
+                skip_unreferenced=True,
+            ),
         )
     )
     decoding_s = time.perf_counter() - start
@@ -202,14 +204,14 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
         report(f"decoding by {name}", min(duration_s, num_windows * WINDOW_S), time.perf_counter() - start)
         return first
 
-    batch = measure_decoding("threads", read_segments(video, **options), max_windows=60)
+    batch = measure_decoding("threads", read_segments(video, Sampling(**options)), max_windows=60)
     ways = {"processes": (processes, None), "the GPU": decoding_processes(torch_device)}
     if ways["the GPU"][1] is None:
         del ways["the GPU"]
     for name, (num, gpu) in ways.items():
         for suffix in (", with their start", ""):
             first = measure_decoding(
-                f"{name} ({num}){suffix}", read_segments_parallel(video, processes=num, gpu=gpu, **options)
+                f"{name} ({num}){suffix}", read_segments_parallel(video, Sampling(**options), processes=num, gpu=gpu)
             )
         print(
             f"the same pictures: {all(np.array_equal(a.frames, b.frames) for a, b in zip(batch, first, strict=True))}"
@@ -266,7 +268,7 @@ def compare(videos: list[Path]) -> None:
     windows = [
         segment.frames
         for video in videos
-        for segment in read_segments(video, spacing_s=WINDOW_S, num_frames=MAX_FRAMES, short_side=256)
+        for segment in read_segments(video, Sampling(spacing_s=WINDOW_S, num_frames=MAX_FRAMES, short_side=256))
     ]
 
     def score(num_frames: int, size: int) -> tuple[torch.Tensor, float]:

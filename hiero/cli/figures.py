@@ -182,10 +182,10 @@ def narrations(
 
 def read_frames(video: Path, times_s: Sequence[float], short_side: int = 160) -> list[tuple[float, np.ndarray]]:
     """Pictures of a video at some times, small, (time, (H, W, 3)); times after its end get none."""
-    from hiero.decoding.decode import read_segments
+    from hiero.decoding.decode import Sampling, read_segments
 
     wanted, out = sorted(times_s), []
-    for segment in read_segments(video, num_frames=1, short_side=short_side):
+    for segment in read_segments(video, Sampling(num_frames=1, short_side=short_side)):
         while wanted and wanted[0] < segment.end_s:
             out.append((wanted.pop(0), segment.frames[0]))
         if not wanted:

@@ -70,6 +70,35 @@ class VideoInfo:
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """Which frames of a video are read, and how.
+
+    Attributes:
+        spacing_s: Length of a segment.
+        num_frames: Frames of a segment, evenly spread.
+        short_side: Pixels of the shorter side of a frame; None keeps the size of the video.
+        min_share: Share of its frames that the last segment must have.
+        stream: Number of the video stream.
+        skip_unreferenced: Skip frames that no other frame refers to, where the others come often enough.
+    """
+
+    spacing_s: float = 1.0
+    num_frames: int = 16
+    short_side: int | None = 256
+    min_share: float = 0.5
+    stream: int = 0
+    skip_unreferenced: bool = False
+
+    def time_of(self, sample: int) -> float:
+        """The time in seconds of a sampled frame, counted over the whole video."""
+        index, number = divmod(sample, self.num_frames)
+        return (index + (number + 0.5) / self.num_frames) * self.spacing_s
+
+
+DEFAULT_SAMPLING = Sampling()
+
+
+@dataclass(frozen=True)
 class Segment:
     """A piece of a video as frames."""
 
@@ -115,15 +144,7 @@ def _frame_rate(video: Any) -> float | None:
 
 
 def read_segments(
-    path: Path | str | StreamSource,
-    *,
-    spacing_s: float = 1.0,
-    num_frames: int = 16,
-    short_side: int | None = 256,
-    stream: int = 0,
-    threads: int = 0,
-    min_share: float = 0.5,
-    skip_unreferenced: bool = False,
+    path: Path | str | StreamSource, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0
 ) -> Iterator[Segment]:
     """Segments of a video in order.
 
@@ -131,13 +152,13 @@ def read_segments(
         BrokenVideoWarning: The file breaks off, and the segments before that are given; or its
             timestamps jump, and the jump is left out.
     """
-    if not spacing_s > 0 or num_frames < 1:
-        raise InputError(f"spacing_s must be positive and num_frames at least 1, got {spacing_s} and {num_frames}")
+    if not sampling.spacing_s > 0 or sampling.num_frames < 1:
+        got = f"{sampling.spacing_s} and {sampling.num_frames}"
+        raise InputError(f"spacing_s must be positive and num_frames at least 1, got {got}")
     source = Path(path) if isinstance(path, str | Path) else path
-    skip = skip_unreferenced and (isinstance(source, Path) or source.can_reopen)
-    skip = skip and referenced_suffice(source, stream, threads, spacing_s / num_frames)
-    with VideoReader(source, stream, threads, skip) as reader:
-        builder, reformatter = SegmentBuilder(spacing_s, num_frames, short_side), new_reformatter()
+    skip = (isinstance(source, Path) or source.can_reopen) and can_skip_unreferenced(source, sampling, threads)
+    with VideoReader(source, sampling.stream, threads, skip) as reader:
+        builder, reformatter = SegmentBuilder(sampling), new_reformatter()
         current: DisplayedFrame | None = None
         for frame in reader.frames():
             time_s = reader.time_of(frame)
@@ -147,12 +168,14 @@ def read_segments(
         if current is None:
             raise InputError(f"{path}: holds no frame that can be decoded")
         yield from builder.add(current, until_s=reader.end_s)
-        yield from builder.finish(current, reader.last_s, reader.end_s, min_share)
+        yield from builder.finish(current, reader.last_s, reader.end_s)
 
 
-def referenced_suffice(path: Path | StreamSource, stream: int, threads: int, interval_s: float) -> bool:
-    """Whether the frames that others refer to come every `interval_s`, by the first seconds of the video."""
-    with VideoReader(path, stream, threads, skip_unreferenced=True) as reader, warnings.catch_warnings():
+def can_skip_unreferenced(path: Path | StreamSource, sampling: Sampling, threads: int = 0) -> bool:
+    """Whether unreferenced frames should be skipped: the others come often enough in the first seconds."""
+    if not sampling.skip_unreferenced:
+        return False
+    with VideoReader(path, sampling.stream, threads, skip_unreferenced=True) as reader, warnings.catch_warnings():
         warnings.simplefilter("ignore", BrokenVideoWarning)  # said when it is read
         times_s = []
         for frame in reader.frames():
@@ -161,22 +184,15 @@ def referenced_suffice(path: Path | StreamSource, stream: int, threads: int, int
                 break
         gaps_s = np.diff(times_s)
         # A hair of tolerance: timestamps are rounded.
-        return len(gaps_s) > 0 and float(np.mean(gaps_s > 1.01 * interval_s)) <= LATE_SHARE
-
-
-def sample_time(sample: int, num_frames: int, spacing_s: float) -> float:
-    """When the frame is shown that stands for a sampled time, in seconds: `num_frames` of them in each
-    segment, evenly spread.
-    """
-    index, number = divmod(sample, num_frames)
-    return (index + (number + 0.5) / num_frames) * spacing_s
+        is_late = gaps_s > 1.01 * sampling.spacing_s / sampling.num_frames
+        return len(gaps_s) > 0 and float(np.mean(is_late)) <= LATE_SHARE
 
 
 class SegmentBuilder:
     """Samples frames at the times of each segment, in order."""
 
-    def __init__(self, spacing_s: float, num_frames: int, short_side: int | None) -> None:
-        self.spacing_s, self.num_frames, self.short_side = spacing_s, num_frames, short_side
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
         self.index = 0
         self.shape: tuple[int, int] | None = None
         self.frames: list[np.ndarray] = []
@@ -185,28 +201,24 @@ class SegmentBuilder:
     @property
     def next_sample(self) -> int:
         """Number of the next sampled time, counted over the whole video."""
-        return self.index * self.num_frames + len(self.frames)
+        return self.index * self.sampling.num_frames + len(self.frames)
 
     def add(self, frame: DisplayedFrame, until_s: float) -> Iterator[Segment]:
         """Use a frame for all sampled times before `until_s`; yields the segments that this completes."""
-        while sample_time(self.next_sample, self.num_frames, self.spacing_s) < until_s:
+        while self.sampling.time_of(self.next_sample) < until_s:
             yield from self.add_picture(self._picture(frame))
 
     def add_picture(self, picture: np.ndarray) -> Iterator[Segment]:
         """Use a picture for the next sampled time; yields the segment that this completes."""
-        self.times_s.append(sample_time(self.next_sample, self.num_frames, self.spacing_s))
+        self.times_s.append(self.sampling.time_of(self.next_sample))
         self.frames.append(picture)
-        if len(self.frames) == self.num_frames:
+        if len(self.frames) == self.sampling.num_frames:
             yield self._complete()
 
-    def finish(
-        self, last: DisplayedFrame | np.ndarray, last_s: float, end_s: float, min_share: float
-    ) -> Iterator[Segment]:
-        """The last segment, if enough of it is there or it is the only one; the last frame stands
-        for what is missing.
-        """
-        if (self.frames and len(self.frames) >= min_share * self.num_frames) or not self.index:
-            num_missing = self.num_frames - len(self.frames)
+    def finish(self, last: DisplayedFrame | np.ndarray, last_s: float, end_s: float) -> Iterator[Segment]:
+        """The last segment, if it has enough frames or is the only one; the last frame fills it up."""
+        if (self.frames and len(self.frames) >= self.sampling.min_share * self.sampling.num_frames) or not self.index:
+            num_missing = self.sampling.num_frames - len(self.frames)
             self.times_s += [max([last_s, *self.times_s])] * num_missing
             self.frames += [last if isinstance(last, np.ndarray) else self._picture(last)] * num_missing
             yield self._complete(end_s)
@@ -215,7 +227,7 @@ class SegmentBuilder:
         """A picture of the first one's size: where a stream changes its size, cropped to the middle or
         padded with black.
         """
-        picture = frame.picture(self.short_side)
+        picture = frame.picture(self.sampling.short_side)
         if self.shape is None:
             self.shape = picture.shape[0], picture.shape[1]
         if picture.shape[:2] == self.shape:
@@ -228,7 +240,7 @@ class SegmentBuilder:
         return out
 
     def _complete(self, end_s: float | None = None) -> Segment:
-        end_s = (self.index + 1) * self.spacing_s if end_s is None else end_s
+        end_s = (self.index + 1) * self.sampling.spacing_s if end_s is None else end_s
         segment = Segment(self.index, tuple(self.times_s), np.stack(self.frames), end_s)
         self.index, self.frames, self.times_s = self.index + 1, [], []
         return segment
@@ -238,12 +250,7 @@ class DisplayedFrame:
     """The frame on the screen; it is converted once, and only if it is sampled."""
 
     def __init__(self, frame: Any, reformatter: Any, threads: int = 0) -> None:
-        """
-        Args:
-            frame: Of PyAV.
-            reformatter: Of `new_reformatter`, one for all frames.
-            threads: For scaling; 0 lets FFmpeg choose.
-        """
+        """`threads` scale the frame; 0 lets FFmpeg choose."""
         self.frame, self.reformatter, self.threads = frame, reformatter, threads
         self._cached: np.ndarray | None = None
 

@@ -1,15 +1,20 @@
-"""A process that decodes parts of videos: tasks come as lines of JSON, pictures go into memory that is shared.
+"""A process that decodes parts of videos, and its client in the process that started it.
 
-Started by `hiero.decoding.part_worker`; `hiero.decoding.parallel_decode` says what a part is. It
-ends when its input does.
+Tasks come as lines of JSON on the standard input; pictures go into shared memory. The process ends
+when its input does. `hiero.decoding.parallel_decode` says what a part is.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import mmap
+import os
+import queue
 import signal
+import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,13 +22,19 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hiero.decoding.decode import MAX_FRAME_S, DisplayedFrame, VideoReader, new_reformatter, sample_time, scaled_size
+from hiero.child_process import python_command
+from hiero.decoding.decode import MAX_FRAME_S, DisplayedFrame, Sampling, VideoReader, new_reformatter, scaled_size
 from hiero.decoding.packets import packets_from
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
 
 EXACT_CODECS = ("h264", "hevc", "vp9")  # whose frames are the same in every bit, whoever decodes them
 MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depend on the one before
+
+
+NUM_MEMORIES = 2  # of a worker: it fills one while the other is read
+CLOSE_TIMEOUT_S = 1.0
+CPU = "cpu"  # in place of the number of a GPU
 
 
 class PartError(Exception):
@@ -36,18 +47,20 @@ class PartTask:
 
     path: str
     version: tuple[int, ...]
-    stream: int
-    skip_unreferenced: bool
-    short_side: int | None
-    pixel_format: str
-    shape: tuple[int, int]
-    entry: int
-    end: int | None
-    first_timestamp_s: float
-    begin_s: float
-    first_sample: int
-    spacing_s: float
-    num_frames: int
+    sampling: Sampling
+    pixel_format: str = ""
+    shape: tuple[int, int] = (0, 0)
+    entry: int = 0
+    end: int | None = None
+    first_timestamp_s: float = 0.0
+    begin_s: float = 0.0
+    first_sample: int = 0
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> PartTask:
+        """The reverse of `asdict`, through JSON."""
+        tuples = {name: tuple(fields[name]) for name in ("shape", "version")}
+        return cls(**fields | tuples | {"sampling": Sampling(**fields["sampling"])})
 
     @property
     def picture_bytes(self) -> int:
@@ -78,7 +91,7 @@ class PartDecoder:
 
     def decode(self, task: PartTask, memory: np.ndarray) -> PartReply:
         """Decode a part."""
-        video = (task.path, task.version, task.stream, task.skip_unreferenced)
+        video = (task.path, task.version, task.sampling.stream, task.sampling.skip_unreferenced)
         if self.gpu is not None and video not in self.failed:
             try:
                 # To make a GPU's decoder takes 70 ms: it stays for the next part.
@@ -97,7 +110,8 @@ class PartDecoder:
         path = Path(task.path)
         if self.reader is None or self.opened != video:
             self.close()
-            self.reader, self.opened = VideoReader(path, task.stream, 1, task.skip_unreferenced, gpu).__enter__(), video
+            reader = VideoReader(path, task.sampling.stream, 1, task.sampling.skip_unreferenced, gpu)
+            self.reader, self.opened = reader.__enter__(), video
             if gpu is not None and self.reader.stream.codec_context.codec.canonical_name not in EXACT_CODECS:
                 raise PartError("a codec whose decoders may differ")
         if file_state(path) != task.version:
@@ -119,7 +133,7 @@ class PartDecoder:
         num_frames = 0
 
         def show(frame: DisplayedFrame, until_s: float) -> None:
-            while sample_time(task.first_sample + len(shown), task.num_frames, task.spacing_s) < until_s:
+            while task.sampling.time_of(task.first_sample + len(shown)) < until_s:
                 shown.append(pictures.write(frame))
 
         packets = packets_from(reader.container, reader.stream, task.entry, Path(task.path))
@@ -193,7 +207,7 @@ class PictureWriter:
     def write(self, frame: DisplayedFrame) -> int:
         """The number of a frame's picture. Raises PartError where it does not fit."""
         if frame is not self.last:
-            picture = frame.picture(self.task.short_side)
+            picture = frame.picture(self.task.sampling.short_side)
             begin = self.num * self.task.picture_bytes
             if picture.shape[:2] != tuple(self.task.shape) or begin + self.task.picture_bytes > len(self.memory):
                 raise PartError("pictures of another size, or too many")
@@ -216,11 +230,10 @@ def serve(tasks: TextIO, replies: TextIO, memories: list[int], gpu: int | None =
             if number in mapped:
                 mapped.pop(number).close()
             mapped[number] = mmap.mmap(memories[number], num_bytes)
-        fields |= {name: tuple(fields[name]) for name in ("shape", "version")}
         try:
             memory: np.ndarray | None = np.frombuffer(mapped[number], np.uint8)
             assert memory is not None
-            reply = asdict(decoder.decode(PartTask(**fields), memory))
+            reply = asdict(decoder.decode(PartTask.from_dict(fields), memory))
         except (PartError, InputError, OSError, ValueError) as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         finally:
@@ -241,3 +254,123 @@ def main(arguments: list[str]) -> None:
             [int(descriptor) for descriptor in memories],
             int(decoder) if decoder.isdecimal() else None,
         )
+
+
+class FailedPartError(Exception):
+    """The process is well, but the part does not decode as it should."""
+
+
+@dataclass
+class DecodedPart:
+    """A part that is decoded, or why it is not."""
+
+    task: PartTask
+    reply: PartReply | None
+    error: str | None
+    pictures: np.ndarray
+    on_release: Callable[[], None] | None = None
+
+    def release(self) -> None:
+        """Give the memory back to its worker."""
+        self.pictures = np.empty(0, np.uint8)
+        if self.on_release is not None:
+            self.on_release()
+            self.on_release = None
+
+
+class PartWorker:
+    """A process that decodes parts, one at a time, each into one of its memories. One that dies is started again."""
+
+    def __init__(self, gpu: int | None = None) -> None:
+        self.gpu = gpu
+        self.free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(NUM_MEMORIES):
+            self.free.put(number)
+        self.process: subprocess.Popen[str] | None = None
+        self.num_tasks = 0
+        self.descriptors = [os.memfd_create("hiero-pictures") for _ in range(NUM_MEMORIES)]
+        self.memories: list[mmap.mmap | None] = [None] * NUM_MEMORIES
+
+    def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
+        """Decode a part."""
+        try:
+            memory = self._map(number, num_bytes)
+            reply = self._ask(task, len(memory), number)
+        except Exception as error:  # whatever it is, whoever waits must hear of it
+            if not isinstance(error, FailedPartError):  # it died, or says something else: another process begins anew
+                self.close(kill=True)
+            self.free.put(number)
+            return DecodedPart(task, None, str(error) or type(error).__name__, np.empty(0, np.uint8))
+        pixels = np.frombuffer(memory, np.uint8, reply.num_pictures * task.picture_bytes)
+        pictures = pixels.reshape(reply.num_pictures, *task.shape, 3)
+        return DecodedPart(task, reply, None, pictures, functools.partial(self.free.put, number))
+
+    def _ask(self, task: PartTask, num_bytes: int, number: int) -> PartReply:
+        process = self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.num_tasks += 1
+        fields = {"id": self.num_tasks, "memory": number, "num_bytes": num_bytes, **asdict(task)}
+        process.stdin.write(json.dumps(fields) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        if answer.pop("id") != self.num_tasks:
+            raise ValueError("the answer to another task")
+        if "error" in answer:
+            raise FailedPartError(answer["error"])
+        answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])
+        return PartReply(**answer)
+
+    def rest(self) -> None:
+        """Let the process close its file and give the GPU's memory back: no part has come for a while."""
+        process = self.process  # once: another thread may close it
+        if self.gpu is not None and process is not None and process.stdin is not None:
+            with suppress(OSError, ValueError):  # it has died, or was closed
+                process.stdin.write("\n")
+                process.stdin.flush()
+
+    def _map(self, number: int, num_bytes: int) -> mmap.mmap:
+        """Memory of at least this size. It grows, and shrinks never."""
+        memory = self.memories[number]
+        if memory is None or len(memory) < num_bytes:
+            os.ftruncate(self.descriptors[number], num_bytes)
+            memory = self.memories[number] = mmap.mmap(self.descriptors[number], num_bytes)
+        return memory
+
+    def _start(self) -> subprocess.Popen[str]:
+        """The process; another where it has died."""
+        if self.process is not None and self.process.poll() is not None:
+            self.close()
+        if self.process is None:
+            decoder = CPU if self.gpu is None else str(self.gpu)
+            self.process = subprocess.Popen(
+                python_command("hiero.decoding.decode_worker", decoder, *map(str, self.descriptors)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                pass_fds=self.descriptors,
+            )
+        return self.process
+
+    def end_input(self) -> None:
+        """Say that no part comes any more, and do not wait for the end."""
+        process = self.process
+        if process is not None and process.stdin is not None:
+            with suppress(OSError, ValueError):  # of what was not sent
+                process.stdin.close()
+
+    def close(self, kill: bool = False) -> None:
+        """End the process, which ends with its input; or at once."""
+        if kill and self.process is not None:
+            self.process.kill()
+        self.end_input()
+        process, self.process = self.process, None
+        if process is None or process.stdout is None:
+            return
+        try:
+            process.wait(CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -24,26 +24,27 @@ import warnings
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
 
 import av
 
 from hiero.decoding.decode import (
+    DEFAULT_SAMPLING,
     BrokenVideoWarning,
     DisplayedFrame,
+    Sampling,
     Segment,
     SegmentBuilder,
     VideoReader,
+    can_skip_unreferenced,
     new_reformatter,
     read_segments,
-    referenced_suffice,
-    sample_time,
 )
-from hiero.decoding.decode_worker import PartTask
+from hiero.decoding.decode_worker import DecodedPart, PartTask, PartWorker
 from hiero.decoding.packets import NO_TIMESTAMPS, can_enter
-from hiero.decoding.part_worker import DecodedPart, PartWorker
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
 
@@ -64,61 +65,28 @@ class _PartsError(Exception):
 
 
 def read_segments_parallel(
-    path: Path | str,
-    *,
-    processes: int,
-    spacing_s: float = 1.0,
-    num_frames: int = 16,
-    short_side: int | None = 256,
-    stream: int = 0,
-    min_share: float = 0.5,
-    skip_unreferenced: bool = False,
-    gpu: int | None = None,
+    path: Path | str, sampling: Sampling = DEFAULT_SAMPLING, *, processes: int, gpu: int | None = None
 ) -> Iterator[Segment]:
-    """Segments of a video in order: those of `read_segments`, with the same arguments, decoded by
-    several processes.
+    """Segments of a video in order: those of `read_segments`, decoded by several processes.
 
     Warns:
         BrokenVideoWarning: As `read_segments` does.
     """
     path = Path(path)
     num_segments = 0
-    is_valid = spacing_s > 0 and num_frames > 0 and path.is_file()
+    is_valid = sampling.spacing_s > 0 and sampling.num_frames > 0 and path.is_file()
     if is_valid and processes > 1 and can_start_processes():
-        skip = skip_unreferenced and referenced_suffice(path, stream, 0, spacing_s / num_frames)
-        template = PartTask(
-            path=str(path.absolute()),
-            version=file_state(path),
-            stream=stream,
-            skip_unreferenced=skip,
-            short_side=short_side,
-            pixel_format="",
-            shape=(0, 0),
-            entry=0,
-            end=None,
-            first_timestamp_s=0.0,
-            begin_s=0.0,
-            first_sample=0,
-            spacing_s=spacing_s,
-            num_frames=num_frames,
-        )
+        skip = can_skip_unreferenced(path, sampling)
+        task = PartTask(str(path.absolute()), file_state(path), replace(sampling, skip_unreferenced=skip))
         try:
-            for segment in _read_parts(template, decoding_pool(processes, gpu), min_share):
+            for segment in _read_parts(task, decoding_pool(processes, gpu)):
                 yield segment
                 num_segments = segment.index + 1
             return
         # what is wrong with the file, if anything, is said below
         except (_PartsError, InputError, av.FFmpegError) as error:
             logger.debug("%s is not read in parts: %s", path, error)
-    for segment in read_segments(
-        path,
-        spacing_s=spacing_s,
-        num_frames=num_frames,
-        short_side=short_side,
-        stream=stream,
-        min_share=min_share,
-        skip_unreferenced=skip_unreferenced,
-    ):
+    for segment in read_segments(path, sampling):
         if segment.index >= num_segments:
             yield segment
 
@@ -128,11 +96,11 @@ def can_start_processes() -> bool:
     return hasattr(os, "memfd_create") and bool(sys.executable)
 
 
-def _read_parts(template: PartTask, pool: DecodingPool, min_share: float) -> Iterator[Segment]:
+def _read_parts(template: PartTask, pool: DecodingPool) -> Iterator[Segment]:
     """Segments from parts that are decoded by a pool. Raises _PartsError where the video must be read
     on in another way.
     """
-    builder = SegmentBuilder(template.spacing_s, template.num_frames, template.short_side)
+    builder = SegmentBuilder(template.sampling)
     waiting: deque[Future[DecodedPart]] = deque()
     tasks = _find_parts(template)
     try:
@@ -156,7 +124,7 @@ def _read_parts(template: PartTask, pool: DecodingPool, min_share: float) -> Ite
                 if part.task.end is None:
                     for message in part.reply.warnings:
                         warnings.warn(BrokenVideoWarning(message), stacklevel=3)
-                    yield from builder.finish(part.pictures[-1], part.reply.last_s, part.reply.end_s, min_share)
+                    yield from builder.finish(part.pictures[-1], part.reply.last_s, part.reply.end_s)
                 # Those of a segment that goes on in the next part: the memory is used again as soon as it is released.
                 builder.frames = [picture.copy() for picture in builder.frames]
             finally:
@@ -182,66 +150,80 @@ def _release(future: Future[DecodedPart]) -> None:
     future.result().release()
 
 
+@dataclass(frozen=True)
+class _Stream:
+    """What the packets of a video stream are read with."""
+
+    time_base: Fraction
+    codec: str
+    extradata: bytes
+
+
 def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
-    """Parts of a video with the bytes of memory that each needs, found by its packets without decoding
-    more than a frame.
+    """Parts of a video with the bytes of memory that each needs.
+
+    They are found by the packets; only the first frame is decoded.
     """
-    path = Path(template.path)
-    with VideoReader(path, template.stream, 1) as reader:
-        frame = next(reader.frames(), None)
-        if frame is None or frame.pts is None or reader.container.format.name in NO_TIMESTAMPS:
-            raise _PartsError("no timestamps")
-        picture = DisplayedFrame(frame, new_reformatter()).picture(template.short_side)
-        first, time_base = frame.pts, frame.time_base
-        codec = reader.stream.codec_context.codec.canonical_name
-        extradata = bytes(reader.stream.codec_context.extradata or b"")
-    first_timestamp_s = float(first * time_base)
-
-    def begin_part(entry: int) -> PartTask:
-        begin_s = float(entry * time_base) - first_timestamp_s
-        first_sample = max(0, math.floor(begin_s / template.spacing_s) * template.num_frames - 1)
-        while sample_time(first_sample, template.num_frames, template.spacing_s) < begin_s:
-            first_sample += 1
-        return replace(
-            template,
-            pixel_format=frame.format.name,
-            shape=(picture.shape[0], picture.shape[1]),
-            entry=entry,
-            first_timestamp_s=first_timestamp_s,
-            begin_s=begin_s,
-            first_sample=first_sample,
-        )
-
-    def count_bytes(part: PartTask, until: int) -> int:
-        # As many pictures as sampled times, and one for the last frame.
-        num_pictures = (float((until - part.entry) * time_base) / part.spacing_s + 1) * part.num_frames + 2
-        num_bytes = math.ceil(num_pictures) * part.picture_bytes
-        if num_bytes > MAX_PART_BYTES:
-            raise _PartsError("too long")
-        return num_bytes
-
-    with VideoReader(path, template.stream, 1) as reader:
-        part: PartTask | None = None
-        latest = first
+    first, stream = _read_first_frame(template)
+    time_base, part, latest = stream.time_base, None, first.entry
+    with VideoReader(Path(template.path), template.sampling.stream, 1) as reader:
         for packet in reader.container.demux(reader.stream):
             if not packet.size:
                 continue
             if packet.pts is None or packet.is_discard or packet.time_base != time_base:
                 raise _PartsError("no timestamps")
-            if packet.is_keyframe and (part is None or (packet.pts - part.entry) * time_base >= PART_S):
-                if part is None and packet.pts != first:
-                    raise _PartsError("does not begin with a keyframe")
-                if can_enter(codec, extradata, bytes(packet)):
-                    if part is not None:
-                        yield replace(part, end=packet.pts), count_bytes(part, packet.pts)
-                    part = begin_part(packet.pts)
-            latest = max(latest, packet.pts)
+            if part is None and not (packet.is_keyframe and packet.pts == first.entry):
+                raise _PartsError("does not begin with a keyframe")
+            is_due = part is None or (packet.pts - part.entry) * time_base >= PART_S
+            if packet.is_keyframe and is_due and can_enter(stream.codec, stream.extradata, bytes(packet)):
+                if part is not None:
+                    yield replace(part, end=packet.pts), _count_bytes(part, packet.pts, time_base)
+                part = _begin_part(first, packet.pts, time_base)
             if part is None:
                 raise _PartsError("does not begin with a keyframe")
-            count_bytes(part, latest)
-        if part is None or part.entry == first:
-            raise _PartsError("a single part")
-        yield part, count_bytes(part, latest)
+            latest = max(latest, packet.pts)
+            _count_bytes(part, latest, time_base)
+    if part is None or part.entry == first.entry:
+        raise _PartsError("a single part")
+    yield part, _count_bytes(part, latest, time_base)
+
+
+def _read_first_frame(template: PartTask) -> tuple[PartTask, _Stream]:
+    """The first part of a video, as far as its first frame describes it."""
+    with VideoReader(Path(template.path), template.sampling.stream, 1) as reader:
+        frame = next(reader.frames(), None)
+        if frame is None or frame.pts is None or reader.container.format.name in NO_TIMESTAMPS:
+            raise _PartsError("no timestamps")
+        picture = DisplayedFrame(frame, new_reformatter()).picture(template.sampling.short_side)
+        context = reader.stream.codec_context
+        stream = _Stream(frame.time_base, context.codec.canonical_name, bytes(context.extradata or b""))
+        first = replace(
+            template,
+            pixel_format=frame.format.name,
+            shape=(picture.shape[0], picture.shape[1]),
+            entry=frame.pts,
+            first_timestamp_s=float(frame.pts * frame.time_base),
+        )
+        return first, stream
+
+
+def _begin_part(first: PartTask, entry: int, time_base: Fraction) -> PartTask:
+    """The part from a keyframe on: its first sample is the first one at or after the keyframe."""
+    sampling = first.sampling
+    begin_s = float(entry * time_base) - first.first_timestamp_s
+    first_sample = max(0, math.floor(begin_s / sampling.spacing_s) * sampling.num_frames - 1)
+    while sampling.time_of(first_sample) < begin_s:
+        first_sample += 1
+    return replace(first, entry=entry, begin_s=begin_s, first_sample=first_sample)
+
+
+def _count_bytes(part: PartTask, until: int, time_base: Fraction) -> int:
+    """Memory for as many pictures as there are sampled times, and one for the last frame."""
+    num_segments = float((until - part.entry) * time_base) / part.sampling.spacing_s + 1
+    num_bytes = math.ceil(num_segments * part.sampling.num_frames + 2) * part.picture_bytes
+    if num_bytes > MAX_PART_BYTES:
+        raise _PartsError("too long")
+    return num_bytes
 
 
 class DecodingPool:

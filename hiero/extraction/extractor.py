@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from hiero.backbones.i3d import I3D
 from hiero.backbones.i3d_int8 import has_integer_products
 from hiero.backbones.registry import Backbone, Precision, find_backbone, load_backbone
-from hiero.decoding.decode import Segment, StreamSource, has_gpu_decoder, read_segments
+from hiero.decoding.decode import Sampling, Segment, StreamSource, has_gpu_decoder, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
@@ -184,32 +184,19 @@ def read_windows(
     source: Path | str | StreamSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
 ) -> Iterator[Segment]:
     """Windows of a video as the networks take them, in order; they do not overlap."""
-    spacing_s, num_frames = networks.num_segments * spacing_s, networks.num_frames
-    short_side, skip = networks.backbones[0].short_side, networks.num_segments > 1
+    sampling = Sampling(
+        spacing_s=networks.num_segments * spacing_s,
+        num_frames=networks.num_frames,
+        short_side=networks.backbones[0].short_side,
+        min_share=0.0,
+        stream=stream,
+        skip_unreferenced=networks.num_segments > 1,
+    )
     is_file = threads == 0 and isinstance(source, str | Path)
     processes, gpu = decoding_processes(networks.device) if is_file else (0, None)
     if processes > 1:
-        return read_segments_parallel(
-            cast("str | Path", source),
-            processes=processes,
-            spacing_s=spacing_s,
-            num_frames=num_frames,
-            short_side=short_side,
-            stream=stream,
-            min_share=0.0,
-            skip_unreferenced=skip,
-            gpu=gpu,
-        )
-    return read_segments(
-        source,
-        spacing_s=spacing_s,
-        num_frames=num_frames,
-        short_side=short_side,
-        stream=stream,
-        threads=threads,
-        min_share=0.0,
-        skip_unreferenced=skip,
-    )
+        return read_segments_parallel(cast("str | Path", source), sampling, processes=processes, gpu=gpu)
+    return read_segments(source, sampling, threads)
 
 
 def decoding_processes(device: torch.device) -> tuple[int, int | None]:

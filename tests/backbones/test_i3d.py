@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from hiero.backbones.i3d import EPSILON, FILE, I3D, Pool, Unit, convert, load, same_padding
-from hiero.decoding.decode import read_segments
+from hiero.decoding.decode import Sampling, read_segments
 from hiero.errors import InputError
 from hiero.storage import weights
 from tests.conftest import close
@@ -139,7 +139,7 @@ def test_the_published_scores_of_a_real_clip():
     """32 frames of frying: cooking sausages .67, cooking chicken .14, scrambling eggs .08 (shared/weights.md)."""
     model = load(weights_or_skip("i3d-k400"))
     import_av()
-    segments = list(read_segments(CLIP, num_frames=16))
+    segments = list(read_segments(CLIP, Sampling(num_frames=16)))
     frames = np.concatenate([segment.frames for segment in segments])
     top, left = (frames.shape[1] - 224) // 2, (frames.shape[2] - 224) // 2
     x = torch.from_numpy(frames[:, top : top + 224, left : left + 224]).permute(0, 3, 1, 2)[None].float() / 127.5 - 1

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from hiero.backbones import i3d_int8
 from hiero.backbones.i3d import I3D, SIZE, Unit, load, prepare
 from hiero.backbones.i3d_int8 import GraphBuilder, IntegerI3D
-from hiero.decoding.decode import read_segments
+from hiero.decoding.decode import Sampling, read_segments
 from hiero.errors import InputError
 from hiero.extraction.extractor import NUM_FRAMES
 from tests.films import import_av
@@ -101,7 +101,7 @@ def test_random_weights_stay_in_floats(network):
 @pytest.mark.skipif(not CLIP.is_file(), reason="needs shared/clips")
 def test_scores_of_a_real_clip():
     import_av()
-    (segment, *_) = read_segments(CLIP, spacing_s=2.0, num_frames=NUM_FRAMES, short_side=260)
+    (segment, *_) = read_segments(CLIP, Sampling(spacing_s=2.0, num_frames=NUM_FRAMES, short_side=260))
     clip = prepare(torch.from_numpy(segment.frames))[None]
     network = load(weights_or_skip("i3d-k400"))
     with torch.inference_mode():

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hiero.decoding.decode import BrokenVideoWarning, VideoReader, probe, read_segments
+from hiero.decoding.decode import BrokenVideoWarning, Sampling, VideoReader, probe, read_segments
 from hiero.errors import InputError
 from tests.films import grey, import_av, write_video
 
@@ -21,7 +21,7 @@ DAY_S = 24 * 3600
 
 def sampled_greys(path, **options):
     """What each segment shows: the grey of each of its frames, to the nearest ten."""
-    segments = list(read_segments(path, **options))
+    segments = list(read_segments(path, Sampling(**options)))
     assert [s.index for s in segments] == list(range(len(segments)))
     return [[10 * round(float(frame.mean()) / 10) for frame in segment.frames] for segment in segments]
 
@@ -30,7 +30,7 @@ def test_a_constant_rate(make):
     path = make("v.mp4", [10 * (i // 10) + 20 for i in range(30)])  # 3 s at 10 fps, one grey a second
     assert sampled_greys(path, num_frames=4) == [[20] * 4, [30] * 4, [40] * 4]
     assert sampled_greys(path, num_frames=2, spacing_s=1.5) == [[20, 30], [30, 40]]
-    segment = next(read_segments(path, num_frames=4))
+    segment = next(read_segments(path, Sampling(num_frames=4)))
     assert segment.times_s == (0.125, 0.375, 0.625, 0.875)
 
 
@@ -82,21 +82,21 @@ def test_rotation_is_applied(make, tmp_path):
                 out.mux(packet)
     info = probe(turned)
     assert (info.width, info.height) == (48, 64)
-    frame = next(read_segments(turned, num_frames=1, short_side=None)).frames[0]
+    frame = next(read_segments(turned, Sampling(num_frames=1, short_side=None))).frames[0]
     assert frame.shape == (64, 48, 3)
     assert frame[40:, :].mean() > 150 > 50 > frame[:24, :].mean()  # a quarter turn counterclockwise: left goes down
 
 
 def test_frames_are_scaled_by_the_short_side(make):
     path = make("v.mp4", [90] * 10)
-    assert next(read_segments(path, num_frames=1, short_side=24)).frames.shape == (1, 24, 32, 3)
+    assert next(read_segments(path, Sampling(num_frames=1, short_side=24))).frames.shape == (1, 24, 32, 3)
 
 
 @pytest.mark.parametrize(("width", "height"), [(4096, 16), (8192, 2), (16, 512)])
 def test_a_strip_is_squeezed(make, width, height):
     """Scaled by its short side, a strip of two pixels would be a million wide."""
     path = make("strip.mkv", [90] * 2, pictures=[np.full((height, width, 3), 90, dtype=np.uint8)] * 2, codec="ffv1")
-    frames = next(read_segments(path, num_frames=2, short_side=256)).frames
+    frames = next(read_segments(path, Sampling(num_frames=2, short_side=256))).frames
     assert sorted(frames.shape[1:3]) == [256, 8 * 256]
     assert abs(int(frames[0, 100, 100, 0]) - 90) < 10
 
@@ -139,13 +139,13 @@ def test_a_stretched_clock_ends(make, monkeypatch):
     monkeypatch.setattr("hiero.decoding.decode.MAX_GAPS_S", 2 * 3600.0)
     path = make("v.mkv", [50] * 100, [1800 * i for i in range(100)])
     with pytest.warns(BrokenVideoWarning, match="jump ahead by 30:00"):
-        num_segments = sum(1 for _ in read_segments(path, num_frames=1, spacing_s=60.0))
+        num_segments = sum(1 for _ in read_segments(path, Sampling(num_frames=1, spacing_s=60.0)))
     assert num_segments < 200
 
 
 def test_a_slide_may_stand_for_minutes(make):
     path = make("v.mkv", [50, 150], [0.0, 1200.0])
-    segments = list(read_segments(path, num_frames=1, spacing_s=100.0, short_side=None))
+    segments = list(read_segments(path, Sampling(num_frames=1, spacing_s=100.0, short_side=None)))
     assert len(segments) == 12
 
 
@@ -224,8 +224,8 @@ def test_bad_arguments(make):
 def test_memory_does_not_grow_with_length(make):
     """Ten times as long takes no more memory (measured in a process of its own)."""
     program = (
-        "import resource, sys; from hiero.decoding.decode import read_segments\n"
-        "for _ in read_segments(sys.argv[1], num_frames=2): pass\n"
+        "import resource, sys; from hiero.decoding.decode import Sampling, read_segments\n"
+        "for _ in read_segments(sys.argv[1], Sampling(num_frames=2)): pass\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     pictures = [np.random.default_rng(i).integers(0, 255, (240, 320, 3), dtype=np.uint8) for i in range(4)]
@@ -249,7 +249,7 @@ def test_a_stream_that_changes_its_size(tmp_path):
         write_video(tmp_path / f"{i}.ts", [0] * 20, pictures=pictures, container="mpegts")
     joined = tmp_path / "joined.ts"
     joined.write_bytes((tmp_path / "0.ts").read_bytes() + (tmp_path / "1.ts").read_bytes())
-    segments = list(read_segments(joined, num_frames=4, short_side=None))
+    segments = list(read_segments(joined, Sampling(num_frames=4, short_side=None)))
     assert {segment.frames.shape[1:] for segment in segments} == {(48, 64, 3)}
     assert abs(int(segments[0].frames[0, 24, 32, 0]) - 100) < 10
 
@@ -283,7 +283,7 @@ def b_frames(make, num_b_frames, num_frames=90):
 def test_frames_that_nothing_refers_to_are_left_out(make):
     """Half of the frames: the same segments and times, each picture at most one sampling late."""
     path = b_frames(make, 1)
-    every, some = (list(read_segments(path, num_frames=10, skip_unreferenced=skip)) for skip in (False, True))
+    every, some = (list(read_segments(path, Sampling(num_frames=10, skip_unreferenced=skip))) for skip in (False, True))
     assert [(s.index, s.times_s, s.end_s) for s in some] == [(s.index, s.times_s, s.end_s) for s in every]
     late = np.concatenate(
         [
@@ -298,6 +298,6 @@ def test_frames_that_nothing_refers_to_are_left_out(make):
 
 def test_frames_stay_where_too_few_would_be_left(make):
     path = b_frames(make, 7)  # of 30 frames a second fewer than four are left
-    every, some = (list(read_segments(path, num_frames=10, skip_unreferenced=skip)) for skip in (False, True))
+    every, some = (list(read_segments(path, Sampling(num_frames=10, skip_unreferenced=skip))) for skip in (False, True))
     for a, b in zip(every, some, strict=True):
         np.testing.assert_array_equal(a.frames, b.frames)

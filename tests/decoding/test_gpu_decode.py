@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hiero import child_process
 from hiero.decoding import decode, packets, parallel_decode
-from hiero.decoding.decode import DisplayedFrame, new_reformatter, read_segments
+from hiero.decoding.decode import DisplayedFrame, Sampling, new_reformatter, read_segments
 from hiero.decoding.decode_worker import GpuFrame, PartDecoder, PartError, PartTask
 from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.errors import InputError
@@ -64,22 +64,7 @@ def random_pictures(num: int, width: int = 96, height: int = 64, seed: int = 0) 
 
 
 def find_parts(path) -> list[tuple[PartTask, int]]:
-    template = PartTask(
-        path=str(path),
-        version=file_state(path),
-        stream=0,
-        skip_unreferenced=False,
-        short_side=32,
-        pixel_format="",
-        shape=(0, 0),
-        entry=0,
-        end=None,
-        first_timestamp_s=0.0,
-        begin_s=0.0,
-        first_sample=0,
-        spacing_s=1.0,
-        num_frames=6,
-    )
+    template = PartTask(str(path), file_state(path), Sampling(spacing_s=1.0, num_frames=6, short_side=32))
     return list(parallel_decode._find_parts(template))
 
 
@@ -188,8 +173,8 @@ def test_another_file_of_the_same_name(video):
 
 def test_no_gpu(video):
     """Named, but no driver is here: the same processes decode by the CPU."""
-    expected = list(read_segments(video, **OPTIONS))
-    actual = list(read_segments_parallel(video, processes=2, gpu=0, **OPTIONS))
+    expected = list(read_segments(video, Sampling(**OPTIONS)))
+    actual = list(read_segments_parallel(video, Sampling(**OPTIONS), processes=2, gpu=0))
     assert [(s.index, s.times_s, s.end_s) for s in actual] == [(s.index, s.times_s, s.end_s) for s in expected]
     assert np.array_equal([s.frames for s in actual], [s.frames for s in expected])
 
@@ -216,9 +201,9 @@ def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
         folders = [Path(f"/proc/{worker.process.pid}/fd") for worker in pool.workers if worker.process is not None]
         return [file for folder in folders for file in folder.iterdir() if is_open(file)]
 
-    expected = [s.frames for s in read_segments(video, **OPTIONS)]
+    expected = [s.frames for s in read_segments(video, Sampling(**OPTIONS))]
     for _ in range(2):
-        actual = [s.frames for s in read_segments_parallel(video, processes=2, gpu=3, **OPTIONS)]
+        actual = [s.frames for s in read_segments_parallel(video, Sampling(**OPTIONS), processes=2, gpu=3)]
         assert np.array_equal(actual, expected)
         assert open_files()
         for worker in pool.workers:
@@ -230,9 +215,9 @@ def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
 
 
 def test_a_deleted_video(video, tmp_path):
-    expected = [s.frames for s in read_segments(video, **(OPTIONS | {"num_frames": 1}))]
+    expected = [s.frames for s in read_segments(video, Sampling(**OPTIONS | {"num_frames": 1}))]
     video = Path(shutil.copy(video, tmp_path / "v.mp4"))
-    segments = read_segments_parallel(video, processes=2, gpu=0, **(OPTIONS | {"num_frames": 1}))
+    segments = read_segments_parallel(video, Sampling(**OPTIONS | {"num_frames": 1}), processes=2, gpu=0)
     actual = [next(segments).frames]
     video.unlink()
     with contextlib.suppress(InputError):  # of what is not decoded yet
@@ -250,5 +235,5 @@ def test_a_gpu_decodes_the_same(video):
     decoder.close()
     for skip in (False, True):
         options = OPTIONS | {"skip_unreferenced": skip}
-        actual = list(read_segments_parallel(video, processes=2, gpu=0, **options))
-        assert np.array_equal([s.frames for s in actual], [s.frames for s in read_segments(video, **options)])
+        actual = list(read_segments_parallel(video, Sampling(**options), processes=2, gpu=0))
+        assert np.array_equal([s.frames for s in actual], [s.frames for s in read_segments(video, Sampling(**options))])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hiero import child_process
 from hiero.decoding import parallel_decode
-from hiero.decoding.decode import BrokenVideoWarning, read_segments
+from hiero.decoding.decode import BrokenVideoWarning, Sampling, read_segments
 from hiero.decoding.parallel_decode import decoding_pool, read_segments_parallel
 from hiero.errors import InputError
 from tests.films import import_av, write_video
@@ -49,8 +49,8 @@ def assert_same(path, **options) -> int:
     """Compare with one process; returns the number of segments."""
     options = {"num_frames": 6, "short_side": 32, "min_share": 0.0} | options
     expected, actual = (
-        list(read_segments(path, **options)),
-        list(read_segments_parallel(path, processes=PROCESSES, **options)),
+        list(read_segments(path, Sampling(**options))),
+        list(read_segments_parallel(path, Sampling(**options), processes=PROCESSES)),
     )
     assert [(s.index, s.times_s, s.end_s) for s in actual] == [(s.index, s.times_s, s.end_s) for s in expected]
     for one, other in zip(actual, expected, strict=True):
@@ -148,7 +148,7 @@ def test_processes_that_cannot_be_started(make, monkeypatch):
 def test_a_reader_that_stops_gives_all_memory_back(make):
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
     for _ in range(4):
-        segments = read_segments_parallel(path, processes=PROCESSES, num_frames=2)
+        segments = read_segments_parallel(path, Sampling(num_frames=2), processes=PROCESSES)
         next(segments)
         segments.close()
     assert_same(path)  # would wait forever where a memory is lost
@@ -158,7 +158,9 @@ def test_videos_that_nobody_reads_on_do_not_stop_others(make, monkeypatch):
     """Memory that others hold is waited for, but not for ever."""
     monkeypatch.setattr(parallel_decode, "START_TIMEOUT_S", 0.3)
     path = make("v.mp4", [0] * 80, pictures=noise(80), options={"g": "5"})
-    readers = [read_segments_parallel(path, processes=PROCESSES, num_frames=6, short_side=32) for _ in range(3)]
+    readers = [
+        read_segments_parallel(path, Sampling(num_frames=6, short_side=32), processes=PROCESSES) for _ in range(3)
+    ]
     firsts = [next(reader) for reader in readers]
     assert assert_same(path) > 1
     for one, *others in [firsts, *zip(*readers, strict=True)]:
@@ -186,7 +188,7 @@ def test_an_error_of_the_file_is_said_as_by_one_process(make, monkeypatch):
 def test_a_file_that_is_replaced_meanwhile(make):
     """Parts of the new one are not taken for those of the old one; the rest is read as one process would."""
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
-    reader = read_segments_parallel(path, processes=PROCESSES, num_frames=6, short_side=32)
+    reader = read_segments_parallel(path, Sampling(num_frames=6, short_side=32), processes=PROCESSES)
     indices = [next(reader).index]
     make("w.mp4", [0] * 60, pictures=noise(60, seed=1), options={"g": "5"}).replace(path)
     indices += [segment.index for segment in reader]

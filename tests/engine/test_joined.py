@@ -181,9 +181,9 @@ def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
     """Two films of 3.5 and 2.5 s; a network that gives the grey of each second shows which frames a row is of."""
 
     def read_greys(path, *arguments, spacing_s=1.0, progress=lambda _: None, **options):
-        from hiero.decoding.decode import read_segments
+        from hiero.decoding.decode import Sampling, read_segments
 
-        segments = list(read_segments(path, spacing_s=1.0, num_frames=4, short_side=None, min_share=0.0))
+        segments = list(read_segments(path, Sampling(spacing_s=1.0, num_frames=4, short_side=None, min_share=0.0)))
         num_rows = max(1, round(segments[-1].end_s))
         rows = np.array([[segment.frames.mean(), 1.0] for segment in segments], dtype=np.float32)[:num_rows]
         times_s = [segment.times_s[0] for segment in segments]

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from hiero.decoding.decode import read_segments
+from hiero.decoding.decode import Sampling, read_segments
 from hiero.errors import InputError
 from hiero.sources import live_source
 from hiero.sources.live_source import Address, Camera, GrowingFile, Pipe, hide_credentials, open_live_source
@@ -29,7 +29,9 @@ def _impatient(monkeypatch):
 
 def segments(source):
     return list(
-        read_segments(source, spacing_s=2.0, num_frames=8, short_side=32, min_share=0.0, skip_unreferenced=True)
+        read_segments(
+            source, Sampling(spacing_s=2.0, num_frames=8, short_side=32, min_share=0.0, skip_unreferenced=True)
+        )
     )
 
 
