@@ -129,7 +129,9 @@ class VideoOptions:
             engine: Reads it; by default a new one.
             bars: Of a command over several videos.
         """
-        engine = engine or self.load_engine()
+        from hiero.engine import engine_for
+
+        engine = engine_for(engine or self.load_engine(), source)
         num_files = len(source.files)
         # Lines on standard error would break the bars, so warnings are shown when these are gone.
         with (
@@ -156,7 +158,8 @@ class VideoOptions:
         from hiero.speech.files import load_transcript
 
         return load_transcript(
-            video,
+            video.files,
+            video.origin,
             file=self.transcript,
             find=not self.no_transcript,
             recognise=self.speech,

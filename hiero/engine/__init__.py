@@ -5,7 +5,7 @@ server and notebooks share.
 """
 
 from hiero.engine.embedder import NO_TEXT, Embedder
-from hiero.engine.engine import Engine, load
+from hiero.engine.engine import Engine, engine_for, load
 from hiero.engine.span_summaries import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries
 from hiero.engine.video import Video
 from hiero.engine.vocabulary import class_names, default_labels
@@ -20,5 +20,6 @@ __all__ = [
     "Video",
     "class_names",
     "default_labels",
+    "engine_for",
     "load",
 ]

@@ -115,27 +115,14 @@ class Embedder:
         return 0 if self.folder is None else min(DEEP_LEVEL, max(1, self.folder.config.depth) - 1)
 
     def embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
-        """Level-0 nodes in the space shared with text, not normalised.
-
-        Args:
-            features: Of the backbone, (T, F).
-            clock: When they are.
-
-        Returns:
-            (T, E); the features as they are without a network.
+        """Unnormalised level-0 nodes (T, E) in the space shared with text, of features (T, F) of the backbone;
+        the features as they are without a network.
         """
         return self._forward(features, clock, 0, "projected0")
 
     def enrich(self, features: np.ndarray, clock: Clock, level: int) -> np.ndarray:
-        """The network's own features of a level, before h_v.
-
-        Args:
-            features: Of the backbone, (T, F).
-            clock: When they are.
-            level: 0 is the finest.
-
-        Returns:
-            (T / 2^level, D); the features as they are without a network.
+        """The network's own features of a level before h_v, (T / 2^level, D), of features (T, F) of the
+        backbone on a clock; the features as they are without a network. Level 0 is the finest.
         """
         return features if self.model is None else self._forward(features, clock, level, f"level{level}")
 
@@ -195,7 +182,9 @@ class Embedder:
 
     def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         if self.folder is None:
-            vectors = self._encode_joint(texts)
+            if not self.backbone.has_text:
+                raise InputError(NO_TEXT)
+            vectors = _encode_joint(self.backbone, self.user_checkpoint, texts)
             return vectors, vectors
         vectors = self._encode_with_model(texts)
         if vectors.shape[1] != self.folder.config.text_size:
@@ -239,25 +228,24 @@ class Embedder:
             )
         return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
 
-    def _encode_joint(self, texts: Sequence[str]) -> np.ndarray:
-        """Texts in the space of the backbone's own features, by its text tower."""
-        if not self.backbone.has_text:
-            raise InputError(NO_TEXT)
-
-        def encode(missing: list[str]) -> np.ndarray:
-            if self.backbones == (CLIP,):
-                from hiero.backbones.clip import encode_clip_texts
-
-                return encode_clip_texts(self.user_checkpoint.parent, missing).numpy()
-            from hiero.text.encoders import encode_joint
-
-            return encode_joint(self.user_checkpoint, missing).numpy()
-
-        module = self.backbone.module.removeprefix("hiero.backbones.")
-        key = f"{module}-{content_key(self.user_checkpoint)[:16]}"
-        return TextCache(key).encode(list(texts), encode).astype(np.float32)
-
     @property
     def user_checkpoint(self) -> Path:
         """The file with the backbone's weights that the user brought."""
         return find_checkpoint(fetch_weights(self.backbone))
+
+
+def _encode_joint(backbone: Backbone, checkpoint: Path, texts: Sequence[str]) -> np.ndarray:
+    """Texts in the space of a backbone's own features, by its text tower."""
+
+    def encode(missing: list[str]) -> np.ndarray:
+        if backbone.name == CLIP:
+            from hiero.backbones.clip import encode_clip_texts
+
+            return encode_clip_texts(checkpoint.parent, missing).numpy()
+        from hiero.text.encoders import encode_joint
+
+        return encode_joint(checkpoint, missing).numpy()
+
+    module = backbone.module.removeprefix("hiero.backbones.")
+    key = f"{module}-{content_key(checkpoint)[:16]}"
+    return TextCache(key).encode(list(texts), encode).astype(np.float32)

@@ -45,6 +45,7 @@ def load(
     device: str = "auto",
     precision: Precision = "auto",
     batch_size: int | None = None,
+    for_path: Path | str | None = None,
 ) -> Engine:
     """An engine that reads videos with a model.
 
@@ -57,6 +58,7 @@ def load(
         device: `auto`, `cpu`, `cuda` …
         precision: Of the backbones; `auto` measures what is faster here.
         batch_size: Windows that go through the backbones together; by default 1 on a CPU, 16 on a GPU.
+        for_path: A file that will be read. With `auto`, features that CLIP did not make get the default.
 
     Raises:
         InputError: There is no such model or backbone, or the two do not fit.
@@ -68,7 +70,8 @@ def load(
     """
     backbone = CLIP if backbone == "clip" else backbone
     if backbone == "auto":
-        backbone = CLIP if str(model) == SHIPPED[0] and weights.find(CLIP) is not None else "default"
+        is_clip = str(model) == SHIPPED[0] and weights.find(CLIP) is not None
+        backbone = CLIP if is_clip and not (for_path and _has_other_features(for_path)) else "default"
     if backbone == "default":
         folder = None if str(model) == "raw" else open_model_folder(model)
         return Engine(folder, Path(model).name, _backbones_for(folder), device, precision, batch_size)
@@ -85,6 +88,22 @@ def load(
             f"{find_backbone(backbone).width}-d ones; leave one of them out"
         )
     return Engine(folder, Path(model).name, (backbone,), device, precision, batch_size)
+
+
+def engine_for(engine: Engine, source: VideoInput) -> Engine:
+    """The engine that reads a source of a collection: the shipped model's for features that CLIP did not make."""
+    if engine.backbones == (CLIP,) and _has_other_features(source):
+        return load(backbone="default", device=engine.device)
+    return engine
+
+
+def _has_other_features(source: VideoInput) -> bool:
+    """Whether a file has features that CLIP did not make: they come with the model that they are for."""
+    file = VideoSource.of(source).files[0]
+    if file.path.suffix.lower() not in FEATURE_SUFFIXES:
+        return False
+    sidecar = read_sidecar(file.fetch())
+    return sidecar is None or sidecar.backbone != CLIP
 
 
 def _backbones_for(folder: ModelFolder | None) -> tuple[str, ...]:
@@ -193,8 +212,6 @@ class Engine(Embedder):
             else:
                 file.fetch(progress)
         paths = source.paths
-        if (engine := self._engine_for(paths[0])) is not self:
-            return engine.read(source, clock=clock, cache=cache, progress=progress)
         contents = [FileContent(file) if cache else None for file in source.files]
         try:
             parts = [
@@ -217,17 +234,6 @@ class Engine(Embedder):
         video = self._video(paths[0], joined.rows, joined.clock, joined.source, content, progress, stream)
         video.files = joined.files
         return video
-
-    def _engine_for(self, path: Path) -> Engine:
-        """The engine that reads a file: another one for features of which CLIP, chosen by `auto` for
-        videos, knows nothing.
-        """
-        if self.backbones != (CLIP,) or path.suffix.lower() not in FEATURE_SUFFIXES:
-            return self
-        sidecar = read_sidecar(path)
-        # Features come with the model that they are for.
-        is_clip = sidecar is not None and sidecar.backbone == CLIP
-        return self if is_clip else load(backbone="default", device=self.device)
 
     def _read_file(
         self,
@@ -272,19 +278,24 @@ class Engine(Embedder):
             self._check_origin(path, sidecar.backbone)
             duration_s = sidecar.duration_s if clock is None else None
             clock = clock or sidecar.clock
-        width = self.backbone.width if self.backbone.num_frames and config is None else None
-        features = self._cached_array(path, width if config is None else config.input_size, content)
+        width = config.input_size if config is not None else self.backbone.width if self._is_tower else None
+        features = self._cached_array(path, width, content)
         part = self._from_features(path, features, clock)
         # The video's own length, which is seldom a whole number of rows: files that are joined begin where it ends.
         is_known = duration_s is not None and abs(duration_s - part.duration_s) <= part.clock.spacing_s
         return replace(part, duration_s=duration_s) if is_known and duration_s is not None else part
+
+    @property
+    def _is_tower(self) -> bool:
+        """Whether features are those of one backbone, not any as they are."""
+        return self.backbone.has_text or self.backbone.num_frames > 0
 
     def _check_origin(self, path: Path, made_by: str) -> None:
         """Features of one backbone mean nothing to another, even where they are as wide."""
         expected = self.backbone.name
         if self.folder is not None:
             expected = backbone_for(self.folder.config.backbone, self.folder.config.input_size) or made_by
-        elif not self.backbone.has_text and not self.backbone.num_frames:
+        elif not self._is_tower:
             return  # raw features as they are
         if made_by != expected:
             raise InputError(

@@ -9,71 +9,36 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.engine.embedder import CLIP, NO_TEXT, PICTURES, Embedder
-from hiero.engine.span_summaries import (
-    CLASS_WEIGHT,
-    CLASS_WEIGHT_WITH_PICTURES,
-    SpanSummaries,
-    class_evidence,
-    picture_similarity,
-)
-from hiero.engine.vocabulary import class_name_vectors, default_labels, rich_labels
+from hiero.engine.embedder import NO_TEXT
+from hiero.engine.video_nodes import VideoNodes
 from hiero.errors import InputError
-from hiero.extraction.video_features import VideoFeatures
 from hiero.formats.transcripts import Transcript
 from hiero.sources.source import VideoSource
-from hiero.speech.answers import ask_with_speech, name_by_speech
+from hiero.speech.answers import SeenEvidence, ask_with_speech, name_by_speech
 from hiero.speech.evidence import SpeechEvidence
-from hiero.steps.grounding import TEMPERATURE, candidate_spans, rank_spans, span_means, span_sums
+from hiero.steps.grounding import candidate_spans, rank_spans, span_means
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.ordering import align_in_order
 from hiero.steps.prototypes import StepPrototypes
-from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, NODE_LENGTH_PRIOR, centre_and_normalise, similarity_matrix
-from hiero.steps.similarity import (
-    PICTURE_PRESENCE,
-    PRESENCE,
-    ClassEvidence,
-    Evidence,
-    NodeEvidence,
-    PictureEvidence,
-    background_similarity,
-    label_probabilities,
-    match_probability,
-    presence_probability,
-    softmax,
-    text_similarity,
-)
-from hiero.text.joint_text import JOINT_SIZE, pooling_temperature
-from hiero.text.minilm import MINILM_SIZE
+from hiero.steps.segmentation import similarity_matrix
+from hiero.steps.similarity import label_probabilities, match_probability, presence_probability
 from hiero.types import (
     Answer,
-    Clock,
     Hierarchy,
     Match,
     ProgressCallback,
     ProgressEvent,
     Step,
-    Utterance,
     VideoFile,
     locate_time,
     no_progress,
 )
-from hiero.vectors import unit_vectors
 
-CLASSES = "i3d-k400"  # the backbone whose scores are of classes with names
-PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures; see `rank_spans`
-# Where steps are cut: of pictures, of their patches and of actions each; and of the model's nodes beside them.
-PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
-# the model learned from recordings of minutes; in a shorter video its word counts less, in
-# proportion
-TRUSTED_S = 120.0
-SUMMARY_PATCHES = 16  # vectors that the patches of a stretch of video become, for a corpus
 MIN_LABEL_PROBABILITY = 0.7  # of a bundled label: nothing is said rather than something wrong
-CLASS_NAME_WEIGHT = 1.0  # of class names beside the model's own space, where steps of many videos are compared
 
 
 @dataclass(eq=False, repr=False)
-class Video:
+class Video(VideoNodes):
     """A video that was read. Made by `Engine.read`.
 
     Attributes:
@@ -87,16 +52,9 @@ class Video:
         transcript: What is said in it; None where that is not known. `ask` and `steps` use it; set it before.
     """
 
-    engine: Embedder
-    path: Path
-    clock: Clock
-    duration_s: float
-    nodes: np.ndarray
-    source: VideoFeatures
     _known_spans: np.ndarray | None = None  # `spans`, where they were found before
     _store_spans: Callable[[np.ndarray], None] | None = None  # called when they are found
-    _similarity_cache: tuple[tuple[str, ...], np.ndarray] | None = None
-    _similarity_prototypes: StepPrototypes | None = None  # that the cached similarity knows
+    _last_similarity: tuple[tuple[str, ...], StepPrototypes | None, np.ndarray] | None = None
     files: tuple[VideoFile, ...] = ()
     transcript: Transcript | None = None
     origin: VideoSource | None = None  # where the files come from; None for features in memory
@@ -174,24 +132,30 @@ class Video:
         )
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
-        vocabulary = list(labels) if labels is not None else self.vocabulary
         if labels and not self.engine.has_text:
             raise InputError(NO_TEXT)
-        if vocabulary and self.engine.has_text:
-            named = [self.likely_labels(level, vocabulary, num=1) for level in levels]
-            least = MIN_LABEL_PROBABILITY if labels is None and self.pictures is not None else 0.0
-            levels = [
-                [
-                    replace(step, label=best[0][0], score=best[0][1]) if best[0][1] >= least else step
-                    for step, best in zip(level, ranked, strict=True)
-                ]
-                for level, ranked in zip(levels, named, strict=True)
-            ]
-            if labels is None and self.transcript:
-                levels = [name_by_speech(self, level) for level in levels]
+        if self.engine.has_text:
+            levels = [self._name(level, labels) for level in levels]
         files = self.shown_files if self.is_joined else ()
         nested = tuple(tuple(level) for level in levels)
-        return Hierarchy(self.address, self.engine.name, self.duration_s, nested, files, self._utterances)
+        utterances = () if self.transcript is None else self.transcript.utterances
+        return Hierarchy(self.address, self.engine.name, self.duration_s, nested, files, utterances)
+
+    def _name(self, level: Sequence[Step], labels: Sequence[str] | None) -> list[Step]:
+        """Steps with the best of some labels, or of the vocabulary and of what is said."""
+        vocabulary = self.vocabulary if labels is None else list(labels)
+        if not vocabulary:
+            return list(level)
+        least = MIN_LABEL_PROBABILITY if labels is None and self.pictures is not None else 0.0
+        named = [
+            replace(step, label=best[0][0], score=best[0][1]) if best[0][1] >= least else step
+            for step, best in zip(level, self.likely_labels(level, vocabulary, num=1), strict=True)
+        ]
+        if labels is not None or not self.transcript:
+            return named
+        spans = self.level_spans(level)
+        others = None if self.pictures is not None else span_means(self.cached_similarity(vocabulary), spans)
+        return name_by_speech(named, spans, self.transcript, self.similarity, others)
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
         """When does each query happen? Where the video has a transcript, also what is said is
@@ -221,7 +185,11 @@ class Video:
         if in_order and len(queries) > len(self.nodes):
             raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
         if self.transcript:
-            return ask_with_speech(self, queries, num, in_order)
+            similarity = self.similarity(queries) if self.engine.has_text else None
+            seen = SeenEvidence(
+                self.clock, len(self.nodes), self.spans, similarity, self.temperature, self.presence, self.make_match
+            )
+            return ask_with_speech(queries, seen, self.speech, num, in_order)
         similarity = self.similarity(queries)
         ranked = self.rank(similarity, num)
         present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked], self.presence)
@@ -261,10 +229,6 @@ class Video:
             self._speech_cache = self.transcript, evidence
         return self._speech_cache[1]
 
-    @property
-    def _utterances(self) -> tuple[Utterance, ...]:
-        return () if self.transcript is None else self.transcript.utterances
-
     @cached_property
     def spans(self) -> np.ndarray:
         """Stretches of nodes [start, end) that could be answers, (N, 2)."""
@@ -286,11 +250,6 @@ class Video:
             For each text the indices of up to `num` spans, best first, and their scores.
         """
         return rank_spans(similarity, self.spans, self.clock.spacing_s, num=num, temperature=self.temperature)
-
-    @property
-    def temperature(self) -> float:
-        """With which a text spreads its belief over the nodes."""
-        return TEMPERATURE if self.pictures is None else PICTURE_TEMPERATURE
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps, each with the label of a taxonomy that fits best; equal
@@ -328,163 +287,6 @@ class Video:
         """
         return similarity_matrix(self.segmentation_features, size)
 
-    @cached_property
-    def segmentation_features(self) -> np.ndarray:
-        """What steps are cut by, (T, D), centred: the nodes; where pictures were read, also what these
-        show and what is done.
-        """
-        nodes = self._model_weight * centre_and_normalise(self.nodes, MIN_NORM)
-        if self.pictures is None:
-            return nodes
-        actions = self.source.features[CLASSES].astype(np.float32)
-        seen = [self.pictures.pictures, self.pictures.patches.mean(1), actions]
-        return np.concatenate(
-            [NODE_WEIGHT * nodes, *(PICTURE_WEIGHT * centre_and_normalise(rows, MIN_NORM) for rows in seen)], axis=1
-        )
-
-    @property
-    def length_prior(self) -> float:
-        """λ of `cut_steps` for `segmentation_features`."""
-        return LENGTH_PRIOR if self.engine.folder is None or self.pictures is not None else NODE_LENGTH_PRIOR
-
-    def similarity(self, texts: Sequence[str]) -> np.ndarray:
-        """Similarity of each text with each node, (Q, T), from all that is known about the nodes, and
-        what corrections taught.
-        """
-        if self.pictures is None:
-            similarity = text_similarity(self.evidence, *self.engine.encode(texts))
-        else:
-            similarity = picture_similarity(self.pictures, self._classes, texts) - self._background
-        prototypes = self.engine.prototypes
-        return similarity if prototypes is None else similarity + self._learned_similarity(texts, prototypes)
-
-    def _learned_similarity(self, texts: Sequence[str], prototypes: StepPrototypes) -> np.ndarray:
-        """What prototypes add to the similarity of texts that name a step that was corrected in
-        some video, (Q, T).
-        """
-        matched = self.engine.match_learned(texts, prototypes)
-        out = np.zeros((len(texts), len(self.nodes)), np.float32)
-        known = [(row, *match) for row, match in enumerate(matched) if match is not None]
-        if known:
-            rows, numbers, certainty = zip(*known, strict=True)
-            out[list(rows)] = np.array(certainty)[:, None] * prototypes.similarity(numbers, self.views)
-        return out
-
-    @cached_property
-    def views(self) -> dict[str, np.ndarray]:
-        """Unit vectors of the nodes, (T, D) each, in which steps are learned and found again: see
-        `StepPrototypes`.
-        """
-        views = {"nodes": unit_vectors(self.nodes)}
-        if CLASSES in self.source.features:
-            views["classes"] = centre_and_normalise(self.source.features[CLASSES].astype(np.float32))
-        if self.pictures is not None:
-            views["pictures"] = centre_and_normalise(self.pictures.pictures)
-        return views
-
-    @property
-    def vocabulary(self) -> list[str]:
-        """What steps are named with where no labels are given: a large vocabulary where there are
-        pictures; and learned names.
-        """
-        learned = () if self.engine.prototypes is None else self.engine.prototypes.labels
-        bundled = default_labels() if self.pictures is None else [*default_labels(), *rich_labels()]
-        return list(dict.fromkeys([*learned, *bundled])) if learned else bundled
-
-    @cached_property
-    def _background(self) -> np.ndarray:
-        """How alike each node is to any text, (T,)."""
-        assert self.pictures is not None
-        return background_similarity(picture_similarity(self.pictures, self._classes, default_labels()))
-
-    @cached_property
-    def pictures(self) -> PictureEvidence | None:
-        """What pictures of the video show, where they were read in a space with words."""
-        if PICTURES not in self.source.features or not self.engine.uses_minilm:
-            return None
-        return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, pooling_temperature())
-
-    @cached_property
-    def evidence(self) -> list[Evidence]:
-        """What texts can be compared with, but for pictures: the model's nodes, and the names of
-        classes that a classifier sees.
-        """
-        nodes = self.nodes - self.nodes.mean(0) if self.engine.folder is None else self.nodes
-        own = NodeEvidence(nodes, self._model_weight)
-        return [own] if self._classes is None else [own, self._classes]
-
-    @cached_property
-    def _classes(self) -> ClassEvidence | None:
-        if CLASSES not in self.source.features or not self.engine.uses_minilm:
-            return None
-        weight = CLASS_WEIGHT if self.pictures is None else CLASS_WEIGHT_WITH_PICTURES
-        return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), weight)
-
-    @property
-    def presence(self) -> tuple[float, ...]:
-        """Weights with which similarity says how likely a text is in the video at all: see `presence_probability`."""
-        return PRESENCE if self.pictures is None else PICTURE_PRESENCE
-
-    @property
-    def _model_weight(self) -> float:
-        """How much the model's word counts: all of it where nothing else is known."""
-        alone = self.engine.folder is None or not self.source.features
-        return 1.0 if alone else min(1.0, self.duration_s / TRUSTED_S)
-
-    def embed_spans(self, spans: np.ndarray) -> np.ndarray:
-        """Vectors of stretches of nodes, that `Engine.embed_queries` and each other can be compared
-        with by cosine.
-
-        The model's nodes, and beside them, where texts come from the sentence encoder, what the
-        names of the classes say that classifiers see: Σ p_c (name_c − mean of names).
-
-        Args:
-            spans: Nodes [start, end), (N, 2).
-
-        Returns:
-            (N, D).
-        """
-        centred = self.engine.folder is None and self.engine.backbones == (CLIP,)
-        nodes = self.nodes - self.nodes.mean(0) if centred else self.nodes
-        parts = [self._model_weight * unit_vectors(_means(nodes, spans))]
-        if self.engine.uses_minilm:
-            by_name = np.zeros((len(spans), MINILM_SIZE))
-            if self._classes is not None:
-                names = class_name_vectors()
-                by_name = _means(self._classes.probabilities, spans) @ (names - names.mean(0))
-            parts.append(CLASS_NAME_WEIGHT * by_name)
-        if self.engine.has_pictures:
-            seen = self.pictures
-            parts += (
-                [np.zeros((len(spans), JOINT_SIZE))] * 2
-                if seen is None
-                else [_means(seen.pictures, spans), _means(seen.patches.mean(1), spans)]
-            )
-        return np.concatenate(parts, axis=1).astype(np.float32)
-
-    def summarise_spans(self, spans: np.ndarray) -> SpanSummaries | None:
-        """What texts are compared with, of stretches of nodes: where pictures were read. See `SpanSummaries`.
-
-        Args:
-            spans: Nodes [start, end), (N, 2).
-        """
-        if self.pictures is None:
-            return None
-        import torch
-
-        from hiero.backbones.dinov2 import group_patches
-
-        patches = [
-            group_patches(
-                torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE), SUMMARY_PATCHES
-            )[0].numpy()
-            for start, end in spans
-        ]
-        assert self._classes is not None  # read together with the pictures
-        probabilities = _means(self._classes.probabilities, spans)
-        summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
-        return summaries.without_background()
-
     def likely_labels(
         self, level: Sequence[Step], labels: Sequence[str] | None = None, num: int = 5
     ) -> list[list[tuple[str, float]]]:
@@ -509,22 +311,15 @@ class Video:
         )
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
 
-    def level_spans(self, level: Sequence[Step]) -> np.ndarray:
-        """The nodes [start, end) of each step of a level, (N, 2)."""
-        return np.array([self.clock.span(step.start_s, step.end_s, len(self.nodes)) for step in level])
-
     def cached_similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Similarity of each text with each node (Q, T); that of the last vocabulary is kept, since
         every level asks for it.
         """
         key, prototypes = tuple(texts), self.engine.prototypes
-        if (
-            self._similarity_cache is None
-            or self._similarity_cache[0] != key
-            or self._similarity_prototypes is not prototypes
-        ):
-            self._similarity_cache, self._similarity_prototypes = (key, self.similarity(texts)), prototypes
-        return self._similarity_cache[1]
+        last = self._last_similarity
+        if last is None or last[0] != key or last[1] is not prototypes:
+            last = self._last_similarity = key, prototypes, self.similarity(texts)
+        return last[2]
 
     def make_match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
         """A stretch of nodes [start, end) as a match, in seconds."""
@@ -532,8 +327,3 @@ class Video:
         start_s = self.clock.edge_s(start)
         end_s = self.duration_s if end == len(self.nodes) else self.clock.edge_s(end)
         return Match(start_s, max(end_s, start_s), float(score))
-
-
-def _means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Mean of (T, D) over each span [start, end), (N, D)."""
-    return span_sums(rows.T, spans).T / (spans[:, 1] - spans[:, 0])[:, None]

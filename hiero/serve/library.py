@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from hiero.corpus.corpus import Corpus, add_video
 from hiero.corpus.rows import IndexedVideo
-from hiero.engine import Engine, Video
+from hiero.engine import Engine, Video, engine_for
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
 from hiero.extraction.collection import NoFilesError, find_recordings, is_collection, is_video_address
@@ -196,9 +196,16 @@ class Library:
         with read_lock:
             if (video := self.videos.find(entry.id, model)) is not None:  # it may have come while this one waited
                 return video
-            video = self.engines[model].read(entry.source, cache=self.cache, progress=progress)
+            video = engine_for(self.engines[model], entry.source).read(
+                entry.source, cache=self.cache, progress=progress
+            )
             video.transcript = load_transcript(
-                video, find=self.transcripts, recognise=self.speech, cache=self.cache, progress=progress or no_progress
+                video.files,
+                video.origin,
+                find=self.transcripts,
+                recognise=self.speech,
+                cache=self.cache,
+                progress=progress or no_progress,
             )
             self.videos.add(entry.id, model, video)
             self._update(entry.id, was_read=True, duration_s=video.duration_s)

@@ -31,7 +31,7 @@ class ReadWorker:
 
     def read(self, id: str, paths: list[str]) -> str:
         """Read a video into the cache; returns what is wrong with it, or nothing."""
-        from hiero.engine import load
+        from hiero.engine import engine_for, load
 
         def report(event: ProgressEvent) -> None:
             if event.stage == "read":
@@ -39,7 +39,8 @@ class ReadWorker:
 
         try:
             self.engine = self.engine or load(**self.settings)
-            self.engine.read([Path(path) for path in paths] if len(paths) > 1 else Path(paths[0]), progress=report)
+            source = tuple(Path(path) for path in paths) if len(paths) > 1 else Path(paths[0])
+            engine_for(self.engine, source).read(source, progress=report)
         except InputError as error:
             return str(error)
         finally:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hiero.formats.transcripts import Transcript
 from hiero.speech.evidence import (
     SPEECH_TEMPERATURE,
+    SpeechEvidence,
     SpokenPhrase,
     distinct_spans,
     join_evidence,
@@ -22,26 +23,49 @@ from hiero.steps.grounding import TEMPERATURE, score_spans, span_means
 from hiero.steps.ordering import best_ordered_spans, log_lift
 from hiero.steps.similarity import LABEL_TEMPERATURE, MATCH, presence_probability, softmax
 from hiero.text.minilm import encode_minilm
-from hiero.types import Answer, Step
-
-if TYPE_CHECKING:
-    from hiero.engine.video import Video
+from hiero.types import Answer, Clock, Match, Step
 
 # of a phrase as the name of a step, where pictures were read: nothing is said rather than wrong
 MIN_SPOKEN_PROBABILITY = 0.7
 
 
-def ask_with_speech(video: Video, queries: Sequence[str], num: int, in_order: bool) -> list[Answer]:
+@dataclass(frozen=True)
+class SeenEvidence:
+    """What a video shows: spans of nodes that could be answers, and the similarity (Q, T) of the queries
+    with its nodes, None where its model has no text encoder.
+    """
+
+    clock: Clock
+    num_nodes: int
+    spans: np.ndarray
+    similarity: np.ndarray | None
+    temperature: float
+    presence: tuple[float, ...]
+    make_match: Callable[[np.ndarray, float], Match]
+
+    def probability(self, spans: np.ndarray) -> np.ndarray | float:
+        """How likely each span shows what each text says, (Q, N): as `Video.ask` scores its matches."""
+        if self.similarity is None:
+            return 0.0
+        own = score_spans(self.similarity, self.spans, self.clock.spacing_s, self.temperature)
+        present = presence_probability(self.similarity, self.spans, own.argmax(1).tolist(), self.presence)
+        scores = score_spans(self.similarity, spans, self.clock.spacing_s, self.temperature)
+        return np.asarray(np.array(present)[:, None] * np.minimum(scores / own.max(1, keepdims=True), 1.0))
+
+
+def ask_with_speech(
+    queries: Sequence[str], seen: SeenEvidence, speech: SpeechEvidence, num: int, in_order: bool
+) -> list[Answer]:
     """`Video.ask` of a video with a transcript; by speech alone where its model has no text encoder."""
-    num_nodes, clock, speech = len(video.nodes), video.clock, video.speech
+    num_nodes, clock = seen.num_nodes, seen.clock
     speech_similarity = speech.similarity(queries, clock, num_nodes)
-    seen = video.similarity(queries) if video.engine.has_text else None
-    spans = np.unique(np.concatenate([video.spans, speech.spans(clock, num_nodes)]), axis=0)
+    spans = np.unique(np.concatenate([seen.spans, speech.spans(clock, num_nodes)]), axis=0)
     if in_order:
-        gain = log_lift(speech_similarity, SPEECH_TEMPERATURE) + (0.0 if seen is None else log_lift(seen, TEMPERATURE))
+        gain = log_lift(speech_similarity, SPEECH_TEMPERATURE)
+        gain = gain if seen.similarity is None else gain + log_lift(seen.similarity, TEMPERATURE)
         spans = np.concatenate([spans, np.array(best_ordered_spans(gain))])
     by_speech = speech_probability(speech_similarity, spans, clock.spacing_s)
-    by_sight = np.zeros_like(by_speech) if seen is None else _seen_probability(video, seen, spans)
+    by_sight = np.broadcast_to(seen.probability(spans), by_speech.shape)
     probability = join_evidence(by_sight, by_speech)
     vectors = encode_minilm(list(queries))
     answers = []
@@ -55,32 +79,30 @@ def ask_with_speech(video: Video, queries: Sequence[str], num: int, in_order: bo
             spoken = spoken_probability(speech_similarity[i, spans[j, 0] : spans[j, 1]].max())
             rests_on = name_witness(float(by_sight[i, j]), float(spoken))
             quote = None if rests_on == "pictures" else speech.quote(vectors[i], spans[j], clock, num_nodes)
-            match = video.make_match(spans[j], present if in_order else float(probability[i, j]))
+            match = seen.make_match(spans[j], present if in_order else float(probability[i, j]))
             matches.append(replace(match, rests_on=rests_on, quote=quote))
         answers.append(Answer(query, present, tuple(matches)))
     return answers
 
 
-def _seen_probability(video: Video, similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """How likely each span shows what each text says, by what is seen, (Q, N): as `Video.ask` scores its matches."""
-    own = score_spans(similarity, video.spans, video.clock.spacing_s, video.temperature)
-    present = presence_probability(similarity, video.spans, own.argmax(1).tolist(), video.presence)
-    scores = score_spans(similarity, spans, video.clock.spacing_s, video.temperature) / own.max(1, keepdims=True)
-    return np.asarray(np.array(present)[:, None] * np.minimum(scores, 1.0))
-
-
-def name_by_speech(video: Video, level: Sequence[Step]) -> list[Step]:
+def name_by_speech(
+    level: Sequence[Step],
+    spans: np.ndarray,
+    transcript: Transcript,
+    compare: Callable[[Sequence[str]], np.ndarray],
+    others: np.ndarray | None,
+) -> list[Step]:
     """Steps of a level, each with a phrase that is said in it as its name where that is probable, and
     more so than its label.
+
+    `compare` gives the similarity of texts with the nodes; `others` is that of all labels with the
+    steps, (V, N), and None where pictures were read.
     """
-    assert video.transcript is not None
-    by_step = [step_phrases(video.transcript.between(step.start_s, step.end_s)) for step in level]
+    by_step = [step_phrases(transcript.between(step.start_s, step.end_s)) for step in level]
     texts = list(dict.fromkeys(phrase.text for phrases in by_step for phrase in phrases))
     if not texts:
         return list(level)
-    spans = video.level_spans(level)
-    similarity = span_means(video.similarity(texts), spans)  # (phrases, steps)
-    others = None if video.pictures is not None else span_means(video.cached_similarity(video.vocabulary), spans)
+    similarity = span_means(compare(texts), spans)  # (phrases, steps)
     index = {text: i for i, text in enumerate(texts)}
     out = []
     for number, (step, phrases) in enumerate(zip(level, by_step, strict=True)):

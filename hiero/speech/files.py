@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hiero.data.features import FEATURE_SUFFIXES
-from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.formats.transcripts import Transcript, find_transcript, join_transcripts, read_transcript
 from hiero.sources.source import SourceFile, VideoSource, display_addresses
 from hiero.speech.recognition import recognise_speech
 from hiero.storage import weights
-from hiero.types import ProgressCallback, no_progress
+from hiero.types import ProgressCallback, VideoFile, no_progress
 
 
 def load_transcript(
-    video: Video,
+    files: Sequence[VideoFile],
+    origin: VideoSource | None = None,
     *,
     file: Path | None = None,
     find: bool = True,
@@ -32,24 +32,18 @@ def load_transcript(
     """
     transcript: Transcript | None
     if file is not None:
-        transcript = read_transcript(file).until(video.duration_s)
+        end_s = files[-1].end_s
+        transcript = read_transcript(file).until(end_s)
         if not transcript:
-            raise InputError(
-                f"{file}: begins after {video.path.name} ends ({video.duration_s:.0f} s); is it another video's?"
-            )
+            name = Path(files[0].path).name
+            raise InputError(f"{file}: begins after {name} ends ({end_s:.0f} s); is it another video's?")
     else:
-        origin = video.origin or VideoSource.of([part.path for part in video.files])
-        transcript = join_transcripts(
-            [
-                (
-                    None
-                    if (part := _of_file(file, find, recognise, cache, progress, log)) is None
-                    else part.until(f.duration_s),
-                    f.start_s,
-                )
-                for f, file in zip(video.files, origin.files, strict=True)
-            ]
-        )
+        origin = origin or VideoSource.of([part.path for part in files])
+        parts = []
+        for part, source in zip(files, origin.files, strict=True):
+            own = _of_file(source, find, recognise, cache, progress, log)
+            parts.append((None if own is None else own.until(part.duration_s), part.start_s))
+        transcript = join_transcripts(parts)
     if transcript:
         weights.get("minilm", progress)  # which texts are searched by; later it would be fetched without a word
     return transcript or None

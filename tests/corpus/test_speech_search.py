@@ -43,7 +43,7 @@ def engine():
 def read(engine):
     def read(source):
         video = engine.read(source, cache=False)
-        video.transcript = load_transcript(video)
+        video.transcript = load_transcript(video.files)
         return video
 
     return read
@@ -125,7 +125,7 @@ def test_raw_features_are_searched_by_words_alone(tmp_path):
 
     def read(path):
         video = engine.read(path, cache=False)
-        video.transcript = load_transcript(video)
+        video.transcript = load_transcript(video.files)
         return video
 
     corpus = Corpus(str(tmp_path / "corpus"), create=True)

@@ -16,7 +16,7 @@ import torch
 import hiero
 from benchmarks.words_score import CAPTIONS, join_clips
 from hiero.config import ModelConfig
-from hiero.engine import class_names, default_labels, load
+from hiero.engine import class_names, default_labels, engine_for, load
 from hiero.engine import engine as module
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
@@ -324,3 +324,17 @@ def test_a_video_as_an_object(minilm, home, features):
 def test_a_step_holds_every_node_that_it_touches():
     video = load("raw").read_array(np.eye(10, dtype=np.float32))
     assert video.level_spans([Step("0", 3.6, 7.4, 0), Step("1", 7.4, 10.0, 0)]).tolist() == [[3, 8], [7, 10]]
+
+
+def test_the_engine_is_decided_before_a_file_is_read(tmp_path, monkeypatch):
+    """Where CLIP is installed `auto` takes it for videos, and the shipped model for features of other backbones."""
+    monkeypatch.setattr(weights, "find", lambda name: tmp_path)
+    features = save(tmp_path / "v.npy", scores(60))
+    clip = load(device="cpu")
+    assert clip.backbones == load(for_path=tmp_path / "v.mp4").backbones == ("clip-vit-b32",)
+    for engine in (load(for_path=features, device="cpu"), engine_for(clip, features)):
+        assert engine.name == "hiero-k400"
+        assert engine.read(features, cache=False).engine is engine
+    assert engine_for(clip, tmp_path / "v.mp4") is clip
+    with pytest.raises(InputError, match="400"):
+        clip.read(features, cache=False)

@@ -191,7 +191,7 @@ def test_files_that_are_one_video(film, tmp_path):
     (tmp_path / "two.srt").write_text(Transcript(UTTERANCES).to_srt())
     files = (VideoFile(str(paths[0]), 0.0, 100.0), VideoFile(str(paths[1]), 100.0, 21.0))
     lines = []
-    transcript = load_transcript(replace(film[1], files=files), log=lines.append)
+    transcript = load_transcript(files, log=lines.append)
     # the last begins after its file
     assert [utterance.start_s for utterance in transcript] == [101.0, 108.0, 113.0, 120.0]
     assert len(lines) == 1
