@@ -127,7 +127,8 @@ class NarratedWindows:
     def summary(self) -> str:
         """A line for a person: how many windows and narrations there are, and how many are left out."""
         num_narrations = sum(len(window.texts) for window in self.windows)
-        line = f"{len(self)} windows of {self.window_s:g} s with {num_narrations} narrations ({len(self.texts)} different texts)"
+        line = f"{len(self)} windows of {self.window_s:g} s with {num_narrations} narrations"
+        line += f" ({len(self.texts)} different texts)"
         if self.num_empty:
             line += f"; {self.num_empty} windows without narrations left out"
         if self.num_outside:

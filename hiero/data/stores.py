@@ -30,6 +30,8 @@ VERSION = 1  # of the index
 DEFAULT_WINDOW = 16  # frames that a row covers, where neither the caller nor a sidecar says so
 NUM_WIDTH_VOTES = 5  # files whose usual width is taken for that of the store
 CLOCK_TOLERANCE = 1e-6  # relative difference of two spacings that is only rounding
+# of older stores, and of packs that were killed
+LEFTOVERS = ("features-*.bin", ".features-*.part", f".{INDEX_FILE}.*.part")
 StoreDtype = Literal["float16", "float32"]
 
 
@@ -135,51 +137,32 @@ def pack(
     skip_bad: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[FeatureStore, list[str]]:
-    """Pack a folder of feature files, one a video, into a store. An interrupted pack leaves the old
-    store as it was.
+    """Pack a folder of feature files, one a video, into a store. An interrupted pack leaves the old store as it was.
 
-    What is not given is taken from the sidecars of `hiero extract`, where there are any.
+    What is not given is taken from the sidecars of `hiero extract`, where there are any. Returns the
+    store, and what is wrong with the files that were left out (`skip_bad`).
     """
     files = find_features(source)
     sidecar = _common_sidecar(files, check_clocks=clock is None)
     if sidecar is not None:
         backbone, clock = backbone or sidecar.backbone, clock or sidecar.clock
         window = sidecar.window if window is None else window
-    window = DEFAULT_WINDOW if window is None else window
+    clock, window = clock or Clock(), DEFAULT_WINDOW if window is None else window
     out.mkdir(parents=True, exist_ok=True)
     width = _usual_width(files)
-    problems: list[str] = []
-    videos: list[PackedVideo] = []
-    digest = hashlib.sha256(f"{width} {precision}".encode())
     temporary = out / f".features-{os.getpid()}.part"
     try:
-        with temporary.open("wb") as data:
-            for file in files:
-                name = file.relative_to(source).with_suffix("").as_posix()
-                try:
-                    rows = _read_rows(file, width, precision)
-                except InputError as error:
-                    problems.append(str(error))
-                else:
-                    with file.open("rb") as raw:
-                        sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
-                    # names of files need not be text
-                    digest.update(f"{name} {sha256}".encode("utf-8", "surrogatepass"))
-                    videos.append(PackedVideo(name, _next_row(videos), len(rows), file.name, sha256))
-                    data.write(rows.tobytes())
-                progress(name)
-            os.fsync(data.fileno())
+        videos, problems, digest = _write_rows(temporary, files, source, width, precision, progress)
         if problems and not (skip_bad and videos):
             listing = "\n  ".join(problems)
             raise InputError(
                 f"{source}: {len(problems)} of {len(files)} files cannot be used\n  {listing}\nmend them, or skip "
                 "them (--skip-bad)"
             )
-        final = out / f"features-{digest.hexdigest()[:16]}.bin"
+        final = out / f"features-{digest[:16]}.bin"
         temporary.replace(final)
     finally:
         temporary.unlink(missing_ok=True)
-    clock = clock or Clock()
     info: dict[str, Any] = {
         "version": VERSION,
         "backbone": backbone,
@@ -189,21 +172,49 @@ def pack(
         "window": window,
         "dtype": precision,
         "data": final.name,
-        "source_sha256": digest.hexdigest(),
+        "source_sha256": digest,
         "videos": [asdict(video) for video in videos],
     }
     # The index names its data file and is written after it: at any moment the folder holds the
     # whole old store or the new one.
     with atomic_path(out / INDEX_FILE) as path:
         path.write_text(json.dumps(info, indent=1) + "\n")
-    for pattern in (
-        "features-*.bin",
-        ".features-*.part",
-        f".{INDEX_FILE}.*.part",
-    ):  # of older stores, and of packs that were killed
+    for pattern in LEFTOVERS:
         for old in set(out.glob(pattern)) - {final}:
             old.unlink(missing_ok=True)
     return FeatureStore(out), problems
+
+
+def _write_rows(
+    target: Path,
+    files: list[Path],
+    source: Path,
+    width: int,
+    precision: StoreDtype,
+    progress: Callable[[str], None],
+) -> tuple[list[PackedVideo], list[str], str]:
+    """Write the rows of all files that can be used. Returns their videos, what is wrong with the others, and a hash."""
+    videos: list[PackedVideo] = []
+    problems: list[str] = []
+    next_row = 0
+    digest = hashlib.sha256(f"{width} {precision}".encode())
+    with target.open("wb") as data:
+        for file in files:
+            name = file.relative_to(source).with_suffix("").as_posix()
+            try:
+                rows = _read_rows(file, width, precision)
+            except InputError as error:
+                problems.append(str(error))
+            else:
+                with file.open("rb") as raw:
+                    sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
+                digest.update(f"{name} {sha256}".encode("utf-8", "surrogatepass"))  # names of files need not be text
+                videos.append(PackedVideo(name, next_row, len(rows), file.name, sha256))
+                next_row += len(rows)
+                data.write(rows.tobytes())
+            progress(name)
+        os.fsync(data.fileno())
+    return videos, problems, digest.hexdigest()
 
 
 def _check_index(width: int, videos: dict[str, PackedVideo]) -> None:
@@ -236,10 +247,6 @@ def _common_sidecar(files: list[Path], check_clocks: bool) -> Sidecar | None:
                 "a store has one clock; extract with --clock seconds, or say which clock to take: --fps and --stride"
             )
     return first
-
-
-def _next_row(videos: list[PackedVideo]) -> int:
-    return videos[-1].offset + videos[-1].length if videos else 0
 
 
 def _usual_width(files: list[Path]) -> int:

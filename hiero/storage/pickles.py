@@ -15,7 +15,7 @@ import struct
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -115,9 +115,16 @@ def _read_archive(archive: zipfile.ZipFile, path: Path, opaque: frozenset[str], 
     with archive.open(members[0]) as file:
         program = _next_program(io.BytesIO(file.read()), path)
     root = members[0].filename.removesuffix("data.pkl")
-    return _resolve_tensors(
-        _ArchiveUnpickler(io.BytesIO(program), path, opaque, ignore_unknown, archive, root).load(), {}
-    )
+
+    def read_storage(key: str, dtype: Any, num_values: int) -> _Storage:
+        info = archive.getinfo(f"{root}data/{key}")
+        if info.file_size < num_values * dtype.itemsize:
+            raise _cut_short(path, key)
+        with archive.open(info) as file:
+            return _Storage(_read_values(file, info.file_size, dtype))
+
+    unpickler = _RestrictedUnpickler(program, path, opaque, ignore_unknown, read_storage)
+    return _resolve_tensors(unpickler.load(), {})
 
 
 def _read_legacy(file: IO[bytes], path: Path, opaque: frozenset[str], ignore_unknown: bool) -> Any:
@@ -134,11 +141,21 @@ def _read_legacy(file: IO[bytes], path: Path, opaque: frozenset[str], ignore_unk
     file.seek(0)
     for _ in range(3):  # the magic number, the version of the format, and the machine it was written on
         _next_program(file, path)
-    unpickler = _LegacyUnpickler(io.BytesIO(_next_program(file, path)), path, opaque, ignore_unknown)
+    declared: dict[str, tuple[Any, int]] = {}  # dtype and number of values, by key; the values follow the pickles
+
+    def declare_storage(key: str, dtype: Any, num_values: int) -> _Storage:
+        declared[key] = dtype, num_values
+        return _Storage(None)
+
+    unpickler = _RestrictedUnpickler(_next_program(file, path), path, opaque, ignore_unknown, declare_storage)
     tree = unpickler.load()
-    keys = _RestrictedUnpickler(io.BytesIO(_next_program(file, path)), path, frozenset(), False).load()
-    for key in keys:
-        unpickler.storages[key].values = _read_storage(file, path, key, *unpickler.declared[key])
+    for key in _RestrictedUnpickler(_next_program(file, path), path, frozenset(), False).load():
+        dtype, num_values = declared[key]
+        (num_stored,) = struct.unpack("<q", file.read(8))
+        num_bytes = num_values * dtype.itemsize
+        if num_stored != num_values or num_bytes > path.stat().st_size - file.tell():
+            raise _cut_short(path, key)
+        unpickler.storages[key].values = _read_values(file, num_bytes, dtype)
     return _resolve_tensors(tree, {})
 
 
@@ -170,32 +187,22 @@ def _next_program(file: IO[bytes], path: Path) -> bytes:
     return file.read(end - begin)
 
 
-def _read_storage(file: IO[bytes], path: Path, key: str, dtype: str, num_values: int) -> Any:
-    """A storage of a legacy file: how many values it has, in 8 bytes, then the values."""
+def _cut_short(path: Path, key: str) -> InputError:
+    return InputError(f"{path}: damaged, tensor data {key} is cut short{fetch_hint(path)}")
+
+
+def _read_values(file: IO[bytes], num_bytes: int, dtype: Any) -> Any:
+    """The next bytes of a file as a tensor, without a second copy of all of them."""
     import torch
 
-    torch_dtype = getattr(torch, dtype)
-    (stored,) = struct.unpack("<q", file.read(8))
-    num_bytes = num_values * torch_dtype.itemsize
-    if stored != num_values or num_bytes > path.stat().st_size - file.tell():
-        raise InputError(f"{path}: damaged, tensor data {key} is cut short{fetch_hint(path)}")
-    return _to_values(_read_bytes(file, num_bytes), torch_dtype)
-
-
-def _read_bytes(file: IO[bytes], num_bytes: int) -> bytearray:
-    """The next bytes, as many as there are, without a second copy of all of them."""
     raw = bytearray(num_bytes)
     done = 0
     while chunk := file.read(min(CHUNK_BYTES, num_bytes - done)):
         raw[done : done + len(chunk)] = chunk
         done += len(chunk)
-    return raw if done == num_bytes else raw[:done]
-
-
-def _to_values(raw: bytearray, dtype: Any) -> Any:
-    import torch
-
-    return torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+    return (
+        torch.frombuffer(raw[:done] if done < num_bytes else raw, dtype=dtype) if done else torch.empty(0, dtype=dtype)
+    )
 
 
 class _Inert:
@@ -234,48 +241,54 @@ class _TensorStub(_Inert):
         return values.as_strided(self.size, self.stride, self.offset)
 
 
-class _RebuildTensor(_Inert):
-    __slots__ = ()
+class _Function(_Inert):
+    """A function that the pickle may call."""
 
-    def __call__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _TensorStub:
-        if not isinstance(storage, _Storage):
-            raise pickle.UnpicklingError("a tensor without data")
-        return _TensorStub(storage, offset, size, stride)
+    __slots__ = ("call",)
 
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.call = call
 
-class _RebuildParameter(_Inert):
-    __slots__ = ()
-
-    def __call__(self, data: Any, *_: Any) -> Any:
-        return data
+    def __call__(self, *arguments: Any) -> Any:
+        return self.call(*arguments)
 
 
-class _NewDict(_Inert):
-    __slots__ = ()
+def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _TensorStub:
+    if not isinstance(storage, _Storage):
+        raise pickle.UnpicklingError("a tensor without data")
+    return _TensorStub(storage, offset, size, stride)
 
-    def __call__(self, *_: Any) -> dict[Any, Any]:
-        return {}
+
+def _refuse_storage(key: str, dtype: Any, num_values: int) -> _Storage:
+    raise pickle.UnpicklingError("stored data where there is none")
 
 
 class _RestrictedUnpickler(pickle.Unpickler):
-    """Allows the names in `find_class` and refuses all others."""
+    """Allows the names in `find_class` and refuses all others; `find_storage` gives stored data by its key."""
 
-    def __init__(self, file: Any, path: Path, opaque: frozenset[str], ignore_unknown: bool) -> None:
-        super().__init__(file, encoding="utf-8")
-        self.path, self.opaque, self.ignore_unknown = path, opaque, ignore_unknown
+    def __init__(
+        self,
+        program: bytes,
+        path: Path,
+        opaque: frozenset[str],
+        ignore_unknown: bool,
+        find_storage: Callable[[str, Any, int], _Storage] = _refuse_storage,
+    ) -> None:
+        super().__init__(io.BytesIO(program), encoding="utf-8")
+        self.path, self.opaque, self.ignore_unknown, self.find_storage = path, opaque, ignore_unknown, find_storage
         self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         allowed: dict[str, Any] = {
             "collections.OrderedDict": OrderedDict,
-            "collections.defaultdict": _NewDict(),
+            "collections.defaultdict": _Function(lambda *_: {}),
             "builtins.dict": dict,
             "__builtin__.dict": dict,
             "builtins.set": set,
             "__builtin__.set": set,
             "torch.Size": tuple,
-            "torch._utils._rebuild_tensor_v2": _RebuildTensor(),
-            "torch._utils._rebuild_parameter": _RebuildParameter(),
+            "torch._utils._rebuild_tensor_v2": _Function(_rebuild_tensor),
+            "torch._utils._rebuild_parameter": _Function(lambda data, *_: data),
         }
         full_name = f"{module}.{name}"
         if full_name in allowed:
@@ -299,42 +312,10 @@ class _RestrictedUnpickler(pickle.Unpickler):
         if not isinstance(num_values, int) or num_values < 0 or any(part is not None for part in view):
             raise pickle.UnpicklingError("stored data of impossible size")
         if key not in self.storages:
-            self.storages[key] = self._find_storage(key, dtype, num_values)
+            import torch
+
+            self.storages[key] = self.find_storage(key, getattr(torch, dtype), num_values)
         return self.storages[key]
-
-    def _find_storage(self, key: str, dtype: str, num_values: int) -> _Storage:
-        raise pickle.UnpicklingError("stored data where there is none")
-
-
-class _ArchiveUnpickler(_RestrictedUnpickler):
-    """Reads storages out of the archive, each when it is first named."""
-
-    def __init__(
-        self, file: Any, path: Path, opaque: frozenset[str], ignore_unknown: bool, archive: zipfile.ZipFile, root: str
-    ) -> None:
-        super().__init__(file, path, opaque, ignore_unknown)
-        self.archive, self.root = archive, root
-
-    def _find_storage(self, key: str, dtype: str, num_values: int) -> _Storage:
-        import torch
-
-        info = self.archive.getinfo(f"{self.root}data/{key}")
-        if info.file_size < num_values * getattr(torch, dtype).itemsize:
-            raise InputError(f"{self.path}: damaged, tensor data {key} is cut short{fetch_hint(self.path)}")
-        with self.archive.open(info) as file:
-            return _Storage(_to_values(_read_bytes(file, info.file_size), getattr(torch, dtype)))
-
-
-class _LegacyUnpickler(_RestrictedUnpickler):
-    """Notes which storages there are; their values follow the pickle in the file."""
-
-    def __init__(self, file: Any, path: Path, opaque: frozenset[str], ignore_unknown: bool) -> None:
-        super().__init__(file, path, opaque, ignore_unknown)
-        self.declared: dict[str, tuple[str, int]] = {}  # dtype and number of values, by key
-
-    def _find_storage(self, key: str, dtype: str, num_values: int) -> _Storage:
-        self.declared[key] = dtype, num_values
-        return _Storage(None)
 
 
 def _resolve_tensors(node: Any, resolved: dict[int, Any]) -> Any:

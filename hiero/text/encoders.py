@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,10 +26,11 @@ from torch.nn import functional as F
 from hiero.config import TextConfig
 from hiero.errors import InputError
 from hiero.storage import weights
+from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import read_state_dict
-from hiero.storage.files import load_tensors, parse_json
+from hiero.storage.files import load_tensors, read_json
 from hiero.text.clip_text import clip_tokenizer
-from hiero.text.minilm import MINILM_KEY, encode_by_length, tokenize, word_pieces
+from hiero.text.minilm import MINILM_KEY, tokenize, word_pieces
 from hiero.text.registry import find_text_encoder
 from hiero.text.towers import TowerKind, build_tower, select_text_tower, tower_kind
 from hiero.text.vector_cache import TextCache
@@ -86,14 +86,14 @@ class TextEncoder(nn.Module):
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
-
-        def encode(batch: list[str]) -> np.ndarray:
-            vectors: Tensor = self(*(x.to(device) for x in self.tokenize(batch)))
-            return vectors.float().cpu().numpy()
-
-        out = encode_by_length(texts, self.size, batch_size, encode)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        out = torch.empty(len(texts), self.size)
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
+            ids, mask = self.tokenize([texts[i] for i in indices])
+            out[indices] = self(ids.to(device), mask.to(device)).float().cpu()
         self.train(was_training)
-        return torch.from_numpy(out)
+        return out
 
     def add_lora(self, rank: int, alpha: int) -> None:
         """Freeze the tower and let low-rank corrections of its query, key and value learn."""
@@ -204,19 +204,19 @@ def locate_encoder(name: str) -> EncoderFiles:
         path = _fetch_from_hub("distilbert-base-uncased")
     if path.is_file():
         kind = tower_kind(select_text_tower(read_state_dict(path), path))
-        return EncoderFiles(kind, path, f"{path.stem}-{_sha256(path)[:12]}", name)
+        return EncoderFiles(kind, path, f"{path.stem}-{content_key(path)[:12]}", name)
     tower_file = path / TOWER_FILE
     if tower_file.is_file():
-        settings = _read_json(path / "config.json").get("text_encoder") or {}
+        settings = _read_settings(path).get("text_encoder") or {}
         kind = settings.get("kind") or ("clip" if settings.get("name") == "clip" else "distilbert")
-        return EncoderFiles(kind, path, f"{kind}-{_sha256(tower_file)[:12]}", name)
+        return EncoderFiles(kind, path, f"{kind}-{content_key(tower_file)[:12]}", name)
     if (path / "config.json").is_file() and (path / "model.safetensors").is_file():
-        model_type = _read_json(path / "config.json").get("model_type")
+        model_type = _read_settings(path).get("model_type")
         if model_type not in ("bert", "distilbert"):
             raise InputError(
                 f"{path}: a text encoder of type {model_type}; BERT, DistilBERT and CLIP checkpoints are supported"
             )
-        return EncoderFiles(model_type, path, f"{model_type}-{_sha256(path / 'model.safetensors')[:12]}", name)
+        return EncoderFiles(model_type, path, f"{model_type}-{content_key(path / 'model.safetensors')[:12]}", name)
     raise InputError(
         f"text.encoder {name}: not minilm or distilbert, and no file or folder with a text tower; "
         "an imported checkpoint is one (hiero import-checkpoint FILE.pth OUT/)"
@@ -228,7 +228,7 @@ def _load_encoder(source: EncoderFiles) -> TextEncoder:
         return _load_transformers_folder(source)
     if source.files.is_dir():
         state = load_tensors(source.files / TOWER_FILE)
-        num_heads = (_read_json(source.files / "config.json").get("text_encoder") or {}).get("heads")
+        num_heads = (_read_settings(source.files).get("text_encoder") or {}).get("heads")
     else:
         state, num_heads = select_text_tower(read_state_dict(source.files), source.files), None
     tower = build_tower(source.kind, state, num_heads, source.files)
@@ -246,20 +246,14 @@ def _load_transformers_folder(source: EncoderFiles) -> TextEncoder:
         raise InputError(
             f"{source.files}: tokenizer.json is missing; without it the words of this encoder are not known"
         )
-    return TextEncoder(
-        source.kind, tower, _word_pieces(tokenizer_file if tokenizer_file.is_file() else None), source.name
-    )
+    tokenizer = word_pieces(tokenizer_file) if tokenizer_file.is_file() else _tokenizer(source.kind)
+    return TextEncoder(source.kind, tower, tokenizer, source.name)
 
 
 def _tokenizer(kind: TowerKind) -> Any:
-    return (
-        clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz") if kind == "clip" else _word_pieces()
-    )
-
-
-def _word_pieces(file: Path | None = None) -> Any:
-    """BERT's uncased word pieces; MiniLM carries the same vocabulary as DistilBERT."""
-    return word_pieces(file or weights.get("minilm") / "tokenizer.json")
+    if kind == "clip":
+        return clip_tokenizer(weights.get("clip-bpe") / "bpe_simple_vocab_16e6.txt.gz")
+    return word_pieces(weights.get("minilm") / "tokenizer.json")  # MiniLM has the vocabulary of DistilBERT
 
 
 def _fetch_from_hub(name: str) -> Path:
@@ -282,16 +276,9 @@ def _check_transformers() -> None:
         raise InputError("text encoders need transformers; run: pip install 'hiero-video[text]'") from None
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        document = parse_json(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder."""
+    document = read_json(folder / "config.json")
     if not isinstance(document, dict):
-        raise InputError(f"{path}: expected a JSON object")
+        raise InputError(f"{folder / 'config.json'}: expected a JSON object")
     return document

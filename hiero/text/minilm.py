@@ -225,18 +225,6 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     return np.array([e.ids for e in encodings]), np.array([e.attention_mask for e in encodings], dtype=np.float32)
 
 
-def encode_by_length(
-    texts: Sequence[str], size: int, batch_size: int, encode: Callable[[list[str]], np.ndarray]
-) -> np.ndarray:
-    """Encode any number of texts; those of similar length share a batch, so that little is padded."""
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    out = np.empty((len(texts), size), dtype=np.float32)
-    for start in range(0, len(order), batch_size):
-        indices = order[start : start + batch_size]
-        out[indices] = encode([texts[i] for i in indices])
-    return out
-
-
 def word_pieces(file: Path) -> Any:
     """A WordPiece tokenizer from its tokenizer.json: 128 tokens at most, padded to the longest."""
     try:

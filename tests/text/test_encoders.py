@@ -43,7 +43,7 @@ def hash_of(word):
 
 @pytest.fixture
 def words(monkeypatch):
-    monkeypatch.setattr(encoders, "_word_pieces", lambda *_: Words())
+    monkeypatch.setattr(encoders, "_tokenizer", lambda _: Words())
 
 
 @pytest.fixture

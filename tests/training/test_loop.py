@@ -221,7 +221,7 @@ def test_fewer_windows_than_a_batch(collection, tmp_path):
 @pytest.mark.parametrize("mode", ["lora", "full"])
 def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
     """It learns, is saved with the model, and comes back from its folder with what it learned."""
-    monkeypatch.setattr(encoders, "_word_pieces", lambda *_: Words())
+    monkeypatch.setattr(encoders, "_tokenizer", lambda _: Words())
     read_released(FIXTURES / "official_small.pth").save(tmp_path / "released")
     from hiero.config import TextConfig
 
