@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hiero.engine import Engine, load
-from hiero.evaluation import egoprocel
+from hiero.evaluation import egoprocel, egoprocel_data
 from hiero.evaluation.cases import EvalOptions, TextEmbeddings
 from hiero.evaluation.goalstep import read_goalstep_cases, read_grounding, read_groups
 from hiero.evaluation.grounding import evaluate_runs
@@ -26,8 +26,8 @@ DATA = Path(__file__).parent.parent / "tests" / "fixtures" / "protocols"
 
 def score(engine: Engine, protocol: Protocol) -> list[str]:
     """Cells of a line: EgoProceL with HiERO and with raw features, Goal-Step."""
-    rates = egoprocel.read_rates(DATA / "egoprocel" / "rates.csv")
-    videos, _, _ = egoprocel.find_egoprocel_videos(
+    rates = egoprocel_data.read_rates(DATA / "egoprocel" / "rates.csv")
+    videos, _, _ = egoprocel_data.find_egoprocel_videos(
         DATA / "egoprocel/annotations", DATA / "egoprocel/features/egovlp", rates
     )
     rows = {row.method: row.scores for row in egoprocel.evaluate_egoprocel(engine, videos, protocol=protocol)[0].rows}

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from hiero.cli.console import log, progress_bar
-from hiero.cli.options import Device, FeatureRate, Json, ReportFile, parse_hz, parse_names
-from hiero.cli.reports import command_line, output_report
+from hiero.cli.options import Device, FeatureRate, parse_hz, parse_names
+from hiero.cli.reports import PRINT_ONLY, ReportOptions
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
-    from hiero.evaluation.annotations import AnnotatedVideo
-    from hiero.evaluation.cases import Case
+    from hiero.engine import Engine
+    from hiero.evaluation.cases import AnnotatedVideo, Case
     from hiero.evaluation.protocols import Protocol
-    from hiero.evaluation.results import Table
+    from hiero.evaluation.results import Report, Table
 
 NUM_CHOICES = 5  # clips of a question of EgoMCQ
 NUM_DETAIL_TABLES = 2  # of EgoProceL: the last ones, of each video and key-step, are too long for a terminal
@@ -34,37 +34,13 @@ ProtocolName = Annotated[
 app = App(name="eval", help="Score a model on one's own videos or on the paper's benchmarks.")
 
 
-@app.command
-def own(
-    *,
-    features: Path,
-    annotations: Path,
-    model: str = "hiero-k400",
-    hz: FeatureRate = None,
-    tasks: str = "procedure,grounding,localization,choices",
-    k: Annotated[int | None, Parameter(alias="-k")] = None,
-    num_threads: int = 16,
-    baselines: bool = True,
-    only: Path | None = None,
-    device: Device = "auto",
-    seed: int = 0,
-    json_: Json = False,
-    out: ReportFile = None,
-) -> None:
-    """Score on your own videos: procedure learning, step grounding, step localization, multiple choice.
-
-    **Example**: `hiero eval own --features features/ --annotations steps.json`
-
-    The annotations are JSON: `{"video": {"task": "tea", "duration_s": 300, "steps": [{"start_s": 0,
-    "end_s": 9, "text": "boil"}]}}`
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OwnOptions:
+    """What is scored on one's own videos, and how.
 
     Parameters
     ----------
-    features
-        Folder with a feature file for each video: .npy, .npz, .pt or .safetensors, named as in the
-        annotations.
-    annotations
-        JSON file with the timed steps of each video.
     model
         The shipped model by its name (for Kinetics-400 scores; it learned from all of
         CaptainCook4D), a model folder, a hub id, or `raw`.
@@ -83,28 +59,85 @@ def own(
     seed
         Of random baselines and the choice of wrong answers.
     """
+
+    model: str = "hiero-k400"
+    hz: FeatureRate = None
+    tasks: str = "procedure,grounding,localization,choices"
+    k: Annotated[int | None, Parameter(alias="-k")] = None
+    num_threads: int = 16
+    baselines: bool = True
+    only: Path | None = None
+    device: Device = "auto"
+    seed: int = 0
+
+
+OWN_DEFAULTS = OwnOptions()
+
+
+@app.command
+def own(
+    *,
+    features: Path,
+    annotations: Path,
+    options: OwnOptions = OWN_DEFAULTS,
+    report: ReportOptions = PRINT_ONLY,
+) -> None:
+    """Score on your own videos: procedure learning, step grounding, step localization, multiple choice.
+
+    **Example**: `hiero eval own --features features/ --annotations steps.json`
+
+    The annotations are JSON: `{"video": {"task": "tea", "duration_s": 300, "steps": [{"start_s": 0,
+    "end_s": 9, "text": "boil"}]}}`
+
+    Parameters
+    ----------
+    features
+        Folder with a feature file for each video: .npy, .npz, .pt or .safetensors, named as in the
+        annotations.
+    annotations
+        JSON file with the timed steps of each video.
+    """
     from hiero.devices import num_usable_cores
     from hiero.evaluation.cases import EvalOptions
-    from hiero.evaluation.own_videos import run_own_videos
+    from hiero.evaluation.own_videos import OwnSettings, run_own_videos
 
-    if k is not None and k < 1:
-        raise InputError(f"-k is at least 1, got {k}")
-    report = run_own_videos(
-        features,
-        annotations,
-        model=model,
-        clock=parse_hz(hz),
-        tasks=parse_names(tasks),
-        num_clusters=k,
-        options=EvalOptions(num_threads=num_threads, random_state=seed, baselines=baselines),
-        only=only,
-        device=device,
+    if options.k is not None and options.k < 1:
+        raise InputError(f"-k is at least 1, got {options.k}")
+    settings = OwnSettings(
+        model=options.model,
+        clock=parse_hz(options.hz),
+        tasks=parse_names(options.tasks),
+        num_clusters=options.k,
+        options=EvalOptions(num_threads=options.num_threads, random_state=options.seed, baselines=options.baselines),
+        only=options.only,
+        device=options.device,
         num_processes=num_usable_cores(),
-        log=log,
-        bar=progress_bar,
     )
-    report.command = command_line()
-    output_report(report, json_, out)
+    report.output(run_own_videos(features, annotations, settings, log, progress_bar))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model that is scored.
+
+    Parameters
+    ----------
+    model
+        A model folder or hub id; for the authors' weights: `hiero import-checkpoint FILE.pth
+        FOLDER`. Or `raw`.
+    backbone
+        With `raw`: whose text tower belongs to the features (egovlp, lavila-l).
+    """
+
+    model: str
+    backbone: str = "default"
+
+    def load(self, device: str) -> Engine:
+        """The engine of the model."""
+        from hiero.engine import load
+
+        return load(self.model, backbone=self.backbone, device=device)
 
 
 @app.command
@@ -112,13 +145,11 @@ def egomcq(
     *,
     store: Path,
     questions: Path,
-    model: str,
-    backbone: str = "default",
+    model: ModelOptions,
     context: int = 4,
     batch_size: int = 2048,
     device: Device = "auto",
-    json_: Json = False,
-    out: ReportFile = None,
+    report: ReportOptions = PRINT_ONLY,
 ) -> None:
     """EgoMCQ: which of five clips does a narration describe? Inter-video and intra-video accuracy.
 
@@ -134,62 +165,33 @@ def egomcq(
         Features of Ego4D videos, packed: `hiero pack FEATURES STORE`.
     questions
         egomcq.json as EgoVLP publishes it.
-    model
-        A model folder or hub id; for the authors' weights: `hiero import-checkpoint FILE.pth
-        FOLDER`. Or `raw`.
-    backbone
-        With `raw`: whose text tower belongs to the features (egovlp, lavila-l).
     context
         Δ: segments added on each side of a clip.
     batch_size
         Clips that go through the network together.
     """
     from hiero.data.stores import FeatureStore
-    from hiero.engine import load
     from hiero.evaluation.egomcq import evaluate_egomcq, read_questions
     from hiero.evaluation.results import Report
 
     if context < 0 or batch_size < 1:
         raise InputError(f"--context is not negative and --batch-size at least 1, got {context} and {batch_size}")
     parsed = read_questions(questions)
-    engine = load(model, backbone=backbone, device=device)
+    engine = model.load(device)
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
             engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
         )
-    summary = {
-        "raw" if engine.folder is None else "HiERO": {name: table.rows[0].scores[name] for name in ("inter", "intra")}
-    }
-    settings = {"model": model, "context": context}
-    output_report(Report("egomcq", command_line(), [table], settings, missing, summary), json_, out)
+    name = "raw" if engine.folder is None else "HiERO"
+    summary = {name: {kind: table.rows[0].scores[kind] for kind in ("inter", "intra")}}
+    settings = {"model": model.model, "context": context}
+    report.output(Report("egomcq", [table], settings, missing, summary))
 
 
-@app.command
-def egoprocel(
-    *,
-    annotations: Path,
-    features: Path,
-    model: str,
-    videos: Path | None = None,
-    rates: Path | None = None,
-    only: str = "",
-    stride: int = 16,
-    baselines: bool = True,
-    protocol: ProtocolName = "corrected",
-    device: Device = "auto",
-    seed: int = 0,
-    json_: Json = False,
-    out: ReportFile = None,
-) -> None:
-    """EgoProceL: procedure learning on six data sets, as the authors' script computes it or corrected.
-
-    The JSON has every task, video and key-step too.
-
-    **Examples**
-
-    `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
-
-    `hiero eval egoprocel … --protocol release` is what the authors' script prints for the same checkpoint.
+@Parameter(name="*")
+@dataclass(frozen=True)
+class EgoProceLOptions:
+    """EgoProceL's files, the model and how it is scored.
 
     Parameters
     ----------
@@ -213,38 +215,73 @@ def egoprocel(
     seed
         Of clusterings and random baselines.
     """
+
+    annotations: Path
+    features: Path
+    model: str
+    videos: Path | None = None
+    rates: Path | None = None
+    only: str = ""
+    stride: int = 16
+    baselines: bool = True
+    protocol: ProtocolName = "corrected"
+    device: Device = "auto"
+    seed: int = 0
+
+    def read_rates(self) -> dict[str, tuple[float, int]]:
+        """Frame rate and number of frames of each video."""
+        from hiero.evaluation.egoprocel_data import probe_rates, read_rates, video_name
+
+        if self.rates is not None:
+            return read_rates(self.rates)
+        if self.videos is not None:
+            return probe_rates(self.videos, [video_name(file) for file in self.annotations.rglob("*.csv")])
+        raise InputError("frame rates are needed: --videos FOLDER with the videos, or --rates FILE (video,fps,frames)")
+
+
+@app.command
+def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = PRINT_ONLY) -> None:
+    """EgoProceL: procedure learning on six data sets, as the authors' script computes it or corrected.
+
+    The JSON has every task, video and key-step too.
+
+    **Examples**
+
+    `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
+
+    `hiero eval egoprocel … --protocol release` is what the authors' script prints for the same checkpoint.
+    """
     from hiero.engine import load
-    from hiero.evaluation import egoprocel as egoprocel_benchmark
+    from hiero.evaluation.egoprocel import evaluate_egoprocel, summarise
+    from hiero.evaluation.egoprocel_data import find_egoprocel_videos
     from hiero.evaluation.protocols import find_protocol
     from hiero.evaluation.results import Report
 
-    if rates is not None:
-        frame_rates = egoprocel_benchmark.read_rates(rates)
-    elif videos is not None:
-        names = [egoprocel_benchmark.video_name(file) for file in annotations.rglob("*.csv")]
-        frame_rates = egoprocel_benchmark.probe_rates(videos, names)
-    else:
-        raise InputError("frame rates are needed: --videos FOLDER with the videos, or --rates FILE (video,fps,frames)")
-    annotated, missing, not_annotated = egoprocel_benchmark.find_egoprocel_videos(
-        annotations, features, frame_rates, parse_names(only)
+    videos, missing, not_annotated = find_egoprocel_videos(
+        options.annotations, options.features, options.read_rates(), parse_names(options.only)
     )
     if not_annotated:
         log(f"no annotations for {', '.join(not_annotated)}")
-    engine = load(model, backbone="default", device=device)
-    with progress_bar("videos", len(annotated)) as advance:
-        tables = egoprocel_benchmark.evaluate_egoprocel(
+    engine = load(options.model, backbone="default", device=options.device)
+    with progress_bar("videos", len(videos)) as advance:
+        tables = evaluate_egoprocel(
             engine,
-            annotated,
-            stride=stride,
-            baselines=baselines,
-            protocol=find_protocol(protocol),
-            seed=seed,
+            videos,
+            stride=options.stride,
+            baselines=options.baselines,
+            protocol=find_protocol(options.protocol),
+            seed=options.seed,
             progress=advance,
         )
-    settings = {"model": model, "protocol": protocol, "videos": len(annotated), "stride": stride, "seed": seed}
-    num_printed = len(tables) - NUM_DETAIL_TABLES
-    summary = egoprocel_benchmark.summarise(tables[0])
-    output_report(Report("egoprocel", command_line(), tables, settings, missing, summary), json_, out, num_printed)
+    settings = {
+        "model": options.model,
+        "protocol": options.protocol,
+        "videos": len(videos),
+        "stride": options.stride,
+        "seed": options.seed,
+    }
+    result = Report("egoprocel", tables, settings, missing, summarise(tables[0]))
+    report.output(result, len(tables) - NUM_DETAIL_TABLES)
 
 
 @Parameter(name="*")
@@ -278,8 +315,6 @@ class GoalStepOptions:
     stride: float = 16.0
     baselines: bool = True
     device: Device = "auto"
-    json_: Json = False
-    out: ReportFile = None
 
     def read_cases(
         self, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None
@@ -303,29 +338,21 @@ class GoalStepOptions:
                 engine, self.features, annotated, groups, Clock(self.fps, self.stride), advance, protocol or CORRECTED
             )
 
-    def output(
+    def to_report(
         self,
         benchmark: str,
         table: Table,
-        cases: Sequence[Case],
-        missing: list[str],
+        cases: tuple[list[Case], list[str]],
         summary: dict[str, dict[str, float]] | None = None,
         protocol: str | None = None,
-    ) -> None:
-        """Print the result and write the report."""
+    ) -> Report:
+        """The result with its settings; `cases` as `read_cases` gives them."""
         from hiero.evaluation.results import Report
 
-        settings = {
-            "model": self.model,
-            "protocol": protocol,
-            "videos": len(cases),
-            "fps": self.fps,
-            "stride": self.stride,
-        }
-        settings = {name: value for name, value in settings.items() if value is not None}
-        output_report(
-            Report(benchmark, command_line(), [table], settings, missing, summary or {}), self.json_, self.out
-        )
+        protocols = {} if protocol is None else {"protocol": protocol}
+        clock = {"fps": self.fps, "stride": self.stride}
+        settings = {"model": self.model, **protocols, "videos": len(cases[0]), **clock}
+        return Report(benchmark, [table], settings, cases[1], summary or {})
 
 
 @app.command(name="goalstep-grounding")
@@ -333,6 +360,7 @@ def goalstep_grounding(
     *,
     annotations: Path,
     options: GoalStepOptions,
+    report: ReportOptions = PRINT_ONLY,
     num_threads: int = 8,
     prefix: str = "#C C ",
     protocol: ProtocolName = "corrected",
@@ -361,7 +389,7 @@ def goalstep_grounding(
     """
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import read_grounding
-    from hiero.evaluation.grounding import evaluate_grounding, evaluate_runs, name_raw_rows, summarise_grounding
+    from hiero.evaluation.grounding import evaluate_runs, grounding_task, name_raw_rows, summarise_grounding
     from hiero.evaluation.protocols import RELEASE, find_protocol
 
     chosen = find_protocol(protocol)
@@ -370,17 +398,25 @@ def goalstep_grounding(
     eval_options = EvalOptions(
         num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines, protocol=chosen
     )
-    evaluate = evaluate_runs if chosen == RELEASE else evaluate_grounding
-    table = evaluate(cases, embeddings, eval_options)
+    if chosen == RELEASE:
+        table = evaluate_runs(cases, embeddings, eval_options)
+    else:
+        (table,) = grounding_task(cases, embeddings, eval_options).evaluate(cases)
     table.title += f", protocol: {chosen.name}"
     if cases[0].video.engine.folder is None:
         name_raw_rows(table)
-    options.output("goalstep-grounding", table, cases, missing, summarise_grounding(table), chosen.name)
+    summary = summarise_grounding(table)
+    report.output(options.to_report("goalstep-grounding", table, (cases, missing), summary, chosen.name))
 
 
 @app.command(name="goalstep-localization")
 def goalstep_localization(
-    *, annotations: Path, options: GoalStepOptions, taxonomy: Path | None = None, num_threads: int = 8
+    *,
+    annotations: Path,
+    options: GoalStepOptions,
+    report: ReportOptions = PRINT_ONLY,
+    taxonomy: Path | None = None,
+    num_threads: int = 8,
 ) -> None:
     """Goal-Step, step localization without training: mAP at tIoU 0.1 to 0.5 over steps and substeps.
 
@@ -400,22 +436,27 @@ def goalstep_localization(
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import label_text, read_steps
     from hiero.evaluation.grounding import name_raw_rows
-    from hiero.evaluation.localization import evaluate_localization
+    from hiero.evaluation.localization import localization_task
 
     annotated = read_steps(annotations)
     labels = _read_taxonomy(annotated, taxonomy)
     cases, missing = options.read_cases(annotated)
     embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
     eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
-    table = evaluate_localization(cases, labels, embeddings, eval_options)
+    (table,) = localization_task(cases, labels, embeddings, eval_options).evaluate(cases)
     if cases[0].video.engine.folder is None:
         name_raw_rows(table)
-    options.output("goalstep-localization", table, cases, missing)
+    report.output(options.to_report("goalstep-localization", table, (cases, missing)))
 
 
 @app.command(name="goalstep-classification")
 def goalstep_classification(
-    *, annotations: Path, options: GoalStepOptions, train: Path | None = None, taxonomy: Path | None = None
+    *,
+    annotations: Path,
+    options: GoalStepOptions,
+    report: ReportOptions = PRINT_ONLY,
+    train: Path | None = None,
+    taxonomy: Path | None = None,
 ) -> None:
     """Goal-Step, key-step classification with known segments: without training, and with a linear probe.
 
@@ -443,12 +484,11 @@ def goalstep_classification(
         missing += missing_train
     embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
     table = evaluate_classification(cases, labels, embeddings, train_cases)
-    options.output("goalstep-classification", table, cases, missing)
+    report.output(options.to_report("goalstep-classification", table, (cases, missing)))
 
 
 def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> list[str]:
-    from hiero.evaluation.goalstep import NUM_LABELS
-    from hiero.evaluation.goalstep_taxonomy import read_taxonomy
+    from hiero.evaluation.goalstep import NUM_LABELS, read_taxonomy
 
     labels = read_taxonomy(annotated, [file for file in files if file is not None])
     if len(labels) != NUM_LABELS:

@@ -12,8 +12,8 @@ from cyclopts import App, Parameter
 
 from hiero.cli.console import log
 from hiero.cli.display import TrainDisplay
-from hiero.cli.options import Device, Json, Out, ReportFile, Settings
-from hiero.cli.reports import MAX_MISSING, command_line, output_report
+from hiero.cli.options import Device, Out, Settings
+from hiero.cli.reports import MAX_MISSING, PRINT_ONLY, ReportOptions
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
 
@@ -112,6 +112,34 @@ class ClipOptions:
         return clips
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RunOptions:
+    """The settings of a training run.
+
+    Parameters
+    ----------
+    preset
+        By default that of the head; or a .toml file of your own.
+    set_
+        Change a setting, such as `--set epochs=50` or `--set vslnet.num_positions=256`; may be
+        repeated.
+    resume
+        Go on with the run in OUT.
+    save_every_s
+        Seconds between two saves.
+    """
+
+    preset: str | None = None
+    set_: Settings = None
+    resume: bool = False
+    device: Device = "auto"
+    save_every_s: float = 300.0
+
+
+RUN_DEFAULTS = RunOptions()
+
+
 @app.command
 def train(
     kind: Literal["vslnet", "actionformer"],
@@ -122,11 +150,7 @@ def train(
     validation: Path | None = None,
     validation_only: Path | None = None,
     only: Path | None = None,
-    preset: str | None = None,
-    set_: Settings = None,
-    resume: bool = False,
-    device: Device = "auto",
-    save_every_s: float = 300.0,
+    run: RunOptions = RUN_DEFAULTS,
 ) -> None:
     """Train a head. Ctrl-C saves and stops, `--resume` goes on; TensorBoard's events lie beside it.
     Several processes: torchrun.
@@ -154,15 +178,6 @@ def train(
         A file with the names of videos to validate on, of --validation or of the same annotations.
     only
         A file with the names of videos to train on, one a line; by default all.
-    preset
-        By default that of the head; or a .toml file of your own.
-    set_
-        Change a setting, such as `--set epochs=50` or `--set vslnet.num_positions=256`; may be
-        repeated.
-    resume
-        Go on with the run in OUT.
-    save_every_s
-        Seconds between two saves.
     """
     from hiero.heads.training import train_head
 
@@ -175,11 +190,11 @@ def train(
         clips,
         out,
         validation=validation_clips,
-        preset=preset,
-        settings=set_ or [],
-        resume=resume,
-        device=device,
-        save_every_s=save_every_s,
+        preset=run.preset,
+        settings=run.set_ or [],
+        resume=run.resume,
+        device=run.device,
+        save_every_s=run.save_every_s,
         display=TrainDisplay(),
     )
 
@@ -191,8 +206,7 @@ def evaluate_heads(
     only: Path | None = None,
     name: str = "",
     device: Device = "auto",
-    json_: Json = False,
-    out: ReportFile = None,
+    report: ReportOptions = PRINT_ONLY,
 ) -> None:
     """Score heads: R1 and R5 at IoU 0.3 and 0.5 as Ego4D counts, or mAP at tIoU 0.1 to 0.5. Several
     are seeds, and are averaged.
@@ -219,7 +233,7 @@ def evaluate_heads(
     clips = options.read_clips(only=only, head_clock=loaded[0].clock)
     table = score_heads(loaded, clips, name or heads[0].name)
     settings = {"heads": [str(head) for head in heads], "clips": len(clips)}
-    output_report(Report("head", command_line(), [table], settings, clips.missing), json_, out)
+    report.output(Report("head", [table], settings, clips.missing))
 
 
 @app.command
@@ -230,8 +244,7 @@ def probe(
     train_only: Path | None = None,
     only: Path | None = None,
     name: str = "linear probe",
-    json_: Json = False,
-    out: ReportFile = None,
+    report: ReportOptions = PRINT_ONLY,
 ) -> None:
     """Key-step classification with known segments: how well can labels be told apart by a plane? Top-1 and top-5.
 
@@ -256,4 +269,4 @@ def probe(
     train_clips = options.read_clips(train, train_only)
     clips = options.read_clips(only=only, exclude={clip.name for clip in train_clips.clips})
     table = evaluate_probe(train_clips, clips, name)
-    output_report(Report("probe", command_line(), [table], {"clips": len(clips)}, clips.missing), json_, out)
+    report.output(Report("probe", [table], {"clips": len(clips)}, clips.missing))

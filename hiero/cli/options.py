@@ -28,7 +28,6 @@ Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps …")]
 FeatureRate = Annotated[
     float | None, Parameter(help="Rows a second of the features, where it is not the model's own clock.")
 ]
-ReportFile = Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")]
 Join = Annotated[
     bool | None,
     Parameter(

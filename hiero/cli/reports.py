@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from hiero.cli.console import log, print_json
+from hiero.cli.options import Json
 
 if TYPE_CHECKING:
     from hiero.evaluation.results import Report, Table
@@ -17,35 +21,33 @@ FILE_WIDTH, METHOD_WIDTH, INTERVAL_WIDTH = 240, 34, 18
 MAX_MISSING = 3  # videos without features that are named
 
 
-def command_line() -> str:
-    """The command that is running, as one would type it."""
-    return shlex.join(["hiero", *sys.argv[1:]])
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ReportOptions:
+    """What becomes of the results of a benchmark."""
+
+    json_: Json = False
+    out: Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")] = None
+
+    def output(self, report: Report, num_tables: int | None = None) -> None:
+        """Write a report to a file, if one is named, and print it; `num_tables` leaves out the last ones."""
+        report.command = shlex.join(["hiero", *sys.argv[1:]])
+        if self.out is not None:
+            report.save(self.out)
+            log(f"{self.out}: written")
+        if self.json_:
+            print_json(report.to_dict())
+            return
+        if report.missing:
+            names = ", ".join(report.missing[:MAX_MISSING])
+            log(f"{len(report.missing)} videos of the benchmark have no features here: {names} …")
+        for table in report.tables[:num_tables]:
+            print_table(table)
+        print(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
+        print(report.command)
 
 
-def output_report(report: Report, as_json: bool, out: Path | None, num_tables: int | None = None) -> None:
-    """Write a report to a file, if one is named, and print it.
-
-    Args:
-        report: What was measured.
-        as_json: Print one JSON document instead of tables.
-        out: The file.
-        num_tables: Print only the first ones, where the rest is detail; by default all.
-    """
-    if out is not None:
-        report.save(out)
-        log(f"{out}: written")
-    if as_json:
-        print_json(report.to_dict())
-        return
-    if report.missing:
-        log(
-            f"{len(report.missing)} videos of the benchmark have no features here: "
-            f"{', '.join(report.missing[:MAX_MISSING])} …"
-        )
-    for table in report.tables[:num_tables]:
-        print_table(table)
-    print(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
-    print(report.command)
+PRINT_ONLY = ReportOptions()
 
 
 def print_table(table: Table) -> None:

@@ -28,6 +28,18 @@ MAX_WORKERS = 8  # cases that are scored at a time
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True)
+class AnnotatedVideo:
+    """A video, or a part of it, and its true steps."""
+
+    video: str
+    steps: tuple[AnnotatedStep, ...]
+    start_s: float = 0.0
+    end_s: float | None = None
+    task: str = ""
+    duration_s: float | None = None
+
+
 @dataclass
 class Case:
     """A video, its features as they came, and its true steps."""
@@ -190,9 +202,8 @@ class CaseTask(Generic[Result]):
     score: Callable[[Case], Result]
     tabulate: Callable[[list[Result]], list[Table]]
 
-    def evaluate(self, cases: Sequence[Case], progress: Callable[[str], None] = lambda _: None) -> list[Table]:
-        """The tables; progress is called with the name of each video when it is done."""
-        return self.tabulate(map_cases(self.score, cases, progress))
+    def evaluate(self, cases: Sequence[Case]) -> list[Table]:
+        return self.tabulate(map_cases(self.score, cases))
 
 
 def map_cases(

@@ -16,10 +16,6 @@ import numpy as np
 from hiero.data.features import read_feature_array
 from hiero.engine import Engine
 from hiero.evaluation.egoprocel_data import DATA_SETS, RELEASE_NAMES, TASKS, EgoProceLVideo, Task
-from hiero.evaluation.egoprocel_data import find_egoprocel_videos as find_egoprocel_videos
-from hiero.evaluation.egoprocel_data import probe_rates as probe_rates
-from hiero.evaluation.egoprocel_data import read_rates as read_rates
-from hiero.evaluation.egoprocel_data import video_name as video_name
 from hiero.evaluation.metrics import harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
 from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import DrawnScores, Row, Scores, Table, bootstrap_row
@@ -101,9 +97,7 @@ def evaluate_egoprocel(
     for video in videos:
         for method in methods:
             for num in dict.fromkeys((NUM_CLUSTERS, video.task.num_steps)):
-                predictions[method.name, video, num] = predict(
-                    engine, video, num, method.algorithm, method.raw, stride, seed, protocol
-                )
+                predictions[method.name, video, num] = predict(engine, video, num, method, stride, seed, protocol)
         progress(video.name)
     note = "A data set is the mean of its tasks, a task of its videos; the mean is over data sets."
     if protocol.f1_of_means:
@@ -143,8 +137,7 @@ def predict(
     engine: Engine,
     video: EgoProceLVideo,
     num_clusters: int,
-    algorithm: str,
-    raw: bool,
+    method: ClusteringMethod,
     stride: int,
     seed: int,
     protocol: Protocol = CORRECTED,
@@ -154,8 +147,8 @@ def predict(
     HiERO's are clusters of level 2 before h_v; each node stands for stride · 2² frames.
     """
     features = read_feature_array(video.features, None if engine.folder is None else engine.folder.config.input_size)
-    nodes, num_segments = nodes_to_cluster(engine, features, video.fps, raw, stride, protocol)
-    labels = cluster(nodes, num_clusters, algorithm, kappa=KAPPA, random_state=seed)
+    nodes, num_segments = nodes_to_cluster(engine, features, video.fps, method.raw, stride, protocol)
+    labels = cluster(nodes, num_clusters, method.algorithm, kappa=KAPPA, random_state=seed)
     node = np.arange(video.num_frames // 2) * 2 // (stride * num_segments)
     predicted = labels[np.minimum(node, len(labels) - 1)]
     return np.where(node < len(labels), predicted, 0) if protocol.zero_filled else predicted

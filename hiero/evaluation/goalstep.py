@@ -19,12 +19,12 @@ import numpy as np
 from hiero.data.features import features_by_name, read_feature_array
 from hiero.engine import Engine
 from hiero.errors import InputError
-from hiero.evaluation.annotations import AnnotatedVideo
-from hiero.evaluation.cases import Case, TextEmbeddings, case_owners
+from hiero.evaluation.cases import AnnotatedVideo, Case, TextEmbeddings, case_owners
+from hiero.evaluation.linear_probe import fit_probe
 from hiero.evaluation.metrics import top_hits
 from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
-from hiero.storage.files import read_json
+from hiero.storage.files import read_json, read_lines
 from hiero.types import AnnotatedStep, Clock
 
 NUM_LABELS = 514  # of the whole taxonomy
@@ -149,9 +149,17 @@ def read_goalstep_cases(
     return cases, missing
 
 
-def taxonomy_of(*annotated: Sequence[AnnotatedVideo]) -> list[str]:
-    """All texts of the steps of several annotation files, sorted."""
-    return sorted({step.text for file in annotated for annotation in file for step in annotation.steps})
+def taxonomy_of(annotated: Sequence[AnnotatedVideo]) -> list[str]:
+    """All texts of the steps, sorted."""
+    return sorted({step.text for annotation in annotated for step in annotation.steps})
+
+
+def read_taxonomy(annotated: Sequence[AnnotatedVideo], files: Sequence[Path] = ()) -> list[str]:
+    """The labels of annotations and of other files, sorted."""
+    labels = set(taxonomy_of(annotated))
+    for file in files:
+        labels |= set(taxonomy_of(read_steps(file)) if file.suffix == ".json" else read_lines(file))
+    return sorted(labels)
 
 
 def evaluate_classification(
@@ -168,8 +176,6 @@ def evaluate_classification(
     truth = np.array([label_index[step.text] for case in cases for step in case.truth])
     logits = {"zero-shot": segment_means(cases, "nodes") @ embeddings(taxonomy)[1].T}
     if train:
-        from hiero.evaluation.linear_probe import fit_probe
-
         train_truth = np.array([label_index[step.text] for case in train for step in case.truth])
         sources = {"linear probe on HiERO": "enriched", "linear probe on raw features": "features"}
         if cases[0].video.engine.folder is None:

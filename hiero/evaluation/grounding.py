@@ -7,7 +7,7 @@ Baselines change one or two of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -64,18 +64,6 @@ def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
     return GROUNDING_METHODS if options.baselines else GROUNDING_METHODS[:2]
 
 
-def evaluate_grounding(
-    cases: Sequence[Case],
-    embeddings: TextEmbeddings,
-    options: EvalOptions,
-    order_aware: bool = True,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Table:
-    """Recall of the best and the best five spans, for each method."""
-    (table,) = grounding_task(cases, embeddings, options, order_aware).evaluate(cases, progress)
-    return table
-
-
 GroundedCase = tuple[list[list[np.ndarray] | None], list[np.ndarray]]
 """The best spans of each text by each method, None where it has no words; and all texts placed in their order."""
 
@@ -83,7 +71,7 @@ GroundedCase = tuple[list[list[np.ndarray] | None], list[np.ndarray]]
 def grounding_task(
     cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, order_aware: bool = True
 ) -> CaseTask[GroundedCase]:
-    """The task of `evaluate_grounding`, with its arguments."""
+    """Recall of the best and the best five spans, for each method."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
 
     def tabulate(grounded: list[GroundedCase]) -> list[Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -23,22 +23,10 @@ from hiero.steps.similarity import label_probabilities
 MAX_DRAWS = 100  # of the bootstrap: mAP is slow to compute
 
 
-def evaluate_localization(
-    cases: Sequence[Case],
-    taxonomy: Sequence[str],
-    embeddings: TextEmbeddings,
-    options: EvalOptions,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Table:
-    """mAP at each threshold, for each method of grounding."""
-    (table,) = localization_task(cases, taxonomy, embeddings, options).evaluate(cases, progress)
-    return table
-
-
 def localization_task(
     cases: Sequence[Case], taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
 ) -> CaseTask[list[Detections | None]]:
-    """The task of `evaluate_localization`, with its arguments."""
+    """mAP at each threshold, for each method of grounding."""
     numbers = {text: i for i, text in enumerate(taxonomy)}
     truth = [
         Detections(case.spans_s, np.array([numbers[text] for text in case.texts]), np.zeros(len(case.truth)))

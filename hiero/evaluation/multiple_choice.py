@@ -4,7 +4,7 @@ or the same (intra).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -28,24 +28,10 @@ class ChoiceQuestion(NamedTuple):
     case: int
 
 
-def evaluate_multiple_choice(
-    cases: Sequence[Case],
-    embeddings: TextEmbeddings,
-    options: EvalOptions,
-    num_choices: int = 5,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Table:
-    """Accuracy of both kinds of question, for each method; progress is called with the name of each
-    video when it is done.
-    """
-    (table,) = choice_task(cases, embeddings, options, num_choices).evaluate(cases, progress)
-    return table
-
-
 def choice_task(
     cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, num_choices: int = 5
 ) -> CaseTask[list[np.ndarray | None]]:
-    """The task of `evaluate_multiple_choice`, with its arguments."""
+    """Accuracy of both kinds of question, for each method."""
     questions = {kind: make_questions(cases, kind, num_choices, options.random_state) for kind in ("inter", "intra")}
     texts = list(dict.fromkeys(text for case in cases for text in dict.fromkeys(case.texts)))
     index = {text: i for i, text in enumerate(texts)}

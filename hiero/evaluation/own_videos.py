@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,17 @@ from hiero.data.features import features_by_name, read_feature_array
 from hiero.devices import choose_device
 from hiero.engine import NO_TEXT, Engine, load
 from hiero.errors import InputError
-from hiero.evaluation.annotations import AnnotatedVideo
 from hiero.evaluation.case_processes import MIN_CASES, CaseProcesses, start_processes
-from hiero.evaluation.cases import MAX_WORKERS, Case, CaseTask, EvalOptions, TextEmbeddings, map_cases, recorded_outputs
+from hiero.evaluation.cases import (
+    MAX_WORKERS,
+    AnnotatedVideo,
+    Case,
+    CaseTask,
+    EvalOptions,
+    TextEmbeddings,
+    map_cases,
+    recorded_outputs,
+)
 from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.localization import localization_task
 from hiero.evaluation.multiple_choice import choice_task
@@ -105,59 +114,76 @@ def read_own_cases(
     return cases, missing, warnings
 
 
+@dataclass(frozen=True)
+class OwnSettings:
+    """What `hiero eval own` scores, and how; `only` is a file with the names of videos."""
+
+    model: str = "hiero-k400"
+    clock: Clock | None = None
+    tasks: Sequence[str] = TASKS
+    num_clusters: int | None = None
+    options: EvalOptions = field(default_factory=EvalOptions)
+    only: Path | None = None
+    device: str = "auto"
+    num_processes: int = 1
+
+    def check_tasks(self) -> None:
+        unknown = [name for name in self.tasks if name not in TASKS]
+        if unknown or not self.tasks:
+            raise InputError(f"--tasks are some of {', '.join(TASKS)}, got {', '.join(unknown) or 'none'}")
+
+
 def run_own_videos(
     features: Path,
     annotations: Path,
-    *,
-    model: str = "hiero-k400",
-    clock: Clock | None = None,
-    tasks: Sequence[str] = TASKS,
-    num_clusters: int | None = None,
-    options: EvalOptions | None = None,
-    only: Path | None = None,
-    device: str = "auto",
-    num_processes: int = 1,
+    settings: OwnSettings,
     log: Callable[[str], None] = lambda _: None,
     bar: Callable[[str, int], AbstractContextManager[Callable[[str], None]]] = lambda *_: nullcontext(lambda _: None),
 ) -> Report:
     """All that `hiero eval own` does: read, score, report."""
-    options = options or EvalOptions()
-    if unknown := [name for name in tasks if name not in TASKS]:
-        raise InputError(f"--tasks are some of {', '.join(TASKS)}, got {', '.join(unknown)}")
-    if not tasks:
-        raise InputError(f"--tasks are some of {', '.join(TASKS)}, got none")
+    settings.check_tasks()
     annotated = read_annotations(annotations)
-    if only is not None:
-        names = read_lines(only)
-        not_annotated = sorted(set(names) - {annotation.video for annotation in annotated})
-        annotated = [annotation for annotation in annotated if annotation.video in names]
-        if not annotated:
-            raise InputError(f"{only}: none of its videos is in {annotations}")
-        if not_annotated:
-            log(f"{only}: {len(not_annotated)} videos are not in {annotations}: {', '.join(not_annotated[:3])} …")
-    engine = load(model, backbone="default", device=device)
-    num_processes = (
-        min(num_processes, MAX_WORKERS, len(annotated) // MIN_CASES) if choose_device(device) == "cpu" else 1
-    )
-    with start_processes(model, num_processes) or nullcontext() as processes:
+    if settings.only is not None:
+        annotated = _select_videos(annotated, annotations, settings.only, log)
+    engine = load(settings.model, backbone="default", device=settings.device)
+    num_processes = min(settings.num_processes, MAX_WORKERS, len(annotated) // MIN_CASES)
+    if choose_device(settings.device) != "cpu":
+        num_processes = 1
+    with start_processes(settings.model, num_processes) or nullcontext() as processes:
         with bar("reading", len(annotated)) as advance:
-            cases, missing, warnings = read_own_cases(engine, features, annotated, clock, advance)
+            cases, missing, warnings = read_own_cases(engine, features, annotated, settings.clock, advance)
         for line in warnings[:MAX_WARNINGS]:
             log(line)
         if len(warnings) > MAX_WARNINGS:
             log(f"… and {len(warnings) - MAX_WARNINGS} more like this; all are in the report")
-        num_passes = len(tasks) + ("procedure" in tasks and num_clusters is not None)
+        num_passes = len(settings.tasks) + ("procedure" in settings.tasks and settings.num_clusters is not None)
         with bar("scoring", num_passes * len(cases)) as advance:
-            tables = evaluate_own_videos(cases, tasks, options, num_clusters, advance, processes)
-    settings = {
-        "model": model,
+            tables = evaluate_own_videos(
+                cases, settings.tasks, settings.options, settings.num_clusters, advance, processes
+            )
+    clock = settings.clock
+    described = {
+        "model": settings.model,
         "videos": len(cases),
         "steps": sum(len(case.truth) for case in cases),
-        "seed": options.random_state,
+        "seed": settings.options.random_state,
         "hz": None if clock is None else clock.fps / clock.stride,
         "left_out": warnings,
     }
-    return Report("own", "", tables, settings, missing)
+    return Report("own", tables, described, missing)
+
+
+def _select_videos(
+    annotated: Sequence[AnnotatedVideo], annotations: Path, only: Path, log: Callable[[str], None]
+) -> list[AnnotatedVideo]:
+    """`--only`: the annotated videos that a file names."""
+    names = read_lines(only)
+    selected = [annotation for annotation in annotated if annotation.video in names]
+    if not selected:
+        raise InputError(f"{only}: none of its videos is in {annotations}")
+    if absent := sorted(set(names) - {annotation.video for annotation in annotated}):
+        log(f"{only}: {len(absent)} videos are not in {annotations}: {', '.join(absent[:3])} …")
+    return selected
 
 
 def read_case(
@@ -181,7 +207,8 @@ def length_warning(annotation: AnnotatedVideo, covered_s: float) -> str | None:
     """A warning where features and annotations do not agree on how long a video is."""
     if not annotation.duration_s or 1 / LENGTH_TOLERANCE < covered_s / annotation.duration_s < LENGTH_TOLERANCE:
         return None
-    return f"{annotation.video}: features cover {covered_s:.0f} s, the annotations say {annotation.duration_s:.0f} s; is --hz right?"
+    lengths = f"features cover {covered_s:.0f} s, the annotations say {annotation.duration_s:.0f} s"
+    return f"{annotation.video}: {lengths}; is --hz right?"
 
 
 def evaluate_own_videos(

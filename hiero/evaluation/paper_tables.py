@@ -40,12 +40,14 @@ SOURCES = {
     "nlq": "EgoNLQ's annotations, from Ego4D's download",
     "egomcq.json": "EgoMCQ's questions: egomcq.json of EgoVLP",
     "stores": "features of the Ego4D videos, packed: hiero pack DATA/ego4d/{backbone} DATA/stores/{backbone}",
-    "ego4d": "features of the Ego4D videos, UID.pt: Ego4D's download has omnivore_video_swinl; extract others from the videos",
+    "ego4d": "features of the Ego4D videos, UID.pt: Ego4D's download has omnivore_video_swinl; "
+    "extract others from the videos",
     "enriched": "hiero embed DATA/ego4d/{plain} --model MODELS/{backbone} -o DATA/ego4d/{backbone}",
     "goalstep": "Goal-Step's annotations, from Ego4D's download and the repository of the task",
     "annotations": "EgoProceL's annotations, from its project page",
     "features": "features of EgoProceL's videos, named as the csv files",
-    "rates": "EgoProceL's videos (DATA/egoprocel/videos) or their frame rates (DATA/egoprocel/rates.csv: video,fps,frames)",
+    "rates": "EgoProceL's videos (DATA/egoprocel/videos) or their frame rates "
+    "(DATA/egoprocel/rates.csv: video,fps,frames)",
 }
 # What the release's own scripts make: these rows are run by their protocol, others by the corrected one.
 RELEASE_ROWS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -33,20 +33,10 @@ KAPPA = 0.5  # temperature of the spectral cut
 BACKGROUNDS = ("removed", "kept")
 
 
-def evaluate_procedure_learning(
-    cases: Sequence[Case],
-    options: EvalOptions,
-    num_clusters: int | None = None,
-    progress: Callable[[str], None] = lambda _: None,
-) -> list[Table]:
-    """Scores of each clustering, with background removed and kept."""
-    return procedure_task(cases, options, num_clusters).evaluate(cases, progress)
-
-
 def procedure_task(
     cases: Sequence[Case], options: EvalOptions, num_clusters: int | None = None
 ) -> CaseTask[np.ndarray]:
-    """The task of `evaluate_procedure_learning`, with its arguments."""
+    """Scores of each clustering, with background removed and kept."""
     is_raw = cases[0].video.engine.folder is None
     methods: tuple[tuple[str, str, str], ...] = (
         PROCEDURE_METHODS if options.baselines or is_raw else PROCEDURE_METHODS[:2]

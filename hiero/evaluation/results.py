@@ -48,7 +48,7 @@ class Report:
     """The tables of one run, with all that is needed to run it again."""
 
     benchmark: str
-    command: str
+    command: str = field(default="", kw_only=True)
     tables: list[Table]
     settings: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -66,14 +66,8 @@ class Report:
         try:
             document = parse_json(path.read_text(encoding="utf-8"))
             tables = [Table(t["title"], [Row(**row) for row in t["rows"]], t["notes"]) for t in document["tables"]]
-            return cls(
-                document["benchmark"],
-                document["command"],
-                tables,
-                document["settings"],
-                document["missing"],
-                document.get("summary", {}),
-            )
+            names = ("benchmark", "command", "settings", "missing")
+            return cls(tables=tables, summary=document.get("summary", {}), **{name: document[name] for name in names})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: not a report of hiero eval ({error})") from error
 

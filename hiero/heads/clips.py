@@ -11,7 +11,7 @@ import numpy as np
 from hiero.data.features import features_by_name, read_feature_array
 from hiero.errors import InputError
 from hiero.evaluation import goalstep, own_videos
-from hiero.evaluation.annotations import AnnotatedVideo
+from hiero.evaluation.cases import AnnotatedVideo
 from hiero.storage.files import read_json
 from hiero.types import AnnotatedStep, Clock
 

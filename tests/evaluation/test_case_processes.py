@@ -13,6 +13,7 @@ from hiero.evaluation.case_processes import CaseProcesses, start_processes
 from hiero.evaluation.cases import EvalOptions, map_cases
 from hiero.evaluation.own_videos import (
     TASKS,
+    OwnSettings,
     evaluate_own_videos,
     read_annotations,
     read_own_cases,
@@ -74,7 +75,9 @@ def test_the_report_of_several_processes(model, data, monkeypatch):
     monkeypatch.setattr("hiero.evaluation.own_videos.MIN_CASES", 1)
     reports = [
         run_own_videos(
-            data / "features", data / "steps.json", model=str(model), options=FEW_DRAWS, device="cpu", num_processes=num
+            data / "features",
+            data / "steps.json",
+            OwnSettings(model=str(model), options=FEW_DRAWS, device="cpu", num_processes=num),
         )
         for num in (1, 2)
     ]

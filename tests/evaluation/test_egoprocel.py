@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.evaluation.egoprocel import AVERAGINGS, _data_set_means, evaluate_egoprocel, predict, score
+from hiero.evaluation.egoprocel import (
+    AVERAGINGS,
+    CLUSTERING_METHODS,
+    _data_set_means,
+    evaluate_egoprocel,
+    predict,
+    score,
+)
 from hiero.evaluation.egoprocel_data import (
     TASKS,
     EgoProceLVideo,
@@ -85,7 +92,7 @@ def test_frames_follow_the_true_rate(egoprocel_files, engine):
         find_egoprocel_videos(folder / "annotations", folder / "features", dict.fromkeys(rates, (fps, 1270)))[0][0]
         for fps in (30.0, 60.0)
     )
-    assert len(predict(engine, slow, 7, "spectral", False, 16, 0)) == 635
+    assert len(predict(engine, slow, 7, CLUSTERING_METHODS[0], 16, 0)) == 635
     assert (frame_labels(fast.key_steps, 60.0, 1270) > 0).sum() > (frame_labels(slow.key_steps, 30.0, 1270) > 0).sum()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hiero.data.features import read_feature_array
 from hiero.errors import InputError
-from hiero.evaluation.cases import EvalOptions, TextEmbeddings
+from hiero.evaluation.cases import AnnotatedVideo, EvalOptions, TextEmbeddings
 from hiero.evaluation.goalstep import (
     evaluate_classification,
     label_text,
@@ -18,10 +18,12 @@ from hiero.evaluation.goalstep import (
     read_grounding,
     read_groups,
     read_steps,
+    read_taxonomy,
     taxonomy_of,
 )
-from hiero.evaluation.grounding import evaluate_grounding
-from hiero.evaluation.localization import evaluate_localization
+from hiero.evaluation.grounding import grounding_task
+from hiero.evaluation.localization import localization_task
+from hiero.types import AnnotatedStep
 from tests.evaluation.simulated import CLOCK, write_goalstep
 
 SHARED = Path(__file__).parents[3] / "shared" / "annotations"
@@ -38,7 +40,7 @@ def test_goalstep(tmp_path, engine):
     joined = np.concatenate([read_feature_array(tmp_path / "features" / f"{name}.pt") for name in ("g1", "g2")])
     np.testing.assert_array_equal(cases[1].features, joined[: len(cases[1].features)])
     embeddings = TextEmbeddings(engine, [step.text for case in cases for step in case.truth])
-    table = evaluate_grounding(cases, embeddings, EvalOptions(num_threads=8, min_nodes=5, num_draws=20))
+    table = grounding_task(cases, embeddings, EvalOptions(num_threads=8, min_nodes=5, num_draws=20)).evaluate(cases)[0]
     assert table.rows[-1].method == "HiERO, all queries in their order"
     assert "R5@.3" not in table.rows[-1].scores
     labelled = read_steps(tmp_path / "valid.json")
@@ -46,7 +48,7 @@ def test_goalstep(tmp_path, engine):
     taxonomy = taxonomy_of(labelled)
     cases, _ = read_goalstep_cases(engine, tmp_path / "features", labelled, groups, CLOCK)
     embeddings = TextEmbeddings(engine, taxonomy, label_text)
-    localization = evaluate_localization(cases, taxonomy, embeddings, EvalOptions(num_draws=20))
+    localization = localization_task(cases, taxonomy, embeddings, EvalOptions(num_draws=20)).evaluate(cases)[0]
     assert 0 <= localization.rows[0].scores["mean"] <= 100
     classification = evaluate_classification(cases, taxonomy, embeddings, train=cases)
     assert [row.method for row in classification.rows] == [
@@ -113,3 +115,21 @@ def test_official_files_are_their_own_queries(tmp_path):
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the real annotation files")
 def test_official_files_are_the_converted_ones():
     assert read_grounding(SHARED / "goalstep_valid.json") == read_grounding(SHARED / "goalstep_grounding_val.json")
+
+
+def test_labels_of_all_files_are_joined(tmp_path):
+    annotated = [AnnotatedVideo("v", (AnnotatedStep(0, 1, "pour"), AnnotatedStep(1, 2, "boil")))]
+    segments = [
+        {"start_time": 0, "end_time": 1, "step_category": "stir"},
+        {"start_time": 1, "end_time": 2, "step_category": "boil"},
+    ]
+    video = {"video_uid": "w", "start_time": 0, "end_time": 2, "segments": segments}
+    (tmp_path / "train.json").write_text(json.dumps({"videos": [video]}))
+    (tmp_path / "more.txt").write_text("add milk\n\npour\n")
+    assert read_taxonomy(annotated) == ["boil", "pour"]
+    assert read_taxonomy(annotated, [tmp_path / "train.json", tmp_path / "more.txt"]) == [
+        "add milk",
+        "boil",
+        "pour",
+        "stir",
+    ]

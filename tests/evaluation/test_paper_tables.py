@@ -45,7 +45,7 @@ def test_a_table_without_data_says_what_to_get(tmp_path):
 def test_reports_become_rows_and_seeds_are_averaged(tmp_path):
     for seed, value in enumerate((88.0, 92.0)):
         (tmp_path / "models" / f"hiero-egovlp-seed{seed}").mkdir(parents=True)
-        report = Report("egomcq", f"run {seed}", [Table("t", [Row("m", {"inter": value, "intra": 60.0})])])
+        report = Report("egomcq", [Table("t", [Row("m", {"inter": value, "intra": 60.0})])], command=f"run {seed}")
         folder = tmp_path / "models" / f"hiero-egovlp-seed{seed}"
         run = {"eval": "egomcq", "model": "hiero-egovlp", "backbone": "egovlp"}
         arguments, _ = paper_tables.run_arguments(run, [folder], tmp_path / "data")
@@ -68,7 +68,9 @@ def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
     def run(command, **_):
         assert command[2:5] == ["hiero", "head", "eval"]
         assert [Path(part).name for part in command[5:7]] == ["steps-egovlp-seed0", "steps-egovlp-seed1"]
-        Report("head", "made", [Table("t", [Row("m", {"R1@.3": 15.0})])]).save(Path(command[command.index("-o") + 1]))
+        Report("head", [Table("t", [Row("m", {"R1@.3": 15.0})])], command="made").save(
+            Path(command[command.index("-o") + 1])
+        )
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(paper_tables.subprocess, "run", run)

@@ -25,7 +25,7 @@ def test_markdown_and_files(tmp_path):
     text = as_markdown(table)
     assert "| ours | 12.3 (10.0-14.0) | – |" in text
     assert "| theirs | – | 7.9 |" in text
-    Report("own", "hiero eval own", [table]).save(tmp_path / "r.json")
+    Report("own", [table], command="hiero eval own").save(tmp_path / "r.json")
     assert Report.load(tmp_path / "r.json").tables[0].rows[0].scores == {"a": 12.345}
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(InputError, match="not a report"):

@@ -7,11 +7,11 @@ import pytest
 from hiero.config import ModelConfig
 from hiero.engine import load
 from hiero.evaluation.cases import EvalOptions, TextEmbeddings
-from hiero.evaluation.grounding import evaluate_grounding
-from hiero.evaluation.localization import evaluate_localization
-from hiero.evaluation.multiple_choice import evaluate_multiple_choice
+from hiero.evaluation.grounding import grounding_task
+from hiero.evaluation.localization import localization_task
+from hiero.evaluation.multiple_choice import choice_task
 from hiero.evaluation.own_videos import read_annotations, read_own_cases
-from hiero.evaluation.procedure import evaluate_procedure_learning
+from hiero.evaluation.procedure import procedure_task
 from hiero.model.hiero import HiERO
 from hiero.types import Clock
 from tests.evaluation.simulated import (
@@ -34,7 +34,9 @@ def test_spans_in_seconds_are_nodes(cases):
 
 
 def test_grounding_finds_what_is_plainly_there(cases):
-    scores = scores_by_method(evaluate_grounding(cases, TextEmbeddings(cases[0].video.engine, STEPS), FEW_DRAWS))
+    scores = scores_by_method(
+        grounding_task(cases, TextEmbeddings(cases[0].video.engine, STEPS), FEW_DRAWS).evaluate(cases)[0]
+    )
     assert scores["HiERO, runs of threads"]["R1@.5"] == 100
     assert scores["HiERO, all queries in their order"]["R1@.5"] == 100
     assert scores["HiERO"]["R1@.3"] > 80
@@ -45,30 +47,30 @@ def test_grounding_finds_what_is_plainly_there(cases):
 
 def test_localization(cases):
     embeddings = TextEmbeddings(cases[0].video.engine, STEPS)
-    scores = scores_by_method(evaluate_localization(cases, STEPS, embeddings, FEW_DRAWS))
+    scores = scores_by_method(localization_task(cases, STEPS, embeddings, FEW_DRAWS).evaluate(cases)[0])
     assert scores["HiERO, runs of threads"]["mAP@0.5"] == pytest.approx(100)
     assert scores["random"]["mean"] < 70
 
 
 def test_multiple_choice(cases):
     embeddings = TextEmbeddings(cases[0].video.engine, STEPS)
-    scores = scores_by_method(evaluate_multiple_choice(cases, embeddings, FEW_DRAWS))
+    scores = scores_by_method(choice_task(cases, embeddings, FEW_DRAWS).evaluate(cases)[0])
     assert scores["HiERO"] == {"inter": 100, "intra": 100}
     assert scores["random"]["intra"] < 80
 
 
 def test_procedure_learning(cases):
-    removed, included = evaluate_procedure_learning(cases, FEW_DRAWS)
+    removed, included = procedure_task(cases, FEW_DRAWS).evaluate(cases)
     assert "removed" in removed.title
     assert scores_by_method(removed)["HiERO nodes, spectral"]["F1"] == pytest.approx(100)
     assert scores_by_method(removed)["HiERO"]["F1"] > 95
     assert scores_by_method(removed)["random"]["F1"] < 35
     assert scores_by_method(included)["equal parts"]["IoU"] < scores_by_method(removed)["HiERO"]["IoU"]
-    (fixed, _) = evaluate_procedure_learning(cases, FEW_DRAWS, num_clusters=3)
+    (fixed, _) = procedure_task(cases, FEW_DRAWS, num_clusters=3).evaluate(cases)
     halves = scores_by_method(fixed)["HiERO nodes, spectral"]  # three clusters hold all six steps
     assert halves["recall"] == pytest.approx(100)
     assert 50 < halves["precision"] < 75
-    assert len(evaluate_procedure_learning(cases, EvalOptions(baselines=False, num_draws=5))[0].rows) == 2
+    assert len(procedure_task(cases, EvalOptions(baselines=False, num_draws=5)).evaluate(cases)[0].rows) == 2
 
 
 def test_a_shallow_model_has_its_deepest_level(data, tmp_path, monkeypatch):
@@ -80,4 +82,4 @@ def test_a_shallow_model_has_its_deepest_level(data, tmp_path, monkeypatch):
     engine = load(tmp_path / "shallow", device="cpu")
     cases, _, _ = read_own_cases(engine, data / "features", read_annotations(data / "steps.json"), Clock(1.0, 1.0))
     assert engine.deep_level == 0
-    assert evaluate_procedure_learning(cases, EvalOptions(num_draws=2))[0].rows[1].method == "HiERO, spectral"
+    assert procedure_task(cases, EvalOptions(num_draws=2)).evaluate(cases)[0].rows[1].method == "HiERO, spectral"

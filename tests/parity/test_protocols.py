@@ -23,7 +23,7 @@ from hiero.config import Behaviour
 from hiero.data.features import read_feature_array
 from hiero.data.stores import FeatureStore
 from hiero.engine import load
-from hiero.evaluation import egoprocel
+from hiero.evaluation import egoprocel, egoprocel_data
 from hiero.evaluation.cases import EvalOptions, TextEmbeddings
 from hiero.evaluation.egomcq import read_questions
 from hiero.evaluation.goalstep import read_goalstep_cases, read_grounding, read_groups
@@ -61,8 +61,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def videos():
-    rates = egoprocel.read_rates(DATA / "egoprocel" / "rates.csv")
-    videos, missing, _ = egoprocel.find_egoprocel_videos(
+    rates = egoprocel_data.read_rates(DATA / "egoprocel" / "rates.csv")
+    videos, missing, _ = egoprocel_data.find_egoprocel_videos(
         DATA / "egoprocel" / "annotations", DATA / "egoprocel" / "features" / "egovlp", rates
     )
     assert not missing
@@ -97,7 +97,7 @@ def test_egoprocel_clusters_truth_and_scores_of_each_video(folder, videos, raw):
         assert num_segments == 4
         assert same_partition(cluster(nodes, 7, "spectral", kappa=0.5, random_state=0), wanted["node_labels"])
         assert runs_of(video.labels(truncated_rate=True)) == wanted["frame_truth_rle"]
-        predicted = egoprocel.predict(engine, video, 7, "spectral", raw, 16, 0, RELEASE)
+        predicted = egoprocel.predict(engine, video, 7, egoprocel.ClusteringMethod("", raw, "spectral"), 16, 0, RELEASE)
         assert len(predicted) == wanted["num_frames_scored"]
         stretches = [(start, length) for start, length, _ in wanted["frame_clusters_rle"]]
         assert [(start, length) for start, length, _ in runs_of(predicted)] == stretches
@@ -183,9 +183,8 @@ def test_egoprocel_means_and_command(folder, capsys):
 def test_predictions_that_are_too_short(folder, videos):
     """The release fills them with cluster 0, we go on with the last one."""
     video = replace(videos[0], num_frames=videos[0].num_frames + 400)
-    predicted = [
-        egoprocel.predict(load(str(folder)), video, 7, "equal-parts", True, 16, 0, p) for p in (RELEASE, CORRECTED)
-    ]
+    equal_parts = egoprocel.ClusteringMethod("", True, "equal-parts")
+    predicted = [egoprocel.predict(load(str(folder)), video, 7, equal_parts, 16, 0, p) for p in (RELEASE, CORRECTED)]
     assert predicted[0][-1] == 0
     assert predicted[1][-1] == 6
 
