@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hiero.sources import remote
+from hiero.sources import addresses, remote
 
 
 def isolate_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,8 @@ def isolate_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "FIRST_DELAY_S", 0.001)
     monkeypatch.setattr(remote, "STAT_AGE_S", -1.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(remote, "_addresses", {})
+    monkeypatch.setattr(remote, "COPY_NAMES", {})
+    monkeypatch.setattr(addresses, "COPY_NAMES", remote.COPY_NAMES)
     monkeypatch.setattr(remote, "_stats", {})
 
 

@@ -131,7 +131,7 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tup
     """
     from hiero.data.features import FEATURE_SUFFIXES
     from hiero.extraction.collection import VIDEO_SUFFIXES
-    from hiero.sources.source import is_address
+    from hiero.sources.addresses import is_address
 
     suffixes = (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)
     rest, paths = list(arguments), list(videos)
@@ -145,14 +145,14 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tup
 
 def _source(argument: str) -> Path | str:
     """A path, or an address as it is: a path would lose one of its slashes."""
-    from hiero.sources.source import is_address
+    from hiero.sources.addresses import is_address
 
     return argument if is_address(argument) else Path(argument)
 
 
 def _is_there(argument: str) -> bool:
     """Whether an argument is the name of a file or folder, or an address. A text may be too long for a name."""
-    from hiero.sources.source import is_address
+    from hiero.sources.addresses import is_address
 
     if is_address(argument) and not any(map(str.isspace, argument)):
         return True

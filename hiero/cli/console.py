@@ -32,7 +32,7 @@ def _show_addresses(line: str) -> str:
     """A line with the addresses of remote videos in place of the paths of their copies."""
     if "/remote/" not in line:
         return line
-    from hiero.sources.source import display_addresses
+    from hiero.sources.addresses import display_addresses
 
     return display_addresses(line)
 

@@ -179,7 +179,7 @@ def _index_arrivals(
 
 def shown_source(source: str) -> str:
     """A path, or an address without passwords."""
-    from hiero.sources.source import is_address, public_address
+    from hiero.sources.addresses import is_address, public_address
 
     return public_address(source) if is_address(source) else source
 

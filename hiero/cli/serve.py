@@ -168,7 +168,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
 def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:
     from hiero.corpus.watching import ArrivalWatcher
     from hiero.serve.library import is_corpus
-    from hiero.sources.source import is_address
+    from hiero.sources.addresses import is_address
 
     folders = [source if is_address(source) else Path(source) for source in what if not is_corpus(source)]
     if not folders:

@@ -46,7 +46,7 @@ from hiero.decoding.decode import (
 from hiero.decoding.decode_worker import DecodedPart, PartTask, PartWorker
 from hiero.decoding.packets import NO_TIMESTAMPS, can_enter
 from hiero.errors import InputError
-from hiero.storage.cache import file_state
+from hiero.storage.cache import cache_folder, file_state
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -75,6 +75,8 @@ def read_segments_parallel(
     path = Path(path)
     num_segments = 0
     is_valid = sampling.spacing_s > 0 and sampling.num_frames > 0 and path.is_file()
+    # A copy of a remote file may be evicted while it is read; one process keeps it open.
+    is_valid = is_valid and not path.is_relative_to(cache_folder("remote"))
     if is_valid and processes > 1 and can_start_processes():
         skip = can_skip_unreferenced(path, sampling)
         task = PartTask(str(path.absolute()), file_state(path), replace(sampling, skip_unreferenced=skip))

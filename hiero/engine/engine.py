@@ -23,7 +23,8 @@ from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
 from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
-from hiero.sources.source import LocalFile, SourceFile, VideoInput, VideoSource, display_addresses, join_keys
+from hiero.sources.addresses import display_addresses
+from hiero.sources.source import LocalFile, SourceFile, VideoInput, VideoSource, join_keys
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays

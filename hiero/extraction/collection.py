@@ -1,7 +1,7 @@
 """Features of many videos: a file for each, with a sidecar that says where its rows come from and when they are.
 
     OUT/NAME.safetensors         (or .pt)  the rows
-    OUT/NAME.safetensors.json    the sidecar, with a hash of these rows: a video without it, or with other rows, is not done
+    OUT/NAME.safetensors.json    the sidecar with a hash of these rows; without it, or with another hash, the video is read again
 
 A run can be repeated: a video is read again only when its content, the weights or the settings have
 changed, and one that was interrupted is resumed. A video that cannot be read is reported and does
@@ -31,9 +31,10 @@ from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.extraction.plan import ExtractionPlan as ExtractionPlan  # callers find it here, beside what takes it
 from hiero.extraction.plan import LazyBackbones
+from hiero.sources.addresses import display_addresses, is_address, public_address
 from hiero.sources.chapters import group_chapters
 from hiero.sources.remote import list_remote, remote_exists
-from hiero.sources.source import SourceFile, VideoInput, VideoSource, display_addresses, is_address, public_address
+from hiero.sources.source import SourceFile, VideoInput, VideoSource
 from hiero.storage.files import atomic_path, is_disk_full, write_text
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 

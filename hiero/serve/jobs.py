@@ -22,7 +22,7 @@ from hiero.serve.library import Library
 from hiero.serve.state import State, StoredJob
 from hiero.serve.telemetry import AuditLog
 from hiero.serve.users import User
-from hiero.sources.source import display_addresses
+from hiero.sources.addresses import display_addresses
 from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # jobs that have not ended

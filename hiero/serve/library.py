@@ -22,7 +22,8 @@ from hiero.evaluation.own_videos import read_annotations
 from hiero.extraction.collection import NoFilesError, find_recordings, is_collection, is_video_address
 from hiero.serve.edits import FileEdits
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
-from hiero.sources.source import VideoInput, VideoSource, is_address
+from hiero.sources.addresses import is_address
+from hiero.sources.source import VideoInput, VideoSource
 from hiero.speech.files import load_transcript
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Hierarchy, ProgressCallback, no_progress

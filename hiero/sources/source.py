@@ -6,18 +6,16 @@
 from __future__ import annotations
 
 import hashlib
+import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from hiero.sources.remote import RemoteFile, as_path, find_remote
-from hiero.sources.remote import show_addresses as display_addresses
-from hiero.sources.remote_origins import is_address, public_address
+from hiero.sources.addresses import is_address, scheme_of
+from hiero.sources.remote import RemoteFile
 from hiero.storage.cache import KEY_LENGTH, content_key, file_state
 from hiero.types import ProgressCallback, no_progress
-
-__all__ = ["LocalFile", "SourceFile", "VideoInput", "VideoSource", "display_addresses", "is_address", "public_address"]
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,8 @@ def join_keys(keys: Sequence[str]) -> str:
 
 
 def _resolve(part: Path | str) -> SourceFile:
-    if isinstance(part, str) and is_address(part):
-        path = as_path(part)
-        return find_remote(path) or LocalFile(path)
-    return LocalFile(Path(part))
+    if not isinstance(part, str) or not is_address(part):
+        return LocalFile(Path(part))
+    if scheme_of(part) == "file":
+        return LocalFile(Path(urllib.parse.unquote(urllib.parse.urlsplit(part).path)))
+    return RemoteFile.from_address(part)

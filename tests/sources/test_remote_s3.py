@@ -7,7 +7,7 @@ import pytest
 
 from hiero.errors import InputError
 from hiero.sources import remote
-from hiero.sources.remote import copy_path, fetch_copy, known_key, list_remote, remote_exists
+from hiero.sources.remote import RemoteFile, list_remote, remote_exists
 from tests.optional import skip_without
 
 skip_without("moto.server", "needs moto: pip install 'moto[server]'")
@@ -62,27 +62,28 @@ def test_a_prefix_is_listed_and_its_files_are_read(store):
     assert list_remote(f"s3://{BUCKET}/none/", (".mp4",)) == []
     assert remote_exists(f"s3://{BUCKET}/day")
     assert not remote_exists(f"s3://{BUCKET}/day/steps.lance")
-    path = copy_path(f"s3://{BUCKET}/day/a.mp4")
+    file = RemoteFile.from_address(f"s3://{BUCKET}/day/a.mp4")
+    path = file.path
     assert not path.exists()  # nothing was brought by looking
-    assert fetch_copy(path).read_bytes() == content
+    assert file.fetch().read_bytes() == content
     assert path.with_name("a.en.srt").read_bytes() == b"1"
-    key = known_key(path)
+    key = file.known_key()
     path.unlink()
-    assert known_key(path) == key
+    assert file.known_key() == key
     store.put_object(Bucket=BUCKET, Key="day/a.mp4", Body=b"new")
-    assert known_key(path) is None
-    assert fetch_copy(path).read_bytes() == b"new"
+    assert file.known_key() is None
+    assert file.fetch().read_bytes() == b"new"
 
 
 def test_errors_are_one_line_without_secrets(store):
     with pytest.raises(InputError, match=r"s3://videos/none.mp4: no such file") as missing:
-        fetch_copy(copy_path(f"s3://{BUCKET}/none.mp4"))
+        RemoteFile.from_address(f"s3://{BUCKET}/none.mp4").fetch()
     with pytest.raises(InputError) as bucket:
-        fetch_copy(copy_path("s3://none/none.mp4"))
+        RemoteFile.from_address("s3://none/none.mp4").fetch()
     store.put_object(Bucket=BUCKET, Key="a.mp4", Body=b"x" * 100)
     store.stop_server()
     with pytest.raises(InputError, match="the connection was lost") as lost:
-        fetch_copy(copy_path(f"s3://{BUCKET}/a.mp4"))
+        RemoteFile.from_address(f"s3://{BUCKET}/a.mp4").fetch()
     for error in (missing, bucket, lost):
         assert "secret-key" not in str(error.value)
         assert "\n" not in str(error.value)

@@ -1,0 +1,100 @@
+"""Addresses of remote files as text: what may be shown, what names the same file, and what is secret."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from pathlib import Path
+
+ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://", re.ASCII)
+HTTP_SCHEMES = ("http", "https")
+# Parameters that sign an address or say who asks: they do not make it another file.
+SIGNATURE = re.compile(
+    r"x-(amz|goog|oss|obs|cos|ms)-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|"
+    r"s[veprst]|sig|spr|sip|srt|sdd|skoid|sktid|sk[tesv]|(access_?|auth_?|id_?)?token|auth|jwt|api_?key|password|hdnts|hmac",
+    re.IGNORECASE,
+)
+SECRET_VARIABLE = re.compile(r"SECRET|TOKEN|PASSW|ACCESS_?KEY|ACCOUNT_?KEY|CREDENTIAL", re.IGNORECASE)
+SECRET_VALUE = re.compile(
+    r"(?i)\b([\w-]*(?:secret|token|passw|signature|credential|sig|authorization)[\w-]*)(\s*[=:]\s*)[^\s,;&'\"]+"
+)
+URL_IN_TEXT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://[^\s'\"<>)\]]+")
+MIN_SECRET_LENGTH = 6  # shorter values of variables could be parts of words
+MAX_REASON_LENGTH = 200
+COPY_NAMES: dict[Path, str] = {}  # addresses as they are shown, by the path of the local copy
+
+
+def is_address(text: object) -> bool:
+    """Whether a text is the address of something remote (s3://…, https://…), not the name of a file.
+
+    Examples:
+        >>> is_address("s3://bucket/kitchen.mp4"), is_address("videos/kitchen.mp4"), is_address("C:/kitchen.mp4")
+        (True, False, False)
+    """
+    return isinstance(text, str) and ADDRESS.match(text) is not None
+
+
+def scheme_of(address: str) -> str:
+    """What stands before :// in an address, in lower case."""
+    return address.partition("://")[0].lower()
+
+
+def is_http(address: str) -> bool:
+    return scheme_of(address) in HTTP_SCHEMES
+
+
+def has_magic(text: str) -> bool:
+    """Whether a part of an address is a pattern. A question mark is none: it begins a query."""
+    return "*" in text or "[" in text
+
+
+def public_address(address: str) -> str:
+    """An address as it may be shown and stored: without user, password, and signing parameters.
+
+    Examples:
+        >>> public_address("https://me:secret@host/kitchen.mp4?X-Amz-Signature=ab12")
+        'https://host/kitchen.mp4'
+    """
+    parts = []
+    for part in address.split("::"):  # fsspec's chains: zip://kitchen.mp4::s3://bucket/videos.zip
+        scheme, separator, rest = part.partition("://")
+        if not separator:
+            parts.append(part)
+            continue
+        authority, slash, path = rest.partition("/")
+        # A key of an object store may hold a question mark; what follows one is a query where it says NAME=VALUE.
+        path = re.sub(r"[?#].*" if is_http(part) else r"\?[\w.-]+=.*", "", path, flags=re.DOTALL)
+        authority = authority.rpartition("@")[2].partition("?")[0]
+        parts.append(f"{scheme.lower()}://{authority}{slash}{path}")
+    return "::".join(parts)
+
+
+def query_identity(address: str) -> str:
+    """The parameters that choose a file, without those that sign the address. Only for hashes: never show it."""
+    query = urllib.parse.parse_qsl(address.partition("?")[2].partition("#")[0]) if is_http(address) else []
+    named = sorted((name, value) for name, value in query if not SIGNATURE.fullmatch(name))
+    return f"?{urllib.parse.urlencode(named)}" if named else ""
+
+
+def describe_error(error: BaseException, address: str = "") -> str:
+    """What an error says, in a short line without anything secret."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if address:
+        text = text.replace(address, public_address(address))
+    text = URL_IN_TEXT.sub(lambda match: public_address(match[0]), text)
+    for name, value in os.environ.items():
+        if len(value) >= MIN_SECRET_LENGTH and SECRET_VARIABLE.search(name):
+            text = text.replace(value, "***")
+    text = SECRET_VALUE.sub(r"\1\2***", text)
+    return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]}…"
+
+
+def display_addresses(text: str) -> str:
+    """A message with addresses in place of the paths of their copies."""
+    if f"{os.sep}remote{os.sep}" not in text:
+        return text
+    for path in sorted(COPY_NAMES, key=lambda path: -len(path.name)):  # a name may be the beginning of another
+        for copy in (str(path), str(path.resolve())):
+            text = text.replace(copy, COPY_NAMES[path])
+    return text
