@@ -256,6 +256,7 @@ def score_head(
     from hiero.heads.prediction import predict_detections, predict_spans
     from hiero.heads.token_embeddings import TokenEmbeddings
     from hiero.heads.training import train_head
+    from hiero.training.loop import RunOptions
 
     engine = base_engine(folder)
     with tempfile.TemporaryDirectory() as name:
@@ -272,7 +273,14 @@ def score_head(
         embeddings = TokenEmbeddings([text for recipe in data.recipes for text in data.texts(recipe)])
         # As many updates as in the presets with some dozens of recordings.
         settings = ["epochs=100"] if kind == "vslnet" else ["epochs=80", "warmup_epochs=10"]
-        train_head(kind, clips["learn"], work / "head", settings=settings, device=device, embeddings=embeddings)
+        train_head(
+            kind,
+            clips["learn"],
+            work / "head",
+            settings=settings,
+            embeddings=embeddings,
+            options=RunOptions(device=device),
+        )
         head = load_head(work / "head", device)
         if kind == "vslnet":
             predicted, truth, owner = predict_spans(head, clips["score"], embeddings)
@@ -440,7 +448,7 @@ def _score_tuning(source: Path, work: Path, recipe: str, num: int, values: tuple
 
 def train_model(source: Path, work: Path, part: str, device: str, settings: Sequence[str] = ("seed=0",)) -> None:
     """The recipe of `hiero-k400` without the recordings that are not for training; WORK/models/PART-0."""
-    from hiero.training.from_files import train_from_files
+    from hiero.training.from_files import TrainOptions, train_from_files
 
     out = work / "models" / f"{part}-0"
     if (out / "config.json").is_file():
@@ -468,9 +476,8 @@ def train_model(source: Path, work: Path, part: str, device: str, settings: Sequ
             folder / "store",
             folder / "narrations.csv",
             out,
-            settings=list(settings),
-            validation_share=0.0,
-            device=device,
+            settings=settings,
+            options=TrainOptions(validation_share=0.0, device=device),
         )
 
 

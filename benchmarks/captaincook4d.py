@@ -56,7 +56,7 @@ from hiero.steps.segmentation import NODE_LENGTH_PRIOR
 from hiero.steps.similarity import ClassEvidence, NodeEvidence, presence_statistics, text_similarity
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts
-from hiero.training.from_files import train_from_files
+from hiero.training.from_files import TrainOptions, train_from_files
 from hiero.types import PRESENCE_THRESHOLD
 
 VARIANTS = {
@@ -156,11 +156,7 @@ def train_one(work: Path, kind: str, variant: str, seed: int, part: str, device:
         work / kind / "narrations.csv",
         out / "model",
         settings=all_settings,
-        validation_share=0.0,
-        skip=skip,
-        capture=False,
-        text_cache=work / "text",
-        device=device,
+        options=TrainOptions(device=device, validation_share=0.0, skip=skip, capture=False, text_cache=work / "text"),
     )
     if kind == "omnivore-b":
         file = out / "model" / "model.safetensors"

@@ -61,7 +61,7 @@ from hiero.storage.int8 import INT8_MAX, quantise
 from hiero.text.encoders import encode_texts
 from hiero.text.minilm import MINILM_KEY
 from hiero.text.vector_cache import TextCache
-from hiero.training.from_files import train_from_files
+from hiero.training.from_files import TrainOptions, train_from_files
 from hiero.vectors import unit_vectors
 
 NUM_FOLDS = 6
@@ -212,11 +212,7 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
             narrations,
             out / f"model{fold}",
             settings=settings,
-            validation_share=0.0,
-            skip=skip,
-            capture=False,
-            text_cache=text,
-            device=device,
+            options=TrainOptions(device=device, validation_share=0.0, skip=skip, capture=False, text_cache=text),
         )
     trained_s = time.perf_counter() - begin
     if kind == "omnivore-b":

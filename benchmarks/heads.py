@@ -33,6 +33,7 @@ from hiero.heads.scoring import evaluate_probe, score_heads
 from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.training import HeadObjective, train_head
 from hiero.heads.vslnet import VSLNet, VSLNetConfig, VSLNetInputs
+from hiero.training.loop import RunOptions
 from hiero.training.step import TrainStep, make_adam
 
 FEATURE_KINDS = {"raw": "Kinetics-400 logits", "hiero": "HiERO on them"}
@@ -84,8 +85,8 @@ def train_one(work: Path, head: str, kind: str, seed: int, device: str, settings
         read_part(work, kind, "train"),
         out,
         settings=[*settings, f"seed={seed}"],
-        device=device,
         embeddings=embeddings,
+        options=RunOptions(device=device),
     )
     trained = [load_head(out, device)]
     parts = PARTS if head == "vslnet" else PARTS[:1]  # ActionFormer detects the labels of its training set only

@@ -51,7 +51,7 @@ from hiero.steps.clustering import cluster
 from hiero.steps.grounding import candidate_spans, rank_spans
 from hiero.storage.files import write_text
 from hiero.text.encoders import encode_texts
-from hiero.training.from_files import train_from_files
+from hiero.training.from_files import TrainOptions, train_from_files
 
 TURN_S = 60  # of one recording, before the next goes on
 MAX_S = 900  # of each recording
@@ -256,11 +256,8 @@ def train_one(args: argparse.Namespace) -> None:
         folder / "store",
         folder / "narrations.csv",
         out / "model",
-        validation_share=0.0,
-        capture=False,
         settings=[*TRAININGS[args.name], f"seed={args.seeds}", f"window_s={WINDOW_S}"],
-        text_cache=args.work / "text",
-        device=args.device,
+        options=TrainOptions(device=args.device, validation_share=0.0, capture=False, text_cache=args.work / "text"),
     )
     model = load_model(out / "model").to(args.device)
     scores: dict[str, list[list[float]]] = {}

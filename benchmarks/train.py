@@ -23,8 +23,7 @@ from hiero.data.narrated_windows import ResidentWindows, align
 from hiero.devices import choose_device
 from hiero.model.hiero import HiERO
 from hiero.training.captured_step import CapturedStep
-from hiero.training.schedule import learning_rate
-from hiero.training.step import Objective, TrainStep, make_adam, set_learning_rate
+from hiero.training.step import Objective, TrainStep, learning_rate, make_adam, set_learning_rate
 from hiero.types import Clock
 
 MIN_STEPS = 20  # that are timed, however slow they are

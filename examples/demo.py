@@ -32,7 +32,7 @@ from hiero.data.stores import pack
 from hiero.engine import load
 from hiero.evaluation.metrics import procedure_scores
 from hiero.storage.files import save_tensors, write_text
-from hiero.training.from_files import train_from_files
+from hiero.training.from_files import TrainOptions, train_from_files
 from hiero.types import format_time
 
 WORLD = WorldConfig(interleave=0.0, num_places=3, noise=2.0)
@@ -67,9 +67,7 @@ def train_model(world: World, out: Path) -> Path:
         narrations,
         out / "model",
         settings=SETTINGS,
-        device="cpu",
-        validation_share=0.0,
-        display=TrainDisplay(),
+        options=TrainOptions(device="cpu", display=TrainDisplay(), validation_share=0.0),
     )
     return out / "model"
 

@@ -109,11 +109,11 @@ def test_a_text_encoder_trains_and_answers(installed, tmp_path):
 from pathlib import Path
 import hiero
 from hiero.data.stores import pack
-from hiero.training.from_files import train_from_files
+from hiero.training.from_files import TrainOptions, train_from_files
 folder = Path({str(tmp_path)!r})
 pack(folder / "features", folder / "store", clock=hiero.Clock(1, 1))
 inputs = folder / "store", folder / "narrations.csv", folder / "model"
-train_from_files(*inputs, settings={settings}, validation_share=0.0, device="cpu")
+train_from_files(*inputs, settings={settings}, options=TrainOptions(device="cpu", validation_share=0.0))
 answer, = hiero.load(folder / "model", device="cpu").read(folder / "features" / "a.npy").ask("boil water")
 print(len(answer.matches) > 0)
 """

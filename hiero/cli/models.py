@@ -233,7 +233,7 @@ def train(
     text_cache
         Folder for text vectors; default: in hiero's cache folder.
     """
-    from hiero.training.from_files import train_from_files
+    from hiero.training.from_files import TrainOptions, train_from_files
 
     train_from_files(
         store,
@@ -241,16 +241,18 @@ def train(
         out,
         preset=preset,
         settings=set_ or [],
-        validation=validation,
-        validation_share=validation_share,
-        skip=skip,
-        speech_window_s=speech_window_s,
-        resume=resume,
-        capture="auto" if capture == "auto" else capture == "yes",
-        save_every_s=save_every_s,
-        text_cache=text_cache,
-        device=device,
-        display=TrainDisplay(),
+        options=TrainOptions(
+            resume,
+            device,
+            save_every_s,
+            TrainDisplay(),
+            validation=validation,
+            validation_share=validation_share,
+            skip=skip,
+            speech_window_s=speech_window_s,
+            capture="auto" if capture == "auto" else capture == "yes",
+            text_cache=text_cache,
+        ),
     )
 
 

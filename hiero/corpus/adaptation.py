@@ -132,8 +132,8 @@ def fine_tune(
     """Go on training a model with corrected steps; leaves a model folder. After an interruption call
     it again to go on.
     """
-    from hiero.training.from_files import train_from_files
-    from hiero.training.loop import STATE_FILE
+    from hiero.training.from_files import TrainOptions, train_from_files
+    from hiero.training.loop import STATE_FILE, SilentDisplay
 
     if engine.folder is None or not engine.uses_minilm:
         raise InputError("fine-tuning is for models with the sentence encoder minilm; leave it out (--no-fine-tune)")
@@ -162,13 +162,10 @@ def fine_tune(
             work / "narrations.csv",
             work / "model",
             initial=model,
-            validation_share=0.0,
-            resume=resume,
             settings=[*sizes, *settings],
-            capture=False,
-            save_every_s=save_every_s,
-            device=device,
-            display=display,
+            options=TrainOptions(
+                resume, device, save_every_s, display or SilentDisplay(), validation_share=0.0, capture=False
+            ),
         )
 
     model = engine.folder.path

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import Config
-from hiero.heads.layers import ChannelLayerNorm, MaskedConv, Standardise
-from hiero.heads.local_attention import LocalAttention
-from hiero.heads.losses import diou_loss, focal_loss
-from hiero.heads.soft_nms import soft_nms
+from hiero.heads.detection import diou_loss, focal_loss, soft_nms
+from hiero.heads.layers import ChannelLayerNorm, LocalAttention, MaskedConv, Standardise
 
 UNASSIGNED = 1e6  # segments; longer than any step
 PRIOR = 0.01  # share of moments that are positives of a class, which the classifier begins with

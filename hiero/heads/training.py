@@ -25,8 +25,7 @@ from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.vslnet import VSLNet, VSLNetInputs
 from hiero.storage.files import save_tensors, write_text
 from hiero.training.fabric import autocast_precision, make_fabric
-from hiero.training.from_files import SilentDisplay
-from hiero.training.loop import BEST_FOLDER, STATE_FILE, TrainingLoop
+from hiero.training.loop import BEST_FOLDER, STATE_FILE, RunOptions, SilentDisplay, TrainingLoop
 from hiero.training.step import TrainStep
 
 NUM_STANDARDISED = 200  # clips that the mean and scale of the inputs are computed on, about
@@ -59,20 +58,14 @@ class HeadTraining(TrainingLoop):
         embeddings: TokenEmbeddings,
         labels: list[str],
         validation: Clips | None = None,
-        save_every_s: float = 300.0,
     ) -> None:
-        self.config, self.clips, self.embeddings, self.labels, self.validation = (
-            config,
-            clips,
-            embeddings,
-            labels,
-            validation,
-        )
+        self.config, self.clips, self.validation = config, clips, validation
+        self.embeddings, self.labels = embeddings, labels
         if config.vslnet is not None:
             self.examples = [(i, j) for i, clip in enumerate(clips.clips) for j in range(len(clip.truth))]
         else:
             self.examples = [(i, 0) for i in range(len(clips))]
-        super().__init__(config, len(self.examples), out, fabric, save_every_s)
+        super().__init__(config, len(self.examples), out, fabric)
         torch.manual_seed(config.seed)
         self.network = build_head(config)
         chosen = range(0, len(clips), max(1, len(clips) // NUM_STANDARDISED))
@@ -196,19 +189,16 @@ def train_head(
     validation: Clips | None = None,
     preset: str | None = None,
     settings: Sequence[str] = (),
-    resume: bool = False,
-    device: str = "auto",
-    save_every_s: float = 300.0,
     embeddings: TokenEmbeddings | None = None,
-    display: SilentDisplay | Any = None,
+    options: RunOptions | None = None,
 ) -> HeadTraining:
     """Train a head, and leave it in a folder. The same as `hiero head train`."""
-    display = display or SilentDisplay()
+    options = options or RunOptions()
     if kind not in KINDS:
         raise InputError(f"a head is one of {', '.join(KINDS)}, got {kind}")
-    fabric = make_fabric(device)
-    display = display if fabric.is_global_zero else SilentDisplay()
-    if (out / STATE_FILE).is_file() and not resume:
+    fabric = make_fabric(options.device)
+    display = options.display if fabric.is_global_zero else SilentDisplay()
+    if (out / STATE_FILE).is_file() and not options.resume:
         raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
     labels = clips.texts if kind == "actionformer" else []
     values = override(read_preset(preset or f"heads/{kind}"), settings)
@@ -222,21 +212,13 @@ def train_head(
         texts = list(dict.fromkeys([*clips.texts, *(validation.texts if validation is not None else [])]))
         with display.texts(len(texts)) as progress:
             embeddings = TokenEmbeddings(texts, fabric.device, progress)
-    training = HeadTraining(
-        config,
-        clips,
-        out,
-        fabric,
-        embeddings=embeddings,
-        labels=labels,
-        validation=validation,
-        save_every_s=save_every_s,
-    )
+    training = HeadTraining(config, clips, out, fabric, embeddings=embeddings, labels=labels, validation=validation)
     num_parameters = sum(p.numel() for p in training.network.parameters()) / 1e6
     sizes = f"{len(clips)} clips, {len(training.examples)} examples; {num_parameters:.2f} M parameters"
     display.log(f"{sizes}, {training.num_steps} steps")
     out.mkdir(parents=True, exist_ok=True)
-    training.prepare(resume)
+    training.save_every_s = options.save_every_s
+    training.prepare(options.resume)
     with display.steps(training.step_number, training.num_steps):
         training.run(on_report=display.report, log=display.log)
     best = f" (the best at validation is {out / BEST_FOLDER})" if validation is not None else ""

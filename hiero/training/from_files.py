@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,31 +19,25 @@ from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
 from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.model_folder import open_model_folder
-from hiero.text.encoders import TextEncoder, encode_texts, load_text_encoder
+from hiero.text.encoders import encode_texts, load_text_encoder
 from hiero.training.fabric import make_fabric
-from hiero.training.hiero_training import HieroTraining
-from hiero.training.loop import STATE_FILE, TrainingStatus
+from hiero.training.hiero_training import Capture, HieroTraining
+from hiero.training.loop import STATE_FILE, RunOptions, SilentDisplay
 
 SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm, which are made at their moment
 MAX_SPEECH_WINDOW_S = 3600.0
 
 
-class SilentDisplay:
-    """A display that shows nothing; the command line has one that does."""
+@dataclass(frozen=True)
+class TrainOptions(RunOptions):
+    """Options of `hiero train`, whose help describes them."""
 
-    def log(self, line: str) -> None:
-        """Show a line that stays."""
-
-    def steps(self, done: int, total: int) -> AbstractContextManager[None]:
-        """Show a progress bar over training steps."""
-        return nullcontext()
-
-    def texts(self, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Show a progress bar over texts; the function in it advances by a number of texts."""
-        return nullcontext(lambda _: None)
-
-    def report(self, report: TrainingStatus) -> None:
-        """Show losses and speed."""
+    validation: Path | None = None
+    validation_share: float = 0.1
+    skip: Path | None = None
+    speech_window_s: float = SPEECH_WINDOW_S
+    capture: Capture = "auto"
+    text_cache: Path | None = None
 
 
 def train_from_files(
@@ -51,61 +46,36 @@ def train_from_files(
     out: Path,
     *,
     preset: str = "k400-minilm",
-    settings: list[str],
+    settings: Sequence[str] = (),
     initial: str | Path | None = None,
-    validation: Path | None = None,
-    validation_share: float = 0.1,
-    skip: Path | None = None,
-    speech_window_s: float = SPEECH_WINDOW_S,
-    resume: bool = False,
-    capture: bool | Literal["auto"] = "auto",
-    save_every_s: float = 300.0,
-    text_cache: Path | None = None,
-    device: str = "auto",
-    display: SilentDisplay | Any = None,
+    options: TrainOptions | None = None,
 ) -> HieroTraining:
     """Train HiERO, and leave the model in a folder. The same as `hiero train`."""
-    display = display or SilentDisplay()
+    options = options or TrainOptions()
     features = FeatureStore(store)
     folder = None if initial is None else open_model_folder(initial)
     preset_values = read_preset(preset)
     if folder is not None:
         preset_values["model"] = (folder.networks or (folder.config,))[0].to_dict()
-    values = override(preset_values, [*speech_settings(narrations, speech_window_s), *settings])
-    fabric = make_fabric(device)
-    display = display if fabric.is_global_zero else SilentDisplay()
-    if (out / STATE_FILE).is_file() and not resume:
+    values = override(preset_values, [*speech_settings(narrations, options.speech_window_s), *settings])
+    fabric = make_fabric(options.device)
+    if not fabric.is_global_zero:
+        options = replace(options, display=SilentDisplay())
+    if (out / STATE_FILE).is_file() and not options.resume:
         raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
     text_config = _text_config(values, preset)
     # a wrong setting is reported before any work
     build_config(values, features, values.get("model", {}).get("text_size", 1))
 
-    train_narrations, validation_narrations = _split(features, narrations, validation, validation_share, skip)
-    display.log(train_narrations.summary())
-    window_s = float(values.get("window_s", 300.0))
-    windows = NarratedWindows(features, train_narrations, window_s, drop_tags=text_config.drop_tags)
-    display.log(windows.summary())
-    validation_windows: NarratedWindows | None = None
-    if validation_narrations is not None and validation_narrations.by_video:
-        validation_windows = NarratedWindows(features, validation_narrations, window_s, drop_tags=text_config.drop_tags)
-        display.log(f"validation: {validation_windows.summary()}")
-
-    text_encoder: TextEncoder | None = None
-    text_vectors: Tensor | None = None
-    validation_vectors: Tensor | None = None
+    windows, validation_windows = _read_windows(features, narrations, values, text_config, options)
+    text_vectors = validation_vectors = text_encoder = None
     if text_config.mode == "frozen":
-        num_texts = len(windows.texts) + (len(validation_windows.texts) if validation_windows else 0)
-        with display.texts(num_texts) as progress:
-            options = {"device": fabric.device, "cache": text_cache, "progress": progress}
-            text_vectors = encode_texts(windows.texts, text_config.encoder, **options)
-            if validation_windows:
-                validation_vectors = encode_texts(validation_windows.texts, text_config.encoder, **options)
+        text_vectors, validation_vectors = _encode(windows, validation_windows, text_config, fabric.device, options)
         text_size = text_vectors.shape[1]
     else:
         torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
         text_encoder = load_text_encoder(text_config)
         text_size = text_encoder.size
-
     training = HieroTraining(
         build_config(values, features, text_size),
         windows,
@@ -114,26 +84,61 @@ def train_from_files(
         text_vectors=text_vectors,
         text_encoder=text_encoder,
         validation=(validation_windows, validation_vectors) if validation_windows else None,
-        capture=capture,
-        save_every_s=save_every_s,
     )
     if folder is not None:
         loaded = load_model(folder.path)
-        training.model.load_state_dict(
-            (loaded.members[0] if isinstance(loaded, HieroEnsemble) else loaded).state_dict()
+        network = loaded.members[0] if isinstance(loaded, HieroEnsemble) else loaded
+        training.model.load_state_dict(network.state_dict())
+    _run(training, options)
+    return training
+
+
+def _read_windows(
+    store: FeatureStore, path: Path, values: dict[str, Any], text_config: TextConfig, options: TrainOptions
+) -> tuple[NarratedWindows, NarratedWindows | None]:
+    """Windows to train on and to validate on."""
+    narrations, validation = _split(store, path, options)
+    options.display.log(narrations.summary())
+    window_s = float(values.get("window_s", 300.0))
+    windows = NarratedWindows(store, narrations, window_s, drop_tags=text_config.drop_tags)
+    options.display.log(windows.summary())
+    if validation is None or not validation.by_video:
+        return windows, None
+    validation_windows = NarratedWindows(store, validation, window_s, drop_tags=text_config.drop_tags)
+    options.display.log(f"validation: {validation_windows.summary()}")
+    return windows, validation_windows
+
+
+def _encode(
+    windows: NarratedWindows,
+    validation: NarratedWindows | None,
+    text_config: TextConfig,
+    device: torch.device,
+    options: TrainOptions,
+) -> tuple[Tensor, Tensor | None]:
+    """Text vectors of the windows to train on and to validate on."""
+    with options.display.texts(len(windows.texts) + (len(validation.texts) if validation else 0)) as progress:
+        encode = partial(
+            encode_texts, encoder=text_config.encoder, device=device, cache=options.text_cache, progress=progress
         )
+        return encode(windows.texts), encode(validation.texts) if validation else None
+
+
+def _run(training: HieroTraining, options: TrainOptions) -> None:
+    display, out = options.display, training.out
     num_parameters = sum(p.numel() for p in training.model.parameters())
-    if text_encoder is not None:
-        num_parameters += sum(p.numel() for p in text_encoder.parameters() if p.requires_grad)
-    display.log(f"{num_parameters / 1e6:.2f} M parameters learn, {training.num_steps} steps on {fabric.device}")
+    if training.text_encoder is not None:
+        num_parameters += sum(p.numel() for p in training.text_encoder.parameters() if p.requires_grad)
+    device = training.fabric.device
+    display.log(f"{num_parameters / 1e6:.2f} M parameters learn, {training.num_steps} steps on {device}")
     out.mkdir(parents=True, exist_ok=True)
-    training.prepare(resume=resume, log=display.log)
-    if resume:
+    training.save_every_s = options.save_every_s
+    training.prepare(resume=options.resume, capture=options.capture, log=display.log)
+    if options.resume:
         display.log(f"resuming at step {training.step_number}")
     with display.steps(training.step_number, training.num_steps):
         training.run(on_report=display.report, log=display.log)
     display.log(f"{out}: trained; next: hiero embed FEATURES --model {out} -o OUT")
-    return training
 
 
 def speech_settings(narrations: Path, window_s: float) -> list[str]:
@@ -173,11 +178,10 @@ def _text_config(values: dict[str, Any], preset: str) -> TextConfig:
     return config
 
 
-def _split(
-    store: FeatureStore, path: Path, validation_path: Path | None, share: float, skip: Path | None
-) -> tuple[Narrations, Narrations | None]:
+def _split(store: FeatureStore, path: Path, options: TrainOptions) -> tuple[Narrations, Narrations | None]:
     """Narrations to train on and to validate on; no video is in both."""
-    skipped = read_skip_list(skip) if skip is not None else frozenset()
+    validation_path, share = options.validation, options.validation_share
+    skipped = read_skip_list(options.skip) if options.skip is not None else frozenset()
     narrations = read_narrations(path)
     if validation_path is not None:
         validation = read_narrations(validation_path).select_videos(store, skipped)

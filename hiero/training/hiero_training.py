@@ -21,15 +21,18 @@ from hiero.model.stage import SharedDropout
 from hiero.storage.files import save_tensors
 from hiero.text.encoders import TextEncoder
 from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts
-from hiero.training.fabric import autocast_precision
+from hiero.training.fabric import ProcessGroup, autocast_precision
 from hiero.training.loop import TrainingLoop
-from hiero.training.process_group import ProcessGroup
-from hiero.training.step import Objective, Tokens, TrainStep
+from hiero.training.step import Augmentation, Objective, Tokens, TrainStep
 from hiero.training.validation import validate
 
 MIN_STEPS_TO_CAPTURE = 4000  # compiling takes about as long as this many captured steps save
 MAX_DATA_SHARE = 0.6  # share of the free memory of a GPU that data may take
 NUM_FINGERPRINT_VECTORS = 256  # text vectors that identify all of them
+
+
+Capture = bool | Literal["auto"]
+"""Whether the step is captured; auto: if the run is long enough to gain from it."""
 
 
 class HieroTraining(TrainingLoop):
@@ -47,9 +50,6 @@ class HieroTraining(TrainingLoop):
         text_vectors: Tensor | None = None,
         text_encoder: TextEncoder | None = None,
         validation: tuple[NarratedWindows, Tensor | None] | None = None,
-        capture: bool | Literal["auto"] = "auto",
-        save_every_s: float = 300.0,
-        log_every: int = 10,
     ) -> None:
         spacing_s = windows.store.clock.spacing_s
         if config.model.depth and spacing_s >= config.model.radius_s:
@@ -58,8 +58,8 @@ class HieroTraining(TrainingLoop):
                 "would have a "
                 f"neighbour; try --set model.radius_s={2.5 * spacing_s:g}"
             )
-        super().__init__(config, len(windows), out, fabric, save_every_s, log_every)
-        self.config, self.windows, self.capture = config, windows, capture
+        super().__init__(config, len(windows), out, fabric)
+        self.config, self.windows = config, windows
         self.text_vectors, self.text_encoder, self.validation = text_vectors, text_encoder, validation
         torch.manual_seed(config.seed)
         self.model = HiERO(config.model)
@@ -67,7 +67,9 @@ class HieroTraining(TrainingLoop):
             mean, deviation = windows.statistics()
             self.model.standardise(mean, deviation)
 
-    def prepare(self, *, resume: bool = False, log: Callable[[str], None] = lambda _: None) -> None:
+    def prepare(
+        self, *, resume: bool = False, capture: Capture = "auto", log: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Set up weights, data and the step."""
         device = self.fabric.device
         if self.config.model.other_parts:
@@ -79,7 +81,7 @@ class HieroTraining(TrainingLoop):
             if self.windows.num_bytes(self.text_vectors.shape[1]) < MAX_DATA_SHARE * free:
                 self.resident = self.windows.resident(self.text_vectors, device)
         self.step: TrainStep
-        if self._can_capture(log) and self.resident is not None:
+        if self._can_capture(capture, log) and self.resident is not None:
             log("compiling and recording the step (about a minute)")
             example = torch.zeros(self.config.batch_size, dtype=torch.long, device=device)
             try:
@@ -89,7 +91,7 @@ class HieroTraining(TrainingLoop):
                 return
             # a compiler is missing, memory is short … what is only faster must not end the run
             except Exception as error:
-                if self.capture is True:
+                if capture is True:
                     raise
                 log(f"steps are not captured: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
@@ -109,21 +111,18 @@ class HieroTraining(TrainingLoop):
             text=self.text_encoder,
             precision=autocast_precision(config, self.fabric.device),
             peers=peers,
-            noise=config.noise,
-            jitter=config.jitter,
-            text_noise=config.text_noise,
+            augmentation=Augmentation(config.noise, config.jitter, config.text_noise),
         )
 
     @property
     def data_on_device(self) -> bool:
         return self.resident is not None
 
-    def _can_capture(self, log: Callable[[str], None]) -> bool:
-        if self.config.model.other_parts and self.capture == "auto":
+    def _can_capture(self, capture: Capture, log: Callable[[str], None]) -> bool:
+        if self.config.model.other_parts and capture == "auto":
             return False  # `prepare` has said why
-        if self.capture is False or (
-            self.capture == "auto" and self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE
-        ):
+        is_short = self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE
+        if capture is False or (capture == "auto" and is_short):
             return False
         try:
             if self.resident is None:
@@ -132,7 +131,7 @@ class HieroTraining(TrainingLoop):
                 raise InputError("a captured step takes one full batch at a time")
             check_capturable(self.objective, torch.zeros(1, device=self.fabric.device))
         except InputError as error:
-            if self.capture is True:
+            if capture is True:
                 raise
             log(f"steps are not captured: {error}")
             return False

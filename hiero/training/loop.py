@@ -19,8 +19,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,11 @@ from torch import Tensor, nn
 from hiero.config import RunConfig
 from hiero.errors import InputError
 from hiero.training.resume_state import config_differences, load_state, read_metadata, save_state
-from hiero.training.schedule import learning_rate
-from hiero.training.step import make_adam, set_learning_rate
+from hiero.training.step import learning_rate, make_adam, set_learning_rate
 
 STATE_FILE = "training.safetensors"
 BEST_FOLDER = "best"
+LOG_EVERY = 10  # steps
 NUM_PREFETCHED = 2  # steps whose batches are read ahead
 EPOCH_BITS = 20  # of the seed of an epoch's order; the bits above are the seed of the run
 
@@ -49,6 +49,34 @@ class TrainingStatus:
     lr: float
     losses: dict[str, float]
     windows_per_s: float
+
+
+class SilentDisplay:
+    """A display that shows nothing; the command line has one that does."""
+
+    def log(self, line: str) -> None:
+        """Show a line that stays."""
+
+    def steps(self, done: int, total: int) -> AbstractContextManager[None]:
+        """Show a progress bar over training steps."""
+        return nullcontext()
+
+    def texts(self, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        """Show a progress bar over texts; the function in it advances by a number of texts."""
+        return nullcontext(lambda _: None)
+
+    def report(self, report: TrainingStatus) -> None:
+        """Show losses and speed."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is carried out; nothing here changes what is learned."""
+
+    resume: bool = False
+    device: str = "auto"
+    save_every_s: float = 300.0
+    display: SilentDisplay | Any = field(default_factory=SilentDisplay)
 
 
 class TrainingStopped(KeyboardInterrupt):
@@ -85,17 +113,10 @@ class TrainingLoop(ABC):
     objective: nn.Module
     optimizer: torch.optim.Adam
 
-    def __init__(
-        self,
-        config: RunConfig,
-        num_examples: int,
-        out: Path,
-        fabric: Any,
-        save_every_s: float = 300.0,
-        log_every: int = 10,
-    ) -> None:
+    save_every_s, log_every = RunOptions.save_every_s, LOG_EVERY
+
+    def __init__(self, config: RunConfig, num_examples: int, out: Path, fabric: Any) -> None:
         self.settings, self.num_examples, self.out, self.fabric = config, num_examples, out, fabric
-        self.save_every_s, self.log_every = save_every_s, log_every
         if config.batch_size % fabric.world_size:
             raise InputError(f"batch_size {config.batch_size} cannot be divided among {fabric.world_size} processes")
         if num_examples < fabric.world_size:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hiero.config import LossConfig
+from hiero.config import LossConfig, RunConfig
 from hiero.data.narrated_windows import TrainingBatch
 from hiero.model.hiero import HiERO, Losses, Peers
 
 Tokens = tuple[Tensor, Tensor]
 """Token ids and their mask, (texts, L) each."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes to the inputs in training, as `TrainConfig` describes them."""
+
+    noise: float = 0.0
+    jitter: float = 0.0
+    text_noise: float = 0.0
 
 
 class Objective(nn.Module):
@@ -31,14 +42,12 @@ class Objective(nn.Module):
         text: nn.Module | None = None,
         precision: torch.dtype | None = None,
         peers: Peers | None = None,
-        noise: float = 0.0,
-        jitter: float = 0.0,
-        text_noise: float = 0.0,
+        augmentation: Augmentation | None = None,
     ) -> None:
         super().__init__()
         self.model, self.text = model, text
         self.losses, self.spacing_s, self.precision, self.peers = losses, spacing_s, precision, peers
-        self.noise, self.jitter, self.text_noise = noise, jitter, text_noise
+        self.augmentation = augmentation or Augmentation()
 
     def forward(self, x: TrainingBatch, tokens: Tokens | None = None) -> Losses:
         """Losses of a batch."""
@@ -49,21 +58,22 @@ class Objective(nn.Module):
                 self._augment(x.features), x.mask, x.times, self.spacing_s, threads=True
             )
             texts = x.texts
-            if self.text_noise and self.training:
-                texts = texts + self.text_noise / texts.shape[-1] ** 0.5 * self._randn(texts.shape, texts.device)
+            text_noise = self.augmentation.text_noise
+            if text_noise and self.training:
+                texts = texts + text_noise / texts.shape[-1] ** 0.5 * self._randn(texts.shape, texts.device)
             return self.model.losses(levels, texts, x.text_times, x.text_mask, self.losses, self.peers)
 
     def _augment(self, features: Tensor) -> Tensor:
         if not self.training:
             return features
-        if self.jitter:
-            features = (
-                features * (self.jitter * self._randn((len(features), 1, features.shape[2]), features.device)).exp()
-            )
-        if self.noise:
+        noise, jitter = self.augmentation.noise, self.augmentation.jitter
+        if jitter:
+            stretch = jitter * self._randn((len(features), 1, features.shape[2]), features.device)
+            features = features * stretch.exp()
+        if noise:
             scale = self.model.input_scale if self.model.config.standardise else features.new_ones(())
             deviation = torch.where(scale > 0, 1 / scale, 0.0)  # a scale of 0 switches a channel off: it gets no noise
-            features = features + self.noise * deviation * self._randn(features.shape, features.device)
+            features = features + noise * deviation * self._randn(features.shape, features.device)
         return features
 
     def _randn(self, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -96,6 +106,15 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
             group["lr"].fill_(lr)
         else:
             group["lr"] = lr
+
+
+def learning_rate(step: int, num_steps: int, config: RunConfig) -> float:
+    """Rate of a step: linear from warmup_factor · lr up to lr, then a cosine down to min_lr."""
+    warmup_steps = config.warmup_epochs * num_steps / config.epochs
+    if step < warmup_steps:
+        return config.lr * (config.warmup_factor + (1 - config.warmup_factor) * step / warmup_steps)
+    progress = (step - warmup_steps) / max(1.0, num_steps - warmup_steps)
+    return config.min_lr + (config.lr - config.min_lr) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
 
 
 class TrainStep:

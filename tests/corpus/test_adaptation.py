@@ -25,8 +25,7 @@ from hiero.errors import InputError
 from hiero.formats.edits import edits_file, write_edits
 from hiero.model.pretrained import write_model_folder
 from hiero.storage.files import load_tensors
-from hiero.training.from_files import SilentDisplay
-from hiero.training.loop import STATE_FILE
+from hiero.training.loop import STATE_FILE, SilentDisplay
 from hiero.training.resume_state import read_metadata
 from hiero.types import AnnotatedStep, Hierarchy, Step
 from tests.optional import weights_or_skip

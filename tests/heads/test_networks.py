@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from hiero.heads import actionformer as af
 from hiero.heads import vslnet as vn
-from hiero.heads.local_attention import attend_locally
-from hiero.heads.losses import diou_loss, focal_loss
-from hiero.heads.soft_nms import soft_nms
+from hiero.heads.detection import diou_loss, focal_loss, soft_nms
+from hiero.heads.layers import attend_locally
 from tests.oracle import heads as slow
 
 

@@ -21,6 +21,7 @@ from hiero.heads.scoring import evaluate_probe, score_heads
 from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.training import HeadTraining, random_crop, span_positions, train_head
 from hiero.storage.files import save_tensors
+from hiero.training.loop import RunOptions
 from hiero.types import AnnotatedStep, Clock
 from tests.optional import skip_without
 
@@ -75,6 +76,7 @@ def data(tmp_path):
     return tmp_path
 
 
+ON_CPU = RunOptions(device="cpu")
 SETTINGS = {
     "vslnet": [
         "epochs=15",
@@ -102,7 +104,7 @@ def clips_of(data, **options):
 
 def test_vslnet_learns_a_tiny_set_by_heart(data, tmp_path):
     clips = clips_of(data)
-    train_head("vslnet", clips, tmp_path / "out", settings=SETTINGS["vslnet"], device="cpu")
+    train_head("vslnet", clips, tmp_path / "out", settings=SETTINGS["vslnet"], options=ON_CPU)
     table = score_heads([load_head(tmp_path / "out")], clips, "x", num_draws=20)
     assert table.rows[0].scores["R1@.5"] > 90
     assert table.rows[0].scores["mIoU"] > 70
@@ -110,7 +112,7 @@ def test_vslnet_learns_a_tiny_set_by_heart(data, tmp_path):
 
 def test_actionformer_learns_a_tiny_set_by_heart(data, tmp_path):
     clips = clips_of(data)
-    train_head("actionformer", clips, tmp_path / "out", settings=SETTINGS["actionformer"], device="cpu")
+    train_head("actionformer", clips, tmp_path / "out", settings=SETTINGS["actionformer"], options=ON_CPU)
     table = score_heads([load_head(tmp_path / "out")], clips, "x", num_draws=10)
     assert table.rows[0].scores["mAP@0.5"] > 90
 
@@ -137,7 +139,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(HeadTraining, "_train_step", train_step_and_stop)
-            train_head(kind, clips_of(data), out, settings=settings, resume=resume, device="cpu")
+            train_head(kind, clips_of(data), out, settings=settings, options=replace(ON_CPU, resume=resume))
 
     run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -152,7 +154,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
 def test_validation_keeps_the_best(data, tmp_path):
     clips = clips_of(data)
     training = train_head(
-        "vslnet", clips, tmp_path / "out", validation=clips, settings=[*SETTINGS["vslnet"], "epochs=3"], device="cpu"
+        "vslnet", clips, tmp_path / "out", validation=clips, settings=[*SETTINGS["vslnet"], "epochs=3"], options=ON_CPU
     )
     assert len(training.scores) == 3
     assert (tmp_path / "out" / "best" / "model.safetensors").is_file()

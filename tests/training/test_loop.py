@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import examples.custom_operator  # noqa: F401  registers mean-neighbours
 from examples.simulation import bag_of_words
 from hiero.config import LossConfig, ModelConfig
 from hiero.errors import InputError
@@ -26,12 +27,15 @@ from tests.conftest import FIXTURES
 from tests.text.test_encoders import Words
 
 
-def prepared(collection, out, resume=False, windows=None, log=lambda _: None, **options) -> HieroTraining:
+def prepared(
+    collection, out, resume=False, windows=None, log=lambda _: None, capture="auto", log_every=10, **options
+) -> HieroTraining:
     config = options.pop("config", None) or collection.config(**options.pop("changes", {}))
     windows = windows or collection.windows()
     options.setdefault("text_vectors", bag_of_words(windows.texts).half())
     training = HieroTraining(config, windows, out, make_fabric("cpu"), **options)
-    training.prepare(resume=resume, log=log)
+    training.log_every = log_every
+    training.prepare(resume=resume, capture=capture, log=log)
     return training
 
 

@@ -26,7 +26,7 @@ def test_a_model_from_transcripts(tmp_path):
     import numpy as np
 
     from hiero.data.stores import pack
-    from hiero.training.from_files import train_from_files
+    from hiero.training.from_files import TrainOptions, train_from_files
     from hiero.types import Clock
 
     weights_or_skip("minilm")
@@ -43,9 +43,7 @@ def test_a_model_from_transcripts(tmp_path):
         tmp_path / "words",
         tmp_path / "model",
         settings=["epochs=1", "warmup_epochs=0", *sizes],
-        validation_share=0.0,
-        device="cpu",
-        speech_window_s=5.0,
+        options=TrainOptions(device="cpu", validation_share=0.0, speech_window_s=5.0),
     )
     assert training.config.losses.alpha == pytest.approx(0.2)
     assert sorted(training.windows.texts) == [f"we do thing number {i}" for i in (1, 2, 3)]

@@ -6,7 +6,7 @@ import pytest
 
 from hiero.config import ModelConfig, TextConfig, TrainConfig, override, read_preset
 from hiero.errors import InputError
-from hiero.training.schedule import learning_rate
+from hiero.training.step import learning_rate
 
 PAPER = TrainConfig(ModelConfig(256))
 
