@@ -24,12 +24,12 @@ from hiero.serve.edit_routes import to_etag
 from hiero.serve.edits import ConflictError, Presence, StateEdits, clear_stale_edits
 from hiero.serve.entries import NotFoundError, NotReadError
 from hiero.serve.guard import Guard
-from hiero.serve.jobs import STATES, Arrivals, JobQueue, hide_folders
+from hiero.serve.jobs import Arrivals, JobQueue, hide_folders
 from hiero.serve.learning import LEARNING, Learning
 from hiero.serve.library import Library
 from hiero.serve.routing import Services
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import State
+from hiero.serve.state import STATES, State
 from hiero.serve.telemetry import REQUEST_ID, AuditLog, Metrics, RequestLog, make_logger
 from hiero.serve.uploads import add_uploads
 from hiero.serve.users import Access, ForbiddenError

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import Body, Header, Path, Request, Response
+from fastapi import Body, Header, Path, Response
 
 from hiero.serve.edits import Edits, Versions
 from hiero.serve.entries import NotFoundError
-from hiero.serve.routing import ERRORS, ServicesDep, UserDep, open_video, role_router
-from hiero.serve.workers import run_in_thread
+from hiero.serve.routing import ERRORS, Context, role_router
 
 SAVE_ERRORS = {**ERRORS, 412: {**ERRORS[409], "description": "saved by someone else meanwhile"}}
 IfMatch = Annotated[str | None, Header()]
@@ -23,10 +22,10 @@ view, edit = role_router("view"), role_router("edit")
 
 
 @view.get("/api/videos/{id}/edits", responses=ERRORS)
-async def edits(request: Request, response: Response, id: str, services: ServicesDep) -> dict[str, Any]:
+async def edits(context: Context, response: Response, id: str) -> dict[str, Any]:
     """The steps as a person changed them; their version is the ETag."""
-    entry = services.library.find(id)
-    edits = await run_in_thread(request, lambda: services.library.edits.read(entry))
+    entry = context.library.find(id)
+    edits = await context.run(lambda: context.library.edits.read(entry))
     if edits is None:
         raise NotFoundError("nothing was edited")
     response.headers["ETag"] = to_etag(edits.version)
@@ -35,83 +34,73 @@ async def edits(request: Request, response: Response, id: str, services: Service
 
 @edit.put("/api/videos/{id}/edits", responses=SAVE_ERRORS)
 async def save(
-    request: Request,
-    response: Response,
-    id: str,
-    document: Annotated[dict[str, Any], Body()],
-    user: UserDep,
-    services: ServicesDep,
-    if_match: IfMatch = None,
+    context: Context, response: Response, id: str, document: Annotated[dict[str, Any], Body()], if_match: IfMatch = None
 ) -> dict[str, Any]:
     """Save changed steps: the first ones without If-Match, later ones with the ETag of those they replace."""
-    entry = services.library.find(id)
-    video = await open_video(request, services.library, entry)
+    entry = context.library.find(id)
+    video = await context.open_video(entry)
     expected = () if if_match is None else parse_etags(if_match)
 
     def save() -> Edits:
-        edits = services.library.edits.save(entry, document, video.duration_s, expected, user.name)
-        services.audit.record(user, "save edits", entry.id, f"{entry.name}, version {edits.version}")
+        edits = context.library.edits.save(entry, document, video.duration_s, expected, context.user.name)
+        context.record("save edits", entry.id, f"{entry.name}, version {edits.version}")
         return edits
 
-    edits = await run_in_thread(request, save)
+    edits = await context.run(save)
     response.headers["ETag"] = to_etag(edits.version)
     return edits.hierarchy.to_dict()
 
 
 @edit.delete("/api/videos/{id}/edits", responses=SAVE_ERRORS)
-async def forget(
-    request: Request, id: str, user: UserDep, services: ServicesDep, if_match: IfMatch = None
-) -> dict[str, bool]:
+async def forget(context: Context, id: str, if_match: IfMatch = None) -> dict[str, bool]:
     """Back to the steps that were found; with If-Match only if the edits are of that version."""
-    entry = services.library.find(id)
+    entry = context.library.find(id)
     expected = None if if_match is None else parse_etags(if_match)
 
     def forget() -> None:
-        services.library.edits.delete(entry, expected, user.name)
-        services.audit.record(user, "forget edits", entry.id, entry.name)
+        context.library.edits.delete(entry, expected, context.user.name)
+        context.record("forget edits", entry.id, entry.name)
 
-    await run_in_thread(request, forget)
+    await context.run(forget)
     return {"edited": False}
 
 
 @view.get("/api/videos/{id}/history", responses=ERRORS)
-async def history(request: Request, id: str, services: ServicesDep) -> list[dict[str, Any]]:
+async def history(context: Context, id: str) -> list[dict[str, Any]]:
     """All saves of a video, newest first: who, when, how many steps."""
-    entry = services.library.find(id)
-    return [asdict(save) for save in await run_in_thread(request, lambda: services.library.edits.history(entry))]
+    entry = context.library.find(id)
+    return [asdict(save) for save in await context.run(lambda: context.library.edits.history(entry))]
 
 
 @edit.post("/api/videos/{id}/history/{number}", responses=SAVE_ERRORS)
 async def restore(
-    request: Request,
+    context: Context,
     response: Response,
     id: str,
     number: Annotated[int, Path(ge=1, le=2**62)],
-    user: UserDep,
-    services: ServicesDep,
     if_match: IfMatch = None,
 ) -> dict[str, Any]:
     """Go back to the steps as they were after one save; If-Match as when saving."""
-    entry = services.library.find(id)
+    entry = context.library.find(id)
     expected = () if if_match is None else parse_etags(if_match)
 
     def restore() -> Edits | None:
-        edits = services.library.edits.restore(entry, number, expected, user.name)
-        services.audit.record(user, "restore edits", entry.id, f"{entry.name}, save {number}")
+        edits = context.library.edits.restore(entry, number, expected, context.user.name)
+        context.record("restore edits", entry.id, f"{entry.name}, save {number}")
         return edits
 
-    edits = await run_in_thread(request, restore)
+    edits = await context.run(restore)
     if edits is not None:
         response.headers["ETag"] = to_etag(edits.version)
     return {"edited": edits is not None}
 
 
 @edit.post("/api/videos/{id}/presence", responses=ERRORS)
-async def present(id: str, user: UserDep, services: ServicesDep) -> dict[str, list[str]]:
+async def present(context: Context, id: str) -> dict[str, list[str]]:
     """Say that someone has the video open for editing; the answer names all who have."""
-    entry = services.library.find(id)
-    services.presence.touch(entry.id, user.name)
-    return {"editing": services.presence.editors(entry.id)}
+    entry = context.library.find(id)
+    context.services.presence.touch(entry.id, context.user.name)
+    return {"editing": context.services.presence.editors(entry.id)}
 
 
 def to_etag(version: str) -> str:

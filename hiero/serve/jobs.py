@@ -12,14 +12,13 @@ import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from hiero.corpus.watching import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
-from hiero.serve.state import State, StoredJob
+from hiero.serve.state import ENDED, Job, State
 from hiero.serve.telemetry import AuditLog
 from hiero.serve.users import User
 from hiero.sources.addresses import display_addresses
@@ -29,8 +28,6 @@ MAX_WAITING = 10_000  # jobs that have not ended
 MAX_ATTEMPTS = 3  # a job that the server did not survive so often is not begun again
 STOP_S = 10.0  # for jobs to stop when the server does; they look at each report of progress
 MAX_ENDED = 200  # jobs that ended and are still listed
-ENDED = ("done", "failed", "cancelled")
-STATES = ("waiting", "running", *ENDED)
 LOOK_S = 10.0  # between two looks at folders where videos arrive
 WATCH_USER = User("watch", "edit")
 UPDATE_INTERVAL_S = 0.2  # of progress, at least
@@ -41,61 +38,6 @@ LOGGER = logging.getLogger(__name__)
 
 class Cancelled(Exception):  # noqa: N818
     """Raised inside the work of a job that was cancelled."""
-
-
-@dataclass
-class Job:
-    """Work on one video, and how far it is."""
-
-    id: str
-    video: str
-    user: str = ""
-    state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
-    done_s: float = 0.0
-    duration_s: float | None = None
-    message: str = ""
-    created_at: float = 0.0
-    num_attempts: int = 0
-    version: int = 0
-    cancel_requested: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ENDED
-
-    def update(self, **changes: Any) -> None:
-        """Set attributes; those who watch see it soon."""
-        with self._lock:
-            for name, value in changes.items():
-                setattr(self, name, value)
-            self.version += 1
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "video": self.video,
-            "user": self.user,
-            "state": self.state,
-            "done_s": round(self.done_s, 1),
-            "duration_s": self.duration_s,
-            "message": self.message,
-            "created_at": round(self.created_at, 1),
-            "num_attempts": self.num_attempts,
-        }
-
-    @classmethod
-    def from_stored(cls, job: StoredJob) -> Job:
-        state: Any = job.state
-        return cls(
-            str(job.id),
-            job.video,
-            job.user,
-            state,
-            message=job.message,
-            created_at=job.created_at,
-            num_attempts=job.num_attempts,
-        )
 
 
 class JobQueue:
@@ -112,10 +54,9 @@ class JobQueue:
         self._lock = threading.Lock()
         self._change_lock = threading.RLock()
         self.is_closing = False
-        for stored in self.state.jobs(ENDED, MAX_ENDED):
-            self.jobs[str(stored.id)] = Job.from_stored(stored)
-        for stored in self.state.jobs(("waiting", "running"), MAX_WAITING):
-            self._take_up(Job.from_stored(stored))
+        self.jobs |= {job.id: job for job in self.state.jobs(ENDED, MAX_ENDED)}
+        for job in self.state.jobs(("waiting", "running"), MAX_WAITING):
+            self._take_up(job)
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(num_workers)]
         for thread in self._threads:
             thread.start()
@@ -142,7 +83,7 @@ class JobQueue:
             ended = [job.id for job in self.jobs.values() if job.ended]
             for id in ended[:-MAX_ENDED]:
                 del self.jobs[id]
-            job = Job.from_stored(self.state.add_job(video, user))
+            job = self.state.add_job(video, user)
             self.jobs[job.id] = job
         self._waiting.put(job)
         return job
@@ -202,7 +143,7 @@ class JobQueue:
         with self._change_lock:
             job.update(**changes)
             try:
-                self.state.update_job(int(job.id), job.state, job.message, job.num_attempts)
+                self.state.save_job(job)
             except InputError as error:  # a full disk: the job itself may go on
                 LOGGER.warning("hiero: job %s: %s", job.id, error)
 

@@ -4,6 +4,7 @@ how they open a video.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from hiero.serve.settings import Role, ServerSettings
 from hiero.serve.state import State
 from hiero.serve.telemetry import AuditLog, Metrics
 from hiero.serve.users import USER, Access, ForbiddenError, User
-from hiero.serve.workers import CUTS, LARGE_CUTS, READS, WorkerPool, check_client, run_in_thread
+from hiero.serve.workers import ANSWERS, CUTS, LARGE_CUTS, READS, Result, WorkerPool, check_client, run_in_thread
 
 # of a level: a few seconds of work on hours of video, and more than a page can show; `hiero steps`
 # makes more
@@ -81,19 +82,48 @@ class Services:
     presence: Presence
 
 
-async def find_services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
+@dataclass(frozen=True)
+class RequestContext:
+    """A request, and what its route works with."""
+
+    request: Request
+    services: Services
+
+    @property
+    def library(self) -> Library:
+        return self.services.library
+
+    @property
+    def user(self) -> User:
+        """Who sends the request, as the guard found out."""
+        user: User = self.request.scope[USER]
+        return user
+
+    async def run(self, work: Callable[[], Result], pool: WorkerPool = ANSWERS) -> Result:
+        """Run in a thread, so that the event loop stays free; given up where the client leaves."""
+        return await run_in_thread(self.request, work, pool)
+
+    async def open_video(self, entry: Entry, model: str | None = None) -> Video:
+        """A video that was read before: at once where it is in memory, else from its files, which no quick
+        answer waits for.
+        """
+        video = self.library.find_open(entry, model)
+        if video is not None:
+            return video
+        return await self.run(
+            lambda: self.library.open_video(entry, model, lambda _: check_client(self.request)), READS
+        )
+
+    def record(self, action: str, subject: str, detail: str = "") -> None:
+        """Write down what the user changed."""
+        self.services.audit.record(self.user, action, subject, detail)
 
 
-async def find_user(request: Request) -> User:
-    """Who sends a request, as the guard found out."""
-    user: User = request.scope[USER]
-    return user
+async def make_context(request: Request) -> RequestContext:
+    return RequestContext(request, request.app.state.services)
 
 
-ServicesDep = Annotated[Services, Depends(find_services)]
-UserDep = Annotated[User, Depends(find_user)]
+Context = Annotated[RequestContext, Depends(make_context)]
 
 
 def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None:
@@ -114,15 +144,3 @@ def cutting_pool(k: str | None) -> WorkerPool:
 def max_steps(video: Video) -> int:
     """Steps of a level at most."""
     return min(MAX_STEPS, len(video.nodes))
-
-
-async def open_video(request: Request, library: Library, entry: Entry, model: str | None = None) -> Video:
-    """A video that was read before: at once where it is in memory, else from its files, which no quick
-    answer waits for.
-    """
-    video = library.find_open(entry, model)
-    if video is not None:
-        return video
-    return await run_in_thread(
-        request, lambda: library.open_video(entry, model, lambda _: check_client(request)), READS
-    )

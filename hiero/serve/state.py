@@ -16,7 +16,7 @@ import threading
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from hiero.errors import InputError
 FILE_NAME, LOCK_NAME = "state.sqlite", ".lock"
 WAIT_S = 10.0  # for another process that writes, such as `hiero serve token`
 SCHEMA_VERSION = 1
+ENDED = ("done", "failed", "cancelled")  # states of jobs
+STATES = ("waiting", "running", *ENDED)
 SCHEMA = """
 CREATE TABLE tokens (
     name TEXT PRIMARY KEY, digest BLOB UNIQUE NOT NULL, role TEXT NOT NULL, created_at REAL NOT NULL, revoked_at REAL
@@ -58,17 +60,38 @@ class StoredToken:
     revoked_at: float | None
 
 
-@dataclass(frozen=True)
-class StoredJob:
-    """A job as it was when something of it changed last; progress is not stored."""
+@dataclass
+class Job:
+    """Work on one video, and how far it is. Progress is not stored."""
 
-    id: int
+    id: str
     video: str
-    user: str
-    state: str
-    message: str
-    num_attempts: int
-    created_at: float
+    user: str = ""
+    state: str = "waiting"
+    message: str = ""
+    num_attempts: int = 0
+    created_at: float = 0.0
+    done_s: float = 0.0
+    duration_s: float | None = None
+    version: int = 0  # counts changes
+    cancel_requested: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    def update(self, **changes: Any) -> None:
+        """Set attributes; those who watch see it soon."""
+        with self._lock:
+            for name, value in changes.items():
+                setattr(self, name, value)
+            self.version += 1
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("id", "video", "user", "state", "done_s", "duration_s", "message", "created_at", "num_attempts")
+        rounded = {"done_s": round(self.done_s, 1), "created_at": round(self.created_at, 1)}
+        return {name: getattr(self, name) for name in names} | rounded
 
 
 @dataclass(frozen=True)
@@ -175,27 +198,27 @@ class State:
 
     # Jobs
 
-    def add_job(self, video: str, user: str) -> StoredJob:
+    def add_job(self, video: str, user: str) -> Job:
         """A new job that waits."""
         now = time.time()
         columns = "video, user, state, message, num_attempts, created_at, changed_at"
         cursor = self._write(
             f"INSERT INTO jobs ({columns}) VALUES (?, ?, 'waiting', '', 0, ?, ?)", video, user, now, now
         )
-        return StoredJob(int(cursor.lastrowid or 0), video, user, "waiting", "", 0, now)
+        return Job(str(cursor.lastrowid), video, user, created_at=now)
 
-    def update_job(self, id: int, state: str, message: str, num_attempts: int) -> None:
-        """How a job stands now."""
+    def save_job(self, job: Job) -> None:
+        """Store how a job stands now."""
         statement = "UPDATE jobs SET state = ?, message = ?, num_attempts = ?, changed_at = ? WHERE id = ?"
-        self._write(statement, state, message, num_attempts, time.time(), id)
+        self._write(statement, job.state, job.message, job.num_attempts, time.time(), int(job.id))
 
-    def jobs(self, states: Sequence[str], limit: int) -> list[StoredJob]:
+    def jobs(self, states: Sequence[str], limit: int) -> list[Job]:
         """The last jobs in some states, oldest first."""
         places = ", ".join("?" * len(states))
         columns = "id, video, user, state, message, num_attempts, created_at"
         query = f"SELECT {columns} FROM jobs WHERE state IN ({places}) ORDER BY id DESC LIMIT ?"
         rows = self._read(query, *states, limit)
-        return [StoredJob(*row) for row in reversed(rows)]
+        return [Job(str(id), *row) for id, *row in reversed(rows)]
 
     # Edits
 

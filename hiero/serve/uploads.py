@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
-from fastapi import Query, Request
+from fastapi import Query
 
 from hiero.decoding.decode import probe
 from hiero.errors import InputError
@@ -17,8 +17,8 @@ from hiero.formats.edits import check_text
 from hiero.serve.edits import clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
-from hiero.serve.routing import ERRORS, ServicesDep, UserDep, role_router
-from hiero.serve.workers import READS, run_in_thread
+from hiero.serve.routing import ERRORS, Context, role_router
+from hiero.serve.workers import READS
 
 MAX_NAME_BYTES = 200  # a file system takes 255, and files of edits have longer names
 PART = re.compile(r"\.[0-9a-f]{16}\.part")  # an upload that is under way
@@ -28,14 +28,9 @@ edit = role_router("edit")
 
 
 @edit.post("/api/upload", status_code=201, responses=ERRORS)
-async def upload(
-    request: Request,
-    name: Annotated[str, Query(min_length=1, max_length=200)],
-    user: UserDep,
-    services: ServicesDep,
-) -> dict[str, Any]:
+async def upload(context: Context, name: Annotated[str, Query(min_length=1, max_length=200)]) -> dict[str, Any]:
     """A new video, as the body of the request. Off unless the server was started with --upload."""
-    folder = services.settings.upload
+    folder = context.services.settings.upload
     if folder is None:
         raise NotFoundError("uploads are off; start the server with --upload FOLDER")
     file_name = _check_file_name(name)
@@ -46,9 +41,9 @@ async def upload(
     part = folder / f".{os.urandom(8).hex()}.part"
     try:
         with part.open("xb") as out:
-            async for chunk in request.stream():
+            async for chunk in context.request.stream():
                 await anyio.to_thread.run_sync(out.write, chunk)
-        if not await run_in_thread(request, lambda: _is_readable(part), READS):
+        if not await context.run(lambda: _is_readable(part), READS):
             raise InputError(f"{file_name}: not a video that can be read")
         os.link(part, target)  # fails where another upload was first, where a rename would replace it
     except FileExistsError:
@@ -57,8 +52,8 @@ async def upload(
         raise InputError(f"{file_name}: cannot be stored ({error.strerror})") from error
     finally:
         part.unlink(missing_ok=True)
-    entry = services.library.add(target)
-    services.audit.record(user, "upload", entry.id, file_name)
+    entry = context.library.add(target)
+    context.record("upload", entry.id, file_name)
     return {"id": entry.id, "name": entry.name}
 
 

@@ -22,10 +22,11 @@ from hiero.serve.app import create_app
 from hiero.serve.edits import STALE_S
 from hiero.serve.entries import NotFoundError
 from hiero.serve.guard import MAX_BODY_BYTES
-from hiero.serve.jobs import Job, JobQueue, job_events
+from hiero.serve.jobs import JobQueue, job_events
 from hiero.serve.library import open_library
 from hiero.serve.routing import MAX_STEPS
 from hiero.serve.settings import ServerSettings, is_loopback
+from hiero.serve.state import Job
 from hiero.serve.tiles import TILE_SIZE, similarity_tile
 from hiero.types import ProgressEvent
 

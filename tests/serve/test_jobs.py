@@ -73,16 +73,17 @@ def test_a_job_that_the_server_does_not_survive_is_given_up(tmp_path):
     job = state.add_job("poison", "")
     begun = []
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        state.update_job(job.id, "running", "", attempt)  # as a kill leaves it
+        job.update(state="running", num_attempts=attempt)
+        state.save_job(job)  # as a kill leaves it
         release = threading.Event()
         jobs = JobQueue(lambda video, _: (begun.append(video), release.wait(5)), State(tmp_path))  # noqa: B023
         if attempt < MAX_ATTEMPTS:
             wait_until(lambda: len(begun) == attempt)  # noqa: B023
         release.set()
-        wait_until(lambda: jobs.jobs[str(job.id)].ended)  # noqa: B023
+        wait_until(lambda: jobs.jobs[job.id].ended)  # noqa: B023
         jobs.close()
-    assert jobs.jobs[str(job.id)].state == "failed"
-    assert "3 times" in jobs.jobs[str(job.id)].message
+    assert jobs.jobs[job.id].state == "failed"
+    assert "3 times" in jobs.jobs[job.id].message
     assert len(begun) == MAX_ATTEMPTS - 1
 
 

@@ -25,7 +25,8 @@ def test_all_of_it_is_there_after_a_restart(tmp_path):
     state = State(tmp_path / "new" / "state")
     state.add_token("anna", "edit", b"digest")
     job = state.add_job("video", "anna")
-    state.update_job(job.id, "running", "", 1)
+    job.update(state="running", num_attempts=1)
+    state.save_job(job)
     for content in (b"one", b"two", None, b"three"):
         state.add_edit("video", content and content.decode(), content, 1, "anna")
     state.add_edit("other", None, None, 0, "ben")
@@ -92,5 +93,5 @@ def test_files_that_cannot_be_used(tmp_path):
 def test_without_a_folder_it_lives_in_memory():
     state = State()
     assert not state.is_persistent
-    assert state.add_job("video", "").id == 1
+    assert state.add_job("video", "").id == "1"
     assert State().jobs(["waiting"], 9) == []
