@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from hiero.corpus.corpus import TABLE, Corpus
+from hiero.corpus.corpus import Corpus
+from hiero.corpus.table import STEPS
 from hiero.vectors import unit_vectors
 
 WIDTH = 640  # of a vector
@@ -67,7 +68,7 @@ def write_corpus(folder: Path, rng: np.random.Generator, centres: np.ndarray, nu
     for first in range(0, num_steps, BATCH_SIZE):
         rows = synthetic_steps(rng, centres, first, min(BATCH_SIZE, num_steps - first))
         if first == 0:
-            corpus._create_table(rows.schema)
+            corpus.tables.create(STEPS, rows.schema)
         corpus.table.add(rows)
     write_s = time.perf_counter() - begin
     begin = time.perf_counter()
@@ -118,7 +119,7 @@ def run(folder: Path, num_steps: int, num_queries: int = 200, num_exact: int = 3
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
         f"recall at {NUM_HITS}: {np.mean(recalls):.3f} ({num_exact} queries); peak memory {peak_gib:.1f} GiB; "
-        f"table {TABLE}"
+        f"table {STEPS}"
     )
 
 

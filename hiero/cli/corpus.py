@@ -93,7 +93,7 @@ def index(
     every
         Seconds between two looks of `--watch`.
     """
-    from hiero.corpus.corpus import Corpus
+    from hiero.corpus.corpus import Corpus, IndexSettings
     from hiero.corpus.index_files import index_files
     from hiero.extraction.collection import find_recordings
 
@@ -114,11 +114,8 @@ def index(
             engine,
             files,
             lambda file: options.read_video(file, engine),
-            num_steps=num_steps,
-            labels=vocabulary,
-            again=again,
-            transcripts=not options.no_transcript,
-            progress=advance,
+            IndexSettings(num_steps, vocabulary, again, not options.no_transcript),
+            advance,
         )
     for problem in result.problems:
         log(f"failed: {problem}")
@@ -142,6 +139,7 @@ def _index_arrivals(
     options: VideoOptions,
 ) -> None:
     """`--watch`: index what arrives, a line each, until Ctrl-C or a signal to end."""
+    from hiero.corpus.corpus import IndexSettings
     from hiero.corpus.index_files import index_files
     from hiero.corpus.watching import ArrivalWatcher
     from hiero.extraction.collection import NoFilesError, find_files
@@ -164,8 +162,7 @@ def _index_arrivals(
                     engine,
                     {name: source},
                     lambda file: options.read_video(file, engine),
-                    num_steps=num_steps,
-                    labels=labels,
+                    IndexSettings(num_steps, labels),
                 )
                 num_added += result.num_added
                 if result.num_added:

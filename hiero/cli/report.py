@@ -127,7 +127,9 @@ def report(
 
 def _is_corpus(path: Path) -> bool:
     """Whether a folder is a corpus."""
-    return (path / "steps.lance").is_dir()
+    from hiero.corpus.table import is_corpus_folder
+
+    return is_corpus_folder(path)
 
 
 def _read_corpus(uri: str, activities: ActivityOptions) -> tuple[list[VideoSteps], str]:

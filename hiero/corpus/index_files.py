@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hiero.corpus.corpus import Corpus, ReadVideo, read_changed
+from hiero.corpus.corpus import DEFAULT_SETTINGS, Corpus, IndexSettings, ReadVideo, read_changed
 from hiero.corpus.rows import IndexedVideo, VideoRows
 from hiero.engine import Engine
 from hiero.errors import InputError
@@ -34,11 +34,7 @@ def index_files(
     engine: Engine,
     files: Mapping[str, VideoInput],
     read: ReadVideo,
-    *,
-    num_steps: Sequence[int] | None = None,
-    labels: Sequence[str] | None = None,
-    again: bool = False,
-    transcripts: bool = True,
+    settings: IndexSettings = DEFAULT_SETTINGS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> IndexResult:
     """Add videos or feature files to a corpus; one that cannot be read does not stop the others.
@@ -52,14 +48,14 @@ def index_files(
             "indexed anew",
             stacklevel=2,
         )
-        corpus.renew(engine, read, labels)
+        corpus.renew(engine, read, settings.labels)
     corpus.check_model(engine)  # before anything is read, which takes long
-    batch = _Batch(corpus, engine, again)
+    batch = _Batch(corpus, engine, settings)
     try:
         for names in _batched(list(files), LOOKUP_SIZE):
-            known = {} if again else corpus.lookup(names)
+            known = {} if settings.again else corpus.lookup(names)
             for name in names:
-                batch.add_file(name, VideoSource.of(files[name]), read, num_steps, labels, known.get(name), transcripts)
+                batch.add_file(name, VideoSource.of(files[name]), read, known.get(name))
                 progress(name)
     finally:
         batch.commit()  # also after an interruption: what was read is kept
@@ -69,26 +65,17 @@ def index_files(
 class _Batch:
     """Videos that were read and are not committed yet: a commit takes long beside the reading of a feature file."""
 
-    def __init__(self, corpus: Corpus, engine: Engine, again: bool) -> None:
-        self.corpus, self.engine, self.again = corpus, engine, again
+    def __init__(self, corpus: Corpus, engine: Engine, settings: IndexSettings) -> None:
+        self.corpus, self.engine, self.settings = corpus, engine, settings
         self.result = IndexResult()
         self.videos: list[VideoRows] = []
         self.num_bytes = 0
         self.begin_s = time.monotonic()
 
-    def add_file(
-        self,
-        name: str,
-        source: VideoSource,
-        read: ReadVideo,
-        num_steps: Sequence[int] | None,
-        labels: Sequence[str] | None,
-        known: IndexedVideo | None,
-        transcripts: bool,
-    ) -> None:
+    def add_file(self, name: str, source: VideoSource, read: ReadVideo, known: IndexedVideo | None) -> None:
         """Read a file, and commit what was read so far where it is time."""
         try:
-            video = read_changed(source, self.engine, read, num_steps, labels, name, known, transcripts)
+            video = read_changed(source, self.engine, read, self.settings, name, known)
             if video is None:
                 self.result.num_unchanged += 1
                 return
@@ -111,7 +98,7 @@ class _Batch:
 
     def commit(self) -> None:
         videos, self.videos, self.num_bytes = self.videos, [], 0
-        num_added = self.corpus.add_all(videos, self.engine, self.again)
+        num_added = self.corpus.add_all(videos, self.engine, self.settings.again)
         self.result.num_added += num_added
         self.result.num_unchanged += len(videos) - num_added  # another process was first
         self.begin_s = time.monotonic()

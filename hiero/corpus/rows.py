@@ -1,33 +1,37 @@
-"""Rows of the table: a step of a video in LanceDB, and what is read back from it.
+"""Rows of the tables: what a corpus stores of a video, and what is read back.
 
-A row is a step of some level: when it is, its label, a vector, a summary of what it shows, a
-thumbnail. The row of level −1 is the video itself; its column `about` says what the steps were made
-from.
+A row of the steps is a step of some level: when it is, its label, a vector, a summary of what it
+shows, a thumbnail. The row of level −1 is the video itself; its column `about` says what the steps
+were made from. A row of the speech is a window of one to three utterances: its video, when it is,
+its words, and their vector by the sentence encoder.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hiero.corpus.speech_table import build_speech_rows
+from hiero.corpus.table import VIDEO_LEVEL, vector_width
 from hiero.engine import Embedder, Video
+from hiero.errors import InputError
+from hiero.formats.transcripts import find_transcript
 from hiero.model.model_folder import SHIPPED
 from hiero.sources.source import VideoSource
 from hiero.storage.files import parse_json
+from hiero.text.minilm import MINILM_SIZE
 from hiero.types import Hierarchy, RestsOn, Step, VideoFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VIDEO_LEVEL = -1  # of the row that is a whole video
 HIT_COLUMNS = ["video", "level", "step", "start_s", "end_s", "thread", "label"]
 
 
@@ -221,11 +225,6 @@ def _model_folder(engine: Embedder) -> str:
     return "" if engine.folder is None or engine.name in SHIPPED else str(engine.folder.path.resolve())
 
 
-def vector_width(schema: pa.Schema) -> int:
-    """Numbers of a vector of a table."""
-    return int(schema.field("vector").type.list_size)
-
-
 def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.Table:
     """All rows of a video: first that of the video itself, then its steps, level by level."""
     import pyarrow as pa
@@ -252,3 +251,62 @@ def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), vectors.shape[1]),
         }
     )
+
+
+def build_speech_rows(video: Video, name: str) -> pa.Table | None:
+    """Rows of what is said in a video; None where it has no transcript."""
+    if not video.transcript:
+        return None
+    import pyarrow as pa
+
+    windows, vectors = video.speech.windows, video.speech.vectors
+    return pa.table(
+        {
+            "uid": [f"{name}\n{i}" for i in range(len(windows))],
+            "video": [name] * len(windows),
+            "start_s": [window.start_s for window in windows],
+            "end_s": [window.end_s for window in windows],
+            "text": pa.array([window.text for window in windows], pa.string()),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), MINILM_SIZE),
+        }
+    )
+
+
+def transcripts_key(source: VideoSource) -> str:
+    """Identifies the transcripts that lie beside the files of a video; empty where there are none."""
+    digest, num = hashlib.sha256(), 0
+    for path in source.paths:
+        beside = find_transcript(path)
+        if beside is not None:
+            digest.update(beside.read_bytes())
+            num += 1
+        digest.update(b"\0")
+    return digest.hexdigest() if num else ""
+
+
+def select_changed(videos: Sequence[VideoRows], stored: Mapping[str, StoredVideo], again: bool) -> list[VideoRows]:
+    """Those of some videos that are not in as they are."""
+
+    def is_unchanged(video: VideoRows) -> bool:
+        present = stored.get(video.record.video)
+        if again or present is None or not present.is_whole:
+            return False
+        old, new = present.records[0], video.record
+        return (old.sha256, old.model_key, old.transcripts) == (new.sha256, new.model_key, new.transcripts)
+
+    return [video for video in videos if not is_unchanged(video)]
+
+
+def check_content(record: IndexedVideo) -> list[str]:
+    """What is wrong with the files of a video; what is remote is asked about, not brought."""
+    source = record.source
+    try:
+        key = source.known_key()
+    except InputError as error:
+        return [f"{record.video}: {error}"]
+    # Of a remote file that was never here, or has changed since, the key is not known.
+    if key == record.sha256 or (
+        key is None and source.is_remote and not any(file.was_downloaded for file in source.files)
+    ):
+        return []
+    return [f"{record.video}: {record.path} has changed; index it again"]

@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
-from typing import Any
 
 import numpy as np
 
-from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, Hit, vector_width
-from hiero.corpus.sql import sql_string, sql_strings
-from hiero.corpus.vector_search import nearest_rows
+from hiero.corpus.rows import HIT_COLUMNS, Hit
+from hiero.corpus.table import VIDEO_LEVEL, CorpusTables, RowFilter, vector_width
 from hiero.errors import InputError
 from hiero.steps.correspondence import correspondence, same_step_probability
 from hiero.vectors import cosine_similarity
@@ -21,7 +19,6 @@ from hiero.vectors import cosine_similarity
 MAX_ALIGNED_VIDEOS = 64  # that are compared step by step: the nearest by a step, and the nearest as a whole
 NUM_NEAREST_STEPS = 500  # whose videos are candidates
 MAX_READ_STEPS = 20_000  # of all candidates; their vectors are in memory together
-ALL_ROWS = 100_000_000  # LanceDB returns 10 rows where no limit is given
 CONTEXT_STEPS = 64  # before a step, and after it, that say which step it is
 
 
@@ -43,7 +40,7 @@ class VideoSteps:
 
 
 def find_same_steps(
-    table: Any,
+    tables: CorpusTables,
     name: str,
     level: int,
     time_s: float,
@@ -54,7 +51,7 @@ def find_same_steps(
     """The step of a video at a moment, and the steps of other videos that are most likely the same."""
     if num < 1:
         raise InputError(f"-n is at least 1, got {num}")
-    rows = read_steps(table, f"video = {sql_string(name)} AND level IN ({VIDEO_LEVEL}, {level})")
+    rows = read_steps(tables, RowFilter([name], levels=(VIDEO_LEVEL, level)))
     own = next((steps for steps in rows if steps.hits[0].level == level), None)
     whole = next((steps for steps in rows if steps.hits[0].level == VIDEO_LEVEL), own)
     index = (
@@ -65,8 +62,8 @@ def find_same_steps(
     if own is None or whole is None or index is None:
         return None
     step, vector = own.hits[index], own.vectors[index]
-    names = _candidate_videos(table, name, level, vector, whole.vectors[0], videos, exact)
-    others = read_steps(table, f"video IN {sql_strings(names)} AND level = {level}") if names else []
+    names = _candidate_videos(tables, name, level, vector, whole.vectors[0], videos, exact)
+    others = read_steps(tables, RowFilter(names, levels=(level,))) if names else []
     others = [steps.around(steps.nearest(vector)) for steps in others]
     near = own.around(index)
     scores = correspondence(near.vectors, [steps.vectors for steps in others])
@@ -81,38 +78,36 @@ def find_same_steps(
 
 
 def _candidate_videos(
-    table: Any, name: str, level: int, vector: np.ndarray, whole: np.ndarray, videos: Sequence[str], exact: bool
+    tables: CorpusTables,
+    name: str,
+    level: int,
+    vector: np.ndarray,
+    whole: np.ndarray,
+    videos: Sequence[str],
+    exact: bool,
 ) -> list[str]:
     """Videos with the steps nearest to a step, and those nearest to its video, in turn; as many as
     are read together.
     """
-    where = f"video != {sql_string(name)}" + (f" AND video IN {sql_strings(list(videos))}" if videos else "")
     queries = [(vector, level, NUM_NEAREST_STEPS), (whole, VIDEO_LEVEL, MAX_ALIGNED_VIDEOS)]
     matches = [
-        nearest_rows(table, query, f"level = {of} AND {where}", ["video", "_distance"], limit, exact)
-        for query, of, limit in queries
+        tables.nearest(query, RowFilter(videos, name, (of,)), ["video"], limit, exact) for query, of, limit in queries
     ]
     by_step, by_video = (list(dict.fromkeys(row["video"] for row in rows)) for rows in matches)
     names = [video for pair in zip_longest(by_step, by_video) for video in pair if video is not None]
     names = list(dict.fromkeys(names))[:MAX_ALIGNED_VIDEOS]
-    while len(names) > 1 and _count_steps(table, names, level) > MAX_READ_STEPS:
+    while len(names) > 1 and tables.count(RowFilter(names, levels=(level,))) > MAX_READ_STEPS:
         names = names[: len(names) // 2]
     return names
 
 
-def _count_steps(table: Any, names: list[str], level: int) -> int:
-    where = f"video IN {sql_strings(names)} AND level = {level}"
-    return int(table.count_rows(where))
-
-
-def read_steps(table: Any, where: str) -> list[VideoSteps]:
+def read_steps(tables: CorpusTables, rows: RowFilter) -> list[VideoSteps]:
     """Steps with their vectors, by level and video."""
-    columns = [*HIT_COLUMNS, "vector"]
-    rows = table.search().where(where).select(columns).limit(ALL_ROWS).to_arrow()
-    vectors = np.asarray(rows["vector"].combine_chunks().flatten(), dtype=np.float32).reshape(
-        len(rows), vector_width(rows.schema)
+    found = tables.read(rows, [*HIT_COLUMNS, "vector"])
+    vectors = np.asarray(found["vector"].combine_chunks().flatten(), dtype=np.float32).reshape(
+        len(found), vector_width(found.schema)
     )
-    hits = [Hit.from_row(row, 1.0) for row in rows.select(HIT_COLUMNS).to_pylist()]
+    hits = [Hit.from_row(row, 1.0) for row in found.select(HIT_COLUMNS).to_pylist()]
     order = sorted(range(len(hits)), key=lambda i: (hits[i].level, hits[i].video, hits[i].start_s))
     groups = [list(group) for _, group in groupby(order, key=lambda i: (hits[i].level, hits[i].video))]
     return [VideoSteps([hits[i] for i in group], vectors[group]) for group in groups]

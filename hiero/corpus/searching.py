@@ -5,19 +5,15 @@ them and of what is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hiero.corpus.commits import read_latest
-from hiero.corpus.rows import HIT_COLUMNS, VIDEO_LEVEL, Hit, vector_width
-from hiero.corpus.speech_table import SpokenMoment
-from hiero.corpus.sql import ALL_ROWS, sql_string, sql_strings
-from hiero.corpus.vector_search import nearest_rows
+from hiero.corpus.rows import HIT_COLUMNS, Hit
+from hiero.corpus.table import SPEECH, CorpusTables, RowFilter
 from hiero.errors import InputError
-from hiero.speech.evidence import join_evidence, name_witness
+from hiero.speech.evidence import join_evidence, name_witness, shorten_quote, spoken_probability
 from hiero.vectors import cosine_similarity
 
 MAX_OVERLAP = 0.5  # IoU of two hits in one video, above which they are the same moment on two levels
@@ -25,47 +21,66 @@ OVERSAMPLING = 4  # rows that are fetched for each hit, since some repeat a mome
 MIN_SCORED_ROWS = 500  # of the nearest by their vectors, that are compared with all that is stored of them
 
 
-def search_steps(
-    open_table: Callable[[], Any],
-    uri: str,
-    vector: np.ndarray | None,
-    num: int,
-    *,
-    videos: Sequence[str] = (),
-    level: int | None = None,
-    exclude: str | None = None,
-    exact: bool = False,
-    score: Callable[[list[bytes]], np.ndarray] | None = None,
-    spoken: Sequence[SpokenMoment] | None = None,
-) -> list[Hit]:
+SPEECH_COLUMNS = ["video", "start_s", "end_s", "text"]
+MIN_SPOKEN_PROBABILITY = 0.1  # that a text is said in a window; less is no evidence
+WINDOWS_PER_HIT = 12  # rows that are fetched for each hit: windows overlap, and several fall into one step
+
+ScoreSummaries = Callable[[list[bytes]], np.ndarray]  # how well steps fit, by their summaries
+
+
+@dataclass(frozen=True)
+class SpokenMoment:
+    """When something is said in a video of a corpus that is near to a query."""
+
+    video: str
+    start_s: float
+    end_s: float
+    quote: str
+    probability: float
+
+    @property
+    def middle_s(self) -> float:
+        """The moment that says which step it belongs to."""
+        return (self.start_s + self.end_s) / 2
+
+
+@dataclass(frozen=True)
+class StepQuery:
+    """What is searched for, and where: None as vector searches by `spoken` alone."""
+
+    vector: np.ndarray | None
+    num: int
+    videos: Sequence[str] = ()
+    level: int | None = None
+    exclude: str | None = None
+    exact: bool = False
+    score: ScoreSummaries | None = None
+    spoken: Sequence[SpokenMoment] | None = None
+
+    @property
+    def rows(self) -> RowFilter:
+        levels = () if self.level is None else (self.level,)
+        return RowFilter(self.videos, self.exclude, levels, only_steps=self.level is None)
+
+
+def search_steps(tables: CorpusTables, query: StepQuery) -> list[Hit]:
     """The steps nearest to a vector, each moment once: of hits that overlap on two levels the nearer stays."""
+    num, vector, width = query.num, query.vector, tables.width()
     if num < 1:
         raise InputError(f"-n is at least 1, got {num}")
-    width = vector_width(open_table().schema)
-    if vector is not None and len(vector) != width:
+    if vector is not None and width is not None and len(vector) != width:
         raise InputError(
-            f"{uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model"
+            f"{tables.uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model"
         )
-    conditions = [f"level > {VIDEO_LEVEL}" if level is None else f"level = {level}"]
-    if videos:
-        conditions.append(f"video IN {sql_strings(list(videos))}")
-    if exclude is not None:
-        conditions.append(f"video != {sql_string(exclude)}")
-    num_rows = OVERSAMPLING * num if score is None else max(OVERSAMPLING * num, MIN_SCORED_ROWS)
-    columns = [*HIT_COLUMNS, *(["summary"] if score is not None else [])]
-    by_step = read_latest(lambda: _spoken_steps(open_table(), spoken, level)) if spoken else {}
-    spoken_rows = read_latest(lambda: _step_rows(open_table(), list(by_step), columns, vector)) if by_step else []
-
-    def read(num_rows: int) -> list[dict[str, Any]]:
-        if vector is None:
-            return []
-        return nearest_rows(open_table(), vector, " AND ".join(conditions), [*columns, "_distance"], num_rows, exact)
-
+    num_rows = OVERSAMPLING * num if query.score is None else max(OVERSAMPLING * num, MIN_SCORED_ROWS)
+    columns = [*HIT_COLUMNS, *(["summary"] if query.score is not None else [])]
+    by_step = _spoken_steps(tables, query.spoken, query.level) if query.spoken else {}
+    spoken_rows = _step_rows(tables, list(by_step), columns, vector) if by_step else []
     while True:
-        rows = read_latest(partial(read, num_rows))
+        rows = [] if vector is None else tables.nearest(vector, query.rows, columns, num_rows, query.exact)
         near = {row_key(row) for row in rows}
-        candidates = _score_rows([*rows, *(row for row in spoken_rows if row_key(row) not in near)], score)
-        if spoken is not None:
+        candidates = _score_rows([*rows, *(row for row in spoken_rows if row_key(row) not in near)], query.score)
+        if query.spoken is not None:
             candidates = [join_speech(hit, by_step.get(hit.key)) for hit in candidates]
         hits = suppress_overlaps(sorted(candidates, key=lambda hit: -hit.score), num)
         if len(hits) >= num or len(rows) < num_rows:  # enough, or there are no more
@@ -73,7 +88,21 @@ def search_steps(
         num_rows *= 4
 
 
-def _score_rows(rows: list[dict[str, Any]], score: Callable[[list[bytes]], np.ndarray] | None) -> list[Hit]:
+def find_spoken(
+    tables: CorpusTables, vector: np.ndarray, num_hits: int, rows: RowFilter, exact: bool = False
+) -> list[SpokenMoment]:
+    """The moments at which a text is said most likely, best first."""
+    found = tables.nearest(vector, rows, SPEECH_COLUMNS, WINDOWS_PER_HIT * num_hits, exact, SPEECH)
+    moments = []
+    for row in found:
+        probability = float(spoken_probability(np.array(1 - row["_distance"])))
+        if probability >= MIN_SPOKEN_PROBABILITY:
+            quote = shorten_quote(row["text"])
+            moments.append(SpokenMoment(row["video"], row["start_s"], row["end_s"], quote, probability))
+    return moments
+
+
+def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None) -> list[Hit]:
     """Hits of rows with a `_distance`: scored by their summaries where they have them, else by their vectors."""
     hits = [Hit.from_row(row, 1 - row["_distance"]) for row in rows]
     summaries = [row["summary"] for row in rows if score is not None and row["summary"]]
@@ -108,15 +137,15 @@ def row_key(row: dict[str, Any]) -> tuple[str, int, str]:
 
 
 def _spoken_steps(
-    table: Any, spoken: Sequence[SpokenMoment], level: int | None
+    tables: CorpusTables, spoken: Sequence[SpokenMoment], level: int | None
 ) -> dict[tuple[str, int, str], SpokenMoment]:
     """The steps in which something is said, of a level or of the finest of each video, with the
     best moment of each.
     """
     names = list(dict.fromkeys(moment.video for moment in spoken))
-    where = f"video IN {sql_strings(names)} AND level " + (f"> {VIDEO_LEVEL}" if level is None else f"= {level}")
+    rows = StepQuery(None, 1, names, level).rows
     by_video: dict[str, list[Hit]] = {}
-    for row in table.search().where(where).select(HIT_COLUMNS).limit(ALL_ROWS).to_arrow().to_pylist():
+    for row in tables.read(rows, HIT_COLUMNS).to_pylist():
         by_video.setdefault(row["video"], []).append(Hit.from_row(row, 0.0))
     best: dict[tuple[str, int, str], SpokenMoment] = {}
     for moment in spoken:  # the most likely first
@@ -129,12 +158,11 @@ def _spoken_steps(
 
 
 def _step_rows(
-    table: Any, keys: Sequence[tuple[str, int, str]], columns: list[str], vector: np.ndarray | None
+    tables: CorpusTables, keys: Sequence[tuple[str, int, str]], columns: list[str], vector: np.ndarray | None
 ) -> list[dict[str, Any]]:
     """Columns of steps, and the `_distance` of their vectors from a query; 1 without one."""
     uids = [f"{video}\n{level}\n{step}" for video, level, step in keys]
-    query = table.search().where(f"uid IN {sql_strings(uids)}").select([*columns, "vector"]).limit(len(uids))
-    rows = list(query.to_arrow().to_pylist())
+    rows: list[dict[str, Any]] = tables.read(RowFilter(uids=uids), [*columns, "vector"], len(uids)).to_pylist()
     for row in rows:
         stored = np.array([row.pop("vector")], dtype=np.float32)
         row["_distance"] = 1.0 if vector is None else 1 - float(cosine_similarity(stored, vector[None])[0, 0])

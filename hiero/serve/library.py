@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hiero.corpus.corpus import Corpus, add_video
+from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.rows import IndexedVideo
+from hiero.corpus.table import is_corpus_folder
 from hiero.engine import Engine, Video, engine_for
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
@@ -234,7 +235,14 @@ class Library:
                 raise InputError(f"{entry.name}: the corpus has another video of that name; rename the file")
         video = self.read(entry, progress=progress)
         if self.corpus is not None:
-            add_video(self.corpus, self.main_engine, entry.source, lambda _: video, labels=self.labels, name=entry.name)
+            add_video(
+                self.corpus,
+                self.main_engine,
+                entry.source,
+                lambda _: video,
+                IndexSettings(labels=self.labels),
+                entry.name,
+            )
         num_steps = len(self.steps(video, None).levels[-1])  # which the page will ask for next
         self._update(entry.id, num_steps=num_steps)
 
@@ -282,7 +290,7 @@ def open_library(
 
 def is_corpus(source: str) -> bool:
     """Whether a source is an address or a folder with LanceDB's table."""
-    return not is_video_address(source) if is_address(source) else (Path(source) / "steps.lance").is_dir()
+    return not is_video_address(source) if is_address(source) else is_corpus_folder(Path(source))
 
 
 def _read_annotated_steps(path: Path) -> dict[str, list[dict[str, Any]]]:

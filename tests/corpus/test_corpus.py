@@ -13,12 +13,13 @@ import pytest
 
 from hiero.cli import app, main
 from hiero.cli.corpus import parse_moment
-from hiero.corpus import commits, stored_rows
 from hiero.corpus import corpus as corpus_module
 from hiero.corpus import index_files as index_module
-from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, add_video
+from hiero.corpus import table as table_module
+from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, IndexSettings, add_video
 from hiero.corpus.index_files import index_files
 from hiero.corpus.searching import suppress_overlaps
+from hiero.corpus.table import CorpusTables
 from hiero.engine import load
 from hiero.errors import InputError
 from tests.optional import skip_without
@@ -51,7 +52,11 @@ def corpus(tmp_path, engine):
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
     for name, order, seed in (("a", [0, 1, 2, 3], 1), ("b", [4, 1, 5], 2), ("it's", [6, 7, 2], 3)):
         add_video(
-            corpus, engine, session(tmp_path / f"{name}.npy", order, seed=seed), engine.read, num_steps=[2, len(order)]
+            corpus,
+            engine,
+            session(tmp_path / f"{name}.npy", order, seed=seed),
+            engine.read,
+            IndexSettings([2, len(order)]),
         )
     return corpus
 
@@ -104,12 +109,12 @@ def test_unchanged_videos_are_skipped_and_changed_ones_replaced(corpus, engine, 
         assert not added
     assert names_read == []
     session(tmp_path / "a.npy", [3, 3, 5], seed=9)
-    record, added = add_video(corpus, engine, tmp_path / "a.npy", read, num_steps=[3])
+    record, added = add_video(corpus, engine, tmp_path / "a.npy", read, IndexSettings([3]))
     assert added
     assert record.levels == (len(corpus.steps("a")),)
     assert len(corpus.videos()) == 3
     assert corpus.check() == []
-    _, added = add_video(corpus, engine, tmp_path / "b.npy", read, again=True)
+    _, added = add_video(corpus, engine, tmp_path / "b.npy", read, IndexSettings(again=True))
     assert added
 
 
@@ -139,16 +144,16 @@ def test_removing_and_checking(corpus, tmp_path):
 WRITER = """
 import contextlib, sys
 from pathlib import Path
-from hiero.corpus import corpus as module, index_files
+from hiero.corpus import corpus as module, index_files, table
 from hiero.engine import load
 
 index_files.MAX_VIDEOS = int(sys.argv[2])
-module.MIN_FILES = 3  # tidied up all the time
+table.MIN_FILES = 3  # tidied up all the time
 if sys.argv[3] == "without locks":  # as at an address
-    module.write_lock = contextlib.contextmanager(lambda uri: (yield False))
+    table.write_lock = contextlib.contextmanager(lambda uri: (yield False))
 engine, corpus = load("raw"), module.Corpus(sys.argv[1], create=True)
 files = {Path(path).stem: Path(path) for path in sys.argv[4:]}
-assert not index_files.index_files(corpus, engine, files, engine.read, num_steps=[2]).problems
+assert not index_files.index_files(corpus, engine, files, engine.read, module.IndexSettings([2])).problems
 """
 
 
@@ -183,7 +188,7 @@ def test_a_table_that_another_process_makes_just_now(tmp_path, engine):
 
 def test_a_lock_of_a_killed_process_is_gone(corpus, engine, tmp_path):
     code = (
-        "import sys, time; from hiero.corpus.commits import write_lock\n"
+        "import sys, time; from hiero.corpus.table import write_lock\n"
         "with write_lock(sys.argv[1]): print('locked', flush=True); time.sleep(60)"
     )
     with start_python(code, corpus.uri) as process:
@@ -234,7 +239,7 @@ def test_files_are_put_together_while_repetitions_are_dropped(corpus):
                 Corpus(corpus.uri).table.optimize()
             corpus.table.delete(where)
 
-    corpus_module.drop_repeated(Table())
+    table_module.drop_repeated(Table())
     assert Table.num_deletions == 2
     assert corpus.num_videos == 3
     assert corpus.check() == []
@@ -252,8 +257,8 @@ def test_indexing_again_repairs_too(corpus, engine, tmp_path):
 
 
 def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(commits.time, "sleep", lambda _: None)
-    original, failed = corpus_module.put_rows, []
+    monkeypatch.setattr(table_module.time, "sleep", lambda _: None)
+    original, failed = CorpusTables.replace, []
 
     def conflict_three_times(*arguments):
         if len(failed) < 3:
@@ -261,19 +266,19 @@ def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
             raise RuntimeError("lance error: Retryable commit conflict for version 7")
         return original(*arguments)
 
-    monkeypatch.setattr(corpus_module, "put_rows", conflict_three_times)
+    monkeypatch.setattr(CorpusTables, "replace", conflict_three_times)
     add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
     assert len(failed) == 3
     assert corpus.find("d").video == "d"
-    monkeypatch.setattr(corpus_module, "put_rows", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
+    monkeypatch.setattr(CorpusTables, "replace", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
     with pytest.raises(RuntimeError, match="another error"):
         add_video(corpus, engine, session(tmp_path / "e.npy", [1]), engine.read)
 
 
 def test_tidying_up_is_tried_again_too(corpus, engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(commits.time, "sleep", lambda _: None)
-    monkeypatch.setattr(corpus_module, "MIN_FILES", 1)
-    original, failed = Corpus._optimize, []
+    monkeypatch.setattr(table_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(table_module, "MIN_FILES", 1)
+    original, failed = CorpusTables._optimize, []
 
     def conflict_once(self, is_locked):
         if not failed:
@@ -281,7 +286,7 @@ def test_tidying_up_is_tried_again_too(corpus, engine, tmp_path, monkeypatch):
             raise OSError("Commit conflict for version 7")
         original(self, is_locked)
 
-    monkeypatch.setattr(Corpus, "_optimize", conflict_once)
+    monkeypatch.setattr(CorpusTables, "_optimize", conflict_once)
     add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
     assert failed
     assert corpus.table.stats()["fragment_stats"]["num_fragments"] == 1
@@ -293,7 +298,7 @@ def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, ca
     session(tmp_path / "d.npy", [1, 2])
     command = ["hiero", "index", str(tmp_path / "d.npy"), "--to", corpus.uri, "--model", "raw"]
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_module, "put_rows", lambda *_: (_ for _ in ()).throw(full))
+        patch.setattr(CorpusTables, "replace", lambda *_: (_ for _ in ()).throw(full))
         patch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as exit_:
             main()
@@ -302,8 +307,8 @@ def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, ca
     assert f"{corpus.uri}: no space left on the disk; free some, then run the same command again" in line
     assert corpus.num_videos == 3
     with monkeypatch.context() as patch:  # no space to tidy up: what was committed is in
-        patch.setattr(corpus_module, "MIN_FILES", 1)
-        patch.setattr(Corpus, "_optimize", lambda *_: (_ for _ in ()).throw(full))
+        patch.setattr(table_module, "MIN_FILES", 1)
+        patch.setattr(CorpusTables, "_optimize", lambda *_: (_ for _ in ()).throw(full))
         with pytest.warns(UserWarning, match="no space to put its files together"):
             app(command[1:], result_action="return_value")
     assert corpus.num_videos == 4
@@ -325,7 +330,7 @@ def test_a_disk_that_fails_is_one_clear_line(corpus):
         raise RuntimeError("lance error: LanceError(IO): Input/output error (os error 5), /root/src/writer.rs:258:9")
 
     with pytest.raises(OSError, match="Input/output error") as error:
-        commits.commit(corpus.uri, fail)
+        table_module.commit(corpus.uri, fail)
     assert error.value.filename == corpus.uri
     assert "writer.rs" not in str(error.value)
 
@@ -336,12 +341,11 @@ def test_many_videos_share_a_commit(tmp_path, engine, monkeypatch):
     corpus = Corpus(str(tmp_path / "c"), create=True)
     files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i % 8], seed=i) for i in range(30)}
     queries = []
-    original = corpus_module.query_rows
-    for module in (corpus_module, stored_rows):
-        monkeypatch.setattr(
-            module, "query_rows", lambda *args, **kwargs: queries.append(args) or original(*args, **kwargs)
-        )
-    assert index_files(corpus, engine, files, engine.read, num_steps=[2]).num_added == 30
+    original = table_module.query_rows
+    monkeypatch.setattr(
+        table_module, "query_rows", lambda *args, **kwargs: queries.append(args) or original(*args, **kwargs)
+    )
+    assert index_files(corpus, engine, files, engine.read, IndexSettings([2])).num_added == 30
     assert corpus.table.version <= 3
     assert len(queries) < 10
     assert corpus.num_videos == 30
@@ -378,8 +382,8 @@ def test_an_interruption_keeps_what_was_read(tmp_path, engine):
 
 
 def test_small_files_are_put_together_and_old_versions_pruned(tmp_path, engine, monkeypatch):
-    monkeypatch.setattr(corpus_module, "MIN_FILES", 4)
-    monkeypatch.setattr(corpus_module, "OLD_VERSION", timedelta(milliseconds=1))
+    monkeypatch.setattr(table_module, "MIN_FILES", 4)
+    monkeypatch.setattr(table_module, "OLD_VERSION", timedelta(milliseconds=1))
     corpus = Corpus(str(tmp_path / "c"), create=True)
     for i in range(24):
         add_video(corpus, engine, session(tmp_path / f"v{i}.npy", [i % 8, 1], seed=i), engine.read)
@@ -424,7 +428,7 @@ def test_a_pruned_version_is_read_again():
             raise answer
         return answer
 
-    assert commits.read_latest(query) == 7
+    assert table_module.read_latest(query) == 7
 
 
 def test_another_model_has_another_space(corpus, engine, tmp_path):
@@ -486,12 +490,12 @@ def test_the_index_finds_what_exact_search_finds(tmp_path, monkeypatch):
     from benchmarks.corpus import WIDTH, synthetic_steps
     from hiero.vectors import unit_vectors
 
-    monkeypatch.setattr(corpus_module, "MIN_INDEXED_ROWS", 2000)
+    monkeypatch.setattr(table_module, "MIN_INDEXED_ROWS", 2000)
     corpus = Corpus(str(tmp_path / "large"), create=True)
     rng = np.random.default_rng(0)
     centres = unit_vectors(rng.standard_normal((50, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)
     rows = synthetic_steps(rng, centres, 0, 3000)
-    corpus._create_table(rows.schema)
+    corpus.tables.create("steps", rows.schema)
     corpus.table.add(rows)
     corpus.optimize()
     assert corpus.table.list_indices()
@@ -544,7 +548,7 @@ def test_files_that_are_one_video(tmp_path, engine):
     for path, part in zip(paths, np.split(rows, [40]), strict=True):
         np.save(path, part)
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
-    record, is_new = add_video(corpus, engine, paths, engine.read, num_steps=[3])
+    record, is_new = add_video(corpus, engine, paths, engine.read, IndexSettings([3]))
     assert (record.video, is_new) == ("GX010001", True)
     assert [(file.path, file.start_s, file.duration_s) for file in record.files] == [
         (str(paths[0]), 0, 40),
@@ -554,7 +558,7 @@ def test_files_that_are_one_video(tmp_path, engine):
     assert corpus.find("GX010001").source.paths == tuple(paths)
     assert add_video(corpus, engine, paths, engine.read) == (record, False)
     # The steps are those of the whole video.
-    add_video(corpus, engine, tmp_path / "whole.npy", engine.read, num_steps=[3])
+    add_video(corpus, engine, tmp_path / "whole.npy", engine.read, IndexSettings([3]))
     assert [(s.start_s, s.end_s) for s in corpus.steps("GX010001")] == [
         (s.start_s, s.end_s) for s in corpus.steps("whole")
     ]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hiero.corpus import same_step
-from hiero.corpus.corpus import Corpus, add_video
-from hiero.corpus.rows import VIDEO_LEVEL
+from hiero.corpus.corpus import Corpus, IndexSettings, add_video
+from hiero.corpus.table import STEPS, VIDEO_LEVEL, CorpusTables
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.steps.correspondence import correspondence, same_step_probability
@@ -32,7 +32,7 @@ def corpus(tmp_path_factory):
             engine,
             folder / f"{name}.npy",
             lambda path: engine.read(path, cache=False),
-            num_steps=[2, len(order)],
+            IndexSettings([2, len(order)]),
         )
     return corpus
 
@@ -95,15 +95,14 @@ def test_what_is_compared_is_bounded(corpus, monkeypatch):
     assert 0 < len(corpus.like("a", 30.0)[1]) <= 3
 
 
-def test_steps_without_the_row_of_their_video(corpus):
+def test_steps_without_the_row_of_their_video(corpus, tmp_path):
     """A damaged corpus still answers: the step itself stands for its video."""
     rows = corpus.table.to_arrow()
     places = zip(rows["video"].to_pylist(), rows["level"].to_pylist(), strict=True)
     rows = rows.filter([place != ("a", VIDEO_LEVEL) for place in places])
-    import lancedb
-
-    table = lancedb.connect("memory://").create_table("steps", rows)
-    step, hits = same_step.find_same_steps(table, "a", 1, 30.0, 3)
+    tables = CorpusTables(str(tmp_path / "damaged"), create=True)
+    tables.replace(STEPS, [], rows)
+    step, hits = same_step.find_same_steps(tables, "a", 1, 30.0, 3)
     assert step.start_s == 20.0
     assert [(hit.video, hit.start_s) for hit in hits] == compare_all(corpus, "a", 1)[0][:3]
-    assert same_step.find_same_steps(table, "z", 1, 30.0, 3) is None
+    assert same_step.find_same_steps(tables, "z", 1, 30.0, 3) is None

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from hiero.cli import app
-from hiero.corpus.corpus import Corpus, add_video
-from hiero.corpus.rows import Hit
-from hiero.corpus.searching import join_speech
-from hiero.corpus.speech_table import SPEECH_TABLE, SpokenMoment, transcripts_key
+from hiero.corpus.corpus import Corpus, IndexSettings, add_video
+from hiero.corpus.rows import Hit, transcripts_key
+from hiero.corpus.searching import SpokenMoment, join_speech
+from hiero.corpus.table import SPEECH
 from hiero.engine import load
+from hiero.sources.source import VideoSource
 from hiero.speech.files import load_transcript
 from tests.optional import skip_without, weights_or_skip
 
@@ -59,7 +60,7 @@ def corpus(tmp_path, engine, read):
         np.save(tmp_path / f"{name}.npy", np.concatenate(rows).astype(np.float32))
         if name in TRANSCRIPTS:
             write_srt(tmp_path / f"{name}.srt", TRANSCRIPTS[name])
-        add_video(corpus, engine, tmp_path / f"{name}.npy", read, num_steps=[1, 2])
+        add_video(corpus, engine, tmp_path / f"{name}.npy", read, IndexSettings([1, 2]))
     return corpus
 
 
@@ -83,7 +84,7 @@ def test_words_are_found_in_the_step_where_they_are_said(corpus, engine):
 
 def test_transcripts_that_come_change_and_go(corpus, engine, read, tmp_path):
     def index(name, **options):
-        return add_video(corpus, engine, tmp_path / f"{name}.npy", read, num_steps=[1, 2], **options)[1]
+        return add_video(corpus, engine, tmp_path / f"{name}.npy", read, IndexSettings([1, 2], **options))[1]
 
     assert not index("a")
     assert not index("c")
@@ -95,15 +96,15 @@ def test_transcripts_that_come_change_and_go(corpus, engine, read, tmp_path):
     write_srt(tmp_path / "a.srt", [(5, 8, "Nothing of that kind.")])
     assert index("a")
     assert corpus.search_text(engine, "grandmother's recipe", 1)[0].video == "c"
-    assert corpus.speech_table.count_rows("video = 'a'") == 1  # in place of the old ones
+    assert corpus.tables.get(SPEECH).count_rows("video = 'a'") == 1  # in place of the old ones
     corpus.remove(["c"])
-    assert corpus.speech_table.count_rows("video = 'c'") == 0
+    assert corpus.tables.get(SPEECH).count_rows("video = 'c'") == 0
     # A process that was killed between the two tables: passed over, and mended.
-    rows = corpus.speech_table.to_arrow().slice(0, 1).to_pylist()
-    corpus.speech_table.add([{**rows[0], "uid": "gone\n0", "video": "gone", "text": "zebra crossing"}])
+    rows = corpus.tables.get(SPEECH).to_arrow().slice(0, 1).to_pylist()
+    corpus.tables.get(SPEECH).add([{**rows[0], "uid": "gone\n0", "video": "gone", "text": "zebra crossing"}])
     assert "gone" not in {hit.video for hit in corpus.search_text(engine, "zebra crossing", 5)}
     corpus.repair(read)
-    assert corpus.speech_table.count_rows("video = 'gone'") == 0
+    assert corpus.tables.get(SPEECH).count_rows("video = 'gone'") == 0
 
 
 def test_a_corpus_without_speech_is_as_before(engine, tmp_path):
@@ -111,8 +112,8 @@ def test_a_corpus_without_speech_is_as_before(engine, tmp_path):
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
     record, _ = add_video(corpus, engine, tmp_path / "a.npy", lambda path: engine.read(path, cache=False))
     assert "transcripts" not in record.to_dict()
-    assert corpus.speech_table is None
-    assert not (tmp_path / "corpus" / f"{SPEECH_TABLE}.lance").exists()
+    assert corpus.tables.find(SPEECH) is None
+    assert not (tmp_path / "corpus" / f"{SPEECH}.lance").exists()
     hits = corpus.search_text(engine, "anything", 3)
     assert all(hit.rests_on is None and "rests_on" not in hit.to_dict() for hit in hits)
 
@@ -129,7 +130,7 @@ def test_raw_features_are_searched_by_words_alone(tmp_path):
         return video
 
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
-    add_video(corpus, engine, tmp_path / "a.npy", read, num_steps=[2])
+    add_video(corpus, engine, tmp_path / "a.npy", read, IndexSettings([2]))
     (hit,) = corpus.search_text(engine, "grandmother's recipe", 5)
     assert (hit.rests_on, hit.quote) == ("speech", "My grandmother gave me this recipe.")
 
@@ -161,7 +162,7 @@ def test_two_witnesses():
 def test_key_of_transcripts(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.npy").write_bytes(b"")
-    joined = (tmp_path / "a.npy", tmp_path / "b.npy")
+    joined = VideoSource.of((tmp_path / "a.npy", tmp_path / "b.npy"))
     assert transcripts_key(joined) == ""
     write_srt(tmp_path / "a.srt", TRANSCRIPTS["a"])
     first = transcripts_key(joined)

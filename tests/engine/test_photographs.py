@@ -8,7 +8,7 @@ import numpy as np
 
 from examples.photographs import ABSENT, PHOTOGRAPHS
 from hiero.cli import app
-from hiero.corpus.corpus import Corpus, add_video
+from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.engine import SpanSummaries
 from tests.optional import skip_without
 
@@ -43,7 +43,7 @@ def test_a_corpus_of_it(photographs, tmp_path):
     path, truth, video = photographs
     engine = video.engine
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
-    add_video(corpus, engine, path, lambda _: video, num_steps=[len(truth)])
+    add_video(corpus, engine, path, lambda _: video, IndexSettings([len(truth)]))
     best = corpus.search_text(engine, "a cup of coffee", 3)[0]
     assert truth[0][0] <= (best.start_s + best.end_s) / 2 <= truth[0][1]
     assert 0 <= best.score <= 1

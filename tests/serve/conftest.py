@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hiero.config import ModelConfig
-from hiero.corpus.corpus import Corpus, add_video
+from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.engine import load
 from hiero.model.hiero import HiERO
 from hiero.serve.library import open_library
@@ -78,7 +78,11 @@ def world(tmp_path_factory):
         corpus = Corpus(str(root / "corpus"), create=True)
         for path in videos:
             add_video(
-                corpus, engine, path, engine.read, labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"]
+                corpus,
+                engine,
+                path,
+                engine.read,
+                IndexSettings(labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"]),
             )
         steps = [
             {"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])
