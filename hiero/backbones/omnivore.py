@@ -20,8 +20,7 @@ from torch.nn import functional as F
 from hiero.backbones.preprocessing import IMAGENET, centre_crop, normalise
 from hiero.backbones.spacetime import MLP
 from hiero.errors import InputError
-from hiero.kernels.attention import GridShape, WindowPartition, partition_windows, window_attention
-from hiero.kernels.layer_norm import add_norm
+from hiero.kernels.video import GridShape, WindowPartition, add_norm, partition_windows, window_attention
 from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
 
 HEAD_SIZE = 32  # width of an attention head, in all sizes

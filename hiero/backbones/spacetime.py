@@ -21,9 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.kernels.activations import quick_gelu
-from hiero.kernels.attention import divided_attention
-from hiero.kernels.layer_norm import add_norm
+from hiero.kernels.video import add_norm, divided_attention, quick_gelu
 from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
 
 Network = TypeVar("Network", bound=nn.Module)

@@ -180,7 +180,7 @@ def train(
         A file with the names of videos to train on, one a line; by default all.
     """
     from hiero.heads.training import train_head
-    from hiero.training.loop import RunOptions
+    from hiero.training import loop
 
     clips = options.read_clips(only=only)
     validation_clips = None
@@ -193,7 +193,7 @@ def train(
         validation=validation_clips,
         preset=run.preset,
         settings=run.set_ or [],
-        options=RunOptions(run.resume, run.device, run.save_every_s, TrainDisplay()),
+        options=loop.RunOptions(run.resume, run.device, run.save_every_s, TrainDisplay()),
     )
 
 

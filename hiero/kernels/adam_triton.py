@@ -7,7 +7,6 @@ and writes.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: N803
 from __future__ import annotations
 
 from collections.abc import Mapping

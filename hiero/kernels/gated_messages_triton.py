@@ -8,7 +8,6 @@ bias and gates) leave each block as a partial row; a second kernel adds the rows
 so that results repeat. The plain version is `gated_messages.sum_messages_uniform`.
 """
 
-# ruff: noqa: E741, N803
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -7,7 +7,6 @@ finds the weights of all gates by a table of their addresses. The plain version 
 `hiero.model.tdgc.uniform_gates`.
 """
 
-# ruff: noqa: E741, N803
 from __future__ import annotations
 
 from collections.abc import Sequence

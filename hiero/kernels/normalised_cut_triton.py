@@ -92,7 +92,7 @@ def _empty_outputs(product: Tensor, numbers: Tensor, *_: object) -> tuple[Tensor
 if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _normalise(product, kappa, N: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
+    def _normalise(product, kappa, N: tl.constexpr):  # type: ignore[no-untyped-def]
         """M = D^−½ S D^−½ with S = exp((cos − 1)/κ), in logs."""
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
         # Triton cannot transpose a vector: what is needed by row and by column is reduced from a
@@ -107,7 +107,7 @@ if triton is not None:
         return tl.exp(log_s - 0.5 * log_degree[None, :] - 0.5 * row_log_degree[:, None])
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _decompose(m, N: tl.constexpr, MAX_SWEEPS: tl.constexpr, TOLERANCE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
+    def _decompose(m, N: tl.constexpr, MAX_SWEEPS: tl.constexpr, TOLERANCE: tl.constexpr):  # type: ignore[no-untyped-def]
         """Eigenvalues (N,) of M, in no order, and the eigenvectors in the columns of (N, N), by
         one-sided Jacobi on M + I.
 
@@ -158,10 +158,10 @@ if triton is not None:
         KP: tl.constexpr,
         R: tl.constexpr,
         T: tl.constexpr,
-        TP: tl.constexpr,  # noqa: N803
+        TP: tl.constexpr,
         ITERATIONS: tl.constexpr,
         MAX_SWEEPS: tl.constexpr,
-        TOLERANCE: tl.constexpr,  # noqa: N803
+        TOLERANCE: tl.constexpr,
     ):
         """A video and one of R restarts: K clusters, T trials for a centre; KP and TP are the same,
         padded to powers of 2.

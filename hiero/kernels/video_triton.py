@@ -10,7 +10,6 @@ versions are in `attention.py`, `layer_norm.py` and `activations.py`.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: N803
 from __future__ import annotations
 
 import torch

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from hiero.config import LossConfig, ModelConfig
 from hiero.data.batches import check_batch, uniform_spacing
 from hiero.errors import InputError
-from hiero.model.losses import alignment_loss, gather_reachable, thread_loss
+from hiero.model.losses import Timed, alignment_loss, gather_reachable, thread_loss
 from hiero.model.model_folder import ModelFolder
 from hiero.model.pretrained import PretrainedMixin
 from hiero.model.tdgc import gates_of_layers
@@ -267,20 +267,23 @@ class HiERO(nn.Module, PretrainedMixin):
         Examples:
             >>> import hiero, torch
             >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16, text_size=4))
-            >>> texts, text_times, text_mask = torch.randn(2, 5, 4), 20 * torch.rand(2, 5), torch.ones(2, 5, dtype=torch.bool)
+            >>> texts, text_times = torch.randn(2, 5, 4), 20 * torch.rand(2, 5)
+            >>> text_mask = torch.ones(2, 5, dtype=torch.bool)
             >>> losses = model.losses(model(torch.randn(2, 40, 8)), texts, text_times, text_mask, hiero.LossConfig())
             >>> losses.total.backward()
         """
         texts = torch.where(text_mask[..., None], texts, 0)  # padding may hold anything, NaN included
-        nodes, times, mask = levels[0].features, levels[0].times, levels[0].mask
+        nodes = Timed(levels[0].features, levels[0].times, levels[0].mask)
+        narrations = Timed(texts, text_times, text_mask)
         # Fewer nodes go through h_v, but how many depends on the data: compiled steps need fixed
         # shapes, peers equal ones.
         if peers is None and not torch.compiler.is_compiling():
-            nodes, times, mask = gather_reachable(nodes, times, mask, text_times, text_mask, config)
-        pairs = (self.video_head(nodes), times, mask, self.text_head(texts), text_times, text_mask)
+            nodes = gather_reachable(nodes, narrations, config)
+        nodes = nodes._replace(vectors=self.video_head(nodes.vectors))
+        narrations = narrations._replace(vectors=self.text_head(narrations.vectors))
         if peers is not None:
-            pairs = tuple(peers.gather(part) for part in pairs)  # type: ignore[assignment]
-        alignment = alignment_loss(*pairs, config)
+            nodes, narrations = (Timed(*map(peers.gather, part)) for part in (nodes, narrations))
+        alignment = alignment_loss(nodes, narrations, config)
         tightness = alignment.new_zeros(())
         clustered = [(level.features, level.threads) for level in levels if level.threads is not None]
         if clustered and config.thread_weight:

@@ -7,6 +7,8 @@ one block holds it all, none is stored for the gradient.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,16 +18,15 @@ from hiero.config import LossConfig
 from hiero.kernels.paired_logsumexp import BLOCK_SIZE, paired_logsumexp, to_single
 
 
-def alignment_loss(
-    nodes: Tensor,
-    node_times: Tensor,
-    node_mask: Tensor,
-    texts: Tensor,
-    text_times: Tensor,
-    text_mask: Tensor,
-    config: LossConfig,
-    level: int | Tensor = 0,
-) -> Tensor:
+class Timed(NamedTuple):
+    """Nodes or narrations of a batch: vectors (B, N, D), their times in seconds (B, N), and a mask (B, N)."""
+
+    vectors: Tensor
+    times: Tensor
+    mask: Tensor
+
+
+def alignment_loss(node_batch: Timed, text_batch: Timed, config: LossConfig, level: int | Tensor = 0) -> Tensor:
     """L_vna: a node's narrations are those of its video within w = 2^level/α seconds; all others push it away.
 
         v2t = mean over nodes of −log( Σ_{n ∈ P} e^{v·n/τ} / Σ_{n ∈ P ∪ N} e^{v·n/τ} ),   t2v the same over narrations
@@ -36,6 +37,8 @@ def alignment_loss(
     from each other, which is what grounding needs, while negatives from other videos can be
     distinguished by their rooms.
     """
+    nodes, node_times, node_mask = node_batch
+    texts, text_times, text_mask = text_batch
     scale = 2.0 ** torch.as_tensor(level, device=nodes.device)
     window = (scale / config.alpha).to(node_times).expand_as(node_times)
     distance = (node_times[:, :, None] - text_times[:, None, :]).abs()  # (B, T, M)
@@ -68,20 +71,15 @@ def alignment_loss(
     return loss
 
 
-def gather_reachable(
-    features: Tensor, times: Tensor, mask: Tensor, text_times: Tensor, text_mask: Tensor, config: LossConfig
-) -> tuple[Tensor, Tensor, Tensor]:
+def gather_reachable(nodes: Timed, texts: Timed, config: LossConfig) -> Timed:
     """Only the level-0 nodes that have a positive, moved together: the others take no part in L_vna,
     so h_v can skip them.
     """
-    near = (times[:, :, None] - text_times[:, None, :]).abs() <= 1 / config.alpha
-    used = (near & text_mask[:, None, :]).any(2) & mask
+    near = (nodes.times[:, :, None] - texts.times[:, None, :]).abs() <= 1 / config.alpha
+    used = (near & texts.mask[:, None, :]).any(2) & nodes.mask
     order = (~used).int().argsort(dim=1, stable=True)[:, : max(1, int(used.sum(1).max()))]
-    return (
-        features.gather(1, order[..., None].expand(-1, -1, features.shape[2])),
-        times.gather(1, order),
-        used.gather(1, order),
-    )
+    vectors = nodes.vectors.gather(1, order[..., None].expand(-1, -1, nodes.vectors.shape[2]))
+    return Timed(vectors, nodes.times.gather(1, order), used.gather(1, order))
 
 
 def _safe_logsumexp(x: Tensor, dim: int, used: Tensor) -> Tensor:
@@ -103,7 +101,9 @@ def _mean_loss(node_loss: Tensor, node_used: Tensor, text_loss: Tensor, text_use
 def thread_loss(levels: list[tuple[Tensor, Tensor]], temperature: float = 0.05) -> Tensor:
     """L_ft: a node's similarity should lie with the nodes of its own thread.
 
-    mean over nodes i of −log( Σ_{j: cⱼ = cᵢ} e^{xᵢ·xⱼ/τ} / Σⱼ e^{xᵢ·xⱼ/τ} ),   j in the same video and level, i included
+        mean over nodes i of −log( Σ_{j: cⱼ = cᵢ} e^{xᵢ·xⱼ/τ} / Σⱼ e^{xᵢ·xⱼ/τ} )
+
+    where j are the nodes of the same video and level, i included.
     """
     total: Tensor | None = None
     count: Tensor | None = None

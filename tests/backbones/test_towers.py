@@ -307,7 +307,7 @@ def test_our_kernels_are_the_plain_path(frames):
 @pytest.mark.parametrize("along", ["time", "space"])
 @pytest.mark.parametrize(("frames", "patches"), [(1, 9), (4, 256), (16, 196), (7, 5)])
 def test_the_attention_kernel(frames, patches, along):
-    from hiero.kernels.attention import divided_attention
+    from hiero.kernels.video import divided_attention
 
     qkv = torch.randn(3, 1 + frames * patches, 3 * 128, device="cuda", dtype=torch.bfloat16)
     with torch.inference_mode():

@@ -11,7 +11,7 @@ from hiero.config import LossConfig, ModelConfig
 from hiero.kernels import paired_logsumexp
 from hiero.model import losses
 from hiero.model.hiero import HiERO
-from hiero.model.losses import alignment_loss, gather_reachable, thread_loss
+from hiero.model.losses import Timed, alignment_loss, gather_reachable, thread_loss
 from tests.conftest import close
 from tests.oracle import losses as oracle
 
@@ -43,6 +43,11 @@ def flat_alignment(batch, config, level=0):
     )
 
 
+def pair(*batch: torch.Tensor) -> tuple[Timed, Timed]:
+    """Nodes and narrations, of three tensors each."""
+    return Timed(*batch[:3]), Timed(*batch[3:])
+
+
 configs = st.builds(
     LossConfig,
     alpha=st.sampled_from([0.5, 1.0, 2.0]),
@@ -60,7 +65,7 @@ def test_alignment_and_its_gradient(num_videos, length, num_texts, config, level
     block_size = paired_logsumexp.BLOCK_SIZE
     try:
         paired_logsumexp.BLOCK_SIZE = 1 if in_blocks else block_size  # one video at a time, or everything at once
-        loss = alignment_loss(*batch, config, level)
+        loss = alignment_loss(*pair(*batch), config, level)
         gradients = torch.autograd.grad(loss, (batch[0], batch[3]))
     finally:
         paired_logsumexp.BLOCK_SIZE = block_size
@@ -78,7 +83,7 @@ def test_alignment_gradcheck(config):
     text_mask = torch.ones_like(text_mask)
 
     def run(nodes, texts):
-        return alignment_loss(nodes, times, node_mask, texts, text_times, text_mask, config)
+        return alignment_loss(*pair(nodes, times, node_mask, texts, text_times, text_mask), config)
 
     assert run(nodes, texts) != 0
     assert torch.autograd.gradcheck(run, (nodes, texts))
@@ -90,9 +95,8 @@ def test_alignment_gradcheck(config):
 def test_no_positives_is_zero_with_zero_gradient(mode, beta, texts_masked):
     nodes, times, node_mask, texts, text_times, text_mask = random_batch(3, 6, 4, 0, torch.float32)
     text_mask = torch.zeros_like(text_mask) if texts_masked else torch.ones_like(text_mask)
-    loss = alignment_loss(
-        nodes, times, node_mask, texts, text_times + 1000, text_mask, LossConfig(mode=mode, beta=beta)
-    )
+    batch = pair(nodes, times, node_mask, texts, text_times + 1000, text_mask)
+    loss = alignment_loss(*batch, LossConfig(mode=mode, beta=beta))
     loss.backward()
     assert loss.item() == 0
     assert nodes.grad.eq(0).all()
@@ -101,7 +105,7 @@ def test_no_positives_is_zero_with_zero_gradient(mode, beta, texts_masked):
 
 def test_extreme_temperatures_stay_finite():
     batch = random_batch(2, 8, 5, 3, torch.float32)
-    loss = alignment_loss(*batch, LossConfig(temperature=1e-4, alpha=0.2))
+    loss = alignment_loss(*pair(*batch), LossConfig(temperature=1e-4, alpha=0.2))
     loss.backward()
     assert loss.isfinite()
     assert batch[0].grad.isfinite().all()
@@ -113,40 +117,37 @@ def test_a_single_candidate_costs_nothing_in_half_precision(mode):
     nodes, texts = torch.randn(1, 1, 64, requires_grad=True), torch.randn(1, 1, 64)
     times, mask = torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert alignment_loss(nodes, times, mask, texts, times, mask, LossConfig(mode=mode)).item() == 0
+        assert alignment_loss(*pair(nodes, times, mask, texts, times, mask), LossConfig(mode=mode)).item() == 0
         assert thread_loss([(torch.randn(1, 5, 64), torch.zeros(1, 5, dtype=torch.long))]).item() == 0
 
 
 def test_half_precision_is_close():
     batch = random_batch(3, 40, 12, 5, torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        half = alignment_loss(*batch, LossConfig())
-    close(half, alignment_loss(*batch, LossConfig()), rtol=0.01, atol=0.01)
+        half = alignment_loss(*pair(*batch), LossConfig())
+    close(half, alignment_loss(*pair(*batch), LossConfig()), rtol=0.01, atol=0.01)
     assert half.dtype == torch.float32
 
 
 def test_gradients_of_gradients_are_refused():
     batch = random_batch(2, 5, 4, 1)
     with pytest.raises(RuntimeError, match="second derivatives are not supported"):
-        torch.autograd.grad(alignment_loss(*batch, LossConfig()), batch[0], create_graph=True)
+        torch.autograd.grad(alignment_loss(*pair(*batch), LossConfig()), batch[0], create_graph=True)
 
 
 def test_sym_is_the_sum():
     batch = random_batch(3, 9, 6, 2)
-    parts = [alignment_loss(*batch, LossConfig(mode=mode)) for mode in ("v2t", "t2v", "sym")]
+    parts = [alignment_loss(*pair(*batch), LossConfig(mode=mode)) for mode in ("v2t", "t2v", "sym")]
     close(parts[0] + parts[1], parts[2])
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 6), seeds)
 def test_leaving_out_nodes_without_positives_changes_nothing(num_videos, length, num_texts, seed):
-    nodes, times, node_mask, texts, text_times, text_mask = random_batch(num_videos, length, num_texts, seed)
+    nodes, texts = pair(*random_batch(num_videos, length, num_texts, seed))
     config = LossConfig()
-    reachable = gather_reachable(nodes, times, node_mask, text_times, text_mask, config)
-    assert reachable[0].shape[1] <= length
-    close(
-        alignment_loss(*reachable, texts, text_times, text_mask, config),
-        alignment_loss(nodes, times, node_mask, texts, text_times, text_mask, config),
-    )
+    reachable = gather_reachable(nodes, texts, config)
+    assert reachable.vectors.shape[1] <= length
+    close(alignment_loss(reachable, texts, config), alignment_loss(nodes, texts, config))
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.sampled_from([0.05, 0.5]), st.booleans(), seeds)

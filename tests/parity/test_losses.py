@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hiero.config import LossConfig
-from hiero.model.losses import alignment_loss, thread_loss
+from hiero.model.losses import Timed, alignment_loss, thread_loss
 from tests.conftest import close, load, load_json, pad
 
 VALUES = load_json("losses")
@@ -35,7 +35,7 @@ def test_alignment_values(data, entry, dtype):
     inputs, level = padded(data, entry["case"], dtype)
     config = LossConfig(alpha=entry["alpha"], beta=entry["beta"], mode=entry["mode"], temperature=entry["temperature"])
     expected = entry["value" if dtype == torch.float32 else "value_f64"]
-    assert alignment_loss(*inputs, config, level).item() == pytest.approx(
+    assert alignment_loss(Timed(*inputs[:3]), Timed(*inputs[3:]), config, level).item() == pytest.approx(
         expected, rel=1e-4 if dtype == torch.float32 else 1e-6
     )
 
@@ -44,7 +44,7 @@ def test_alignment_values(data, entry, dtype):
 @pytest.mark.parametrize(("alpha", "beta"), [(1, -1), (2, 4)])
 def test_alignment_gradients(data, case, alpha, beta):
     inputs, level = padded(data, case, torch.float32)
-    alignment_loss(*inputs, LossConfig(alpha=alpha, beta=beta), level).backward()
+    alignment_loss(Timed(*inputs[:3]), Timed(*inputs[3:]), LossConfig(alpha=alpha, beta=beta), level).backward()
     close(inputs[0].grad[inputs[2]], in_video_order(data, case, f"grad_vis_a{alpha}_b{beta}_sym", "video"))
     close(inputs[3].grad[inputs[5]], in_video_order(data, case, f"grad_text_a{alpha}_b{beta}_sym", "narration_video"))
 

@@ -1,4 +1,4 @@
-"""Divided attention against a loop over tokens."""
+"""What the video towers compute, against plain versions; divided attention against a loop over tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.kernels.attention import divided_attention
+from hiero.kernels.video import add_norm, divided_attention, quick_gelu
 from tests.conftest import close
 
 
@@ -41,3 +41,21 @@ def test_divided_attention(along, batch, num_frames, num_patches, num_heads, see
     qkv = torch.randn(batch, 1 + num_frames * num_patches, 3 * num_heads * 4, dtype=torch.float64)
     expected = token_by_token(qkv, num_frames, num_heads, along)
     close(divided_attention(qkv, num_frames, num_heads, along), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_sum_and_its_norm():
+    x, y = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
+    norm = torch.nn.LayerNorm(8)
+    torch.nn.init.normal_(norm.weight)
+    total, normalised = add_norm(x, y, norm)
+    close(total, x + y)
+    close(normalised, norm(x + y))
+    same, normalised = add_norm(x, None, norm)
+    close(same, x)
+    close(normalised, norm(x))
+
+
+def test_quick_gelu():
+    x = torch.linspace(-4, 4, 50)
+    close(quick_gelu(x.clone()), x / (1 + torch.exp(-1.702 * x)))
+    close(quick_gelu(x.clone()), torch.nn.functional.gelu(x), rtol=0, atol=0.03)  # which it approximates

@@ -1,7 +1,8 @@
-"""Attention of the video towers: divided in space and time, and inside Swin's windows.
+"""What the video towers compute most: attention divided in space and time, attention inside Swin's
+windows, residual addition with LayerNorm, and CLIP's GELU.
 
-Each function takes the Triton kernel where it can run and torch's attention otherwise; a test holds
-that both agree.
+Each function takes the Triton kernel (`video_triton`) where it can run and torch's operations
+otherwise; a test holds that both agree.
 """
 
 from __future__ import annotations
@@ -12,13 +13,39 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
-
-from hiero.kernels.dispatch import video_kernels
 
 GridShape = tuple[int, int, int]
 """Tokens along time, height and width."""
+
+
+def video_kernels(x: Tensor) -> Any:
+    """The module of Triton kernels for the video towers, or None where they cannot run (no GPU, no
+    Triton, gradients).
+    """
+    if not x.is_cuda:
+        return None
+    try:
+        from hiero.kernels import video_triton
+    except ImportError:  # a CPU build of torch has no Triton
+        return None
+    return video_triton if video_triton.usable(x) else None
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """CLIP's approximation of GELU, x · σ(1.702 x). May write over its input where no gradient needs it."""
+    if (kernels := video_kernels(x)) is not None:
+        return kernels.quick_gelu_triton_(x)
+    return x * torch.sigmoid(1.702 * x)
+
+
+def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    """x + y, and its LayerNorm."""
+    if (kernels := video_kernels(x)) is not None:
+        return kernels.add_norm_triton(x, y, norm)
+    x = x if y is None else x + y
+    return x, norm(x)
 
 
 def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Literal["time", "space"]) -> Tensor:
