@@ -30,7 +30,7 @@ import torch
 from torch.nn import functional as F
 
 from hiero.backbones import i3d
-from hiero.backbones.i3d_int8 import has_integer_products
+from hiero.backbones.i3d_int8 import has_integer_products, use_integers
 from hiero.backbones.preprocessing import centre_crop
 from hiero.backbones.registry import find_backbone
 from hiero.decoding.decode import Sampling, Segment, probe, read_segments
@@ -293,7 +293,7 @@ def compare(videos: list[Path]) -> None:
     if not has_integer_products():
         return
     same, _ = score(NUM_FRAMES, i3d.SIZE)
-    model.use_integers(NUM_FRAMES)
+    use_integers(model, NUM_FRAMES)
     scores, cost = score(NUM_FRAMES, i3d.SIZE)
     similarity = F.cosine_similarity(scores - scores.mean(0), same - same.mean(0), dim=1)
     print(

@@ -16,16 +16,32 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.backbones.i3d_int8 import FILE as INT8_FILE
-from hiero.backbones.i3d_int8 import GraphBuilder, IntegerI3D
-from hiero.backbones.i3d_layers import MIXED as MIXED
-from hiero.backbones.i3d_layers import same_padding as same_padding
 from hiero.backbones.preprocessing import centre_crop
 from hiero.errors import InputError
 
 FILE = "i3d-kinetics-400.ckpt"
 SIZE = 160  # pixels; trained at 224, but 24 frames at 160 keep more of the full scores than 16 at 224, at less cost
 EPSILON = 1e-3  # of the batch normalisation
+# Inception modules: input channels, then those of 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
+MIXED = {
+    "Mixed_3b": (192, 64, 96, 128, 16, 32, 32),
+    "Mixed_3c": (256, 128, 128, 192, 32, 96, 64),
+    "Mixed_4b": (480, 192, 96, 208, 16, 48, 64),
+    "Mixed_4c": (512, 160, 112, 224, 24, 64, 64),
+    "Mixed_4d": (512, 128, 128, 256, 24, 64, 64),
+    "Mixed_4e": (512, 112, 144, 288, 32, 64, 64),
+    "Mixed_4f": (528, 256, 160, 320, 32, 128, 128),
+    "Mixed_5b": (832, 256, 160, 320, 32, 128, 128),
+    "Mixed_5c": (832, 384, 192, 384, 48, 128, 128),
+}
+
+
+def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """TensorFlow's SAME padding: (before, after), so that the output has size ⌈size / stride⌉; an odd
+    one goes to the end.
+    """
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
 
 
 def _pad_frames(x: Tensor, kernel: int, stride: int, value: float) -> Tensor:
@@ -54,11 +70,8 @@ class Unit(nn.Conv3d):
         num_out = (x.shape[1] - kernel) // stride + 1
         if kernel > 1 or stride > 1:
             x = torch.cat([x[:, i : i + (num_out - 1) * stride + 1 : stride] for i in range(kernel)], dim=2)
-        symmetric = (
-            same_padding(x.shape[3], kernel, stride)
-            == same_padding(x.shape[4], kernel, stride)
-            == ((kernel - 1) // 2,) * 2
-        )
+        height, width = same_padding(x.shape[3], kernel, stride), same_padding(x.shape[4], kernel, stride)
+        symmetric = height == width == ((kernel - 1) // 2,) * 2
         x = x if symmetric else _pad_frames(x, kernel, stride, 0.0)  # symmetric padding is left to the convolution
         weight = self.weight.transpose(1, 2).flatten(1, 2)
         out = F.conv2d(x.flatten(0, 1), weight, self.bias, stride, (kernel - 1) // 2 if symmetric else 0)
@@ -140,20 +153,7 @@ class I3D(nn.Module):
         self.layers = nn.ModuleDict(layers)
         self.logits = nn.Linear(1024, num_classes)
         self.checkpoint: Path | None = None  # that its weights are from
-        self.integer: IntegerI3D | None = None
-
-    def use_integers(self, num_frames: int) -> None:
-        """Compute clips of this length in integers of 8 bits from now on, on a CPU: `hiero.backbones.i3d_int8`."""
-        if self.checkpoint is None:
-            raise InputError("only I3D with its published weights computes in integers")
-        checkpoint = self.checkpoint
-
-        def make() -> bytes:
-            state = {name: value.numpy() for name, value in convert(checkpoint).items()}
-            return GraphBuilder(state, read_means(checkpoint)).build(num_frames, SIZE)
-
-        path = checkpoint.with_name(INT8_FILE)
-        self.integer = IntegerI3D(make, path, num_frames, SIZE, torch.get_num_threads())
+        self.integer: Any = None  # computes clips in integers of 8 bits on a CPU: `hiero.backbones.i3d_int8`
 
     def forward(self, x: Tensor) -> Tensor:
         if self.integer is not None and x.device.type == "cpu" and x.shape[1:] == self.integer.shape:

@@ -17,17 +17,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import erf, pi, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from hiero.backbones.i3d_layers import MIXED, same_padding
+from hiero.backbones.i3d import I3D, MIXED, SIZE, Mixed, Pool, convert, read_means, same_padding
+from hiero.backbones.onnx_graph import cpu_session
 from hiero.errors import InputError
 from hiero.storage.files import write_bytes
 from hiero.storage.int8 import INT8_MAX
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # beside the weights; hidden, since it is made of them. Its number is that of what is built here
 FILE = ".i3d-int8-1.onnx"
@@ -43,15 +43,6 @@ ZERO = -128  # what 0 is after a ReLU: integers −128 … 127 for 0 … 255 sca
 DOMAIN = "com.microsoft"  # of onnxruntime's operations on (N, H, W, C)
 OPSET = 17
 IR_VERSION = 8
-LAYERS = ("Conv3d_1a_7x7", "MaxPool3d_2a", "Conv3d_2b_1x1", "Conv3d_2c_3x3", "MaxPool3d_3a")
-POOLS = {  # time, space and their strides
-    "MaxPool3d_2a": (1, 3, 1, 2),
-    "MaxPool3d_3a": (1, 3, 1, 2),
-    "MaxPool3d_4a": (3, 3, 2, 2),
-    "MaxPool3d_5a": (2, 2, 2, 2),
-    "inside": (3, 3, 1, 1),
-}
-STRIDES = {"Conv3d_1a_7x7": 2}
 
 
 @dataclass(frozen=True)
@@ -69,43 +60,48 @@ class GraphBuilder:
     """Builds the graph of I3D for clips of one size."""
 
     def __init__(self, state: Mapping[str, np.ndarray], means: Mapping[str, np.ndarray]) -> None:
+        import onnx
+
+        self.onnx: Any = onnx
         self.state, self.means = state, means
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
 
     def build(self, num_frames: int, size: int) -> bytes:
         """The graph, up to the mean over each frame."""
-        from onnx import TensorProto, helper, numpy_helper
-
+        helper, int8, float32 = self.onnx.helper, self.onnx.TensorProto.INT8, self.onnx.TensorProto.FLOAT
         x = _Value("frames", (num_frames, size, size), np.full(3, 1 / INT8_MAX), np.zeros(3), zero=0)
-        for name in LAYERS:
-            x = self._pool(x, POOLS[name]) if name in POOLS else self._convolve(x, [name], STRIDES.get(name, 1))
-        for name, channels in MIXED.items():
-            if name in ("Mixed_4b", "Mixed_5b"):
-                x = self._pool(x, POOLS["MaxPool3d_4a" if name == "Mixed_4b" else "MaxPool3d_5a"])
-            x = self._mix(x, name, channels)
-        inputs = [helper.make_tensor_value_info("frames", TensorProto.INT8, [num_frames, size, size, 3])]
+        with torch.device("meta"):
+            layers: Any = I3D().layers
+        for name, layer in layers.items():
+            if isinstance(layer, Pool):
+                x = self._pool(x, layer)
+            elif isinstance(layer, Mixed):
+                x = self._mix(x, name, layer)
+            else:
+                x = self._convolve(x, [name], layer.stride[0])
+        inputs = [helper.make_tensor_value_info("frames", int8, [num_frames, size, size, 3])]
         zeros = self._constant(np.full(len(x.scales), x.zero, np.int8))
         values = self._add("DequantizeLinear", [x.name, self._constant(x.scales.astype(np.float32)), zeros], axis=3)
         pooled = self._add("ReduceMean", [values], axes=[1, 2], keepdims=0)
-        outputs = [helper.make_tensor_value_info(pooled, TensorProto.FLOAT, [x.shape[0], len(x.scales)])]
-        constants = [numpy_helper.from_array(value, name) for name, value in self.constants.items()]
+        outputs = [helper.make_tensor_value_info(pooled, float32, [x.shape[0], len(x.scales)])]
+        constants = [self.onnx.numpy_helper.from_array(value, name) for name, value in self.constants.items()]
         graph = helper.make_graph(self.nodes, "i3d", inputs, outputs, constants)
         domains = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
         model = helper.make_model(graph, opset_imports=domains, ir_version=IR_VERSION)
         content: bytes = model.SerializeToString()
         return content
 
-    def _mix(self, x: _Value, name: str, channels: tuple[int, ...]) -> _Value:
+    def _mix(self, x: _Value, name: str, module: Mixed) -> _Value:
         """An Inception module. The convolutions that only mix channels of its input are one."""
-        _, b0, b1a, _, b2a, _, _ = channels
+        _, b0, b1a, _, b2a, _, _ = MIXED[name]
         first = self._convolve(x, [f"{name}.Branch_{i}.Conv3d_0a_1x1" for i in range(3)])
         parts = self._split(first, [b0, b1a, b2a])
         branches = [
             parts[0],
             self._convolve(parts[1], [f"{name}.Branch_1.Conv3d_0b_3x3"]),
             self._convolve(parts[2], [f"{name}.Branch_2.Conv3d_0b_3x3"]),
-            self._convolve(self._pool(x, POOLS["inside"]), [f"{name}.Branch_3.Conv3d_0b_1x1"]),
+            self._convolve(self._pool(x, module.pool), [f"{name}.Branch_3.Conv3d_0b_1x1"]),
         ]
         scales, means = (
             np.concatenate(values) for values in zip(*((b.scales, b.means) for b in branches), strict=True)
@@ -170,55 +166,44 @@ class GraphBuilder:
             slices.append(self._add("Slice", [name, *bounds]))
         return self._add("Concat", slices, axis=3)
 
-    def _pool(self, x: _Value, sizes: tuple[int, int, int, int]) -> _Value:
+    def _pool(self, x: _Value, pool: Pool) -> _Value:
         """A maximum over space, then over time. Padding never is the maximum."""
-        time, space, time_stride, space_stride = sizes
         length, height, width = x.shape
-        (top, bottom), (left, right) = (
-            same_padding(height, space, space_stride),
-            same_padding(width, space, space_stride),
-        )
-        name = self._add(
-            "NhwcMaxPool",
-            [x.name],
-            domain=DOMAIN,
-            kernel_shape=[space, space],
-            strides=[space_stride, space_stride],
-            pads=[top, left, bottom, right],
-        )
-        shape = -(-length // time_stride), -(-height // space_stride), -(-width // space_stride)
-        if time > 1:
-            num_channels = len(x.scales)
-            before, after = same_padding(length, time, time_stride)
-            flat = self._constant(np.array([1, length, shape[1] * shape[2], num_channels]))
-            name = self._add(
-                "NhwcMaxPool",
-                [self._add("Reshape", [name, flat])],
-                domain=DOMAIN,
-                kernel_shape=[time, 1],
-                strides=[time_stride, 1],
-                pads=[before, 0, after, 0],
-            )
-            name = self._add("Reshape", [name, self._constant(np.array([*shape, num_channels]))])
-        return _Value(name, shape, x.scales, x.means)
+        strides = (pool.time_stride, pool.space_stride, pool.space_stride)
+        shape = tuple(-(-size // stride) for size, stride in zip(x.shape, strides, strict=True))
+        (top, bottom), (left, right) = (same_padding(n, pool.space, pool.space_stride) for n in (height, width))
+        space = {
+            "kernel_shape": [pool.space, pool.space],
+            "strides": [pool.space_stride, pool.space_stride],
+            "pads": [top, left, bottom, right],
+        }
+        name = self._add("NhwcMaxPool", [x.name], domain=DOMAIN, **space)
+        if pool.time > 1:
+            before, after = same_padding(length, pool.time, pool.time_stride)
+            time = {
+                "kernel_shape": [pool.time, 1],
+                "strides": [pool.time_stride, 1],
+                "pads": [before, 0, after, 0],
+            }
+            flat = self._constant(np.array([1, length, shape[1] * shape[2], len(x.scales)]))
+            name = self._add("NhwcMaxPool", [self._add("Reshape", [name, flat])], domain=DOMAIN, **time)
+            name = self._add("Reshape", [name, self._constant(np.array([*shape, len(x.scales)]))])
+        return _Value(name, (shape[0], shape[1], shape[2]), x.scales, x.means)
 
     def _split(self, x: _Value, sizes: list[int]) -> list[_Value]:
         """Channels in groups."""
         ends = np.cumsum(sizes)
         names = [f"value{len(self.nodes)}_{i}" for i in range(len(sizes))]
-        from onnx import helper
-
-        self.nodes.append(helper.make_node("Split", [x.name, self._constant(np.array(sizes))], names, axis=3))
+        inputs = [x.name, self._constant(np.array(sizes))]
+        self.nodes.append(self.onnx.helper.make_node("Split", inputs, names, axis=3))
         return [
             _Value(name, x.shape, x.scales[end - size : end], x.means[end - size : end])
             for name, end, size in zip(names, ends, sizes, strict=True)
         ]
 
     def _add(self, op: str, inputs: list[str], domain: str = "", **attributes: Any) -> str:
-        from onnx import helper
-
         name = f"value{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], domain=domain, **attributes))
+        self.nodes.append(self.onnx.helper.make_node(op, inputs, [name], domain=domain, **attributes))
         return name
 
     def _constant(self, value: np.ndarray | np.generic) -> str:
@@ -244,19 +229,27 @@ def has_integer_products() -> bool:
     return platform.system() == "Linux" and not CPU_FLAGS.isdisjoint(flags)
 
 
+def use_integers(network: I3D, num_frames: int) -> None:
+    """Let a network compute clips of this length in integers from now on, on a CPU."""
+    checkpoint = network.checkpoint
+    if checkpoint is None:
+        raise InputError("only I3D with its published weights computes in integers")
+
+    def make() -> bytes:
+        state = {name: value.numpy() for name, value in convert(checkpoint).items()}
+        return GraphBuilder(state, read_means(checkpoint)).build(num_frames, SIZE)
+
+    network.integer = IntegerI3D(make, checkpoint.with_name(FILE), num_frames, SIZE)
+
+
 class IntegerI3D:
     """I3D in integers up to its pooled features, by onnxruntime."""
 
-    def __init__(self, make: Callable[[], bytes], path: Path, num_frames: int, size: int, num_threads: int) -> None:
-        import onnxruntime
-
+    def __init__(self, make: Callable[[], bytes], path: Path, num_frames: int, size: int) -> None:
         self.shape = (num_frames, 3, size, size)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another thread decodes
         for graph in self._graphs(make, path):
             try:
-                session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+                session = cpu_session(graph)
                 shape = [num_frames, size, size, 3]
                 if session.get_inputs()[0].shape != shape:
                     raise InputError(f"clips of {session.get_inputs()[0].shape} in place of {shape}")
@@ -282,7 +275,5 @@ class IntegerI3D:
 
     def __call__(self, clips: Tensor) -> Tensor:
         """Clips (B, T, 3, H, W) in [−1, 1] → pooled features (B, T', 1024)."""
-        import torch
-
         frames = (clips.float() * INT8_MAX).round_().to(torch.int8).permute(0, 1, 3, 4, 2).contiguous().numpy()
         return torch.stack([torch.from_numpy(self.session.run(None, {"frames": clip})[0]) for clip in frames])

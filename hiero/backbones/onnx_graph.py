@@ -2,13 +2,12 @@
 
 An ONNX file says which operations on which arrays make the network. `OnnxNetwork` does them one by
 one with torch, so no network is written out again here, and no second runtime is needed for a GPU.
-Only the operations of the networks that hiero uses are known. The file is protobuf: messages of
-numbered fields. Reading it takes a few lines, which run no code of others.
+Only the operations of the networks that hiero uses are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +20,6 @@ from hiero.errors import InputError
 
 DTYPES = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16, 11: np.float64}  # of TensorProto
 FLOAT_KINDS = (1, 10, 11)
-GRAPH, GRAPH_OUTPUT, VALUE_NAME = 7, 12, 1  # fields of ModelProto, GraphProto and ValueInfoProto
-FIXED_SIZES = {1: 8, 5: 4}  # bytes, by the wire type of a field
 END = 2**31 - 1  # ONNX means the end of an axis by any number that is at least its length
 
 
@@ -48,147 +45,62 @@ class Graph:
     outputs: tuple[str, ...]
 
 
-# Reading
-
-
 def read_graph(model: bytes) -> Graph:
     """The graph of an ONNX file. Raises InputError where the bytes are none."""
+    onnx = _import_onnx()
+    from google.protobuf.message import DecodeError
+
     try:
-        # A field that comes twice is merged: its repeated fields follow each other (see `add_output`).
-        fields = [field for number, body in _fields(model) if number == GRAPH for field in _fields(body)]
-        nodes = [_node(body) for number, body in fields if number == 1]
-        weights = dict(_tensor(body) for number, body in fields if number == 5)
-        inputs, outputs = (
-            tuple(_text(dict(_fields(body))[VALUE_NAME]) for number, body in fields if number == kind)
-            for kind in (11, GRAPH_OUTPUT)
-        )
-    except (IndexError, KeyError, ValueError, TypeError) as error:
+        graph = onnx.load_model_from_string(model).graph
+        weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        nodes = [
+            Node(
+                node.op_type,
+                tuple(node.input),
+                tuple(node.output),
+                {attribute.name: _read_setting(onnx, attribute) for attribute in node.attribute},
+            )
+            for node in graph.node
+        ]
+    except (DecodeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"not an ONNX file that can be read ({error})") from error
-    if not nodes or not outputs:
+    if not nodes or not graph.output:
         raise InputError("not an ONNX file: no network in it")
-    return Graph(nodes, weights, tuple(name for name in inputs if name not in weights), outputs)
+    inputs = tuple(value.name for value in graph.input if value.name not in weights)
+    return Graph(nodes, weights, inputs, tuple(value.name for value in graph.output))
+
+
+def _read_setting(onnx: Any, attribute: Any) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def add_output(model: bytes, name: str) -> bytes:
-    """An ONNX file with one more output, a value inside the network: protobuf merges a second graph
-    into the first.
-    """
-
-    def field(number: int, body: bytes) -> bytes:
-        return _varint(number << 3 | 2) + _varint(len(body)) + body
-
-    return model + field(GRAPH, field(GRAPH_OUTPUT, field(VALUE_NAME, name.encode())))
+    """An ONNX file with one more output, a value inside the network."""
+    onnx = _import_onnx()
+    output = onnx.GraphProto(output=[onnx.ValueInfoProto(name=name)])
+    extra: bytes = onnx.ModelProto(graph=output).SerializeToString()
+    return model + extra  # protobuf merges the second graph into the first
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
+def _import_onnx() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise InputError("networks of ONNX files need onnx; run: pip install 'hiero-video[video]'") from None
+    return onnx
 
 
-def _fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """(number, value) of each field of a message: an int, or the bytes of anything else."""
-    view, position = memoryview(data), 0
+def cpu_session(model: bytes) -> Any:
+    """A session of onnxruntime on the CPU, with as many threads as torch has."""
+    import onnxruntime
 
-    def varint() -> int:
-        nonlocal position
-        value = shift = 0
-        while True:
-            byte = view[position]
-            position += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while position < len(view):
-        key = varint()
-        number, kind = key >> 3, key & 7
-        if kind == 0:
-            yield number, varint()
-            continue
-        size = varint() if kind == 2 else FIXED_SIZES[kind]
-        if position + size > len(view):
-            raise ValueError("it ends too early")
-        yield number, view[position : position + size]
-        position += size
-
-
-def _text(value: Any) -> str:
-    return bytes(value).decode()
-
-
-def _integers(values: list[Any]) -> list[int]:
-    """A repeated field of integers: one by one, or packed."""
-    out: list[int] = []
-    for value in values:
-        out += (
-            [value]
-            if isinstance(value, int)
-            else [v for _, v in _fields(b"".join(b"\x08" + v for v in _split_varints(value)))]
-        )
-    return [value - 2**64 if value >= 2**63 else value for value in out]
-
-
-def _split_varints(packed: Any) -> Iterator[bytes]:
-    begin = 0
-    for i, byte in enumerate(packed):
-        if byte < 128:
-            yield bytes(packed[begin : i + 1])
-            begin = i + 1
-
-
-def _tensor(body: Any) -> tuple[str, np.ndarray]:
-    fields: dict[int, list[Any]] = {}
-    for number, value in _fields(body):
-        fields.setdefault(number, []).append(value)
-    dtype = np.dtype(DTYPES[fields[2][0]])
-    shape = _integers(fields.get(1, []))
-    if 9 in fields:
-        values = np.frombuffer(bytes(fields[9][0]), dtype)
-    elif 4 in fields:
-        values = np.frombuffer(b"".join(bytes(value) for value in fields[4]), np.float32)
-    else:
-        values = np.array(_integers(fields.get(7, fields.get(5, []))), dtype)
-    return _text(fields.get(8, [b""])[0]), values.reshape(shape).astype(dtype)
-
-
-def _node(body: Any) -> Node:
-    inputs, outputs, op, settings = [], [], "", {}
-    for number, value in _fields(body):
-        if number == 1:
-            inputs.append(_text(value))
-        elif number == 2:
-            outputs.append(_text(value))
-        elif number == 4:
-            op = _text(value)
-        elif number == 5:
-            name, setting = _setting(value)
-            settings[name] = setting
-    return Node(op, tuple(inputs), tuple(outputs), settings)
-
-
-def _setting(body: Any) -> tuple[str, Any]:
-    fields: dict[int, list[Any]] = {}
-    for number, value in _fields(body):
-        fields.setdefault(number, []).append(value)
-    name = _text(fields[1][0])
-    if 5 in fields:
-        return name, _tensor(fields[5][0])[1]
-    if 8 in fields:
-        return name, _integers(fields[8])
-    if 7 in fields:
-        return name, np.frombuffer(b"".join(bytes(value) for value in fields[7]), np.float32).tolist()
-    if 4 in fields:
-        return name, _text(fields[4][0])
-    if 2 in fields:
-        return name, float(np.frombuffer(bytes(fields[2][0]), np.float32)[0])
-    return name, _integers(fields[3])[0] if 3 in fields else None
-
-
-# Running
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another thread decodes
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 class OnnxNetwork(nn.Module):
@@ -210,12 +122,7 @@ class OnnxNetwork(nn.Module):
 
     def _run_on_cpu(self, x: Tensor) -> Tensor:
         if self._session is None:
-            import onnxruntime
-
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = torch.get_num_threads()
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another thread decodes
-            self._session = onnxruntime.InferenceSession(self.cpu_model(), options, providers=["CPUExecutionProvider"])
+            self._session = cpu_session(self.cpu_model())
         (out,) = self._session.run([self.graph.outputs[-1]], {self.graph.inputs[0]: x.float().numpy()})
         return torch.from_numpy(out)
 

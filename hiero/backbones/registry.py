@@ -1,29 +1,30 @@
-"""Backbones by name: what each needs of a window, where its weights are, and what it makes of the frames.
+"""Backbones by name: which frames each one needs, where its weights are, and how it is loaded.
 
-A package adds a backbone with an entry point that names a `Backbone`, and a module that holds the network:
+A package adds a backbone with an entry point that names a `Backbone`, and with a module that holds
+the network:
 
     [project.entry-points."hiero.backbones"]
     my-tower = "my_package.registry:MY_TOWER"
 
-    # my_package/registry.py: imported whenever backbones are listed, so without torch
-    MY_TOWER = Backbone("my-tower", "ViT for video", 768, "my_package.tower", per_frame=False, allows_half=False, scores=False,
-                        num_frames=8, short_side=224, needs_weights=False)
+    # my_package/registry.py is imported whenever backbones are listed, so it should not import torch.
+    MY_TOWER = Backbone("my-tower", "ViT for video", 768, "my_package.tower", per_frame=False, allows_half=False,
+                        scores=False, num_frames=8, short_side=224, needs_weights=False)
 
-    # my_package/tower.py: imported when the network is used
-    def load(folder: Path) -> nn.Module: ...        # the network with its weights; `Backbone.options` are further arguments
-    def prepare(frames: Tensor) -> Tensor: ...      # (N, H, W, 3) uint8 → what the network takes, a row each, (N, …)
-    def untrained() -> nn.Module: ...               # the same with random weights, to measure its speed; only hiero's own need it
+    # my_package/tower.py is imported when the network is used.
+    def load(folder: Path) -> nn.Module: ...    # Returns the network with its weights; takes `Backbone.options` too.
+    def prepare(frames: Tensor) -> Tensor: ...  # Maps (N, H, W, 3) uint8 to what the network takes, (N, …).
+    def untrained() -> nn.Module: ...           # Returns the network with random weights; only hiero's own need it.
 
-The network maps prepared frames to features: single ones, (N, …) → (N, width), if `per_frame`;
-otherwise windows of F frames, (B, F, …) → (B, width). It must have parameters: their type is the
-one that it computes in.
+The network maps prepared frames to features. With `per_frame` it takes single frames and maps
+(N, …) to (N, width); otherwise it takes windows of F frames and maps (B, F, …) to (B, width). It
+must have parameters: it computes in their dtype.
 """
 
 from __future__ import annotations
 
 import functools
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,47 +50,56 @@ class Backbone:
     """What is known of a backbone before its network, and torch with it, is imported."""
 
     name: str
-    """As in `hiero backbones`."""
+    """The name that users type, as `hiero backbones` lists it."""
     description: str
-    """Description of a line, for people."""
+    """A description of one line."""
     width: int
-    """Width of its features."""
+    """The number of features of a row."""
     module: str
-    """Module that holds its network: functions `load`, `prepare` and `untrained`, as described at
-    the top of this file.
+    """The module that holds the network. It has the functions `load`, `prepare` and `untrained`
+    that are described at the top of this file.
     """
     per_frame: bool
-    """Takes single frames, a few of each segment. Otherwise all frames of a window."""
+    """Whether the network takes single frames, a few of each segment. Otherwise it takes all frames
+    of a window.
+    """
     allows_half: bool
-    """Half precision may be used on a CPU that is faster with it; on a GPU every backbone may use it."""
+    """Whether half precision may be used on a CPU that is faster with it. On a GPU every backbone
+    may use it.
+    """
     scores: bool = True
-    """Features are logits of classes: of several frames the mean of their probabilities is taken. Otherwise vectors."""
+    """Whether the features are logits of classes. The probabilities of several frames are then
+    averaged instead of the vectors.
+    """
     auto_fetch: bool = True
-    """Weights are fetched without asking; otherwise only by `hiero weights get`."""
+    """Whether missing weights are downloaded without asking. Otherwise `hiero weights get` downloads
+    them.
+    """
     short_side: int = 260
-    """Frames are decoded to this many pixels; 260 is the most that one of the networks which read a
-    video together takes.
+    """The shorter side that frames are decoded to, in pixels. Networks that read a video together
+    take at most 260.
     """
     frames_per_segment: int = 2
-    """Frames of a segment that a backbone for single frames is shown; their features are averaged."""
+    """The number of frames of a segment that a backbone for single frames sees. Their features are
+    averaged.
+    """
     num_frames: int = 0
-    """Frames of a window of one segment, for a tower that reads a video alone; 0: reads windows of
-    two segments with others.
+    """The number of frames of a window of one segment, for a tower that reads a video alone. With 0
+    the backbone reads windows of two segments together with others.
     """
     has_text: bool = False
-    """Texts can be compared with its features: its checkpoint holds a text tower for the same
-    space, as EgoVLP's or LaViLa's.
+    """Whether texts can be compared with the features: the checkpoint holds a text tower for the
+    same space, as those of EgoVLP and LaViLa do.
     """
     weights: str = ""
-    """Name of its weights in `hiero weights`, where it is not its own."""
+    """The name of the weights in `hiero weights`, if it differs from the name of the backbone."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further arguments of `load` and `untrained`."""
     needs_weights: bool = True
-    """Has weights in `hiero weights`; otherwise `load` finds its own, and is given an empty path."""
-
+    """Whether `hiero weights` has its weights. Otherwise `load` finds its own and gets an empty path."""
     version: int = 1
-    """Of what its network computes here; a new one where its features change, so that what was
-    extracted before is done again.
+    """The version of what the network computes. Increase it when the features change, so that cached
+    ones are extracted again.
     """
 
     def __post_init__(self) -> None:
@@ -121,12 +131,7 @@ class Backbone:
         return prepared
 
     def load(self, folder: Path, num_frames: int | None = None) -> nn.Module:
-        """The network with its weights.
-
-        Args:
-            folder: Where the weights are.
-            num_frames: Frames of a window, where not its own number.
-        """
+        """The network with the weights in a folder, for windows of `num_frames` if that is not its own number."""
         network: nn.Module = import_module(self.module).load(folder, **self._options(num_frames))
         return network
 
@@ -183,58 +188,34 @@ EGOVLP = Backbone(
     num_frames=16,
     has_text=True,
 )
-EGOVLP_768 = Backbone(
-    "egovlp-768",
-    "EgoVLP without its projection",
-    768,
-    "hiero.backbones.egovlp",
-    per_frame=False,
-    allows_half=False,
-    scores=False,
-    auto_fetch=False,
-    short_side=256,
-    num_frames=16,
+EGOVLP_768 = replace(
+    EGOVLP,
+    name="egovlp-768",
+    description="EgoVLP without its projection",
+    width=768,
+    has_text=False,
     weights="egovlp",
     options={"project": False},
 )
-LAVILA_L = Backbone(
-    "lavila-l",
-    "LaViLa: TimeSformer-L/14, projected",
-    256,
-    "hiero.backbones.lavila",
-    per_frame=False,
-    allows_half=False,
-    scores=False,
-    auto_fetch=False,
+LAVILA_L = replace(
+    EGOVLP,
+    name="lavila-l",
+    description="LaViLa: TimeSformer-L/14, projected",
+    module="hiero.backbones.lavila",
     short_side=224,
     num_frames=4,
-    has_text=True,
 )
-OMNIVORE_L = Backbone(
-    "omnivore-l",
-    "Omnivore: Swin-L for video",
-    1536,
-    "hiero.backbones.omnivore",
-    per_frame=False,
-    allows_half=False,
-    scores=False,
-    auto_fetch=False,
-    short_side=256,
-    num_frames=16,
+OMNIVORE_L = replace(
+    EGOVLP,
+    name="omnivore-l",
+    description="Omnivore: Swin-L for video",
+    width=1536,
+    module="hiero.backbones.omnivore",
+    has_text=False,
     options={"size": "L"},
 )
-OMNIVORE_B = Backbone(
-    "omnivore-b",
-    "Omnivore: Swin-B for video",
-    1024,
-    "hiero.backbones.omnivore",
-    per_frame=False,
-    allows_half=False,
-    scores=False,
-    auto_fetch=False,
-    short_side=256,
-    num_frames=16,
-    options={"size": "B"},
+OMNIVORE_B = replace(
+    OMNIVORE_L, name="omnivore-b", description="Omnivore: Swin-B for video", width=1024, options={"size": "B"}
 )
 
 
@@ -275,12 +256,10 @@ def fetch_weights(backbone: Backbone, progress: ProgressCallback | None = None) 
 
 
 def backbone_for(family: str | None, width: int) -> str | None:
-    """The backbone whose features a model takes; None where it is none of ours.
+    """The name of the backbone whose features of this width a model takes; None if there is none.
 
-    Args:
-        family: What the model's configuration calls its backbone, such as `omnivore-l` or `egovlp`;
-        up to the first dash it counts.
-        width: Of the features that the model takes.
+    `family` is what the model's configuration calls its backbone, such as `omnivore-l` or `egovlp`;
+    only the part before the first dash counts.
     """
     first_word = (family or "").split("-")[0]
     names = (b.name for b in backbones().values() if b.width == width and first_word in b.name.split("-"))
@@ -294,14 +273,9 @@ def load_backbone(
     num_frames: int | None = None,
     folder: Path | None = None,
 ) -> nn.Module:
-    """The network of a backbone, ready to run.
+    """The network of a backbone, ready to run, with its downloaded weights or those in `folder`.
 
-    Args:
-        backbone: Which.
-        device: Where it will run.
-        precision: Of its weights; on a CPU only a backbone that allows `half` takes another than float32.
-        num_frames: Frames of a window, where not its own number.
-        folder: Weights in place of the fetched ones.
+    On a CPU, only a backbone that allows half precision gets another precision than float32.
     """
     import torch
 

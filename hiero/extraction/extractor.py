@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from hiero.backbones.i3d import I3D
-from hiero.backbones.i3d_int8 import has_integer_products
+from hiero.backbones.i3d_int8 import has_integer_products, use_integers
 from hiero.backbones.registry import Backbone, Precision, find_backbone, load_backbone
 from hiero.decoding.decode import Sampling, Segment, StreamSource, has_gpu_decoder, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
@@ -113,7 +113,7 @@ def _use_integers(module: nn.Module, num_frames: int) -> nn.Module:
     """I3D in integers of 8 bits, where it can; any other network as it is."""
     if isinstance(module, I3D):
         with suppress(InputError):
-            module.use_integers(num_frames)
+            use_integers(module, num_frames)
             return module.float()  # what is left beside the integers
     return module
 

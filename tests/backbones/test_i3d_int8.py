@@ -61,7 +61,7 @@ def pooled(network, clips):
 @pytest.mark.parametrize(("num_frames", "size"), [(9, 37), (16, 64)])
 def test_features_are_those_of_single_precision(network, tmp_path, num_frames, size):
     """Also where lengths and sizes are odd, and padding differs on both sides."""
-    integer = IntegerI3D(lambda: make_graph(network, num_frames, size), tmp_path / "i3d.onnx", num_frames, size, 1)
+    integer = IntegerI3D(lambda: make_graph(network, num_frames, size), tmp_path / "i3d.onnx", num_frames, size)
     torch.manual_seed(1)
     colours, motion = torch.randn(4, 1, 3, 1, 1), torch.randn(4, num_frames, 3, size, size)
     clips = (0.7 * colours + 0.4 * motion).clamp(-1, 1)
@@ -80,22 +80,22 @@ def test_the_graph_is_stored_and_a_damaged_one_is_made_again(network, tmp_path):
         return make_graph(network, 8, 32)
 
     clip = torch.zeros(1, 8, 3, 32, 32)
-    first = IntegerI3D(make, path, 8, 32, 1)(clip)
-    assert torch.equal(IntegerI3D(make, path, 8, 32, 1)(clip), first)
+    first = IntegerI3D(make, path, 8, 32)(clip)
+    assert torch.equal(IntegerI3D(make, path, 8, 32)(clip), first)
     assert len(built) == 1
     path.write_bytes(b"damaged")
-    assert torch.equal(IntegerI3D(make, path, 8, 32, 1)(clip), first)
+    assert torch.equal(IntegerI3D(make, path, 8, 32)(clip), first)
     assert len(built) == 2
 
 
 def test_a_graph_that_does_not_run_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match="does not run"):
-        IntegerI3D(lambda: b"damaged", tmp_path / "i3d.onnx", 8, 32, 1)
+        IntegerI3D(lambda: b"damaged", tmp_path / "i3d.onnx", 8, 32)
 
 
 def test_random_weights_stay_in_floats(network):
     with pytest.raises(InputError, match="published"):
-        network.use_integers(24)
+        i3d_int8.use_integers(network, 24)
 
 
 @pytest.mark.skipif(not CLIP.is_file(), reason="needs shared/clips")
@@ -106,7 +106,7 @@ def test_scores_of_a_real_clip():
     network = load(weights_or_skip("i3d-k400"))
     with torch.inference_mode():
         expected = network(clip)
-        network.use_integers(NUM_FRAMES)
+        i3d_int8.use_integers(network, NUM_FRAMES)
         actual = network(clip)
         other_size = network(torch.zeros(1, 8, 3, 64, 64))  # not what the integers are for
     assert clip.shape[1:] == (NUM_FRAMES, 3, SIZE, SIZE)

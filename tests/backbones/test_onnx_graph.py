@@ -1,4 +1,4 @@
-"""Networks of ONNX files: read without onnx, run by torch as onnxruntime runs them."""
+"""Networks of ONNX files: run by torch as onnxruntime runs them."""
 
 from __future__ import annotations
 
