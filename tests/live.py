@@ -151,7 +151,8 @@ class RtspServer:
                 elif method == "OPTIONS":
                     extra = "Public: OPTIONS, DESCRIBE, SETUP, PLAY, TEARDOWN\r\n"
                 elif method == "DESCRIBE":
-                    body = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=camera\r\nt=0 0\r\nm=video 0 RTP/AVP 33\r\na=control:track\r\n"
+                    body = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=camera\r\nt=0 0\r\n"
+                    body += "m=video 0 RTP/AVP 33\r\na=control:track\r\n"
                     extra = f"Content-Type: application/sdp\r\nContent-Length: {len(body)}\r\n"
                 elif method == "SETUP":
                     extra = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\nSession: 1\r\n"

@@ -19,6 +19,8 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import IO, Any
 
+from tests.waiting import PATIENCE_S
+
 # None of these starts a thread, which a fork would lose. lancedb and onnxruntime do; what lancedb
 # imports in turn does not.
 PRELOADED = [
@@ -91,14 +93,14 @@ class Program:
 
     returncode = property(poll)
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = PATIENCE_S) -> int:
         """Wait for its end; the exit code."""
         self._process.join(timeout)
         if (code := self.poll()) is None:
             raise subprocess.TimeoutExpired("hiero", timeout)
         return code
 
-    def communicate(self, timeout: float = 60.0) -> tuple[str, str]:
+    def communicate(self, timeout: float = PATIENCE_S) -> tuple[str, str]:
         """Wait for its end; what it printed to both of its outputs."""
         with ThreadPoolExecutor(2) as pool:
             reading = [pool.submit(_read_and_close, file) for file in (self.stdout, self.stderr)]
@@ -156,7 +158,7 @@ def run_python(code: str, *arguments: object, check: bool = True, **options: Any
 
 
 def _finish(program: Program, check: bool) -> subprocess.CompletedProcess[str]:
-    out, errors = program.communicate(300.0)
+    out, errors = program.communicate()
     result = subprocess.CompletedProcess("hiero", program.poll(), out, errors)
     assert not check or result.returncode == 0, result.stderr
     return result

@@ -191,7 +191,7 @@ def test_the_method_needs_only_torch_numpy_scipy():
     run(
         """
 import sys
-for name in ("huggingface_hub", "safetensors", "sklearn", "cyclopts", "rich", "transformers", "av", "lightning", "omegaconf"):
+for name in "huggingface_hub safetensors sklearn cyclopts rich transformers av lightning omegaconf".split():
     sys.modules[name] = None
 import torch
 from hiero.config import LossConfig, ModelConfig
@@ -199,6 +199,7 @@ from hiero.model.hiero import HiERO
 import hiero.model.released, hiero.model.embed, hiero.training.captured_step
 model = HiERO(ModelConfig(input_size=4, hidden_size=8, embedding_size=4, text_size=4))
 levels = model.train()(torch.randn(2, 40, 4))
-model.losses(levels, torch.randn(2, 3, 4), torch.rand(2, 3) * 20, torch.ones(2, 3, dtype=torch.bool), LossConfig()).total.backward()
+texts, times, mask = torch.randn(2, 3, 4), torch.rand(2, 3) * 20, torch.ones(2, 3, dtype=torch.bool)
+model.losses(levels, texts, times, mask, LossConfig()).total.backward()
 """
     )

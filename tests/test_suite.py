@@ -11,7 +11,8 @@ from hiero.storage.files import home, weights_folders
 from tests import optional
 
 TESTS = Path(__file__).parent
-OTHERS = {"bench", "browser", "deploy", "examples", "fixtures", "oracle", "parity"}  # folders that test no package of hiero
+# folders that test no package of hiero
+OTHERS = {"bench", "browser", "deploy", "examples", "fixtures", "oracle", "parity"}
 
 
 def test_each_package_has_its_folder_of_tests():

@@ -461,7 +461,7 @@ def test_a_check_that_fails_itself_is_a_problem_and_the_others_go_on(monkeypatch
 def run_doctor(tmp_path, *arguments):
     environment = {**os.environ, "HIERO_HOME": str(tmp_path / "home"), "HIERO_WEIGHTS": ""}
     command = [sys.executable, "-X", "importtime", "-m", "hiero", "doctor", "--fast", "--port=0", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 def test_the_command(tmp_path):

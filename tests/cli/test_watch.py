@@ -48,10 +48,10 @@ def test_a_growing_file_ends_as_the_whole_file(site, film, tmp_path):
     growing.touch()
     options = ("--json", "--step-s", 8, "--export", "vtt", "--idle-s", 3)
     process = start(site, tmp_path / "home", "watch", growing, "-o", tmp_path / "out", *options)
-    wait_until(lambda: list((tmp_path / "home").glob("cache/live/*")), 40.0)
+    wait_until(lambda: list((tmp_path / "home").glob("cache/live/*")))
     with SlowWriter(growing, film.read_bytes(), num_pieces=40, pause_s=0.05):
         pass
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 0, err
     events = read_events(out)
     kinds = [event["event"] for event in events]
@@ -61,7 +61,7 @@ def test_a_growing_file_ends_as_the_whole_file(site, film, tmp_path):
     updates = [event for event in events if event["event"] == "update"]
     assert all(event["open"][-1]["end_s"] == event["end_s"] for event in updates)
     steps = start(site, tmp_path / "another", "steps", growing, "--json")  # with a cache of its own
-    whole, err = steps.communicate(timeout=60)
+    whole, err = steps.communicate()
     assert json.loads(whole) == events[-1]["hierarchy"], err
     assert json.loads((tmp_path / "out" / "steps.json").read_text()) == events[-1]["hierarchy"]
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {
@@ -77,11 +77,11 @@ def test_ctrl_c_ends_it_with_a_result(site, film, tmp_path):
     with growing.open("wb", buffering=0) as file:
         file.write(film.read_bytes()[: film.stat().st_size * 2 // 3 // 188 * 188])
         process = start(site, tmp_path / "home", "watch", growing, "-o", tmp_path / "out", "--idle-s", 60)
-        wait_until(lambda: (tmp_path / "out" / "steps.json").exists(), 40.0)
+        wait_until(lambda: (tmp_path / "out" / "steps.json").exists())
         document = json.loads((tmp_path / "out" / "steps.json").read_text())  # it is whole whenever it is looked at
         assert document["levels"][0]["steps"][0]["start_s"] == 0.0
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
     assert process.returncode == 0, err
     assert "the file may go on" in err
     assert "growing.ts: 0:" in out
@@ -95,15 +95,15 @@ def test_kill_9_loses_seconds_only(site, film, tmp_path):
     recording = tmp_path / "out" / "recording.features"
     with os.fdopen(write_end, "wb", buffering=0) as pipe:
         pipe.write(film.read_bytes())
-        wait_until(lambda: recording.exists() and recording.stat().st_size > 8 * 96, 40.0)
+        wait_until(lambda: recording.exists() and recording.stat().st_size > 8 * 96)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate()
     steps = start(site, tmp_path / "home", "steps", recording, "--json")
-    out, err = steps.communicate(timeout=60)
+    out, err = steps.communicate()
     assert steps.returncode == 0, err
     assert json.loads(out)["duration_s"] >= 4.0
     again = start(site, tmp_path / "home", "watch", "-", "-o", tmp_path / "out")
-    _, err = again.communicate(timeout=60)
+    _, err = again.communicate()
     assert again.returncode == 2
     assert "is there from an earlier recording" in err
 

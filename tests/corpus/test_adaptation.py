@@ -121,7 +121,7 @@ def test_a_killed_training_goes_on_and_ends_as_an_undisturbed_one(files, tmp_pat
     encoder = {"text_encoder": {"name": "minilm", "file": None}}
     write_model_folder(tmp_path / "model", config, hiero.HiERO(config).state_dict(), encoder)
     process = start_python(TUNE, tmp_path, tmp_path / "model")
-    assert process.wait(300.0) == -signal.SIGKILL, process.communicate()
+    assert process.wait() == -signal.SIGKILL, process.communicate()
     assert read_metadata(tmp_path / ".killed.training" / "model" / STATE_FILE)["step"] == KILLED_AT
     assert not (tmp_path / "killed").exists()
 

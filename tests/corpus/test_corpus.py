@@ -167,7 +167,7 @@ def test_writers_at_a_time(tmp_path, locks, per_commit):
         start_python(WRITER, tmp_path / "c", per_commit, locks, *(tmp_path / f"v{i}.npy" for i in part))
         for part in (range(8), range(8), range(7, -1, -1))
     ]
-    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    assert [process.wait() for process in processes] == [0, 0, 0]
     corpus = Corpus(str(tmp_path / "c"))
     assert [record.video for record in corpus.videos()] == [f"v{i}" for i in range(8)]
     assert corpus.check() == []

@@ -62,7 +62,7 @@ def test_index_search_and_several_writers(server, files):
     assert index_files(corpus, engine, dict(list(files.items())[:1]), engine.read).num_added == 1
     writers = [start_hiero("index", *files.values(), "--to", uri, "--model", "raw") for _ in range(2)]
     for writer in writers:
-        _, errors = writer.communicate(timeout=120)
+        _, errors = writer.communicate()
         assert writer.returncode == 0, errors
     again = Corpus(uri)
     assert [record.video for record in again.videos()] == sorted(files)
@@ -98,7 +98,7 @@ def test_serve(server, files):
             job = get(f"jobs/{job['id']}")
         assert job["state"] == "done", job
         process.terminate()
-        process.wait(20)
+        process.wait()
     assert [record.video for record in Corpus(uri).videos()] == sorted(files)
 
 

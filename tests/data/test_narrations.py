@@ -9,7 +9,10 @@ from hiero.data.narrations import read_narrations, read_skip_list
 from hiero.errors import InputError
 
 SAMPLE = Path(__file__).parents[3] / "shared" / "annotations" / "egoclip_sample.csv"
-COLUMNS = "video_uid video_dur narration_source narration_ind narration_time clip_start clip_end clip_text tag_verb tag_noun positive"
+COLUMNS = (
+    "video_uid video_dur narration_source narration_ind narration_time clip_start clip_end clip_text tag_verb tag_noun "
+    "positive"
+)
 HEADER = "\t".join(COLUMNS.split()) + "\n"
 
 

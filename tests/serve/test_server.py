@@ -49,7 +49,7 @@ def served(world):
     process, url = wait_for_address(start_python(IMPATIENT, *arguments))
     yield url
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) in (0, 130, -2)
+    assert process.wait() in (0, 130, -2)
     process.stdout.close()
     process.stderr.close()
 
@@ -205,7 +205,7 @@ def test_other_networks_need_the_token(world):
             assert b"<title>hiero</title>" in page.read()
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait()
         process.stdout.close()
         process.stderr.close()
 
@@ -281,7 +281,7 @@ def send(url, method, body=None, **headers):
 
 def end(process, kind):
     process.send_signal(kind)
-    code = process.wait(30)
+    code = process.wait()
     errors = process.stderr.read()
     process.stdout.close()
     process.stderr.close()

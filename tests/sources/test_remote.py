@@ -147,7 +147,7 @@ def test_a_killed_process_goes_on(server, tmp_path):
     code += f"remote.RemoteFile.from_address({address!r}).fetch()"
     process = start_python(code)
     file = RemoteFile.from_address(address)
-    wait_until(lambda: any(part.stat().st_size >= 8 * MB for part in remote._parts(file.path)), 30.0)
+    wait_until(lambda: any(part.stat().st_size >= 8 * MB for part in remote._parts(file.path)))
     process.kill()
     process.wait()
     assert not file.path.exists()

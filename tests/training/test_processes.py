@@ -22,13 +22,13 @@ def start(collection, out, *more, settings=(), **environment):
 
 
 def finish(process, expected=0):
-    output = "".join(process.communicate(timeout=240))
+    output = "".join(process.communicate())
     assert process.returncode == expected, output
     return output
 
 
 def wait_for_state(process, out):
-    wait_until(lambda: (out / STATE_FILE).is_file() or process.poll() is not None, 120.0)
+    wait_until(lambda: (out / STATE_FILE).is_file() or process.poll() is not None)
     assert process.poll() is None, process.communicate()
 
 
