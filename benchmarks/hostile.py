@@ -223,7 +223,7 @@ def read_model(folder: Path, rng: random.Random) -> None:
 def read_hierarchy(folder: Path, rng: random.Random) -> None:
     """A damaged document of steps is refused, or every export of it can be written."""
     import hiero
-    from hiero.formats.exports import exporter_names, write_export
+    from hiero.formats.registry import exporter_names, write_export
 
     steps = [
         {

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.formats.transcripts import Transcript
 from hiero.speech import evidence as speech_evidence
 from hiero.speech.evidence import SpeechEvidence, speech_probability
+from hiero.speech.transcripts import Transcript
 from hiero.storage.files import read_json
 from hiero.text.minilm import encode_minilm
 from hiero.types import Clock, Utterance

@@ -18,9 +18,7 @@ from .engine import Video as Video
 from .engine import load as load
 from .errors import InputError as InputError
 from .extraction.video_features import VideoFeatures as VideoFeatures
-from .formats.exports import Exporter as Exporter
-from .formats.transcripts import Transcript as Transcript
-from .formats.transcripts import read_transcript as read_transcript
+from .formats.registry import Exporter as Exporter
 from .model.embed import embed_features as embed_features
 from .model.ensemble import HieroEnsemble as HieroEnsemble
 from .model.ensemble import load_model as load_model
@@ -30,6 +28,8 @@ from .model.released import Released as Released
 from .model.released import read_released as read_released
 from .model.spectral import spectral_cut as spectral_cut
 from .model.unet import Level as Level
+from .speech.transcripts import Transcript as Transcript
+from .speech.transcripts import read_transcript as read_transcript
 from .types import Answer as Answer
 from .types import Clock as Clock
 from .types import Hierarchy as Hierarchy

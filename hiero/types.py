@@ -6,6 +6,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 MAX_ID_LENGTH = 128  # characters of a step's id
 MAX_THREAD = 10**6
+MAX_LEVELS = 16
+MAX_STEPS = 100_000  # of all levels
 MAX_TIME_S = 1e8  # three years; no video is longer
+BOUNDARY_TOLERANCE_S = 0.05  # between boundaries that should be the same
 TIME_GRAIN_S = 1e-6  # times that differ by less are the same: sums of lengths are rounded
 EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # half a millisecond, by which a rounded time is off
 MAX_EDGE_TOLERANCE = 0.1  # of a node, so that very short nodes stay distinct
@@ -151,13 +155,11 @@ class Utterance:
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Utterance:
         """The reverse of `to_dict`. Raises InputError where something is missing, of another type, or cannot be."""
-        try:
+        with _reading("an utterance"):
             start_s, end_s = _parse_time(document["start_s"]), _parse_time(document["end_s"])
             if end_s < start_s:
                 raise ValueError("it ends before it begins")
             return cls(start_s, end_s, _parse_text(document["text"]))
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"not an utterance ({type(error).__name__}: {error})") from error
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class Step:
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Step:
         """The reverse of `to_dict`. Raises InputError where something is missing, of another type, or cannot be."""
-        try:
+        with _reading("a step"):
             label, score, parent = document.get("label"), document.get("score"), document.get("parent")
             return cls(
                 _parse_id(document["id"]),
@@ -230,8 +232,16 @@ class Step:
                 None if label is None else _parse_text(label),
                 None if score is None else _parse_finite(score),
             )
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"not a step ({type(error).__name__}: {error})") from error
+
+
+@contextmanager
+def _reading(kind: str) -> Iterator[None]:
+    """Turn whatever a wrong document raises into an InputError that says what it should be."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        cause = error.__cause__ or error  # of a wrong part, such as a step of a hierarchy
+        raise InputError(f"not {kind} ({type(cause).__name__}: {cause})") from cause
 
 
 def _parse_id(value: Any) -> str:
@@ -268,11 +278,17 @@ def _parse_thread(value: Any) -> int:
 def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text was expected, not {type(value).__name__}")
+    return check_text(value)
+
+
+def check_text(text: str) -> str:
+    """Return the text. Raises InputError where it holds half a character (a lone surrogate), which no file can."""
     try:
-        value.encode()
-    except UnicodeEncodeError:  # JSON can hold one of a surrogate pair, which no file can
-        raise ValueError(f"{value.encode(errors='replace')[:40].decode()} holds half a character") from None
-    return value
+        text.encode()
+    except UnicodeEncodeError:  # JSON can hold one of a surrogate pair
+        shown = text.encode(errors="replace")[:40].decode()
+        raise InputError(f"{shown}: not a text, it holds half a character") from None
+    return text
 
 
 @dataclass(frozen=True)
@@ -306,10 +322,14 @@ class VideoFile:
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> VideoFile:
         """The reverse of `to_dict`. Raises InputError where something is missing or of another type."""
-        try:
+        with _reading("a file of a video"):
             return cls(str(document["path"]), _parse_time(document["start_s"]), _parse_time(document["duration_s"]))
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"not a file of a video ({type(error).__name__}: {error})") from error
+
+    def clip(self, start_s: float, end_s: float) -> tuple[float, float] | None:
+        """The part of a span that lies in this file, in the file's own time; None where there is none."""
+        if min(end_s, self.end_s) - max(start_s, self.start_s) <= TIME_GRAIN_S:
+            return None
+        return max(start_s - self.start_s, 0.0), min(end_s, self.end_s) - self.start_s
 
 
 def locate_time(files: Sequence[VideoFile], time_s: float) -> tuple[VideoFile, float]:
@@ -323,11 +343,11 @@ def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> l
     """The parts of a span in each of the files that it touches."""
     if len(files) == 1:
         return [(files[0], start_s, end_s)]
-    touched = [file for file in files if min(end_s, file.end_s) - max(start_s, file.start_s) > TIME_GRAIN_S]
-    if not touched:
+    parts = [(file, *part) for file in files if (part := file.clip(start_s, end_s)) is not None]
+    if not parts:
         file, time_s = locate_time(files, start_s)
         return [(file, time_s, time_s)]
-    return [(file, max(start_s - file.start_s, 0.0), min(end_s, file.end_s) - file.start_s) for file in touched]
+    return parts
 
 
 def file_fields(files: Sequence[VideoFile], time_s: float) -> dict[str, Any]:
@@ -394,32 +414,22 @@ class Hierarchy:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Hierarchy:
-        """The reverse of `to_dict`.
+        """The reverse of `to_dict`. Parents and children are computed again from the times.
 
         Raises:
-            InputError: Something is missing, of another type, or cannot be: two steps with one id,
-            an end before its start.
+            InputError: Something is missing, of another type, or cannot be: two steps have one id, a
+            level does not cover the video, a step lies outside its parent.
         """
-        try:
-            levels = tuple(tuple(Step.from_dict(step) for step in level["steps"]) for level in document["levels"])
+        with _reading("a hierarchy of steps"):
+            duration_s = _parse_time(document["duration_s"])
+            levels = [[Step.from_dict(step) for step in level["steps"]] for level in document["levels"]]
             # a file's name need not be UTF-8
-            names = str(document.get("video", "")), _parse_text(document.get("model", ""))
-            ids = [step.id for level in levels for step in level]
-            if not ids:
-                raise ValueError("it has no steps")
-            if not all(levels):
-                raise ValueError("a level has no steps")
-            if len(set(ids)) < len(ids):
-                raise ValueError("two steps have the same id")
-            if any(step.end_s < step.start_s for level in levels for step in level):
-                raise ValueError("a step ends before it begins")
+            video, model = str(document.get("video", "")), check_text(str(document.get("model", "")))
             files = tuple(VideoFile.from_dict(file) for file in document.get("files", ()))
             speech = tuple(Utterance.from_dict(utterance) for utterance in document.get("speech", ()))
-            return cls(*names, _parse_time(document["duration_s"]), levels, files, speech)
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"not a hierarchy of steps ({type(error).__name__}: {error})") from error
+        _check_levels(levels, duration_s)
+        linked = link_levels([[replace(step, parent=None, children=()) for step in level] for level in levels])
+        return cls(video, model, duration_s, tuple(map(tuple, linked)), files, speech)
 
     @property
     def media(self) -> tuple[VideoFile, ...]:
@@ -430,31 +440,18 @@ class Hierarchy:
         """The steps of one of `files`, in that file's own time; a step that goes on in the next file
         ends with this one.
         """
-        end_s = file.end_s
+        parts = {step.id: part for step in self if (part := file.clip(step.start_s, step.end_s)) is not None}
 
-        def is_inside(step: Step) -> bool:
-            return min(step.end_s, end_s) - max(step.start_s, file.start_s) > TIME_GRAIN_S
+        def cut(step: Step) -> Step:
+            start_s, end_s = parts[step.id]
+            children = tuple(child for child in step.children if child in parts)
+            return replace(step, start_s=start_s, end_s=end_s, children=children)
 
-        ids = {step.id for step in self if is_inside(step)}
-        levels = tuple(
-            tuple(
-                replace(
-                    step,
-                    start_s=max(step.start_s - file.start_s, 0.0),
-                    end_s=min(step.end_s, end_s) - file.start_s,
-                    children=tuple(child for child in step.children if child in ids),
-                )
-                for step in level
-                if step.id in ids
-            )
-            for level in self.levels
-        )
+        levels = tuple(tuple(cut(step) for step in level if step.id in parts) for level in self.levels)
         speech = tuple(
-            Utterance(
-                max(utterance.start_s - file.start_s, 0.0), min(utterance.end_s, end_s) - file.start_s, utterance.text
-            )
+            Utterance(*part, utterance.text)
             for utterance in self.speech
-            if min(utterance.end_s, end_s) - max(utterance.start_s, file.start_s) > TIME_GRAIN_S
+            if (part := file.clip(utterance.start_s, utterance.end_s)) is not None
         )
         return Hierarchy(file.path, self.model, file.duration_s, levels, speech=speech)
 
@@ -491,6 +488,35 @@ class Hierarchy:
         except ImportError:
             raise InputError("data frames need pandas; run: pip install pandas") from None
         return pd.DataFrame(self.to_rows(), columns=list(self.columns))
+
+
+def _check_levels(levels: Sequence[Sequence[Step]], duration_s: float) -> None:
+    """Each level covers the video without gap or overlap, ids differ, and parents hold their children."""
+    num_steps = sum(map(len, levels))
+    if not levels or not all(levels) or len(levels) > MAX_LEVELS or num_steps > MAX_STEPS:
+        raise InputError(
+            f"a hierarchy has between 1 and {MAX_LEVELS} levels, each with steps, and at most {MAX_STEPS} steps"
+        )
+    if len({step.id for level in levels for step in level}) < num_steps:
+        raise InputError("two steps have the same id")
+    for number, level in enumerate(levels):
+        time_s = 0.0
+        for step in level:
+            if not (abs(step.start_s - time_s) < BOUNDARY_TOLERANCE_S and step.end_s > step.start_s):
+                raise InputError(f"level {number}: step {step.id} must begin where the one before it ends, and last")
+            time_s = step.end_s
+        if abs(time_s - duration_s) > BOUNDARY_TOLERANCE_S:
+            raise InputError(f"level {number} ends at {time_s:.1f} s, the video at {duration_s:.1f}")
+    for coarse, fine in pairwise(levels):
+        parents = {step.id: step for step in coarse}
+        for step in fine:
+            parent = parents.get(step.parent or "")
+            if (
+                parent is None
+                or step.start_s < parent.start_s - BOUNDARY_TOLERANCE_S
+                or step.end_s > parent.end_s + BOUNDARY_TOLERANCE_S
+            ):
+                raise InputError(f"step {step.id} must lie inside its parent")
 
 
 def link_levels(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:

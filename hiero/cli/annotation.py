@@ -85,14 +85,14 @@ def open_project(address: str) -> LabelStudioProject:
 
 def _read_tasks(file: Path, media_url: str) -> list[dict[str, Any]]:
     """Tasks of a file of steps, with the address of the video that the browser opens."""
-    from hiero.formats.edits import parse_hierarchy
-    from hiero.formats.exports import to_labelstudio
+    from hiero.formats.hiero_json import parse_hierarchy
+    from hiero.formats.label_studio import to_task
     from hiero.storage.files import parse_json, read_bounded
 
     try:
         document = parse_json(read_bounded(file, MAX_TASK_BYTES, "a file of steps"))
         if isinstance(document, dict) and "levels" in document:
-            document = parse_json(to_labelstudio(parse_hierarchy(document, None)))
+            document = [to_task(parse_hierarchy(document))]
         for task in document:
             name = task["data"]["video"]
             task["data"]["video"] = _join(media_url, name) if media_url else name

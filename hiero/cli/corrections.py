@@ -70,9 +70,9 @@ def import_steps(
         For feature files: rows a second, where it is not what was written beside them, else 1.
     """
     from hiero.cli.annotation import open_project
-    from hiero.formats.edits import edits_file, write_edits
+    from hiero.formats.hiero_json import edits_file, write_edits
     from hiero.formats.label_studio_api import is_project_address
-    from hiero.formats.reading import read_step_document, read_step_file
+    from hiero.formats.registry import read_step_document, read_step_file
 
     if not video.is_file():
         raise InputError(f"{video}: no such file; --video is the video that the steps are of")

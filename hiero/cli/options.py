@@ -17,8 +17,8 @@ from hiero.storage.files import read_lines
 if TYPE_CHECKING:
     from hiero.cli.console import CollectionBars
     from hiero.engine import Engine, Video
-    from hiero.formats.transcripts import Transcript
     from hiero.sources.source import VideoSource
+    from hiero.speech.transcripts import Transcript
     from hiero.types import Clock, ProgressCallback
 
 # Types of options. A flag that has no --no-FLAG, and a list of which the option is repeated, have `negative=""`.
@@ -172,7 +172,7 @@ class VideoOptions:
         of video are read.
         """
         if self.transcript is not None:
-            from hiero.formats.transcripts import read_transcript
+            from hiero.speech.transcripts import read_transcript
 
             if self.speech or self.no_transcript:
                 raise InputError(

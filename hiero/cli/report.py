@@ -154,7 +154,7 @@ def _read_corpus(uri: str, activities: ActivityOptions) -> tuple[list[VideoSteps
 def _read_videos(
     paths: Sequence[Path], activities: ActivityOptions, join: bool | None, options: VideoOptions
 ) -> tuple[list[VideoSteps], str, dict[str, str]]:
-    from hiero.formats.edits import read_edits
+    from hiero.formats.hiero_json import read_edits
     from hiero.report.folder_report import describe_steps, select_corrected
 
     vocabulary = read_labels(activities.labels)

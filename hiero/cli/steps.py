@@ -160,7 +160,8 @@ def write_files(video: Video, hierarchy: Hierarchy, labels: list[str] | None, fo
 
 def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:
     """`--export`: the names of formats, each once."""
-    from hiero.formats.exports import NO_PARQUET, exporter_names
+    from hiero.formats.registry import exporter_names
+    from hiero.formats.tables import NO_PARQUET
 
     names = [name for part in export or [] for name in part.split(",")]
     registered = exporter_names()

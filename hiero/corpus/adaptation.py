@@ -21,7 +21,7 @@ from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
-from hiero.formats.edits import read_edits
+from hiero.formats.hiero_json import read_edits
 from hiero.model.model_folder import CONFIG_FILE, PROTOTYPE_FILES, TEXT_ENCODER_FILE, WEIGHTS_FILE, open_model_folder
 from hiero.sources.source import VideoSource
 from hiero.steps.prototypes import CorrectedVideo, StepPrototypes, learn_prototypes

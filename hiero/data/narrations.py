@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.formats.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, read_transcript, transcript_video
+from hiero.formats.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, read_utterances, transcript_video
 from hiero.storage.files import parse_json, read_lines
 from hiero.types import Narration
 
@@ -116,13 +116,13 @@ def _read_spoken(path: Path) -> Narrations:
     for file in files:
         video = transcript_video(file)
         try:
-            transcript = read_transcript(file)
+            utterances = read_utterances(file)
         except InputError as error:
             if path.is_file():
                 raise
             narrations.leave_out("a file that is no transcript", str(error))
             continue
-        for utterance in transcript:
+        for utterance in utterances:
             if len(utterance.text.split()) < MIN_SPOKEN_WORDS:
                 narrations.leave_out(f"fewer than {MIN_SPOKEN_WORDS} words", f"{file.name}: {utterance.text}")
                 continue

@@ -5,40 +5,71 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hiero.formats.rows import RowLevels, StepRow, choose_video, one_line, parse_id, parse_label, parse_time
+from hiero.formats.registry import Exporter, ImportSettings, StepReader
+from hiero.formats.rows import RowLevels, StepRow, choose_video, parse_label, parse_named, parse_time, title, to_json
+from hiero.types import Hierarchy
 
 
-def read_annotations(document: dict[str, Any], video: Path) -> RowLevels | None:
-    """Rows of ActivityNet's JSON, or of annotations by video; None where it is neither."""
-    for key in ("database", "results"):
-        if isinstance(document.get(key), dict) and document[key]:
-            entry = choose_video(document[key], video)
-            if isinstance(entry, dict):
-                return [[_activitynet_row(row) for row in entry["annotations"]]], entry.get("duration")
-            return [[_activitynet_row(row) for row in entry]], None
-    if document and all(
-        isinstance(entry, dict) and ("steps" in entry or "timestamps" in entry) for entry in document.values()
-    ):
-        entry = choose_video(document, video)
-        if "steps" in entry:
-            steps = entry["steps"]
-            return [
-                [
-                    StepRow(parse_time(row["start_s"]), parse_time(row["end_s"]), parse_label(row["text"]))
-                    for row in steps
-                ]
-            ], (entry.get("duration_s"))
-        spans = zip(entry["timestamps"], entry["sentences"], strict=True)
-        return [[StepRow(parse_time(a), parse_time(b), parse_label(text)) for (a, b), text in spans]], entry.get(
-            "duration"
-        )
-    return None
+def is_annotations(document: Any) -> bool:
+    """Whether a JSON document is ActivityNet's, or has annotations by video."""
+    if not isinstance(document, dict) or not document:
+        return False
+    if any(_is_filled(document.get(key)) for key in ("database", "results")):
+        return True
+    return all(isinstance(entry, dict) and ("steps" in entry or "timestamps" in entry) for entry in document.values())
+
+
+def _is_filled(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
+def read_annotations(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
+    """Rows of ActivityNet's `database` or `results`, of `steps`, or of `timestamps` and `sentences`."""
+    database = next((document[key] for key in ("database", "results") if _is_filled(document.get(key))), None)
+    entry = choose_video(document if database is None else database, settings.video)
+    if database is not None:
+        annotations = entry["annotations"] if isinstance(entry, dict) else entry
+        duration_s = entry.get("duration") if isinstance(entry, dict) else None
+        return [[_activitynet_row(row) for row in annotations]], duration_s
+    if "steps" in entry:
+        steps = [(row["start_s"], row["end_s"], row["text"]) for row in entry["steps"]]
+        return [[_row(*step) for step in steps]], entry.get("duration_s")
+    spans = zip(entry["timestamps"], entry["sentences"], strict=True)
+    return [[_row(start, end, text) for (start, end), text in spans]], entry.get("duration")
+
+
+def _row(start: Any, end: Any, text: Any) -> StepRow:
+    return StepRow(parse_time(start), parse_time(end), parse_label(text))
 
 
 def _activitynet_row(row: dict[str, Any]) -> StepRow:
-    start_s, end_s = row["segment"]
-    label = parse_label(row.get("label"))
-    id = row.get("id")
-    if isinstance(id, str) and label == one_line(f"step {id}"):
-        label = None  # as our export names a step without a name
-    return StepRow(parse_time(start_s), parse_time(end_s), label, id=parse_id(id))
+    start, end = row["segment"]
+    label, id = parse_named(parse_label(row.get("label")), row.get("id"))
+    return StepRow(parse_time(start), parse_time(end), label, id=id)
+
+
+def to_activitynet(hierarchy: Hierarchy) -> str:
+    """ActivityNet: `database` has the finest level as annotations, `results` the same as a submission."""
+    name = Path(hierarchy.video).stem
+    rows = [
+        (step, {"segment": [round(step.start_s, 3), round(step.end_s, 3)], "label": title(step)})
+        for step in hierarchy.levels[-1]
+    ]
+    video = {
+        "duration": round(hierarchy.duration_s, 3),
+        "subset": "validation",
+        "url": "",
+        "annotations": [{**row, "id": step.id} for step, row in rows],
+    }
+    document = {
+        "version": "VERSION 1.3",
+        "database": {name: video},
+        "results": {name: [{**row, "score": step.score or 0.0} for step, row in rows]},
+        "external_data": {"used": False, "details": ""},
+    }
+    return to_json(document)
+
+
+ACTIVITYNET = Exporter(
+    "activitynet.json", to_activitynet, reader=StepReader((".json",), read_annotations, is_annotations)
+)

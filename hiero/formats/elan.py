@@ -1,34 +1,60 @@
-"""ELAN's .eaf: a level for each tier."""
+"""ELAN's .eaf: a tier for each level, and one for speech."""
 
 from __future__ import annotations
 
+import json
+import mimetypes
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count, pairwise
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
 
-from hiero.formats.edits import MAX_STEPS
-from hiero.formats.rows import HIERO_PROPERTY, MAX_NAMES, RowLevels, StepRow, one_line, parse_steps, restore_row
-from hiero.formats.xml_reader import read_xml
+from hiero.formats.registry import Exporter, ImportSettings, StepReader
+from hiero.formats.rows import (
+    HIERO_PROPERTY,
+    MAX_NAMES,
+    RowLevels,
+    StepRow,
+    index_steps,
+    mean_length,
+    one_line,
+    parse_object,
+    read_xml,
+    restore_row,
+    title,
+    to_ms,
+)
+from hiero.types import MAX_STEPS, Hierarchy, Utterance
 
-SPEECH_TIER = "speech"  # of our ELAN files
+SPEECH_TIER = "speech"  # of our files
+LINGUISTIC_TYPES = (
+    '  <LINGUISTIC_TYPE GRAPHIC_REFERENCES="false" LINGUISTIC_TYPE_ID="steps" TIME_ALIGNABLE="true"/>',
+    '  <LINGUISTIC_TYPE CONSTRAINTS="Included_In" GRAPHIC_REFERENCES="false" LINGUISTIC_TYPE_ID="inside" '
+    'TIME_ALIGNABLE="true"/>',
+    "  <CONSTRAINT DESCRIPTION=\"Time alignable annotations within the parent annotation's time interval, "
+    'gaps are allowed" STEREOTYPE="Included_In"/>',
+)
 
 
 @dataclass
-class ElanTier:
-    """A tier of an ELAN file."""
+class Tier:
+    """A tier of an ELAN file; its annotations are an id, two time slots and a text each."""
 
     name: str
     parent: str | None
-    annotations: list[tuple[str, str, str, str]]
+    annotations: list[tuple[str, str, str, str]] = field(default_factory=list)
 
 
-class ElanReader:
+class ElanDocument:
     """What an ELAN file says, read by `read_xml`."""
 
     def __init__(self, data: bytes) -> None:
         self.slots_ms: dict[str, int | None] = {}
-        self.tiers: list[ElanTier] = []
+        self.tiers: dict[str, Tier] = {}
         self.hiero = ""
+        self._tier = Tier("", None)
         self._property = ""
         self._annotation: tuple[str, str, str] | None = None
         self._num_annotations = 0
@@ -41,7 +67,8 @@ class ElanReader:
             value = attributes.get("TIME_VALUE")
             self.slots_ms[attributes["TIME_SLOT_ID"]] = None if value is None else int(value)
         elif name == "TIER":
-            self.tiers.append(ElanTier(attributes["TIER_ID"], attributes.get("PARENT_REF"), []))
+            self._tier = Tier(attributes["TIER_ID"], attributes.get("PARENT_REF"))
+            self.tiers[self._tier.name] = self._tier
         elif name == "ALIGNABLE_ANNOTATION":
             self._num_annotations += 1
             if self._num_annotations > MAX_STEPS:
@@ -54,14 +81,12 @@ class ElanReader:
         if name == "PROPERTY" and self._property == HIERO_PROPERTY:
             self.hiero = text
         elif name == "ANNOTATION_VALUE" and self._annotation is not None:
-            self.tiers[-1].annotations.append((*self._annotation, text))
+            self._tier.annotations.append((*self._annotation, text))
         elif name == "ALIGNABLE_ANNOTATION":
             self._annotation = None
 
-    def times_ms(self, tier: ElanTier) -> dict[str, float]:
-        """Times of the slots of a tier; those without one are spread evenly between their neighbours,
-        as ELAN shows them.
-        """
+    def times_ms(self, tier: Tier) -> dict[str, float]:
+        """Times of the slots of a tier; those without one are spread evenly between their neighbours, as ELAN does."""
         order = list(dict.fromkeys(slot for _, start, end, _ in tier.annotations for slot in (start, end)))
         known = [(i, value) for i, slot in enumerate(order) if (value := self.slots_ms[slot]) is not None]
         times = {order[i]: float(value) for i, value in known}
@@ -71,32 +96,104 @@ class ElanReader:
             raise ValueError(f"tier {tier.name}: it begins or ends with an annotation without a time")
         return times
 
+    def depth(self, tier: Tier) -> int:
+        """How many tiers a tier depends on."""
+        depth = 0
+        while tier.parent in self.tiers and depth <= len(self.tiers):
+            depth, tier = depth + 1, self.tiers[tier.parent]
+        return depth
 
-def read_elan(data: bytes, tiers: Sequence[str] = ()) -> RowLevels:
-    """Rows of an ELAN file, a level for each tier, and the length of the video where hiero wrote the file.
+
+def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
+    """Rows of an ELAN file, a level for each tier.
 
     Tiers that depend on others come after these; else longer annotations come before shorter ones.
     """
-    document = ElanReader(data)
-    by_name = {tier.name: tier for tier in document.tiers}
-    if missing := [name for name in tiers if name not in by_name]:
-        raise ValueError(f"has no tier {missing[0]}; there are {', '.join(list(by_name)[:MAX_NAMES])}")
-    hiero = parse_steps(document.hiero)
-    levels: list[tuple[tuple[int, float], list[StepRow]]] = []
+    document = ElanDocument(data)
+    if missing := [name for name in settings.tiers if name not in document.tiers]:
+        raise ValueError(f"has no tier {missing[0]}; there are {', '.join(list(document.tiers)[:MAX_NAMES])}")
+    steps, duration_s = index_steps(parse_object(document.hiero))
     # Speech lies in a tier of its own in our files, and is no step.
-    speech_tier = SPEECH_TIER if document.hiero else None
-    for tier in [by_name[name] for name in tiers] or [tier for tier in document.tiers if tier.name != speech_tier]:
+    names = [name for name in document.tiers if not (document.hiero and name == SPEECH_TIER)]
+    levels: list[tuple[tuple[int, float], list[StepRow]]] = []
+    for name in settings.tiers or names:
+        tier = document.tiers[name]
         times_ms = document.times_ms(tier)
         rows = []
         for id, start, end, text in tier.annotations:
             row = StepRow(times_ms[start] / 1000, times_ms[end] / 1000, one_line(text) or None)
-            rows.append(restore_row(row, hiero.get(id)))
+            rows.append(restore_row(row, steps.get(id)))
         if rows:
-            depth = 0
-            parent = tier.parent
-            while parent in by_name and depth <= len(by_name):
-                depth, parent = depth + 1, by_name[parent].parent
-            levels.append(((depth, -sum(row.end_s - row.start_s for row in rows) / len(rows)), rows))
-    if not tiers:
+            levels.append(((document.depth(tier), -mean_length(rows)), rows))
+    if not settings.tiers:
         levels.sort(key=lambda level: level[0])
-    return [rows for _, rows in levels], hiero.get("duration_s")
+    return [rows for _, rows in levels], duration_s
+
+
+def to_elan(hierarchy: Hierarchy) -> str:
+    """ELAN .eaf: annotations of a tier lie inside those of the coarser one."""
+    tiers = _tiers(hierarchy)
+    times_ms = sorted({to_ms(time_s) for _, rows in tiers for *span_s, _ in rows for time_s in span_s})
+    slot_ids = {time_ms: f"ts{i}" for i, time_ms in enumerate(times_ms, start=1)}
+    file_name = one_line(Path(hierarchy.video).name)
+    mime_type = mimetypes.guess_type(hierarchy.video)[0] or "video/mp4"
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<ANNOTATION_DOCUMENT AUTHOR="" DATE="{date}" FORMAT="3.0" VERSION="3.0" '
+        'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
+        'xsi:noNamespaceSchemaLocation="http://www.mpi.nl/tools/elan/EAFv3.0.xsd">',
+        '  <HEADER MEDIA_FILE="" TIME_UNITS="milliseconds">',
+        f"    <MEDIA_DESCRIPTOR MEDIA_URL={quoteattr(file_name)} MIME_TYPE={quoteattr(mime_type)} "
+        f"RELATIVE_MEDIA_URL={quoteattr('./' + file_name)}/>",
+        f'    <PROPERTY NAME="{HIERO_PROPERTY}">{escape(_hiero_property(hierarchy))}</PROPERTY>',
+        "  </HEADER>",
+        "  <TIME_ORDER>",
+        *(f'    <TIME_SLOT TIME_SLOT_ID="{slot_ids[time_ms]}" TIME_VALUE="{time_ms}"/>' for time_ms in times_ms),
+        "  </TIME_ORDER>",
+    ]
+    numbers = count(1)
+    for attributes, rows in tiers:
+        lines.append(f"  <TIER {attributes}>")
+        for start_s, end_s, text in rows:
+            lines += [
+                "    <ANNOTATION>",
+                f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="a{next(numbers)}" '
+                f'TIME_SLOT_REF1="{slot_ids[to_ms(start_s)]}" TIME_SLOT_REF2="{slot_ids[to_ms(end_s)]}">',
+                f"        <ANNOTATION_VALUE>{escape(text)}</ANNOTATION_VALUE>",
+                "      </ALIGNABLE_ANNOTATION>",
+                "    </ANNOTATION>",
+            ]
+        lines.append("  </TIER>")
+    return "\n".join([*lines, *LINGUISTIC_TYPES, "</ANNOTATION_DOCUMENT>"]) + "\n"
+
+
+def _tiers(hierarchy: Hierarchy) -> list[tuple[str, list[tuple[float, float, str]]]]:
+    """The XML attributes of each tier, and starts, ends and texts of its annotations."""
+    tiers = []
+    for i, level in enumerate(hierarchy.levels):
+        kind, parent = ("inside", f' PARENT_REF="level {i - 1}"') if i else ("steps", "")
+        rows = [(step.start_s, step.end_s, title(step)) for step in level]
+        tiers.append((f'LINGUISTIC_TYPE_REF="{kind}" TIER_ID="level {i}"{parent}', rows))
+    if speech := _separate(hierarchy.speech):
+        tiers.append((f'LINGUISTIC_TYPE_REF="steps" TIER_ID="{SPEECH_TIER}"', speech))
+    return tiers
+
+
+def _separate(speech: Sequence[Utterance]) -> list[tuple[float, float, str]]:
+    """Utterances that follow each other, each at least a millisecond long: annotations of a tier may not overlap."""
+    out: list[tuple[float, float, str]] = []
+    for utterance in speech:
+        start_s = max(utterance.start_s, out[-1][1] if out else 0.0)
+        if to_ms(utterance.end_s) > to_ms(start_s):
+            out.append((start_s, utterance.end_s, one_line(utterance.text)))
+    return out
+
+
+def _hiero_property(hierarchy: Hierarchy) -> str:
+    """What ELAN has no place for, as JSON: each step by the id of its annotation."""
+    steps = {f"a{number}": step.to_dict() for number, step in enumerate(hierarchy, start=1)}
+    return json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps})
+
+
+ELAN = Exporter("steps.eaf", to_elan, reader=StepReader((".eaf",), read_elan, has_tiers=True))

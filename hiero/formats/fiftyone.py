@@ -1,51 +1,57 @@
-"""FiftyOne's datasets: temporal detections, a level for each field of a sample."""
+"""FiftyOne's datasets: temporal detections, a level for each field of a sample (`level0`, `level1` …)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
 from pathlib import Path
 from typing import Any
 
+from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import (
     HIERO_PROPERTY,
+    FrameGrid,
     RowLevels,
     StepRow,
-    check_fps,
     choose_video,
+    find_frame_grid,
     frame_row,
+    frame_span,
     order_levels,
     parse_duration,
     parse_label,
+    parse_object,
     parse_time,
     restore_row,
+    step_json,
+    title,
+    to_json,
 )
-from hiero.storage.files import parse_json
+from hiero.storage.files import ASSETS, read_json
+from hiero.types import Hierarchy, VideoFile, split_by_file
+
+# A dataset without samples, as FiftyOne 1.0 describes it; later versions update it when they load it.
+TEMPLATE = ASSETS / "formats" / "fiftyone.json"
 
 
 def is_fiftyone_dataset(document: Any) -> bool:
-    """Whether a JSON document is samples.json of a FiftyOneDataset, or labels.json of a
-    FiftyOneTemporalDetectionDataset.
-    """
-    return isinstance(document, dict) and (
-        isinstance(document.get("samples"), list)
-        or ("classes" in document and isinstance(document.get("labels"), dict))
-    )
+    """Whether a document is a FiftyOneDataset's samples.json, or a FiftyOneTemporalDetectionDataset's labels.json."""
+    if not isinstance(document, dict):
+        return False
+    has_labels = "classes" in document and isinstance(document.get("labels"), dict)
+    return has_labels or isinstance(document.get("samples"), list)
 
 
-def read_fiftyone(document: dict[str, Any], video: Path, find_fps: Callable[[], float]) -> RowLevels:
+def read_fiftyone(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
     """Rows of the temporal detections of a video."""
     if "samples" not in document:
-        detections = choose_video(document["labels"], video)
-        classes = document.get("classes")
-        rows = [
-            _to_row(detection, {}, find_fps, classes if isinstance(classes, list) else [])
-            for detection in detections or []
-        ]
-        return [rows], None
-    sample = choose_video({str(sample["filepath"]): sample for sample in document["samples"]}, video)
+        detections = choose_video(document["labels"], settings.video)
+        classes = document["classes"] if isinstance(document["classes"], list) else []
+        return [[_to_row(detection, settings, classes=classes) for detection in detections or []]], None
+    sample = choose_video({str(sample["filepath"]): sample for sample in document["samples"]}, settings.video)
     metadata = sample.get("metadata") or {}
+    fps = metadata.get("frame_rate")
     levels = {
-        name: [_to_row(detection, metadata, find_fps, []) for detection in value["detections"]]
+        name: [_to_row(detection, settings, fps) for detection in value["detections"]]
         for name, value in sample.items()
         if isinstance(value, dict) and value.get("_cls") == "TemporalDetections"
     }
@@ -55,20 +61,89 @@ def read_fiftyone(document: dict[str, Any], video: Path, find_fps: Callable[[], 
 
 
 def _to_row(
-    detection: dict[str, Any], metadata: dict[str, Any], find_fps: Callable[[], float], classes: list[Any]
+    detection: dict[str, Any], settings: ImportSettings, fps: float | None = None, classes: list[Any] | None = None
 ) -> StepRow:
     """The row of a temporal detection: of frames (`support`), or of seconds (`timestamps`)."""
     label = detection.get("label")
-    if isinstance(label, int) and 0 <= label < len(classes):
+    if classes and isinstance(label, int) and 0 <= label < len(classes):
         label = classes[label]
-    text = detection.get(HIERO_PROPERTY) or (detection.get("attributes") or {}).get(HIERO_PROPERTY)
-    try:
-        original = parse_json(text) if isinstance(text, str) else None
-    except ValueError:  # a person wrote into it
-        original = None
+    original = parse_object(detection.get(HIERO_PROPERTY) or (detection.get("attributes") or {}).get(HIERO_PROPERTY))
     if "timestamps" in detection:
         start_s, end_s = map(parse_time, detection["timestamps"])
         return restore_row(StepRow(start_s, end_s, parse_label(label)), original)
     first, last = map(int, detection["support"])
-    fps = metadata.get("frame_rate")
-    return frame_row(first, last, check_fps(float(fps) if fps else find_fps()), parse_label(label), original)
+    return frame_row(first, last, float(fps or settings.find_fps()), parse_label(label), original)
+
+
+def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:
+    """A FiftyOneDataset with a sample for each video file."""
+    document = read_json(TEMPLATE)
+    document["info"] = {HIERO_PROPERTY: {"model": hierarchy.model, "duration_s": round(hierarchy.duration_s, 3)}}
+    level_field = document["sample_fields"].pop()
+    for i in range(len(hierarchy.levels)):
+        document["sample_fields"].append({**level_field, "name": f"level{i}", "db_field": f"level{i}"})
+    samples = [_sample(hierarchy, video) for video in hierarchy.media]
+    return {"fiftyone/metadata.json": to_json(document), "fiftyone/samples.json": to_json({"samples": samples})}
+
+
+def _sample(hierarchy: Hierarchy, video: VideoFile) -> dict[str, Any]:
+    grid = find_frame_grid(Path(video.path))
+    file_name = Path(video.path).name
+    metadata: dict[str, Any] = {
+        "_cls": "VideoMetadata",
+        "frame_rate": grid.fps,
+        "total_frame_count": frame_span(0.0, video.duration_s, grid.fps)[1],
+        "duration": round(video.duration_s, 3),
+    }
+    if grid.is_known:
+        metadata |= {"frame_width": grid.width, "frame_height": grid.height}
+    sample: dict[str, Any] = {
+        "_id": _object_id(file_name),
+        "filepath": f"data/{file_name}",
+        "tags": [],
+        "metadata": metadata,
+        "_media_type": "video",
+        "_rand": int(_digest(file_name)[:8], 16) / 16**8,
+    }
+    for i in range(len(hierarchy.levels)):
+        sample[f"level{i}"] = {"_cls": "TemporalDetections", "detections": _detections(hierarchy, i, video, grid)}
+    return sample
+
+
+def _detections(hierarchy: Hierarchy, level: int, video: VideoFile, grid: FrameGrid) -> list[dict[str, Any]]:
+    """The detections of a level, as far as they are in one of the files."""
+    return [
+        {
+            "_id": _object_id(Path(video.path).name, f"level{level}", step.id),
+            "_cls": "TemporalDetection",
+            "tags": [],
+            "label": title(step),
+            "confidence": step.score,
+            "support": list(frame_span(start_s, end_s, grid.fps)),
+            "step": step.id,
+            "thread": step.thread,
+            "background": step.background,
+            HIERO_PROPERTY: step_json(step),
+        }
+        for step in hierarchy.levels[level]
+        for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s)
+        if file == video
+    ]
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256("\0".join(names).encode("utf-8", "replace")).hexdigest()
+
+
+def _object_id(*names: str) -> dict[str, str]:
+    """An id of MongoDB; the same for the same step, so that an export is the same file each time."""
+    return {"$oid": _digest(*names)[:24]}
+
+
+FIFTYONE = Exporter(
+    "fiftyone/samples.json",
+    to_fiftyone,
+    media_folder="fiftyone/data",
+    opens_video=True,
+    reader=StepReader((".json",), read_fiftyone, is_fiftyone_dataset),
+)

@@ -5,50 +5,107 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import (
     FRAME_RATE,
     HIERO_PROPERTY,
     RowLevels,
     StepRow,
-    check_fps,
     choose_video,
     frame_row,
+    frame_span,
     index_steps,
     order_levels,
     parse_label,
     parse_time,
+    plain_id,
+    title,
+    to_json,
 )
+from hiero.types import Hierarchy
 
 
-def read_label_studio(tasks: list[dict[str, Any]], video: Path, fps: float = FRAME_RATE) -> RowLevels:
+def is_label_studio(document: Any) -> bool:
+    """Whether a JSON document is a task, or a list of tasks."""
+    if isinstance(document, dict):
+        return "data" in document and ("annotations" in document or "predictions" in document)
+    is_list = isinstance(document, list) and bool(document)
+    return is_list and all(isinstance(task, dict) and "data" in task for task in document)
+
+
+def read_label_studio(document: Any, settings: ImportSettings) -> RowLevels:
     """A level for each control tag (`from_name`); annotations of people before predictions, the newest of several."""
-    check_fps(fps)
-    by_video: dict[str, dict[str, Any]] = {}
-    for task in tasks:
-        values = [value for key, value in task["data"].items() if isinstance(value, str) and key != HIERO_PROPERTY]
-        for value in values or [""]:
-            by_video[value] = task
-    task = choose_video(by_video, video) if len(tasks) > 1 else tasks[0]
-    annotations = [annotation for annotation in task.get("annotations") or [] if not annotation.get("was_cancelled")]
-    # Exports through the API have the numbers of predictions only.
-    annotations = annotations or [entry for entry in task.get("predictions") or [] if isinstance(entry, dict)]
-    if not annotations:
-        raise ValueError("the task has neither annotations nor predictions; has somebody submitted it?")
-    newest = max(enumerate(annotations), key=lambda pair: (str(pair[1].get("updated_at") or ""), pair[0]))[1]
-    hiero = index_steps(task["data"].get(HIERO_PROPERTY))
+    tasks: list[dict[str, Any]] = [document] if isinstance(document, dict) else document
+    fps = FRAME_RATE if settings.fps is None else settings.fps
+    task = tasks[0] if len(tasks) == 1 else _choose_task(tasks, settings.video)
+    steps, duration_s = index_steps(task["data"].get(HIERO_PROPERTY))
     levels: dict[str, list[StepRow]] = {}
-    for result in newest["result"]:
+    for result in _newest_annotation(task)["result"]:
         value = result.get("value", {})
         labels = value.get(result.get("type", "")) or value.get("labels") or value.get("timelinelabels") or []
         label = parse_label(labels[0]) if labels else None
         level = levels.setdefault(str(result.get("from_name", "")), [])
         if "ranges" in value:
+            original = steps.get(str(result.get("id"))) if len(value["ranges"]) == 1 else None
             for span in value["ranges"]:
-                first, last = int(span["start"]), int(span["end"])
-                original = hiero.get(str(result.get("id"))) if len(value["ranges"]) == 1 else None
-                level.append(frame_row(first, last, fps, label, original))
+                level.append(frame_row(int(span["start"]), int(span["end"]), fps, label, original))
         elif "start" in value and "end" in value:  # labels of Audio and of AudioPlus, in seconds
             level.append(StepRow(parse_time(value["start"]), parse_time(value["end"]), label))
     if not any(levels.values()):
         raise ValueError("its regions have no times; steps are timelinelabels of a Video, or labels of an Audio")
-    return order_levels(levels), hiero.get("duration_s")
+    return order_levels(levels), duration_s
+
+
+def _choose_task(tasks: list[dict[str, Any]], video: Path) -> dict[str, Any]:
+    """The task whose data names a video."""
+    by_video: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        values = [value for key, value in task["data"].items() if isinstance(value, str) and key != HIERO_PROPERTY]
+        by_video |= dict.fromkeys(values or [""], task)
+    chosen: dict[str, Any] = choose_video(by_video, video)
+    return chosen
+
+
+def _newest_annotation(task: dict[str, Any]) -> dict[str, Any]:
+    annotations = [annotation for annotation in task.get("annotations") or [] if not annotation.get("was_cancelled")]
+    # Exports through the API have the numbers of predictions only.
+    annotations = annotations or [entry for entry in task.get("predictions") or [] if isinstance(entry, dict)]
+    if not annotations:
+        raise ValueError("the task has neither annotations nor predictions; has somebody submitted it?")
+    annotations.reverse()  # of two with the same time, or none, the last is the newest
+    return max(annotations, key=lambda annotation: str(annotation.get("updated_at") or ""))
+
+
+def to_label_studio(hierarchy: Hierarchy) -> str:
+    """One task with a prediction, which has a timeline label for each step."""
+    return to_json([to_task(hierarchy)])
+
+
+def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
+    """A task. Its data also has each step as it is, so that those that nobody changes come back exactly."""
+    results: list[dict[str, object]] = []
+    steps: dict[str, dict[str, object]] = {}
+    for level_index, level in enumerate(hierarchy.levels):
+        for step in level:
+            first, last = frame_span(step.start_s, step.end_s, FRAME_RATE)
+            region_id = plain_id(step).replace(".", "_")
+            region_id = f"{region_id}-{len(steps)}" if region_id in steps else region_id
+            steps[region_id] = {**step.to_dict(), "frames": [first, last]}
+            results.append(
+                {
+                    "id": region_id,
+                    "type": "timelinelabels",
+                    "from_name": f"level{level_index}",
+                    "to_name": "video",
+                    "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [title(step)]},
+                    "score": step.score or 0.0,
+                }
+            )
+    hiero = {"duration_s": round(hierarchy.duration_s, 3), "steps": steps}
+    data = {"video": Path(hierarchy.video).name, HIERO_PROPERTY: hiero}
+    return {"data": data, "predictions": [{"model_version": hierarchy.model, "result": results}]}
+
+
+LABEL_STUDIO = Exporter(
+    "labelstudio.json", to_label_studio, reader=StepReader((".json",), read_label_studio, is_label_studio)
+)

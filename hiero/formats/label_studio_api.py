@@ -18,8 +18,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from hiero.errors import InputError
-from hiero.formats.rows import FRAME_RATE, LEVEL_NAME
-from hiero.formats.xml_reader import read_xml
+from hiero.formats.rows import FRAME_RATE, LEVEL_NAME, read_xml
 from hiero.storage.files import parse_json
 
 TOKEN_VARIABLE = "LABEL_STUDIO_API_KEY"  # the name that Label Studio's own library reads
@@ -96,41 +95,36 @@ class LabelStudioProject:
     def _send(self, method: str, route: str, body: object = None) -> Any:
         """The JSON of an answer. Raises InputError."""
         if not self._authorization:
-            self._refresh()
+            # Personal access tokens are exchanged for the short-lived one that requests carry.
+            answer = self._attempt("POST", "/api/token/refresh/", {"refresh": self._token})
+            self._authorization = f"Bearer {answer['access']}"
+        return self._attempt(method, route, body)
+
+    def _attempt(self, method: str, route: str, body: object) -> Any:
+        """Send a request; reading is retried where the server is at fault or cannot be reached."""
         num_attempts = NUM_ATTEMPTS if method == "GET" else 1
         for attempt in range(num_attempts):
+            is_last = attempt + 1 == num_attempts
             try:
-                return self._open(method, route, body, {"Authorization": self._authorization})
+                return self._open(method, route, body)
             except urllib.error.HTTPError as error:
                 with error:
                     message = self._describe(error)
-                if error.code < http.client.INTERNAL_SERVER_ERROR or attempt + 1 == num_attempts:
+                if error.code < http.client.INTERNAL_SERVER_ERROR or is_last:
                     raise InputError(message) from None
             except (OSError, http.client.HTTPException) as error:
-                if attempt + 1 == num_attempts:
-                    reason = getattr(error, "reason", error)
-                    raise InputError(f"{self.server}: cannot be reached ({self._redact(str(reason))})") from None
+                if is_last:
+                    reason = self._redact(str(getattr(error, "reason", error)))
+                    raise InputError(f"{self.server}: cannot be reached ({reason})") from None
             time.sleep(WAIT_S * 2**attempt)
         raise AssertionError("every attempt returns or raises")
 
-    def _refresh(self) -> None:
-        """Exchange a personal access token for the short-lived one that requests carry."""
-        try:
-            answer = self._open("POST", "/api/token/refresh/", {"refresh": self._token}, {})
-        except urllib.error.HTTPError as error:
-            with error:
-                raise InputError(self._describe(error)) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise InputError(
-                f"{self.server}: cannot be reached ({self._redact(str(getattr(error, 'reason', error)))})"
-            ) from None
-        self._authorization = f"Bearer {answer['access']}"
-
-    def _open(self, method: str, route: str, body: object, headers: dict[str, str]) -> Any:
+    def _open(self, method: str, route: str, body: object) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.server + route, data, {**headers, "Content-Type": "application/json"}, method=method
-        )
+        headers = {"Content-Type": "application/json"}
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        request = urllib.request.Request(self.server + route, data, headers, method=method)
         with self._opener.open(request, timeout=self._timeout_s) as response:
             answer = response.read(MAX_ANSWER_BYTES + 1)
         if len(answer) > MAX_ANSWER_BYTES:
@@ -152,9 +146,8 @@ class LabelStudioProject:
             return f"{self.server}: sends to another address; give that one (the token goes to no other server)"
         try:
             answer = parse_json(error.read(MAX_ERROR_BYTES))
-            detail = (
-                f"{answer.get('detail', '')} {json.dumps(answer.get('validation_errors') or '', ensure_ascii=False)}"
-            )
+            validation = json.dumps(answer.get("validation_errors") or "", ensure_ascii=False)
+            detail = f"{answer.get('detail', '')} {validation}"
         except (ValueError, OSError, AttributeError):
             detail = str(error.reason)
         return f"{self.address}: answers {error.code} ({self._redact(' '.join(detail.split()))[:300]})"

@@ -1,22 +1,28 @@
-"""From rows to levels: each level covers the video, and steps lie inside those of the coarser one."""
+"""From rows to levels: each level covers the video, and steps lie inside those of the coarser one.
+
+Annotations of others have gaps and know no levels. A gap becomes an unnamed background step, a step
+inside another one goes to a finer level, and two that overlap otherwise are an error, or are cut.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, count
+from itertools import count
 
-from hiero.formats.edits import DURATION_TOLERANCE_S, MAX_LABEL_LENGTH, MAX_LEVELS, MAX_STEPS, TOLERANCE_S
+from hiero.formats.hiero_json import DURATION_TOLERANCE_S, MAX_LABEL_LENGTH
 from hiero.formats.rows import StepRow
-from hiero.types import MAX_TIME_S, Step, link_levels
+from hiero.types import BOUNDARY_TOLERANCE_S, MAX_LEVELS, MAX_STEPS, MAX_TIME_S, Step, check_text, link_levels
 
 
 def nest_rows(
     levels: Sequence[Sequence[StepRow]], duration_s: float, *, cut_overlaps: bool = False
 ) -> list[list[Step]]:
     """Levels of steps that cover a video: gaps are filled, steps inside others go to a finer level."""
-    split = [part for level in levels for part in _split_by_nesting(_fit_rows(level, duration_s), cut_overlaps)]
+    split: list[list[StepRow]] = []
+    for level in levels:
+        rows = sorted((_fit_row(row, duration_s) for row in level), key=lambda row: (row.start_s, -row.end_s))
+        split += _split_by_nesting(rows, cut_overlaps)
     if len(split) > MAX_LEVELS or sum(map(len, split)) > MAX_STEPS:
         raise ValueError(f"more than {MAX_LEVELS} levels or {MAX_STEPS} steps")
     covered: list[list[StepRow]] = [[StepRow(0.0, duration_s, background=True)]]
@@ -25,43 +31,32 @@ def nest_rows(
     return _to_steps(covered[1:])
 
 
-def _fit_rows(rows: Sequence[StepRow], duration_s: float) -> list[StepRow]:
-    """Rows in time order, checked against the video's length; the end of the last may differ from it a little."""
-    out = []
-    for row in rows:
-        if (
-            not (math.isfinite(row.start_s) and math.isfinite(row.end_s))
-            or not 0 <= row.start_s < row.end_s <= MAX_TIME_S
-        ):
-            raise ValueError(f"{row.name} must last, and begin at 0 or later")
-        if row.end_s > duration_s + DURATION_TOLERANCE_S or row.start_s >= duration_s:
-            raise ValueError(
-                f"{row.name} is after the end of the video ({duration_s:.1f} s); is the file of another video?"
-            )
-        label = row.label if row.label is None else row.label[:MAX_LABEL_LENGTH]
-        if label is not None:
-            label.encode()  # half a character is a UnicodeEncodeError, which is a ValueError
-        end_s = duration_s if abs(row.end_s - duration_s) < TOLERANCE_S else min(row.end_s, duration_s)
-        out.append(replace(row, end_s=end_s, label=label))
-    return sorted(out, key=lambda row: (row.start_s, -row.end_s))
+def _fit_row(row: StepRow, duration_s: float) -> StepRow:
+    """A row that is checked against the length of the video; its end may differ from that a little."""
+    if not 0 <= row.start_s < row.end_s <= MAX_TIME_S:
+        raise ValueError(f"{row.name} must last, and begin at 0 or later")
+    if row.end_s > duration_s + DURATION_TOLERANCE_S or row.start_s >= duration_s:
+        raise ValueError(
+            f"{row.name} is after the end of the video ({duration_s:.1f} s); is the file of another video?"
+        )
+    label = None if row.label is None else check_text(row.label[:MAX_LABEL_LENGTH])
+    is_end = abs(row.end_s - duration_s) < BOUNDARY_TOLERANCE_S
+    return replace(row, end_s=duration_s if is_end else min(row.end_s, duration_s), label=label)
 
 
-def _split_by_nesting(rows: Sequence[StepRow], cut_overlaps: bool) -> list[list[StepRow]]:
+def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[StepRow]]:
     """Rows in time order as levels without overlaps: one that lies inside another is a level deeper."""
     levels: list[list[StepRow]] = []
     for row in rows:
         for level in levels:
             last = level[-1]
-            if row.start_s >= last.end_s - TOLERANCE_S:
-                if (
-                    last.end_s != row.start_s
-                    and abs(last.end_s - row.start_s) < TOLERANCE_S
-                    and last.start_s < row.start_s
-                ):
+            if row.start_s >= last.end_s - BOUNDARY_TOLERANCE_S:
+                if abs(last.end_s - row.start_s) < BOUNDARY_TOLERANCE_S and last.start_s < row.start_s:
                     level[-1] = replace(last, end_s=row.start_s)  # the two were meant to touch
                 level.append(row)
                 break
-            if row.end_s <= last.end_s + TOLERANCE_S and (row.start_s, row.end_s) != (last.start_s, last.end_s):
+            is_same = (row.start_s, row.end_s) == (last.start_s, last.end_s)
+            if row.end_s <= last.end_s + BOUNDARY_TOLERANCE_S and not is_same:
                 row = replace(row, end_s=min(row.end_s, last.end_s))
                 continue
             if not cut_overlaps or row.start_s <= last.start_s:
@@ -77,70 +72,78 @@ def _split_by_nesting(rows: Sequence[StepRow], cut_overlaps: bool) -> list[list[
 
 
 def _cover(parents: Sequence[StepRow], rows: Sequence[StepRow], copies: bool) -> list[StepRow]:
-    """Rows, and what fills the gaps between them inside each parent."""
+    """Rows, and what fills the gaps between them inside each parent; a parent without rows is copied, or background."""
     out: list[StepRow] = []
-    rows, start = list(rows), 0
+    start = 0
     for parent in parents:
         end = start
         while end < len(rows) and (rows[end].start_s + rows[end].end_s) / 2 < parent.end_s:
             end += 1
         inside, start = rows[start:end], end
-        if not inside and copies:
-            out.append(replace(parent, id=None))
-            continue
-        time_s = parent.start_s
-        for row in inside:
-            if row.start_s < parent.start_s - TOLERANCE_S or row.end_s > parent.end_s + TOLERANCE_S:
-                raise ValueError(f"{row.name} crosses the boundary of {parent.name}, a step of a coarser level")
-            if row.start_s > time_s + TOLERANCE_S:
-                out.append(StepRow(time_s, row.start_s, background=True))
-            elif row.start_s != time_s:
-                row = replace(row, start_s=time_s)
+        if inside:
+            out += _fill_gaps(parent, inside)
+        else:
+            out.append(replace(parent, id=None) if copies else StepRow(parent.start_s, parent.end_s, background=True))
+    return out
+
+
+def _fill_gaps(parent: StepRow, rows: Sequence[StepRow]) -> list[StepRow]:
+    """Rows that cover their parent, with background steps where there were gaps."""
+    out: list[StepRow] = []
+    time_s = parent.start_s
+    for row in rows:
+        if row.start_s < parent.start_s - BOUNDARY_TOLERANCE_S or row.end_s > parent.end_s + BOUNDARY_TOLERANCE_S:
+            raise ValueError(f"{row.name} crosses the boundary of {parent.name}, a step of a coarser level")
+        if row.start_s > time_s + BOUNDARY_TOLERANCE_S:
+            out.append(StepRow(time_s, row.start_s, background=True))
             out.append(row)
-            time_s = row.end_s
-        if parent.end_s > time_s + TOLERANCE_S or not inside:
-            out.append(StepRow(time_s, parent.end_s, background=True))
-        elif parent.end_s != time_s:
-            out[-1] = replace(out[-1], end_s=parent.end_s)
+        else:
+            out.append(replace(row, start_s=time_s))
+        time_s = row.end_s
+    if parent.end_s > time_s + BOUNDARY_TOLERANCE_S:
+        out.append(StepRow(time_s, parent.end_s, background=True))
+    else:
+        out[-1] = replace(out[-1], end_s=parent.end_s)
     return out
 
 
 def _to_steps(levels: Sequence[Sequence[StepRow]]) -> list[list[Step]]:
-    """Steps with ids and threads: those of the rows; new threads go by label, and each step without
-    one has its own.
-    """
-    ids = [row.id for level in levels for row in level if row.id is not None]
-    used = set(ids)
+    """Steps with the ids and threads of the rows, or new ones."""
+    used = {row.id for level in levels for row in level if row.id is not None}
     taken: set[str] = set()
     out = []
     for number, level in enumerate(levels):
-        free_thread = 1 + max((row.thread for row in level if row.thread is not None), default=-1)
-        threads: dict[str, int] = {
-            row.label: row.thread for row in level if row.label is not None and row.thread is not None
-        }
         steps = []
-        for i, row in enumerate(level):
+        for i, (row, thread) in enumerate(zip(level, _threads(level), strict=True)):
             id = row.id
             if id is None or id in taken:
-                candidates = chain([f"{number}.{i}"], (f"{number}.{i}-{k}" for k in count(1)))
-                id = next(candidate for candidate in candidates if candidate not in used and candidate not in taken)
+                id = next(id for id in _new_ids(number, i) if id not in used and id not in taken)
             taken.add(id)
-            thread = row.thread
-            if thread is None:
-                key = row.label if row.label is not None else ("\0background" if row.background else f"\0{i}")
-                if key not in threads:
-                    threads[key], free_thread = free_thread, free_thread + 1
-                thread = threads[key]
+            label = row.label or None
             steps.append(
-                Step(
-                    id,
-                    row.start_s,
-                    row.end_s,
-                    thread,
-                    background=row.background,
-                    label=row.label or None,
-                    score=row.score,
-                )
+                Step(id, row.start_s, row.end_s, thread, background=row.background, label=label, score=row.score)
             )
         out.append(steps)
     return link_levels(out)
+
+
+def _new_ids(level: int, number: int) -> Iterator[str]:
+    yield f"{level}.{number}"
+    for k in count(1):
+        yield f"{level}.{number}-{k}"
+
+
+def _threads(level: Sequence[StepRow]) -> Iterator[int]:
+    """The thread of each row: its own, else one for each label, one for the background, or one of its own."""
+    free_thread = 1 + max((row.thread for row in level if row.thread is not None), default=-1)
+    threads: dict[str, int] = {
+        row.label: row.thread for row in level if row.label is not None and row.thread is not None
+    }
+    for i, row in enumerate(level):
+        if row.thread is not None:
+            yield row.thread
+            continue
+        key = row.label if row.label is not None else ("\0background" if row.background else f"\0{i}")
+        if key not in threads:
+            threads[key], free_thread = free_thread, free_thread + 1
+        yield threads[key]

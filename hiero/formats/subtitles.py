@@ -1,43 +1,119 @@
-"""WebVTT chapters and SubRip subtitles."""
+"""WebVTT chapters and SubRip subtitles: cues, of steps or of speech."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from xml.sax.saxutils import escape
 
-from hiero.formats.rows import StepRow, one_line, parse_id
+from hiero.formats.chapters import chapters
+from hiero.formats.registry import Exporter, ImportSettings, StepReader
+from hiero.formats.rows import RowLevels, StepRow, one_line, parse_named, plain_id, title, to_ms
+from hiero.storage.files import decode_text
+from hiero.types import Hierarchy
 
-CUE_TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,](\d{1,3}))?"
-CUE_TIMES = re.compile(rf"\s*{CUE_TIME}\s*-->\s*{CUE_TIME}(?:\s.*)?", re.ASCII)
+HIERO_VTT_HEADER = "WEBVTT - steps found by hiero"  # what our own chapters begin with
+MAX_CUES = 200_000
+TIME = r"(?:(\d{1,4}):)?(\d{1,3}):(\d{1,2})(?:[.,](\d{1,9}))?"
+CUE_TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?", re.ASCII)
 TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d[^<>]*>")  # <i>, <v Anna>, <00:01.000>
 
 
-def read_cues(text: str, is_webvtt: bool = True) -> list[StepRow]:
-    """Steps of WebVTT chapters or SubRip subtitles."""
-    rows = []
-    for block in re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").replace("\r", "\n")):
-        lines = block.strip("\n").split("\n")
-        at = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
-        if at is None:
-            if not is_webvtt and any("-->" in line for line in lines):
-                raise ValueError(f"a cue without times: {lines[0][:40]}")
-            continue  # the header, a comment, a style
-        times = CUE_TIMES.fullmatch(lines[at])
-        if times is None:
-            raise ValueError(f"cannot be read as times: {lines[at][:40]}")
-        groups = times.groups()
-        label = " ".join(lines[at + 1 :])
-        label = one_line(html.unescape(TAG.sub("", label)) if is_webvtt else label)
-        id = lines[0].strip() if at == 1 and is_webvtt else None
-        if id is not None and label == one_line(f"step {id}"):
-            label = ""  # as our export names a step without a name
-        rows.append(StepRow(_cue_time(groups[:4]), _cue_time(groups[4:]), label or None, id=parse_id(id)))
-    return rows
+@dataclass
+class Cue:
+    """A text with times; the id is the line before the times, and may be empty."""
+
+    id: str
+    start_s: float
+    end_s: float
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.lines)
 
 
-def _cue_time(groups: Sequence[str | None]) -> float:
+def parse_cues(content: str) -> list[Cue]:
+    """The cues of SubRip or WebVTT: both are blocks with a line of times. Raises ValueError."""
+    cues: list[Cue] = []
+    is_open = False  # the last cue takes lines
+    before = ""
+    for number, line in enumerate(content.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
+        match = CUE_TIMES.fullmatch(line)
+        if "-->" in line and (match is not None or not is_open):
+            if match is None:
+                raise ValueError(
+                    f"line {number} is no time: {line.strip()[:60]!r}; expected 00:01:02.345 --> 00:01:04.000"
+                )
+            if len(cues) == MAX_CUES:
+                raise ValueError(f"more than {MAX_CUES} cues; is it a file of subtitles?")
+            if is_open:  # no blank line between two cues
+                before = cues[-1].lines.pop() if cues[-1].lines and before.isdigit() else ""
+            cues.append(Cue(before, _to_seconds(match.groups()[:4]), _to_seconds(match.groups()[4:])))
+            is_open = True
+        elif is_open:
+            is_open = bool(line.strip())
+            cues[-1].lines.append(line)
+        before = line.strip()
+    return cues
+
+
+def _to_seconds(groups: Sequence[str | None]) -> float:
     hours, minutes, seconds, fraction = groups
     whole_s = 3600 * int(hours or 0) + 60 * int(minutes or 0) + int(seconds or 0)
-    # the number that is written so, not a sum near it
-    return (1000 * whole_s + int((fraction or "").ljust(3, "0"))) / 1000
+    return float(f"{whole_s}.{fraction or 0}")  # the number that is written so, not a sum near it
+
+
+def clean_markup(text: str) -> str:
+    """The text of a WebVTT cue without its tags and entities."""
+    return html.unescape(TAG.sub("", text))
+
+
+def read_webvtt(data: bytes, _: ImportSettings) -> RowLevels:
+    """Rows of WebVTT chapters, with their ids."""
+    rows = []
+    for cue in parse_cues(decode_text(data)):
+        label, id = parse_named(one_line(clean_markup(cue.text)) or None, cue.id or None)
+        rows.append(StepRow(cue.start_s, cue.end_s, label, id=id))
+    return [rows], None
+
+
+def read_srt(data: bytes, _: ImportSettings) -> RowLevels:
+    """Rows of SubRip subtitles."""
+    cues = parse_cues(decode_text(data))
+    return [[StepRow(cue.start_s, cue.end_s, one_line(cue.text) or None) for cue in cues]], None
+
+
+def to_vtt(hierarchy: Hierarchy) -> str:
+    """WebVTT chapters."""
+    cues = []
+    for step in chapters(hierarchy):
+        text = escape(title(step)).replace("-->", "--&gt;")
+        cues.append(f"{plain_id(step)}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
+    return f"{HIERO_VTT_HEADER}\n\n" + "\n".join(cues)
+
+
+def to_srt(hierarchy: Hierarchy) -> str:
+    """SubRip subtitles."""
+    return format_srt((step.start_s, step.end_s, title(step)) for step in hierarchy.levels[-1])
+
+
+def format_srt(cues: Iterable[tuple[float, float, str]]) -> str:
+    """SubRip subtitles of starts, ends and texts."""
+    blocks = []
+    for number, (start_s, end_s, text) in enumerate(cues, start=1):
+        text = text.replace("-->", "→")  # which would be taken for times
+        blocks.append(f"{number}\n{_timestamp(start_s, ',')} --> {_timestamp(end_s, ',')}\n{text}\n")
+    return "\n".join(blocks)
+
+
+def _timestamp(time_s: float, separator: str) -> str:
+    """hh:mm:ss.mmm; SubRip has a comma for the point."""
+    seconds, ms = divmod(to_ms(time_s), 1000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{separator}{ms:03d}"
+
+
+VTT = Exporter("chapters.vtt", to_vtt, reader=StepReader((".vtt",), read_webvtt))
+SRT = Exporter("steps.srt", to_srt, reader=StepReader((".srt",), read_srt))

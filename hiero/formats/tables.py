@@ -1,4 +1,4 @@
-"""Tables of steps: comma, semicolon or tab separated, with a header."""
+"""Tables of steps: CSV (comma, semicolon or tab separated, with a header) and Parquet."""
 
 from __future__ import annotations
 
@@ -6,87 +6,87 @@ import csv
 import io
 import re
 from dataclasses import replace
-from pathlib import Path
 
-from hiero.formats.edits import MAX_STEPS
-from hiero.formats.rows import StepRow, choose_video, one_line, parse_id, parse_time
+from hiero.errors import InputError
+from hiero.formats.registry import Exporter, ImportSettings, StepReader
+from hiero.formats.rows import RowLevels, StepRow, choose_video, one_line, parse_id, parse_time
+from hiero.storage.files import decode_text
+from hiero.types import MAX_STEPS, Hierarchy
 
+NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 # spreadsheets compute a cell that begins so
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 CLOCK_TIME = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", re.ASCII)
 COLUMNS = {  # of tables, by what other programs call them
-    "start_s": (
-        "start_s",
-        "start",
-        "start_time",
-        "begin",
-        "begin_time",
-        "begin time - ss.msec",
-        "onset",
-        "t_start",
-        "from",
-    ),
-    "end_s": ("end_s", "end", "end_time", "stop", "finish", "end time - ss.msec", "offset", "t_end", "to"),
-    "duration_s": ("duration_s", "duration", "duration - ss.msec", "length"),
-    "label": ("label", "text", "name", "step", "annotation", "description", "sentence", "action", "value", "caption"),
-    "level": ("level",),
-    "video": ("video", "video_id", "video_uid", "file", "filename", "recording"),
+    "start_s": "start_s|start|start_time|begin|begin_time|begin time - ss.msec|onset|t_start|from",
+    "end_s": "end_s|end|end_time|stop|finish|end time - ss.msec|offset|t_end|to",
+    "duration_s": "duration_s|duration|duration - ss.msec|length",
+    "label": "label|text|name|step|annotation|description|sentence|action|value|caption",
+    "level": "level",
+    "video": "video|video_id|video_uid|file|filename|recording",
 }
+OWN_COLUMNS = ("id", "thread", "background", "score")  # of our tables, besides
 
 
-def read_table(text: str, video: Path) -> list[list[StepRow]]:
+def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
     """Rows of a table, a list for each of its levels."""
-    first_line = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first_line.count)
+    text = decode_text(data)
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
     try:
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
+        cells = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
     except csv.Error as error:  # such as a cell beyond the limit, where a quotation mark was left open
         raise ValueError(f"not a table ({error})") from error
-    if len(rows) > MAX_STEPS:
+    if len(cells) > MAX_STEPS:
         raise ValueError(f"more than {MAX_STEPS} rows")
-    present = {(name or "").strip().lower(): name for name in (rows[0] if rows else {}) if name}
-    columns = {
-        key: present[name] for key, names in COLUMNS.items() if (name := next((n for n in names if n in present), None))
-    }
+    columns = _find_columns(list(cells[0]) if cells else [])
+    chosen = None
+    if "video" in columns:
+        names = {row[columns["video"]] or "" for row in cells}
+        chosen = choose_video({name: name for name in names}, settings.video)
+    levels: dict[float, list[StepRow]] = {}
+    for number, row in enumerate(cells, start=2):
+        # a row with more cells than the header has a list under None
+        by_column = {key: row[name] for key, name in columns.items()}
+        if chosen is not None and by_column["video"] != chosen:
+            continue
+        try:
+            step = _parse_row(by_column)
+            levels.setdefault(float(by_column.get("level") or 0), []).append(step)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"line {number}: {error}") from error
+    return [levels[level] for level in sorted(levels)], None
+
+
+def _find_columns(header: list[str]) -> dict[str, str]:
+    """The names of a table's columns by ours. Raises ValueError where a column of times is missing."""
+    present = {name.strip().lower(): name for name in header if name}
+    columns = {}
+    for key, names in COLUMNS.items():
+        if name := next((name for name in names.split("|") if name in present), None):
+            columns[key] = present[name]
     if "start_s" not in columns or not {"end_s", "duration_s"} & set(columns):
         raise ValueError(
             f"a table of steps has columns start_s, end_s and label; this one has {', '.join(present) or 'none'}"
         )
-    is_ours = {"id", "thread", "background", "score"} <= set(present)
-    names = {row[columns["video"]] or "" for row in rows} if "video" in columns else set()
-    chosen = choose_video({name: name for name in names}, video) if names else None
-    levels: dict[float, list[StepRow]] = {}
-    for number, row in enumerate(rows, start=2):
-        if chosen is not None and row[columns["video"]] != chosen:
-            continue
-        try:
-            start_s = parse_clock_time(row[columns["start_s"]])
-            end_s = (
-                parse_clock_time(row[columns["end_s"]])
-                if "end_s" in columns
-                else start_s + parse_clock_time(row[columns["duration_s"]])
-            )
-            label = _uncell(row[columns["label"]] or "") if "label" in columns else ""
-            step = StepRow(start_s, end_s, (label if is_ours else one_line(label)) or None)
-            if is_ours:
-                score, thread = row[present["score"]], row[present["thread"]]
-                step = replace(
-                    step,
-                    id=parse_id(_uncell(row[present["id"]] or "")),
-                    thread=int(thread) if thread else None,
-                    background=row[present["background"]] == "True",
-                    score=float(score) if score else None,
-                )
-            level = float(row[columns["level"]] or 0) if "level" in columns else 0.0
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"line {number}: {error}") from error
-        levels.setdefault(level, []).append(step)
-    return [levels[level] for level in sorted(levels)]
+    if set(OWN_COLUMNS) <= set(present):
+        columns |= {name: present[name] for name in OWN_COLUMNS}
+    return columns
 
 
-def _uncell(text: str) -> str:
-    """The text of a cell: without the apostrophe that keeps a spreadsheet from computing it."""
-    return text[1:] if text.startswith("'") and text.lstrip("'").startswith(FORMULA_STARTS) else text
+def _parse_row(cells: dict[str, str]) -> StepRow:
+    start_s = parse_clock_time(cells["start_s"])
+    end_s = (
+        start_s + parse_clock_time(cells["duration_s"]) if "end_s" not in cells else parse_clock_time(cells["end_s"])
+    )
+    label = _from_cell(cells.get("label") or "")
+    if "id" not in cells:
+        return StepRow(start_s, end_s, one_line(label) or None)
+    return replace(
+        StepRow(start_s, end_s, label or None, background=cells["background"] == "True"),
+        id=parse_id(_from_cell(cells["id"] or "")),
+        thread=int(cells["thread"]) if cells["thread"] else None,
+        score=float(cells["score"]) if cells["score"] else None,
+    )
 
 
 def parse_clock_time(text: str | None) -> float:
@@ -99,3 +99,46 @@ def parse_clock_time(text: str | None) -> float:
         return parse_time(cell)
     except ValueError:
         raise ValueError(f"{text!r} is no time in seconds") from None
+
+
+def to_csv(hierarchy: Hierarchy) -> str:
+    """A table of all steps as comma-separated values."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, hierarchy.columns)
+    writer.writeheader()
+    for row in hierarchy.to_rows():
+        writer.writerow({name: _to_cell(value) for name, value in row.items()})
+    return out.getvalue()
+
+
+def _is_formula(text: str) -> bool:
+    """Whether a spreadsheet would compute a text, or may have been kept from it by apostrophes."""
+    return text.lstrip("'").startswith(FORMULA_STARTS)
+
+
+def _to_cell(value: object) -> object:
+    """A value with an apostrophe before it, where a spreadsheet would compute it."""
+    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+
+
+def _from_cell(text: str) -> str:
+    return text[1:] if text.startswith("'") and _is_formula(text) else text
+
+
+def to_parquet(hierarchy: Hierarchy) -> bytes:
+    """A table of all steps as Parquet. Raises InputError where pyarrow is not installed."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(NO_PARQUET) from None
+    types = {"start_s": pa.float64(), "end_s": pa.float64(), "score": pa.float64(), "background": pa.bool_()}
+    types |= {"level": pa.int32(), "thread": pa.int32()}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in hierarchy.columns])
+    out = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(hierarchy.to_rows(), schema=schema), out)
+    return out.getvalue()
+
+
+CSV = Exporter("steps.csv", to_csv, reader=StepReader((".csv", ".tsv"), read_table))
+PARQUET = Exporter("steps.parquet", to_parquet)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
+from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import (
     HIERO_PROPERTY,
     RowLevels,
@@ -15,28 +17,30 @@ from hiero.formats.rows import (
     parse_label,
     parse_time,
     restore_row,
+    title,
+    to_json,
 )
+from hiero.storage.files import ASSETS, read_json
+from hiero.types import Hierarchy
 
+TEMPLATE = ASSETS / "formats" / "via.json"  # an empty project, with our two attributes
 LEVEL_ATTRIBUTE = "level"  # of our projects: the rows of the timeline
 NAME_ATTRIBUTE = "step"  # the name of each segment
 
 
 def is_via_project(document: Any) -> bool:
     """Whether a JSON document is a project of VIA 3."""
-    return isinstance(document, dict) and all(
-        isinstance(document.get(key), dict) for key in ("project", "file", "view", "metadata")
-    )
+    keys = ("project", "file", "view", "metadata")
+    return isinstance(document, dict) and all(isinstance(document.get(key), dict) for key in keys)
 
 
-def read_via(document: dict[str, Any], video: Path) -> RowLevels:
-    """Rows of a project: a level for each row of our timeline; of other projects one for each
-    attribute of segments.
-    """
+def read_via(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
+    """Rows of a project: a level for each row of our timeline; of other projects one for each attribute of segments."""
     attributes = document.get("attribute") or {}
     by_name = {str(attribute.get("aname")): aid for aid, attribute in attributes.items()}
     is_ours = {LEVEL_ATTRIBUTE, NAME_ATTRIBUTE} <= set(by_name)
-    view = _choose_view(document, video)
-    hiero = index_steps(document.get(HIERO_PROPERTY))
+    view = _choose_view(document, settings.video)
+    steps, duration_s = index_steps(document.get(HIERO_PROPERTY))
     levels: dict[str, list[StepRow]] = {}
     for id, segment in document["metadata"].items():
         if str(segment["vid"]) != view or len(segment["z"]) != 2:
@@ -45,12 +49,13 @@ def read_via(document: dict[str, Any], video: Path) -> RowLevels:
         values = {str(aid): _text(attributes.get(aid), value) for aid, value in segment["av"].items()}
         if is_ours:
             row = StepRow(start_s, end_s, parse_label(values.get(by_name[NAME_ATTRIBUTE])))
-            levels.setdefault(values.get(by_name[LEVEL_ATTRIBUTE]) or "", []).append(restore_row(row, hiero.get(id)))
-        for aid, value in values.items() if not is_ours else ():
+            levels.setdefault(values.get(by_name[LEVEL_ATTRIBUTE]) or "", []).append(restore_row(row, steps.get(id)))
+            continue
+        for aid, value in values.items():
             levels.setdefault(aid, []).append(StepRow(start_s, end_s, parse_label(value)))
     if not levels:
         raise ValueError("has no temporal segments of this video")
-    return order_levels(levels), hiero.get("duration_s")
+    return order_levels(levels), duration_s
 
 
 def _choose_view(document: dict[str, Any], video: Path) -> str:
@@ -69,3 +74,29 @@ def _text(attribute: Any, value: Any) -> str:
     """The text of a value; that of an option where the attribute has options."""
     options = attribute.get("options") if isinstance(attribute, dict) else None
     return str(options.get(str(value), value)) if isinstance(options, dict) else str(value)
+
+
+def to_via(hierarchy: Hierarchy) -> str:
+    """A project whose timeline has a row for each level."""
+    project = read_json(TEMPLATE)
+    file_name = Path(hierarchy.video).name
+    project["project"]["pname"] = Path(file_name).stem
+    project["file"]["1"]["fname"] = file_name
+    project["config"]["ui"]["gtimeline_visible_row_count"] = str(max(4, len(hierarchy.levels)))
+    project["attribute"]["1"]["options"] = {str(i): f"level {i}" for i in range(len(hierarchy.levels))}
+    steps: dict[str, Any] = {}
+    for i, level in enumerate(hierarchy.levels):
+        for step in level:
+            digest = hashlib.sha256(f"{i}\0{step.id}".encode("utf-8", "replace")).hexdigest()
+            id = f"1_{digest[:8]}"
+            id = id if id not in steps else f"{id}{len(steps)}"
+            times_s = [round(step.start_s, 3), round(step.end_s, 3)]
+            segment = {"vid": "1", "flg": 0, "z": times_s, "xy": [], "av": {"1": str(i), "2": title(step)}}
+            project["metadata"][id] = segment
+            steps[id] = step.to_dict()
+    duration_s = round(hierarchy.duration_s, 3)
+    project[HIERO_PROPERTY] = {"model": hierarchy.model, "duration_s": duration_s, "steps": steps}
+    return to_json(project)
+
+
+VIA = Exporter("via.json", to_via, reader=StepReader((".json",), read_via, is_via_project))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hiero.engine import Video
-from hiero.formats.exports import write_export
-from hiero.formats.transcripts import Transcript
+from hiero.formats.registry import write_export
+from hiero.speech.transcripts import Transcript
 from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
 from hiero.types import Hierarchy, Step, file_fields

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hiero.errors import InputError
-from hiero.formats.edits import EDITS_SUFFIX, edits_file, encode_edits, parse_hierarchy
+from hiero.formats.hiero_json import EDITS_SUFFIX, edits_file, encode_edits, parse_hierarchy
 from hiero.serve.entries import Entry
 from hiero.serve.state import SavedEdit, State
 from hiero.storage.files import parse_json, write_bytes

@@ -13,12 +13,12 @@ from fastapi import Query
 from hiero.decoding.decode import probe
 from hiero.errors import InputError
 from hiero.extraction.collection import VIDEO_SUFFIXES
-from hiero.formats.edits import check_text
 from hiero.serve.edits import clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.routing import ERRORS, Context, role_router
 from hiero.serve.workers import READS
+from hiero.types import check_text
 
 MAX_NAME_BYTES = 200  # a file system takes 255, and files of edits have longer names
 PART = re.compile(r"\.[0-9a-f]{16}\.part")  # an upload that is under way

@@ -16,8 +16,8 @@ from hiero.engine import Video
 from hiero.engine.joined import place_files
 from hiero.errors import InputError
 from hiero.extraction.collection import probe_duration
-from hiero.formats.edits import MAX_LABEL_LENGTH, check_text
-from hiero.formats.exports import exporter_names, find_exporter, pack_export
+from hiero.formats.hiero_json import MAX_LABEL_LENGTH
+from hiero.formats.registry import exporter_names, find_exporter, pack_export
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library, SortKey
 from hiero.serve.routing import (
@@ -36,7 +36,7 @@ from hiero.serve.routing import (
 )
 from hiero.serve.tiles import matrix_size, similarity_tile
 from hiero.serve.workers import READS, check_client
-from hiero.types import Hierarchy, VideoFile, file_fields
+from hiero.types import Hierarchy, VideoFile, check_text, file_fields
 
 MAX_LABELS = 2000
 NUM_LISTED, MAX_LISTED = 100, 1000  # videos of a page

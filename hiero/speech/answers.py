@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hiero.formats.transcripts import Transcript
 from hiero.speech.evidence import (
     SPEECH_TEMPERATURE,
     SpeechEvidence,
@@ -19,6 +18,7 @@ from hiero.speech.evidence import (
     spoken_probability,
     step_phrases,
 )
+from hiero.speech.transcripts import Transcript
 from hiero.steps.grounding import TEMPERATURE, score_spans, span_means
 from hiero.steps.ordering import best_ordered_spans, log_lift
 from hiero.steps.similarity import LABEL_TEMPERATURE, MATCH, presence_probability, softmax

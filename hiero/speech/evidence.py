@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiero.formats.transcripts import Transcript
+from hiero.speech.transcripts import Transcript
 from hiero.steps.grounding import score_spans
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.types import Clock, RestsOn, Utterance

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from hiero.data.features import FEATURE_SUFFIXES
 from hiero.errors import InputError
-from hiero.formats.transcripts import Transcript, find_transcript, join_transcripts, read_transcript
+from hiero.formats.transcripts import find_transcript
 from hiero.sources.addresses import display_addresses
 from hiero.sources.source import SourceFile, VideoSource
 from hiero.speech.recognition import recognise_speech
+from hiero.speech.transcripts import Transcript, join_transcripts, read_transcript
 from hiero.storage import weights
 from hiero.types import ProgressCallback, VideoFile, no_progress
 

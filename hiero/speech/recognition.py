@@ -14,8 +14,8 @@ import numpy as np
 from hiero.decoding.audio import SAMPLE_RATE, has_audio, read_audio
 from hiero.decoding.decode import probe
 from hiero.errors import InputError
-from hiero.formats.transcripts import Transcript
 from hiero.speech.recognisers import Recogniser, cut_at_pauses, load_recogniser
+from hiero.speech.transcripts import Transcript
 from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
 from hiero.storage.files import read_json, write_text
 from hiero.types import ProgressCallback, ProgressEvent, Utterance, no_progress

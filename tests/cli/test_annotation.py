@@ -10,8 +10,8 @@ import pytest
 
 from hiero.cli import app
 from hiero.errors import InputError
-from hiero.formats.edits import read_edits, write_edits
-from hiero.formats.exports import write_export
+from hiero.formats.hiero_json import read_edits, write_edits
+from hiero.formats.registry import write_export
 from hiero.types import Hierarchy, Step
 from tests.formats.label_studio_server import LEGACY_TOKEN, run_server
 

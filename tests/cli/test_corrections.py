@@ -9,7 +9,7 @@ import pytest
 
 from hiero.cli import app
 from hiero.errors import InputError
-from hiero.formats.edits import edits_file, read_edits
+from hiero.formats.hiero_json import edits_file, read_edits
 from tests.optional import weights_or_skip
 
 

@@ -22,7 +22,7 @@ from hiero.corpus.adaptation import (
     spread_narrations,
 )
 from hiero.errors import InputError
-from hiero.formats.edits import edits_file, write_edits
+from hiero.formats.hiero_json import edits_file, write_edits
 from hiero.model.pretrained import write_model_folder
 from hiero.storage.files import load_tensors
 from hiero.training.loop import STATE_FILE, SilentDisplay

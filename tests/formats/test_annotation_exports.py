@@ -24,10 +24,9 @@ from pathlib import Path
 
 import pytest
 
-from hiero.formats.annotation_exports import cvat_labels
-from hiero.formats.exports import find_exporter, pack_export, title, write_export
 from hiero.formats.label_studio_api import label_studio_interface, labels_of_tasks
-from hiero.formats.reading import read_step_file
+from hiero.formats.registry import find_exporter, pack_export, read_step_file, write_export
+from hiero.formats.rows import title
 from hiero.types import Hierarchy, Step, VideoFile
 from tests.films import import_av, write_video
 
@@ -88,8 +87,9 @@ try:
     dataset.export(export_dir=sys.argv[3], dataset_type=fo.types.FiftyOneTemporalDetectionDataset, label_field="level1",
                    export_media=False, progress=False)
     print()
-    print(json.dumps({"media_type": dataset.media_type, "num_samples": len(dataset), "levels": levels, "num_clips": num_clips,
-                      "has_video": os.path.isfile(sample.filepath), "frame_rate": sample.metadata.frame_rate}))
+    print(json.dumps({"media_type": dataset.media_type, "num_samples": len(dataset), "levels": levels,
+                      "num_clips": num_clips, "has_video": os.path.isfile(sample.filepath),
+                      "frame_rate": sample.metadata.frame_rate}))
 finally:
     dataset.delete()
 """
@@ -188,7 +188,7 @@ def test_cvat_for_video(steps, tmp_path):
     labels = {
         label.findtext("name"): [a.findtext("name") for a in label.iter("attribute")] for label in root.iter("label")
     }
-    assert labels == {label["name"]: [a["name"] for a in label["attributes"]] for label in cvat_labels(2)}
+    assert labels == {"level 0": ["name", "hiero"], "level 1": ["name", "hiero"]}
     for track in root.iter("track"):
         frames = [int(box.get("frame")) for box in track.iter("box")]
         assert frames == sorted(frames)
@@ -229,7 +229,8 @@ interface = LabelInterface(open(sys.argv[2], encoding="utf-8").read())
 interface.validate()
 data = [{"data": task["data"]} for task in tasks]
 print(json.dumps({"is_valid": [interface.validate_task(task) for task in data],
-                  "errors": [interface.validate_prediction(p, return_errors=True) for task in tasks for p in task["predictions"]],
+                  "errors": [interface.validate_prediction(prediction, return_errors=True)
+                             for task in tasks for prediction in task["predictions"]],
                   "controls": sorted(control.name for control in interface.controls)}))
 """
 

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.formats.edits import edits_file, parse_hierarchy, read_edits, write_edits
-from hiero.formats.exports import chapters, convert_files, find_exporter, write_export
-from hiero.formats.reading import StepRow, frame_span, nest_rows, one_line, read_step_file
-from hiero.formats.rows import frame_row
+from hiero.formats.chapters import chapters
+from hiero.formats.hiero_json import edits_file, parse_hierarchy, read_edits, write_edits
+from hiero.formats.nesting import nest_rows
+from hiero.formats.registry import convert_files, find_exporter, read_step_file, write_export
+from hiero.formats.rows import StepRow, frame_row, frame_span, one_line
+from hiero.speech.transcripts import read_transcript
 from hiero.types import Hierarchy, Step, link_levels
 
 VIDEO = Path("kitchen.mp4")
@@ -129,7 +131,8 @@ def test_what_a_person_changed_in_another_tool(tmp_path):
 
 ELAN = """<?xml version="1.0" encoding="UTF-8"?>
 <ANNOTATION_DOCUMENT AUTHOR="Anna" VERSION="3.0"><HEADER/><TIME_ORDER>
-<TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="1000"/><TIME_SLOT TIME_SLOT_ID="t2"/><TIME_SLOT TIME_SLOT_ID="t3" TIME_VALUE="5000"/>
+<TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="1000"/><TIME_SLOT TIME_SLOT_ID="t2"/>
+<TIME_SLOT TIME_SLOT_ID="t3" TIME_VALUE="5000"/>
 <TIME_SLOT TIME_SLOT_ID="t4" TIME_VALUE="0"/><TIME_SLOT TIME_SLOT_ID="t5" TIME_VALUE="6000"/></TIME_ORDER>
 <TIER TIER_ID="hands"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a1" TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2">
 <ANNOTATION_VALUE>peel &amp; cut</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>
@@ -137,7 +140,8 @@ ELAN = """<?xml version="1.0" encoding="UTF-8"?>
 <ANNOTATION_VALUE>wash</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
 <TIER TIER_ID="recipe"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a3" TIME_SLOT_REF1="t4" TIME_SLOT_REF2="t5">
 <ANNOTATION_VALUE>salad</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
-<TIER TIER_ID="notes"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="a4" ANNOTATION_REF="a1"><ANNOTATION_VALUE>good</ANNOTATION_VALUE>
+<TIER TIER_ID="notes"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="a4" ANNOTATION_REF="a1">
+<ANNOTATION_VALUE>good</ANNOTATION_VALUE>
 </REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
 
 
@@ -158,7 +162,8 @@ def test_frames_that_nobody_moved_have_their_exact_times(bounds_ms, fps, shift):
 BOX = '<box frame="{}" keyframe="{}" outside="{}" occluded="0" xtl="0" ytl="0" xbr="9" ybr="9"/>'
 TRACK = "".join(BOX.format(*box) for box in [(25, 1, 0), (26, 0, 0), (75, 1, 1), (100, 1, 0), (125, 1, 1)])
 CVAT = f"""<annotations><version>1.1</version><meta><task><stop_frame>249</stop_frame></task></meta>
-<track id="0" label="peel &amp; cut">{TRACK}</track><track id="1" label="serve">{BOX.format(225, 1, 0)}</track></annotations>"""
+<track id="0" label="peel &amp; cut">{TRACK}</track>
+<track id="1" label="serve">{BOX.format(225, 1, 0)}</track></annotations>"""
 IMAGES = "".join(
     f'<image id="{i}" name="f{i}">{"" if i % 5 == 4 else TAG}</image>'
     for TAG in ['<tag label="wash"/>']
@@ -365,7 +370,7 @@ def test_json_of_others(tmp_path, document):
         ("a.xml", '<!DOCTYPE x [<!ENTITY e "a">]><annotations>&e;</annotations>', "document type"),
         ("a.json", '{"samples": [{"filepath": "x.mp4"}]}', "no temporal detections"),
         ("a.json", '{"project": {}, "file": {}, "view": {}, "metadata": {}}', "has no video"),
-        ("a.vtt", "WEBVTT\n\n1\n00:x --> 00:02\nhi\n", "cannot be read as times"),
+        ("a.vtt", "WEBVTT\n\n1\n00:x --> 00:02\nhi\n", "line 4 is no time"),
         ("a.vtt", "WEBVTT\n", "no steps"),
         ("a.txt", "", "unknown kind"),
     ],
@@ -416,6 +421,55 @@ def test_any_rows_become_levels_that_the_page_takes_or_an_error(rows, cut_overla
     if not cut_overlaps:
         spans = {(step.start_s, step.end_s, step.label) for step in hierarchy}
         assert {(row.start_s, row.end_s, row.label) for row in steps} <= spans
+
+
+def test_long_ids_are_the_same_for_steps_and_their_parents(tmp_path):
+    coarse = [Step("c" * 127 + str(i), 5.0 * i, 5.0 * i + 5, i, label="x") for i in range(2)]
+    fine = [Step("f" * 127 + str(i), 5.0 * i, 5.0 * i + 5, i, label="y") for i in range(2)]
+    hierarchy = Hierarchy("kitchen.mp4", "m", 10.0, tuple(map(tuple, link_levels([coarse, fine]))))
+    assert Hierarchy.from_dict(hierarchy.to_dict()) == hierarchy
+    assert parse_hierarchy(hierarchy.to_dict(), 10.0) == hierarchy
+    for name in ("elan", "csv", "labelstudio"):
+        assert read_back(name, hierarchy, tmp_path).levels == hierarchy.levels
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        ([[Step("0", 0.0, 4.0, 0), Step("1", 5.0, 9.0, 0)]], "level 0: step 1 must begin where the one before it ends"),
+        ([[Step("0", 0.0, 4.0, 0), Step("1", 4.0, 4.0, 0), Step("2", 4.0, 9.0, 0)]], "step 1 must begin .* and last"),
+        ([[Step("0", 0.0, 8.0, 0)]], r"level 0 ends at 8\.0 s, the video at 9\.0"),
+        ([[Step("0", 0.0, 9.0, 0)], [Step("1", 0.0, 9.0, 0, parent="2")]], "step 1 must lie inside its parent"),
+        ([[Step("0", 0.0, 9.0, 0)], [Step("1", 0.0, 9.0, 0)]], "step 1 must lie inside its parent"),
+        ([[Step("0", 0.0, 9.0, 0)], []], "between 1 and 16 levels"),
+        ([[Step(str(i), 0.0, 9.0, 0, parent=str(i - 1) if i else None)] for i in range(17)], "between 1 and 16 levels"),
+        ([[Step("0", 0.0, 9.0, 10**6 + 1)]], "a thread is a whole number from 0 to 1000000"),
+    ],
+)
+def test_one_check_of_levels_for_documents_and_for_the_page(levels, message):
+    document = Hierarchy("v.mp4", "m", 9.0, tuple(map(tuple, levels))).to_dict()
+    for parse in (Hierarchy.from_dict, parse_hierarchy):
+        with pytest.raises(InputError, match=message):
+            parse(document)
+
+
+@pytest.mark.parametrize("fraction", ["", ".5", ",5", ".50", ".500000", ".500000000"])
+@pytest.mark.parametrize("suffix", [".vtt", ".srt"])
+def test_steps_and_speech_have_the_same_times(tmp_path, suffix, fraction):
+    file = tmp_path / f"a{suffix}"
+    header = "WEBVTT\n\n" if suffix == ".vtt" else ""
+    file.write_text(f"{header}1\n01:00:01{fraction} --> 150:02{fraction}\ncut the onion\n")
+    (step,) = [step for step in read_step_file(file, VIDEO) if step.label]
+    (utterance,) = read_transcript(file)
+    expected = (3601.5, 9002.5) if fraction else (3601.0, 9002.0)
+    assert (step.start_s, step.end_s) == (utterance.start_s, utterance.end_s) == expected
+
+
+def test_an_unknown_encoding_is_an_error_of_the_file(tmp_path):
+    file = tmp_path / "a.xml"
+    file.write_text('<?xml version="1.0" encoding="utf-99"?><annotations/>')
+    with pytest.raises(InputError, match=r"a\.xml: .*utf-99"):
+        read_step_file(file, VIDEO)
 
 
 def test_edits_beside_a_video(tmp_path):

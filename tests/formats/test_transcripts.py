@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.formats import transcripts
-from hiero.formats.exports import write_export
-from hiero.formats.transcripts import Transcript, find_transcript, is_exported_steps, join_transcripts, read_transcript
+from hiero.formats import subtitles, transcripts
+from hiero.formats.registry import write_export
+from hiero.formats.transcripts import find_transcript, is_exported_steps
+from hiero.speech.transcripts import Transcript, join_transcripts, read_transcript
 from hiero.types import Hierarchy, Step, Utterance
 
 SRT = "1\n00:00:01,000 --> 00:00:03,500\nCrack the eggs.\n\n2\n00:01:02,250 --> 00:01:04,000\nNow whisk\nthem well.\n"
@@ -133,7 +134,7 @@ def test_sizes_are_bounded(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="larger than"):
         read_transcript(write(tmp_path / "a.srt", SRT * 2))
     monkeypatch.setattr(transcripts, "MAX_BYTES", 10**6)
-    monkeypatch.setattr(transcripts, "MAX_UTTERANCES", 1)
+    monkeypatch.setattr(subtitles, "MAX_CUES", 1)
     with pytest.raises(InputError, match="more than 1 cues"):
         read_transcript(write(tmp_path / "a.srt", SRT))
     with pytest.raises(InputError, match="no such file"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from hiero.formats.edits import edits_file
+from hiero.formats.hiero_json import edits_file
 from hiero.serve.app import create_app
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State

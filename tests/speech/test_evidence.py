@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.formats.transcripts import Transcript
 from hiero.speech import evidence as speech_evidence
 from hiero.speech.evidence import (
     MAX_OVERLAP,
@@ -23,6 +22,7 @@ from hiero.speech.evidence import (
     window_runs,
     window_vectors,
 )
+from hiero.speech.transcripts import Transcript
 from hiero.types import Clock, Utterance
 from tests.oracle import speech as oracle
 

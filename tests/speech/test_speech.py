@@ -11,9 +11,9 @@ import pytest
 from hiero.cli import app
 from hiero.engine import load
 from hiero.errors import InputError
-from hiero.formats.transcripts import Transcript
 from hiero.speech.files import load_transcript
 from hiero.speech.recognition import recognise_speech
+from hiero.speech.transcripts import Transcript
 from hiero.types import Clock, Utterance, VideoFile
 from tests.films import import_av, write_video
 from tests.spoken import add_speech

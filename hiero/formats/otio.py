@@ -1,0 +1,111 @@
+"""Editing: OpenTimelineIO's JSON, and edit lists (CMX 3600)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hiero.formats.registry import Exporter
+from hiero.formats.rows import FRAME_RATE, title, to_json, to_ms
+from hiero.types import Hierarchy, Step, VideoFile, split_by_file
+
+EDL_TITLE_LENGTH = 70  # characters
+
+
+def to_otio(hierarchy: Hierarchy) -> str:
+    """OpenTimelineIO: a track for each level, a clip for each step in each file that it touches."""
+    tracks = []
+    for i, level in enumerate(hierarchy.levels):
+        clips = [_clip(*clip) for clip in _clips(hierarchy, level)]
+        tracks.append({"OTIO_SCHEMA": "Track.1", "name": f"level {i}", "kind": "Video", **_composition(clips)})
+    document = {
+        "OTIO_SCHEMA": "Timeline.1",
+        "name": Path(hierarchy.video).stem,
+        "global_start_time": None,
+        "tracks": {"OTIO_SCHEMA": "Stack.1", "name": "levels", **_composition(tracks)},
+        "metadata": {"hiero": {"model": hierarchy.model}},
+    }
+    return to_json(document)
+
+
+def _clips(hierarchy: Hierarchy, level: tuple[Step, ...]) -> Iterator[tuple[Step, VideoFile, float, float]]:
+    """The steps of a level with the part of each in each file, in the file's own time."""
+    for step in level:
+        for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s):
+            yield step, file, start_s, end_s
+
+
+def _composition(children: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "children": children,
+        "effects": [],
+        "enabled": True,
+        "markers": [],
+        "metadata": {},
+        "source_range": None,
+    }
+
+
+def _clip(step: Step, file: VideoFile, start_s: float, end_s: float) -> dict[str, Any]:
+    media = {
+        "OTIO_SCHEMA": "ExternalReference.1",
+        "target_url": Path(file.path).name,
+        "name": "",
+        "available_range": _time_range(0, file.duration_s),
+        "available_image_bounds": None,
+        "metadata": {},
+    }
+    return {
+        "OTIO_SCHEMA": "Clip.2",
+        "name": title(step),
+        "active_media_reference_key": "DEFAULT_MEDIA",
+        "effects": [],
+        "enabled": True,
+        "markers": [],
+        "metadata": {"hiero": {"id": step.id, "thread": step.thread, "score": step.score, "parent": step.parent}},
+        "source_range": _time_range(start_s, end_s),
+        "media_references": {"DEFAULT_MEDIA": media},
+    }
+
+
+def _time_range(start_s: float, end_s: float) -> dict[str, Any]:
+    start_ms, end_ms = to_ms(start_s), to_ms(end_s)
+    return {
+        "OTIO_SCHEMA": "TimeRange.1",
+        "start_time": _rational_time(start_ms),
+        "duration": _rational_time(end_ms - start_ms),
+    }
+
+
+def _rational_time(time_ms: int) -> dict[str, Any]:
+    return {"OTIO_SCHEMA": "RationalTime.1", "rate": 1000.0, "value": float(time_ms)}
+
+
+def to_edl(hierarchy: Hierarchy) -> str:
+    """CMX 3600 at 25 frames a second: an event for each step of the finest level, its label as a comment."""
+    lines = [f"TITLE: {_to_ascii(Path(hierarchy.video).stem)[:EDL_TITLE_LENGTH]}", "FCM: NON-DROP FRAME", ""]
+    for event, (step, file, start_s, end_s) in enumerate(_clips(hierarchy, hierarchy.levels[-1]), start=1):
+        source = f"{_timecode(start_s)} {_timecode(end_s)}"
+        record = f"{_timecode(file.start_s + start_s)} {_timecode(file.start_s + end_s)}"
+        lines += [
+            f"{event:03d}  AX       V     C        {source} {record}",
+            f"* FROM CLIP NAME: {_to_ascii(title(step))}",
+            f"* SOURCE FILE: {_to_ascii(Path(file.path).name)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _timecode(time_s: float) -> str:
+    """hh:mm:ss:ff"""
+    seconds, frame = divmod(round(time_s * FRAME_RATE), int(FRAME_RATE))
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}:{frame:02d}"
+
+
+def _to_ascii(text: str) -> str:
+    """One line of ASCII, all that edit lists may hold."""
+    return " ".join(text.encode("ascii", "replace").decode().split())
+
+
+OTIO = Exporter("steps.otio", to_otio)
+EDL = Exporter("steps.edl", to_edl)
