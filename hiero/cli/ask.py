@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,7 @@ from hiero.cli.options import (
     parse_step_counts,
     read_labels,
 )
-from hiero.cli.sharing import CopyPackets, ReelFile, check_reel, fetch_files, write_reel
+from hiero.cli.sharing import NO_REEL, ReelOptions, fetch_files
 from hiero.errors import InputError
 from hiero.types import PRESENCE_THRESHOLD, file_fields, format_time
 
@@ -36,15 +37,36 @@ if TYPE_CHECKING:
     from hiero.types import Answer, Match, Step, VideoFile
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Where else to look, and how many moments.
+
+    Parameters
+    ----------
+    video
+        Another video, folder or pattern; may be repeated. With it the first argument is a query,
+        unless such a file is there.
+    num
+        Matches for each query.
+    in_order
+        The queries are steps that follow each other: one stretch for each, in that order.
+    """
+
+    video: Annotated[list[str] | None, Parameter(negative="")] = None
+    num: NumResults = 5
+    in_order: bool = False
+
+
+ANSWER_DEFAULTS = AnswerOptions()
+
+
 def ask(
     source: str | None = None,
     /,
     *queries: str,
-    video: Annotated[list[str] | None, Parameter(negative="")] = None,
-    num: NumResults = 5,
-    in_order: bool = False,
-    reel: ReelFile = None,
-    copy: CopyPackets = False,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    reel: ReelOptions = NO_REEL,
     join: Join = None,
     json_: Json = False,
     options: VideoOptions = DEFAULTS,
@@ -78,21 +100,15 @@ def ask(
         (https://, s3:// …).
     queries
         What to look for.
-    video
-        Another video, folder or pattern; may be repeated. With it the first argument is a query,
-        unless such a file is there.
-    num
-        Matches for each query.
-    in_order
-        The queries are steps that follow each other: one stretch for each, in that order.
     """
+    num, in_order = answer_options.num, answer_options.in_order
     if num < 1:
         raise InputError(f"-n is at least 1, got {num}")
-    paths, texts = split_queries([*([] if source is None else [source]), *queries], video or [])
+    paths, texts = split_queries([*([] if source is None else [source]), *queries], answer_options.video or [])
     if not texts:
         raise InputError('say what to look for: hiero ask VIDEO "cut the onion"')
     inputs = find_inputs(paths, join)
-    check_reel(reel, copy, inputs.paths)
+    reel.check(inputs.paths)
     answered: dict[str, tuple[list[Answer], tuple[VideoFile, ...]]] = {}
     shown_files: dict[str, tuple[VideoFile, ...]] = {}
 
@@ -115,9 +131,9 @@ def ask(
         results.print_documents(best=_best_to_list(best, shown_files))
     elif best:
         _print_best(best, shown_files)
-    if reel is not None:
+    if reel.reel is not None:
         fetch_files([inputs.sources[name] for name in answered])
-        write_reel(reel, answered, num, options.stream, copy)
+        reel.write(reel.reel, answered, num, options.stream)
     results.finish()
 
 

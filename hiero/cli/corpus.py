@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 import shlex
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from hiero.cli.console import log, plain_table, progress_bar
+from hiero.cli.console import file_cells, log, plain_table, print_json, progress_bar, results_console, speech_cells
 from hiero.cli.options import (
     DEFAULTS,
     Flag,
@@ -32,10 +31,11 @@ from hiero.cli.options import (
     read_labels,
 )
 from hiero.errors import InputError
-from hiero.types import file_fields, format_time, locate_time
+from hiero.types import file_fields, format_time
 
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
+    from hiero.corpus.index_files import IndexResult
     from hiero.engine import Engine
     from hiero.sources.source import VideoSource
     from hiero.types import VideoFile
@@ -43,14 +43,40 @@ if TYPE_CHECKING:
 app = App(name="corpus", help="What is in a corpus of videos: list, remove, check.")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class IndexOptions:
+    """What is indexed, and when.
+
+    Parameters
+    ----------
+    k
+        Numbers of steps of each level; by default three levels that follow from the length.
+    labels
+        A file with one label a line, instead of the bundled everyday phrases.
+    again
+        Also those that are in unchanged.
+    watch
+        Go on looking for files that arrive, until Ctrl-C: a file is indexed when its size no longer
+        changes. One that cannot be read is named, and tried again later.
+    every
+        Seconds between two looks of `--watch`.
+    """
+
+    k: StepCounts = None
+    labels: Path | None = None
+    again: Flag = False
+    watch: Flag = False
+    every: float = 10.0
+
+
+INDEX_DEFAULTS = IndexOptions()
+
+
 def index(
     *videos: str,
     to: str,
-    k: StepCounts = None,
-    labels: Path | None = None,
-    again: Flag = False,
-    watch: Flag = False,
-    every: float = 10.0,
+    index_options: IndexOptions = INDEX_DEFAULTS,
     join: Join = None,
     options: VideoOptions = DEFAULTS,
 ) -> None:
@@ -81,44 +107,37 @@ def index(
         s3:// and what else fsspec opens.
     to
         The corpus: a folder, or an address that LanceDB knows (s3://…).
-    k
-        Numbers of steps of each level; by default three levels that follow from the length.
-    labels
-        A file with one label a line, instead of the bundled everyday phrases.
-    again
-        Also those that are in unchanged.
-    watch
-        Go on looking for files that arrive, until Ctrl-C: a file is indexed when its size no longer
-        changes. One that cannot be read is named, and tried again later.
-    every
-        Seconds between two looks of `--watch`.
     """
     from hiero.corpus.corpus import Corpus, IndexSettings
     from hiero.corpus.index_files import index_files
     from hiero.extraction.collection import find_recordings
 
-    num_steps = parse_step_counts(k)
-    vocabulary = read_labels(labels)
-    if watch and (not videos or again or not every > 0):
+    if index_options.watch and (not videos or index_options.again or not index_options.every > 0):
         raise InputError("--watch needs a folder or an address to look at, --every above 0, and no --again")
+    settings = IndexSettings(
+        parse_step_counts(index_options.k),
+        read_labels(index_options.labels),
+        index_options.again,
+        not options.no_transcript,
+    )
     engine = options.load_engine()
     corpus = Corpus(to, create=True)
-    if watch:
-        _index_arrivals(corpus, engine, videos, every, join, num_steps, vocabulary, options)
+
+    def add(files: Mapping[str, VideoSource], progress: Callable[[str], None] = lambda _: None) -> IndexResult:
+        """Index files, and name those that cannot be read."""
+        read = functools.partial(options.read_video, engine=engine)
+        result = index_files(corpus, engine, files, read, settings, progress)
+        for problem in result.problems:
+            log(f"failed: {problem}")
+        return result
+
+    if index_options.watch:
+        _index_arrivals(corpus, videos, index_options.every, join, add)
         return
     files = find_recordings(videos, join, log=log) if videos or not corpus.is_stale(engine) else {}
     options.check_single_transcript(len(files))
     with progress_bar("index", len(files)) as advance:
-        result = index_files(
-            corpus,
-            engine,
-            files,
-            lambda file: options.read_video(file, engine),
-            IndexSettings(num_steps, vocabulary, again, not options.no_transcript),
-            advance,
-        )
-    for problem in result.problems:
-        log(f"failed: {problem}")
+        result = add(files, advance)
     _log_single_chapters(corpus, files)
     print(
         f"{to}: {result.num_added} added, {result.num_unchanged} unchanged, {len(result.problems)} failed; "
@@ -130,17 +149,12 @@ def index(
 
 def _index_arrivals(
     corpus: Corpus,
-    engine: Engine,
     videos: Sequence[str],
     every_s: float,
     join: bool | None,
-    num_steps: list[int] | None,
-    labels: list[str] | None,
-    options: VideoOptions,
+    add: Callable[[dict[str, VideoSource]], IndexResult],
 ) -> None:
     """`--watch`: index what arrives, a line each, until Ctrl-C or a signal to end."""
-    from hiero.corpus.corpus import IndexSettings
-    from hiero.corpus.index_files import index_files
     from hiero.corpus.watching import ArrivalWatcher
     from hiero.extraction.collection import NoFilesError, find_files
 
@@ -157,18 +171,10 @@ def _index_arrivals(
                 log(f"hiero: {error}; looking again in {every_s:g} s")
                 arrived = {}
             for name, source in arrived.items():
-                result = index_files(
-                    corpus,
-                    engine,
-                    {name: source},
-                    lambda file: options.read_video(file, engine),
-                    IndexSettings(num_steps, labels),
-                )
+                result = add({name: source})
                 num_added += result.num_added
                 if result.num_added:
                     print(f"{name}: added; {corpus.num_videos} videos, {len(corpus)} steps", flush=True)
-                for problem in result.problems:
-                    log(f"failed: {problem}")
                 watcher.finish({name: source}, [name] if result.problems else [])
             time.sleep(every_s)
     print(f"{corpus.uri}: {num_added} added; {corpus.num_videos} videos, {len(corpus)} steps")
@@ -214,16 +220,40 @@ def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> No
         )
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SearchOptions:
+    """Where to look, and how many hits.
+
+    Parameters
+    ----------
+    video
+        Only in these videos; may be repeated.
+    level
+        Only steps of this level, 0 the coarsest; by default of all, each moment once.
+    num
+        How many.
+    exact
+        Compare with every step, whatever the size; without it a large corpus is searched by its
+        index.
+    """
+
+    video: Repeated = None
+    level: int | None = None
+    num: NumResults = 20
+    exact: Flag = False
+
+
+SEARCH_DEFAULTS = SearchOptions()
+
+
 def search(
     corpus: str,
     query: str | None = None,
     /,
     *,
     like: str | None = None,
-    video: Repeated = None,
-    level: int | None = None,
-    num: NumResults = 20,
-    exact: Flag = False,
+    search_options: SearchOptions = SEARCH_DEFAULTS,
     json_: Json = False,
     options: VideoOptions = DEFAULTS,
 ) -> None:
@@ -247,15 +277,6 @@ def search(
     like
         VIDEO@m:ss: the same step elsewhere. The step at that moment is compared with the steps of
         the other videos, by what they show and by what comes before and after.
-    video
-        Only in these videos; may be repeated.
-    level
-        Only steps of this level, 0 the coarsest; by default of all, each moment once.
-    num
-        How many.
-    exact
-        Compare with every step, whatever the size; without it a large corpus is searched by its
-        index.
     """
     from hiero.corpus.corpus import Corpus
 
@@ -264,20 +285,20 @@ def search(
             'say what to look for, in words or by a moment: hiero search CORPUS "cut the onion", or --like VIDEO@m:ss'
         )
     opened = Corpus(corpus)
-    names = [opened.find(name).video for name in video or []]
+    num, exact = search_options.num, search_options.exact
+    names = [opened.find(name).video for name in search_options.video or []]
     document: dict[str, Any] = {"version": 1, "corpus": corpus}
     if like is not None:
-        step, hits = opened.like(*parse_moment(like), num=num, level=level, videos=names, exact=exact)
+        step, hits = opened.like(*parse_moment(like), num=num, level=search_options.level, videos=names, exact=exact)
         document["like"] = step.to_dict()
     else:
-        hits = opened.search_text(
-            _query_engine(opened, options), str(query), num, videos=names, level=level, exact=exact
-        )
+        engine = _query_engine(opened, options)
+        hits = opened.search_text(engine, str(query), num, videos=names, level=search_options.level, exact=exact)
         document["query"] = query
     files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items() if record.files}
     if json_:
         rows = [{**hit.to_dict(), **file_fields(files.get(hit.video, ()), hit.start_s)} for hit in hits]
-        print(json.dumps({**document, "hits": rows}, ensure_ascii=False))
+        print_json({**document, "hits": rows})
     else:
         _print_hits(hits, files)
 
@@ -313,19 +334,17 @@ def list_videos(corpus: str, /, *, json_: Json = False) -> None:
 
     **Example**: `hiero corpus list corpus/`
     """
-    from rich.console import Console
-
     from hiero.corpus.corpus import Corpus
 
     videos = Corpus(corpus).videos()
     if json_:
-        print(json.dumps({"version": 1, "videos": [video.to_dict() for video in videos]}, ensure_ascii=False))
+        print_json({"version": 1, "videos": [video.to_dict() for video in videos]})
         return
     table = plain_table("video", "length", "steps", "model", "file", right=("length",))
     for video in videos:
         file = f"{video.path} and {len(video.files) - 1} more" if video.files else video.path
         table.add_row(video.video, format_time(video.duration_s), ", ".join(map(str, video.levels)), video.model, file)
-    Console(highlight=False, markup=False).print(table)
+    results_console().print(table)
 
 
 @app.command
@@ -375,33 +394,15 @@ def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = DEFAU
 
 
 def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
-    """A table of hits. files: of the videos that were read from several."""
-    from rich.console import Console
-    from rich.text import Text
-
+    """A table of hits. `files` are those of the videos that were read from several."""
     has_speech = any(hit.rests_on is not None for hit in hits)
-    columns = [
-        "video",
-        "from",
-        "to",
-        "step",
-        "score",
-        *(["in file"] if files else []),
-        *(["by", "said"] if has_speech else []),
-    ]
+    file_column = ["in file"] if files else []
+    columns = ["video", "from", "to", "step", "score", *file_column, *(["by", "said"] if has_speech else [])]
     table = plain_table(*columns, right=("from", "to", "score"))
     for hit in hits:
         times = format_time(hit.start_s), format_time(hit.end_s)
-        cells: list[Text | str] = [Text(hit.video), *times, Text(hit.label or ""), f"{hit.score:.2f}"]
-        if hit.video in files:
-            file, time_s = locate_time(files[hit.video], hit.start_s)
-            cells.append(Text(f"{Path(file.path).name} {format_time(time_s)}"))
-        elif files:
-            cells.append("")
-        if hit.rests_on is not None:
-            cells += [
-                Text(hit.rests_on, style="cyan"),
-                Text("" if hit.quote is None else f"“{hit.quote}”", style="dim"),
-            ]
-        table.add_row(*cells)
-    Console(highlight=False).print(table)
+        file = file_cells(files.get(hit.video, ()), hit.start_s) or [""] * len(file_column)
+        table.add_row(
+            hit.video, *times, hit.label or "", f"{hit.score:.2f}", *file, *speech_cells(hit.rests_on, hit.quote)
+        )
+    results_console().print(table)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cyclopts import Parameter
 
 from hiero.cli.console import log
 from hiero.cli.display import TrainDisplay
@@ -14,6 +17,35 @@ if TYPE_CHECKING:
     from hiero.sources.source import VideoSource
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class StepFileOptions:
+    """How the file is read.
+
+    Parameters
+    ----------
+    tier
+        Of an ELAN file: which tiers, coarse to fine; may be repeated. By default all with
+        annotations.
+    fps
+        Frames a second that the tool has counted with: 25 for Label Studio (frameRate of its Video
+        tag); for CVAT and FiftyOne what the file says, else the video.
+    cut_overlaps
+        Where two steps overlap, the earlier one ends where the later one begins. Otherwise that is
+        an error.
+    hz
+        For feature files: rows a second, where it is not what was written beside them, else 1.
+    """
+
+    tier: Repeated = None
+    fps: float | None = None
+    cut_overlaps: Flag = False
+    hz: float | None = None
+
+
+READING_DEFAULTS = StepFileOptions()
+
+
 def import_steps(
     file: str,
     /,
@@ -21,10 +53,7 @@ def import_steps(
     video: Path,
     out: OptionalOut = None,
     replace: Flag = False,
-    tier: Repeated = None,
-    fps: float | None = None,
-    cut_overlaps: Flag = False,
-    hz: float | None = None,
+    reading: StepFileOptions = READING_DEFAULTS,
 ) -> None:
     """Take back steps that were corrected or made in another tool: they become the video's edits,
     which the page shows.
@@ -57,17 +86,6 @@ def import_steps(
         Write there instead of beside the video, where `hiero serve` and `hiero adapt` look.
     replace
         Replace corrected steps that are there already.
-    tier
-        Of an ELAN file: which tiers, coarse to fine; may be repeated. By default all with
-        annotations.
-    fps
-        Frames a second that the tool has counted with: 25 for Label Studio (frameRate of its Video
-        tag); for CVAT and FiftyOne what the file says, else the video.
-    cut_overlaps
-        Where two steps overlap, the earlier one ends where the later one begins. Otherwise that is
-        an error.
-    hz
-        For feature files: rows a second, where it is not what was written beside them, else 1.
     """
     from hiero.cli.annotation import open_project
     from hiero.formats.hiero_json import edits_file, write_edits
@@ -79,18 +97,27 @@ def import_steps(
     target = out or edits_file(video)
     if target.exists() and not replace:
         raise InputError(f"{target}: there are corrected steps already; --replace to replace them, or -o FILE")
-    duration_s = _duration(video, hz)
+    duration_s = _duration(video, reading.hz)
     if is_project_address(file):
         project = open_project(file)
         try:
-            hierarchy = read_step_document(project.export(), video, duration_s, fps=fps, cut_overlaps=cut_overlaps)
+            hierarchy = read_step_document(
+                project.export(), video, duration_s, fps=reading.fps, cut_overlaps=reading.cut_overlaps
+            )
         except InputError as error:
             message = str(error)
             raise InputError(
                 message if message.startswith(project.server) else f"{project.address}: {message}"
             ) from error
     else:
-        hierarchy = read_step_file(Path(file), video, duration_s, tiers=tier or (), fps=fps, cut_overlaps=cut_overlaps)
+        hierarchy = read_step_file(
+            Path(file),
+            video,
+            duration_s,
+            tiers=reading.tier or (),
+            fps=reading.fps,
+            cut_overlaps=reading.cut_overlaps,
+        )
     write_edits(target, hierarchy)
     num_named = sum(step.label is not None for step in hierarchy)
     counts = ", ".join(str(len(level)) for level in hierarchy.levels)

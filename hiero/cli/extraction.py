@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from hiero.cli.console import download_bars, log
+from hiero.cli.console import download_bars, log, print_json
 from hiero.cli.options import Device, Flag, Json, Out, StoredPrecision, set_threads
 from hiero.errors import InputError
 
@@ -26,26 +26,103 @@ RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")
 FILE_WIDTH = 220  # characters of a table that goes to a file or a pipe
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class FeatureOptions:
+    """What a row of features is, and how it is stored.
+
+    Parameters
+    ----------
+    weights
+        A checkpoint in place of the weights that `hiero weights get` brought.
+    clock
+        seconds: a row every 16/30 s (or `--spacing`), whatever the frame rate; frames: every 16
+        frames of each video's own rate.
+    spacing
+        Seconds from row to row.
+    window
+        Frames that a row sees, a multiple of 16; Ego4D's own Omnivore features saw 32.
+    frames
+        How many of 16 frames the tower looks at, evenly spread; each backbone has its own number.
+    format
+        safetensors, or torch's .pt as Ego4D has them.
+    dtype
+        Precision on disk: float16, or for .pt float32.
+    """
+
+    weights: Path | None = None
+    clock: Literal["seconds", "frames"] = "seconds"
+    spacing: float | None = None
+    window: int | None = None
+    frames: int | None = None
+    format: Literal["safetensors", "pt"] = "safetensors"
+    dtype: StoredPrecision | None = None
+
+
+FEATURE_DEFAULTS = FeatureOptions()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ProcessOptions:
+    """Where the work is done.
+
+    Parameters
+    ----------
+    jobs
+        Videos at a time; more than one pays on a GPU, where decoding is the limit.
+    ray
+        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there
+        (`auto` on one of its machines).
+    address
+        The same as the address after `--ray`.
+    workers
+        Processes of the cluster that hold the network; by default one a GPU, or one for two CPUs.
+    """
+
+    jobs: Annotated[int, Parameter(alias="-j")] = 1
+    ray: Flag = False
+    address: str | None = None
+    workers: int | None = None
+
+
+PROCESS_DEFAULTS = ProcessOptions()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How the network runs.
+
+    Parameters
+    ----------
+    precision
+        Of the network; auto is bfloat16 for towers on a GPU.
+    batch_size
+        Windows that go through the network together; by default 1 on a CPU, 16 on a GPU.
+    stream
+        Which video stream of the files.
+    threads
+        CPU threads of the network and of each decoder.
+    """
+
+    device: Device = "auto"
+    precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    batch_size: int | None = None
+    stream: int = 0
+    threads: int | None = None
+
+
+NETWORK_DEFAULTS = NetworkOptions()
+
+
 def extract(
     *videos: str,
     out: Out,
     backbone: str,
-    weights: Path | None = None,
-    clock: Literal["seconds", "frames"] = "seconds",
-    spacing: float | None = None,
-    window: int | None = None,
-    frames: int | None = None,
-    format: Literal["safetensors", "pt"] = "safetensors",
-    dtype: StoredPrecision | None = None,
-    jobs: Annotated[int, Parameter(alias="-j")] = 1,
-    ray: Flag = False,
-    address: str | None = None,
-    workers: int | None = None,
-    device: Device = "auto",
-    precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto",
-    batch_size: int | None = None,
-    stream: int = 0,
-    threads: int | None = None,
+    features: FeatureOptions = FEATURE_DEFAULTS,
+    processes: ProcessOptions = PROCESS_DEFAULTS,
+    network: NetworkOptions = NETWORK_DEFAULTS,
     json_: Json = False,
 ) -> None:
     """Extract features of videos with a backbone, one file a video, with a sidecar that says where they come from.
@@ -69,76 +146,43 @@ def extract(
         Folder for the feature files.
     backbone
         One of `hiero backbones`.
-    weights
-        A checkpoint in place of the weights that `hiero weights get` brought.
-    clock
-        seconds: a row every 16/30 s (or `--spacing`), whatever the frame rate; frames: every 16
-        frames of each video's own rate.
-    spacing
-        Seconds from row to row.
-    window
-        Frames that a row sees, a multiple of 16; Ego4D's own Omnivore features saw 32.
-    frames
-        How many of 16 frames the tower looks at, evenly spread; each backbone has its own number.
-    format
-        safetensors, or torch's .pt as Ego4D has them.
-    dtype
-        Precision on disk: float16, or for .pt float32.
-    jobs
-        Videos at a time; more than one pays on a GPU, where decoding is the limit.
-    ray
-        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there
-        (`auto` on one of its machines).
-    address
-        The same as the address after `--ray`.
-    workers
-        Processes of the cluster that hold the network; by default one a GPU, or one for two CPUs.
-    precision
-        Of the network; auto is bfloat16 for towers on a GPU.
-    batch_size
-        Windows that go through the network together; by default 1 on a CPU, 16 on a GPU.
-    stream
-        Which video stream of the files.
-    threads
-        CPU threads of the network and of each decoder.
     """
     from hiero.backbones.registry import fetch_weights, find_backbone
     from hiero.extraction.collection import ExtractionPlan, extract_all, find_videos
     from hiero.extraction.ray_cluster import extract_on_cluster
 
-    if jobs < 1 or (workers is not None and workers < 1):
+    if processes.jobs < 1 or (processes.workers is not None and processes.workers < 1):
         raise InputError("--jobs and --workers are at least 1")
-    if threads is not None:
-        set_threads(threads)
-    if weights is not None and not weights.exists():
-        raise InputError(f"{weights}: no such file")
+    if network.threads is not None:
+        set_threads(network.threads)
+    if features.weights is not None and not features.weights.exists():
+        raise InputError(f"{features.weights}: no such file")
     files = find_videos(videos)
     plan = ExtractionPlan(
         backbone,
         out,
-        clock,
-        spacing,
-        window,
-        frames,
-        format,
-        dtype or ("float32" if format == "pt" else "float16"),
-        weights,
-        device,
-        precision,
-        batch_size,
-        stream,
-        threads or 0,
+        clock=features.clock,
+        spacing_s=features.spacing,
+        window=features.window,
+        num_frames=features.frames,
+        format=features.format,
+        dtype=features.dtype or ("float32" if features.format == "pt" else "float16"),
+        weights=features.weights,
+        device=network.device,
+        precision=network.precision,
+        batch_size=network.batch_size,
+        stream=network.stream,
+        threads=network.threads or 0,
     )
-    if weights is None:
+    if features.weights is None:
         with download_bars() as progress:
             fetch_weights(find_backbone(backbone), progress)
-    with _extraction_bars(len(files)) as extraction_progress:
-        if ray or address is not None:
-            results = extract_on_cluster(
-                files, plan, address=address, workers=workers, jobs=jobs, progress=extraction_progress
-            )
+    with _extraction_bars(len(files)) as shown:
+        if processes.ray or processes.address is not None:
+            address, workers, jobs = processes.address, processes.workers, processes.jobs
+            results = extract_on_cluster(files, plan, address=address, workers=workers, jobs=jobs, progress=shown)
         else:
-            results = extract_all(files, plan, jobs, extraction_progress)
+            results = extract_all(files, plan, processes.jobs, shown)
     _print_results(results, out, json_)
     if any(result.status == "failed" for result in results):
         sys.exit(1)
@@ -158,7 +202,7 @@ def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) ->
     from hiero.types import format_time
 
     if as_json:
-        print(json.dumps({"version": 1, "out": str(out), "videos": [r.to_dict() for r in results]}, ensure_ascii=False))
+        print_json({"version": 1, "out": str(out), "videos": [result.to_dict() for result in results]})
         return
     done, reused, failed = ([r for r in results if r.status == status] for status in ("done", "kept", "failed"))
     for result in failed:

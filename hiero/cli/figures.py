@@ -132,6 +132,30 @@ def timeline(features: Path, /, *, options: FigureOptions, labels: Flag = False,
     _log_written(save_figure(timeline_figure(case, labels=labels, frames=pictures), options.out))
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NarrationOptions:
+    """What narrations are grouped by, and how they are drawn.
+
+    Parameters
+    ----------
+    features
+        The feature file of the video, to group narrations by the steps that are found.
+    model
+        The shipped model by its name, a model folder or a hub id; its words are compared.
+    seed
+        Of t-SNE.
+    """
+
+    features: Path | None = None
+    model: str = "hiero-k400"
+    hz: FeatureRate = None
+    seed: int = 0
+
+
+NARRATION_DEFAULTS = NarrationOptions()
+
+
 @app.command
 def narrations(
     texts: Path,
@@ -140,10 +164,7 @@ def narrations(
     annotations: Path,
     video: str,
     out: Out,
-    features: Path | None = None,
-    model: str = "hiero-k400",
-    hz: FeatureRate = None,
-    seed: int = 0,
+    options: NarrationOptions = NARRATION_DEFAULTS,
 ) -> None:
     """t-SNE of the narrations of a video around the labels of the steps that they fall into.
 
@@ -161,21 +182,15 @@ def narrations(
         Its name in both files.
     out
         Where to; .svg or .png, both without a suffix.
-    features
-        The feature file of the video, to group narrations by the steps that are found.
-    model
-        The shipped model by its name, a model folder or a hub id; its words are compared.
-    seed
-        Of t-SNE.
     """
     from hiero.engine import load
     from hiero.report.figures import save_figure
     from hiero.report.narrated_steps import narrated_steps_figure
 
-    engine = load(model, backbone="default")
-    clock = None if features is None else parse_hz(hz)
+    engine = load(options.model, backbone="default")
+    clock = None if options.features is None else parse_hz(options.hz)
     figure = narrated_steps_figure(
-        engine, texts, annotations, video, features=features, clock=clock, seed=seed, log=log
+        engine, texts, annotations, video, features=options.features, clock=clock, seed=options.seed, log=log
     )
     _log_written(save_figure(figure, out))
 

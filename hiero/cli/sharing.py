@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from hiero.sources.source import VideoSource
     from hiero.types import Answer, Hierarchy, Match, VideoFile
 
-ReelFile = Annotated[
-    Path | None,
-    Parameter(help="Also join the best moments of all queries, in their order, in this video file, such as best.mp4."),
-]
-CopyPackets = Annotated[
-    Flag, Parameter(help="Cut --reel without encoding: each moment starts at the keyframe at or before its start.")
-]
 MIN_REEL_SHARE = 0.5  # of the score of a query's best moment, that another needs to be in a reel
 MAX_REEL_OVERLAP = 0.5  # of a moment, with one that is in the reel already
 
@@ -105,48 +98,67 @@ def fetch_files(sources: Sequence[VideoSource]) -> None:
             source.fetch(progress)
 
 
-def check_reel(reel: Path | None, copy: bool, sources: Sequence[Path]) -> None:
-    """Report a mistake before hours of video are read."""
-    if reel is None:
-        if copy:
-            raise InputError("--copy is for --reel; say where the moments go: --reel best.mp4")
-        return
-    from hiero.decoding.cutting import CONTAINERS
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ReelOptions:
+    """`--reel`.
 
-    if reel.suffix.lower() not in CONTAINERS:
-        raise InputError(f"--reel {reel}: a video file ends in one of {', '.join(CONTAINERS)}")
-    _check_videos(sources, "--reel")
-    if reel.resolve() in (source.resolve() for source in sources):
-        raise InputError(f"--reel {reel}: is the video itself; name another file")
-
-
-def write_reel(
-    reel: Path,
-    answered: Mapping[str, tuple[Sequence[Answer], tuple[VideoFile, ...]]],
-    num: int,
-    stream: int,
-    copy: bool = False,
-) -> None:
-    """Join the best moments of all queries, at most `num` of each, in one file, and list them.
-
-    Raises:
-        InputError: No query is likely to be in any of the videos.
+    Parameters
+    ----------
+    reel
+        Also join the best moments of all queries, in their order, in this video file, such as
+        best.mp4.
+    copy
+        Cut --reel without encoding: each moment starts at the keyframe at or before its start.
     """
-    from hiero.decoding.splitting import join_moments
 
-    moments = choose_moments({name: answers for name, (answers, _) in answered.items()}, num)
-    if not moments:
-        raise InputError(
-            "nothing to join: none of this is likely in these videos; ask for something else, or leave --reel out"
-        )
-    spans = [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments]
-    with progress_bar("cut", len(moments)) as advance:
-        written = join_moments(reel, spans, stream, copy=copy, progress=advance)
-    position_s = 0.0
-    for query, name, match in moments:
-        log(f"{format_time(position_s):>7}  {query}  ({name} {format_time(match.start_s)})")
-        position_s += match.end_s - match.start_s
-    log(f"{reel}: {len(moments)} moments, {format_time(written.duration_s)}")
+    reel: Path | None = None
+    copy: Flag = False
+
+    def check(self, sources: Sequence[Path]) -> None:
+        """Report a mistake before hours of video are read."""
+        if self.reel is None:
+            if self.copy:
+                raise InputError("--copy is for --reel; say where the moments go: --reel best.mp4")
+            return
+        from hiero.decoding.cutting import CONTAINERS
+
+        if self.reel.suffix.lower() not in CONTAINERS:
+            raise InputError(f"--reel {self.reel}: a video file ends in one of {', '.join(CONTAINERS)}")
+        _check_videos(sources, "--reel")
+        if self.reel.resolve() in (source.resolve() for source in sources):
+            raise InputError(f"--reel {self.reel}: is the video itself; name another file")
+
+    def write(
+        self,
+        reel: Path,
+        answered: Mapping[str, tuple[Sequence[Answer], tuple[VideoFile, ...]]],
+        num: int,
+        stream: int,
+    ) -> None:
+        """Join the best moments of all queries, at most `num` of each, in one file, and list them.
+
+        Raises:
+            InputError: No query is likely to be in any of the videos.
+        """
+        from hiero.decoding.splitting import join_moments
+
+        moments = choose_moments({name: answers for name, (answers, _) in answered.items()}, num)
+        if not moments:
+            raise InputError(
+                "nothing to join: none of this is likely in these videos; ask for something else, or leave --reel out"
+            )
+        spans = [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments]
+        with progress_bar("cut", len(moments)) as advance:
+            written = join_moments(reel, spans, stream, copy=self.copy, progress=advance)
+        position_s = 0.0
+        for query, name, match in moments:
+            log(f"{format_time(position_s):>7}  {query}  ({name} {format_time(match.start_s)})")
+            position_s += match.end_s - match.start_s
+        log(f"{reel}: {len(moments)} moments, {format_time(written.duration_s)}")
+
+
+NO_REEL = ReelOptions()
 
 
 def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tuple[str, str, Match]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,34 @@ from hiero.cli.reports import print_table
 app = App(name="data", help="The paper's data: what is there, what is missing.")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PaperFolders:
+    """Folders that tables read and write.
+
+    Parameters
+    ----------
+    data
+        Folder with annotations and features; without it, the table says what to put where.
+    models
+        Folder with model folders. NAME-seed0, NAME-seed1 … are seeds of one, and are averaged.
+    runs
+        Folder for the reports of the runs; those that are there are read.
+    """
+
+    data: Path = Path("data")
+    models: Path = Path("models")
+    runs: Path = Path("runs")
+
+
+PAPER_FOLDERS = PaperFolders()
+
+
 def table(
     name: str = "",
     /,
     *,
-    data: Path = Path("data"),
-    models: Path = Path("models"),
-    runs: Path = Path("runs"),
+    folders: PaperFolders = PAPER_FOLDERS,
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     seeds: int = 0,
     markdown: Flag = False,
@@ -46,12 +68,6 @@ def table(
         mcq, egoprocel, grounding, localization, ablation, clustering-grounding,
         clustering-egoprocel, context, window, text, classification, nlq, grounding-supervised,
         localization-supervised or egoprocel-statistics.
-    data
-        Folder with annotations and features; without it, the table says what to put where.
-    models
-        Folder with model folders. NAME-seed0, NAME-seed1 … are seeds of one, and are averaged.
-    runs
-        Folder for the reports of the runs; those that are there are read.
     all_
         All tables.
     seeds
@@ -62,8 +78,6 @@ def table(
     latex
         Print LaTeX (booktabs).
     """
-    from dataclasses import asdict
-
     from hiero.evaluation.paper_tables import definitions, make_table, table_names
     from hiero.evaluation.results import as_latex, as_markdown
 
@@ -71,7 +85,10 @@ def table(
         for table_name in table_names():
             print(f"{table_name:25} {definitions()['tables'][table_name]['title']}")
         return
-    results = [make_table(each, data, models, runs, log, seeds) for each in (table_names() if all_ else [name])]
+    results = [
+        make_table(each, folders.data, folders.models, folders.runs, log, seeds)
+        for each in (table_names() if all_ else [name])
+    ]
     if json_:
         # A score that could not be computed is null.
         documents = [{"version": 1, **_without_nan(asdict(result))} for result in results]
@@ -116,8 +133,6 @@ def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_:
     models
         Folder with model folders.
     """
-    from dataclasses import asdict
-
     from hiero.evaluation.data_check import check_data
 
     report = check_data(data, models)

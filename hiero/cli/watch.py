@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -43,18 +43,56 @@ MAX_CUT_OFF = 3  # recordings that were killed, which are named
 Source = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RecordingOptions:
+    """How a recording is followed, and what is written.
+
+    Parameters
+    ----------
+    k
+        Numbers of steps of each level of the result, separated by commas; by default three levels
+        that follow from the length.
+    labels
+        A file with one label a line, instead of the bundled everyday phrases.
+    out
+        Folder for steps.json, which is written every few seconds, and report.html, the exports and
+        pictures at the end. For what cannot be read again also recording.features, which steps, ask
+        and label read like a video.
+    export
+        Also write a file for other tools at the end; as for `hiero steps`.
+    step_s
+        Usual length of a step while it runs.
+    window_s
+        How far back steps are found again while it runs; those before stay as they are.
+    idle_s
+        Without anything new for so long the recording is over: by default 10 s for a file (or when
+        its writer closes it), 120 s for a camera or an address, which is connected again until
+        then, and no limit for a pipe.
+    max_delay_s
+        Where the machine is slower than the recording, parts are skipped so that no more than this
+        waits: by default 10 s, and no limit for a pipe, whose writer waits. The skipped parts of a
+        file are read when it is finished.
+    """
+
+    k: StepCounts = None
+    labels: Path | None = None
+    out: OptionalOut = None
+    export: Repeated = None
+    step_s: float = 60.0
+    window_s: float = 900.0
+    idle_s: float | None = None
+    max_delay_s: float | None = None
+
+
+RECORDING_DEFAULTS = RecordingOptions()
+
+
 def watch(
     source: Source,
     /,
     *,
-    k: StepCounts = None,
-    labels: Path | None = None,
-    out: OptionalOut = None,
-    export: Repeated = None,
-    step_s: float = 60.0,
-    window_s: float = 900.0,
-    idle_s: float | None = None,
-    max_delay_s: float | None = None,
+    recording: RecordingOptions = RECORDING_DEFAULTS,
     json_: Json = False,
     options: VideoOptions = DEFAULTS,
 ) -> None:
@@ -81,29 +119,6 @@ def watch(
         A file that is being written (.ts, .mkv, fragmented .mp4); `-` for standard input; a camera
         (/dev/video0, or 0); or an address: rtsp://, rtmp://, http://, udp://, rtp://, srt://,
         tcp://. Passwords of an address are never shown.
-    k
-        Numbers of steps of each level of the result, separated by commas; by default three levels
-        that follow from the length.
-    labels
-        A file with one label a line, instead of the bundled everyday phrases.
-    out
-        Folder for steps.json, which is written every few seconds, and report.html, the exports and
-        pictures at the end. For what cannot be read again also recording.features, which steps, ask
-        and label read like a video.
-    export
-        Also write a file for other tools at the end; as for `hiero steps`.
-    step_s
-        Usual length of a step while it runs.
-    window_s
-        How far back steps are found again while it runs; those before stay as they are.
-    idle_s
-        Without anything new for so long the recording is over: by default 10 s for a file (or when
-        its writer closes it), 120 s for a camera or an address, which is connected again until
-        then, and no limit for a pipe.
-    max_delay_s
-        Where the machine is slower than the recording, parts are skipped so that no more than this
-        waits: by default 10 s, and no limit for a pipe, whose writer waits. The skipped parts of a
-        file are read when it is finished.
     json_
         Print a line of JSON for each event: step, update, message; and end, with the document that
         `hiero steps --json` prints.
@@ -112,13 +127,13 @@ def watch(
     from hiero.engine.live import LiveReader, cut_off_recordings
     from hiero.sources.live_source import GrowingFile, open_live_source
 
-    formats = parse_formats(export, out)
+    formats = parse_formats(recording.export, recording.out)
     if options.hz is not None:
         raise InputError("a recording has its own clock; --hz is for feature files")
-    num_steps, vocabulary = parse_step_counts(k), read_labels(labels)
-    live_source = open_live_source(source, idle_s)
+    num_steps, vocabulary = parse_step_counts(recording.k), read_labels(recording.labels)
+    live_source = open_live_source(source, recording.idle_s)
     display = _Display(live_source.name, json_)
-    if not isinstance(live_source, GrowingFile) and out is None:
+    if not isinstance(live_source, GrowingFile) and recording.out is None:
         for path in cut_off_recordings()[-MAX_CUT_OFF:]:
             log(f"a recording that was cut off can still be read: hiero steps {path} (or remove it)")
     engine = options.load_engine()
@@ -128,11 +143,11 @@ def watch(
             engine,
             live_source,
             labels=vocabulary,
-            step_s=step_s,
-            window_s=window_s,
-            max_delay_s=max_delay_s,
+            step_s=recording.step_s,
+            window_s=recording.window_s,
+            max_delay_s=recording.max_delay_s,
             stream=options.stream,
-            folder=out,
+            folder=recording.out,
             cache=options.cache,
             message=display.message,
             progress=progress,
@@ -142,7 +157,7 @@ def watch(
             _shown_warnings(display.message, is_lossy=live_source.is_lossy),
             _stopped_by_signals(reader, display.message),
         ):
-            _follow(reader, display, out)
+            _follow(reader, display, recording.out)
             with reading_bars() as progress:
                 result = reader.finish(progress)
     except KeyboardInterrupt:
@@ -150,7 +165,7 @@ def watch(
         if not isinstance(live_source, GrowingFile) and reader.log.path.exists():
             log(f"what was read can still be used: hiero steps {reader.log.path}")
         raise
-    _write_result(result, display, vocabulary, num_steps, out, formats)
+    _write_result(result, display, vocabulary, num_steps, recording.out, formats)
 
 
 def _follow(reader: LiveReader, display: _Display, out: Path | None) -> None:

@@ -21,8 +21,8 @@ from types import SimpleNamespace
 import pytest
 
 from hiero.cli import diagnostics
-from hiero.cli.diagnostics import decoders, diagnose, gpus, networks, packages, server
-from hiero.cli.diagnostics.findings import GIB, Check, Machine
+from hiero.cli.diagnostics import diagnose, machine, networks, server
+from hiero.cli.diagnostics.findings import GIB, Machine
 from hiero.storage import weights
 from tests.films import import_av
 from tests.processes import run_python
@@ -32,7 +32,7 @@ OPTIONAL = weights.Weights("toy", "a toy", "MIT", 1, {"toy.bin": ("toy.bin", "")
 
 def check(name, machine=None):
     """Findings of one check by their names."""
-    (run,) = [check.run for check in diagnostics.CHECKS if check.name == name]
+    run = diagnostics.CHECKS[name]
     return {finding.name: finding for finding in run(machine or Machine())}
 
 
@@ -95,7 +95,7 @@ def test_extras(monkeypatch):
         "speech": {"nothing-here": "1"},
         "text": {"numpy": "1", "nothing-here": "1"},
     }
-    monkeypatch.setattr(packages, "read_requirements", lambda: required)
+    monkeypatch.setattr(machine, "read_requirements", lambda: required)
     block(monkeypatch, "av")
     findings = check("packages")
     assert findings["packages [video]"].level == "warning"
@@ -105,12 +105,8 @@ def test_extras(monkeypatch):
     assert findings["packages [text]"].level == "warning"  # half of it is here
 
 
-def test_requirements_of_a_checkout_are_those_of_pyproject(monkeypatch):
-    def missing(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "requires", missing)
-    requirements = packages.read_requirements()
+def test_requirements_are_those_of_pyproject():
+    requirements = machine.read_requirements()
     assert requirements[""]["torch"] == "2.6"
     assert requirements["video"]["av"] == "12"
     assert "mkdocstrings" in requirements["docs"]  # mkdocstrings[python]>=0.26
@@ -122,9 +118,9 @@ def test_an_installation_of_another_version_is_a_warning(monkeypatch):
 
 
 def test_little_memory_is_a_warning(monkeypatch):
-    monkeypatch.setattr(packages, "available_bytes", lambda: GIB)
+    monkeypatch.setattr(machine, "available_bytes", lambda: GIB)
     assert check("python")["python"].level == "warning"
-    monkeypatch.setattr(packages, "available_bytes", lambda: None)
+    monkeypatch.setattr(machine, "available_bytes", lambda: None)
     assert check("python")["python"].level == "ok"
 
 
@@ -193,7 +189,7 @@ def torch_built_for(monkeypatch, tmp_path, cuda, hip=None):
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for NVIDIA's files on Linux")
 def test_gpus(monkeypatch, tmp_path):
     has_device = any(Path("/dev").glob("nvidia[0-9]*"))
-    monkeypatch.setattr(gpus, "find_nvidia_gpus", list)
+    monkeypatch.setattr(machine, "find_nvidia_gpus", list)
     torch_built_for(monkeypatch, tmp_path, None)
     assert (check("gpu")["gpu"].level, "CUDA" in check("gpu")["gpu"].message) == ("ok", False)
     torch_built_for(monkeypatch, tmp_path, "13.0")
@@ -201,7 +197,7 @@ def test_gpus(monkeypatch, tmp_path):
     torch_built_for(monkeypatch, tmp_path, None, "6.2.41133-dd7f95766")
     assert "built for ROCm 6.2" in check("gpu", Machine(fast=True))["gpu"].message
     torch_built_for(monkeypatch, tmp_path, "13.0")
-    monkeypatch.setattr(gpus, "find_nvidia_gpus", lambda: ["NVIDIA L4"])
+    monkeypatch.setattr(machine, "find_nvidia_gpus", lambda: ["NVIDIA L4"])
     if not has_device:
         assert "--gpus all" in check("gpu")["gpu"].advice
     glob = Path.glob
@@ -219,7 +215,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    (finding,) = gpus._try_gpus("CUDA 13.0")
+    (finding,) = machine._try_gpus("CUDA 13.0")
     assert finding.level == "problem"
     assert "driver" in finding.advice
 
@@ -239,21 +235,21 @@ def test_decoders_decode():
 
 def test_an_encoder_that_fails_says_nothing_about_the_decoder(monkeypatch):
     import_av()
-    monkeypatch.setattr(decoders, "ENCODER_OPTIONS", {"libx264": {"preset": "no such preset"}})
+    monkeypatch.setattr(networks, "ENCODER_OPTIONS", {"libx264": {"preset": "no such preset"}})
     finding = check("decoders")["decoder h264"]
     assert (finding.level, finding.message) == ("ok", "there; not tried, since libx264 cannot encode")
 
 
 def test_a_decoder_that_decodes_nothing_is_seen(monkeypatch):
     import_av()
-    monkeypatch.setattr(decoders, "_try_decoder", lambda av, codec, stream: 0 if codec == "vp9" else 2)
+    monkeypatch.setattr(networks, "_try_decoder", lambda av, codec, stream: 0 if codec == "vp9" else 2)
     findings = check("decoders")
     assert (findings["decoder vp9"].level, findings["decoder h264"].level) == ("warning", "ok")
 
 
 def test_a_decoder_that_this_build_lacks_is_seen(monkeypatch):
     import_av()
-    monkeypatch.setattr(decoders, "ENCODERS", {"nonesuch": ("nonesuch",)})
+    monkeypatch.setattr(networks, "ENCODERS", {"nonesuch": ("nonesuch",)})
     assert check("decoders")["decoder nonesuch"].level == "warning"
 
 
@@ -300,7 +296,7 @@ FOLDERS_AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
 from hiero.cli.diagnostics.findings import Machine
-from hiero.cli.diagnostics.folders import check_folders
+from hiero.cli.diagnostics.machine import check_folders
 if os.geteuid() == 0:  # who may write everywhere
     os.seteuid(65534)
 print(json.dumps({f.name: [f.level, f.message] for f in check_folders(Machine(state_folder=Path(sys.argv[1])))}))
@@ -429,7 +425,7 @@ def test_other_machines_are_asked_only_with_online_and_no_password_is_shown(monk
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         assert check("network") == {}
         assert not hasattr(hub, "authorization")
-        (run,) = [check.run for check in diagnostics.CHECKS if check.name == "network"]
+        run = diagnostics.CHECKS["network"]
         answered, refused = run(Machine(online=True))
         assert hub.authorization is not None
         assert (answered.level, refused.level) == ("ok", "warning")
@@ -451,7 +447,7 @@ def test_a_check_that_fails_itself_is_a_problem_and_the_others_go_on(monkeypatch
         yield
 
     names: list[str] = []
-    monkeypatch.setattr(diagnostics, "CHECKS", (Check("broken", broken), diagnostics.CHECKS[0]))
+    monkeypatch.setattr(diagnostics, "CHECKS", {"broken": broken, "python": diagnostics.CHECKS["python"]})
     first, second = diagnose(Machine(), names.append)
     assert (first.level, second.level) == ("problem", "ok")
     assert "Input/output error" in first.message

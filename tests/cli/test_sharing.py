@@ -11,7 +11,7 @@ import pytest
 
 import hiero
 from hiero.cli import app
-from hiero.cli.sharing import SplitOptions, check_reel, choose_moments, write_reel
+from hiero.cli.sharing import ReelOptions, SplitOptions, choose_moments
 from hiero.errors import InputError
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
 
@@ -109,10 +109,12 @@ def test_split_and_reel_write_files(tmp_path, capsys):
     with pytest.raises(InputError, match="--level"):
         SplitOptions(level=5).write(SimpleNamespace(files=files), hierarchy, tmp_path / "clips", 0)
     answers = [Answer("cut", 0.9, (Match(0.0, 0.5, 0.9), Match(1.0, 1.4, 0.8)))]
-    write_reel(tmp_path / "reel.mp4", {"film": (answers, files)}, 5, 0)
+    ReelOptions().write(tmp_path / "reel.mp4", {"film": (answers, files)}, 5, 0)
     assert len(read_frames(tmp_path / "reel.mp4")) == 27
     with pytest.raises(InputError, match="nothing to join"):
-        write_reel(tmp_path / "reel.mp4", {"film": ([Answer("fly", 0.1, (Match(0.0, 0.5, 0.1),))], files)}, 5, 0)
+        ReelOptions().write(
+            tmp_path / "reel.mp4", {"film": ([Answer("fly", 0.1, (Match(0.0, 0.5, 0.1),))], files)}, 5, 0
+        )
 
 
 def test_moments_of_a_reel():
@@ -131,12 +133,12 @@ def test_mistakes_are_said_before_anything_is_read(tmp_path):
     with pytest.raises(InputError, match="--copy is for --split"):
         SplitOptions(copy=True).check([film], None)
     with pytest.raises(InputError, match="--copy is for --reel"):
-        check_reel(None, True, [film])
+        ReelOptions(copy=True).check([film])
     with pytest.raises(InputError, match="needs the video"):
         SplitOptions(tmp_path).check([feature], None)
     with pytest.raises(InputError, match="--level"):
         SplitOptions(tmp_path, 2).check([film], 2)
     with pytest.raises(InputError, match="ends in one of"):
-        check_reel(tmp_path / "reel.gif", False, [film])
+        ReelOptions(tmp_path / "reel.gif").check([film])
     with pytest.raises(InputError, match="the video itself"):
-        check_reel(film, False, [film])
+        ReelOptions(film).check([film])

@@ -11,41 +11,36 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from hiero.cli.diagnostics import decoders, folders, gpus, networks, packages, server
-from hiero.cli.diagnostics.findings import Check, Finding, Machine, first_line
+from hiero.cli.diagnostics import machine, networks, server
+from hiero.cli.diagnostics.findings import Finding, Machine, first_line, problem
 
-CHECKS = (
-    Check("python", packages.check_python),
-    Check("hiero", packages.check_hiero),
-    Check("packages", packages.check_packages),
-    Check("folders", folders.check_folders),
-    Check("sqlite", server.check_sqlite),
-    Check("state", server.check_state),
-    Check("port", server.check_port),
-    Check("gpu", gpus.check_gpu),
-    Check("decoders", decoders.check_decoders),
-    Check("onnxruntime", networks.check_onnxruntime),
-    Check("weights", networks.check_weights),
-    Check("network", server.check_network),
-    Check("models", networks.check_models),
-)
-"""All checks; what takes longest comes last."""
+# What takes longest comes last.
+CHECKS = {
+    "python": machine.check_python,
+    "hiero": machine.check_hiero,
+    "packages": machine.check_packages,
+    "folders": machine.check_folders,
+    "sqlite": server.check_sqlite,
+    "state": server.check_state,
+    "port": server.check_port,
+    "gpu": machine.check_gpu,
+    "decoders": networks.check_decoders,
+    "onnxruntime": networks.check_onnxruntime,
+    "weights": networks.check_weights,
+    "network": server.check_network,
+    "models": networks.check_models,
+}
 
 
-def diagnose(machine: Machine, on_check: Callable[[str], None] = lambda _: None) -> Iterator[Finding]:
-    """Run all checks, one after the other. One that fails itself is a problem, and the others go on.
-
-    Args:
-        machine: What is to be checked.
-        on_check: Called with the name of each check before it begins.
-    """
-    for check in CHECKS:
-        on_check(check.name)
+def diagnose(settings: Machine, on_check: Callable[[str], None] = lambda _: None) -> Iterator[Finding]:
+    """Run all checks, one after the other. One that fails itself is a problem, and the others go on."""
+    for name, check in CHECKS.items():
+        on_check(name)
         begin = time.perf_counter()
         try:
-            for finding in check.run(machine):
+            for finding in check(settings):
                 yield replace(finding, elapsed_s=time.perf_counter() - begin)
                 begin = time.perf_counter()
         except Exception as error:  # whatever a broken package or a strange system raises: that is what is looked for
-            elapsed_s = time.perf_counter() - begin
-            yield Finding(check.name, "problem", f"could not be checked: {first_line(error)}", elapsed_s=elapsed_s)
+            finding = problem(name, f"could not be checked: {first_line(error)}", "")
+            yield replace(finding, elapsed_s=time.perf_counter() - begin)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Level = Literal["ok", "warning", "problem"]
 GIB = 2**30
@@ -49,16 +48,18 @@ class Machine:
     fast: bool = False
 
 
-class Check(NamedTuple):
-    """A check by its name.
+def ok(name: str, message: str, advice: str = "") -> Finding:
+    return Finding(name, "ok", message, advice)
 
-    Attributes:
-        name: What is looked at.
-        run: Yields findings.
-    """
 
-    name: str
-    run: Callable[[Machine], Iterator[Finding]]
+def warning(name: str, message: str, advice: str) -> Finding:
+    """Something is slower or missing that can be done without."""
+    return Finding(name, "warning", message, advice)
+
+
+def problem(name: str, message: str, advice: str) -> Finding:
+    """Something will fail."""
+    return Finding(name, "problem", message, advice)
 
 
 def first_line(error: object) -> str:

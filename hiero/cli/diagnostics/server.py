@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from hiero.cli.diagnostics.findings import Finding, Machine, first_line
+from hiero.cli.diagnostics.findings import Finding, Machine, first_line, ok, problem, warning
 from hiero.cli.diagnostics.networks import DEFAULT_WEIGHTS
 from hiero.storage import weights
 
@@ -38,7 +38,7 @@ def check_sqlite(machine: Machine) -> Iterator[Finding]:
     """The library of the server's state, and whether its write-ahead log works where the state is."""
     advice = "use a Python with a newer SQLite; that of the image has one"
     if sqlite3.sqlite_version_info < MIN_SQLITE:
-        yield Finding("sqlite", "problem", f"{sqlite3.sqlite_version} is too old for hiero serve --state", advice)
+        yield problem("sqlite", f"{sqlite3.sqlite_version} is too old for hiero serve --state", advice)
         return
     folder = machine.state_folder if machine.state_folder is not None and machine.state_folder.is_dir() else None
     try:
@@ -49,16 +49,14 @@ def check_sqlite(machine: Machine) -> Iterator[Finding]:
     where = str(folder or tempfile.gettempdir())
     file_system = "" if folder is None else file_system_of(folder)
     if mode != "wal":
-        yield Finding(
-            "sqlite", "problem", f"no write-ahead log in {where} ({mode})", "put --state on a disk of this machine"
-        )
+        yield problem("sqlite", f"no write-ahead log in {where} ({mode})", "put --state on a disk of this machine")
     elif file_system in NETWORK_FILE_SYSTEMS:
         message = (
             f"{sqlite3.sqlite_version}; {where} is on another machine ({file_system}), where a state can be damaged"
         )
-        yield Finding("sqlite", "warning", message, "put --state on a disk of this machine")
+        yield warning("sqlite", message, "put --state on a disk of this machine")
     else:
-        yield Finding("sqlite", "ok", f"{sqlite3.sqlite_version}, write-ahead log works in {where}")
+        yield ok("sqlite", f"{sqlite3.sqlite_version}, write-ahead log works in {where}")
 
 
 def _try_wal(path: Path) -> str:
@@ -102,7 +100,7 @@ def check_state(machine: Machine) -> Iterator[Finding]:
 
     file = folder / FILE_NAME
     if not file.is_file():
-        yield Finding("state", "ok", f"none in {folder} yet: hiero serve --state makes it")
+        yield ok("state", f"none in {folder} yet: hiero serve --state makes it")
         return
     restore = f"stop the server and put back a copy of {file} (docs/deploy.md: backups)"
     try:
@@ -111,23 +109,20 @@ def check_state(machine: Machine) -> Iterator[Finding]:
             damages = [str(row[0]) for row in database.execute("PRAGMA integrity_check(3)")]
             version = int(database.execute("PRAGMA user_version").fetchone()[0])
     except sqlite3.Error as error:
-        yield Finding("state", "problem", f"{file}: cannot be read ({first_line(error)})", restore)
+        yield problem("state", f"{file}: cannot be read ({first_line(error)})", restore)
         return
     if damages != ["ok"]:
-        yield Finding(
-            "state", "problem", f"{file}: damaged ({'; '.join(' '.join(line.split()) for line in damages)})", restore
-        )
+        yield problem("state", f"{file}: damaged ({'; '.join(' '.join(line.split()) for line in damages)})", restore)
     elif version > SCHEMA_VERSION:
-        yield Finding(
+        yield problem(
             "state",
-            "problem",
             f"{file}: written by a later version of hiero",
             "upgrade hiero, or restore an older copy",
         )
     elif os.name == "posix" and file.stat().st_mode & 0o004 and folder.stat().st_mode & 0o001:
-        yield Finding("state", "warning", f"{file}: everybody on this machine can read it", f"chmod 700 {folder}")
+        yield warning("state", f"{file}: everybody on this machine can read it", f"chmod 700 {folder}")
     else:
-        yield Finding("state", "ok", f"{file}: whole, {file.stat().st_size / 1e6:.1f} MB")
+        yield ok("state", f"{file}: whole, {file.stat().st_size / 1e6:.1f} MB")
 
 
 def check_port(machine: Machine) -> Iterator[Finding]:
@@ -140,14 +135,13 @@ def check_port(machine: Machine) -> Iterator[Finding]:
             listener.bind((machine.host, machine.port))
         except (OSError, OverflowError) as error:
             message = f"cannot be used on {machine.host}: {getattr(error, 'strerror', None) or error}"
-            yield Finding(
+            yield warning(
                 name,
-                "warning",
                 message,
                 "a server may run already; else choose another: hiero serve --port 0 takes a free one",
             )
         else:
-            yield Finding(name, "ok", f"free on {machine.host}")
+            yield ok(name, f"free on {machine.host}")
 
 
 def check_network(machine: Machine) -> Iterator[Finding]:
@@ -171,14 +165,14 @@ def check_network(machine: Machine) -> Iterator[Finding]:
         except HTTPError as error:  # it answers: that is enough
             error.close()
             reached = True
-            yield Finding(name, "ok", f"answers ({error.code})")
+            yield ok(name, f"answers ({error.code})")
         except DOWNLOAD_ERRORS as error:
             advice = "not needed once all weights are here; see Environment variables in the docs for other sources"
             reason = getattr(error, "reason", None) or error
-            yield Finding(name, "warning", f"cannot be reached ({first_line(reason)})", advice)
+            yield warning(name, f"cannot be reached ({first_line(reason)})", advice)
         else:
             reached = True
-            yield Finding(name, "ok", "answers")
+            yield ok(name, "answers")
     if not reached and any(weights.find(entry) is None for entry in DEFAULT_WEIGHTS):
         advice = "bring the files by hand: hiero weights get NAME --source FILE"
-        yield Finding("network", "problem", "no source of weights can be reached, and some are missing", advice)
+        yield problem("network", "no source of weights can be reached, and some are missing", advice)
