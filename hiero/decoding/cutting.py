@@ -6,6 +6,7 @@ Times are seconds from the first frame of a video. A frame belongs to a piece if
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from hiero.decoding.audio import resample_from
 from hiero.decoding.decode import VideoReader, quarter_turns
 from hiero.decoding.packets import NO_TIMESTAMPS, find_stream, import_av, open_container, packets_before
 from hiero.errors import InputError
-from hiero.storage.files import atomic_path
+from hiero.storage.files import atomic_path, is_disk_full
 
 # FFmpeg's name of the container, by the suffix of a file.
 CONTAINERS = {
@@ -38,7 +39,7 @@ MP4 = ("mp4", "mov")
 ENCODERS = ("libx264", "aac", {"preset": "veryfast", "crf": "18"})
 WEBM_ENCODERS = ("libvpx-vp9", "libopus", {"crf": "24", "b": "0", "deadline": "realtime", "cpu-used": "6"})
 PIXEL_FORMAT = "yuv420p"
-COLOURS = ("color_primaries", "color_trc", "colorspace", "color_range")
+KEPT_PROPERTIES = ("color_primaries", "color_trc", "colorspace", "color_range", "sample_aspect_ratio")
 LAYOUTS = ("mono", "stereo", "5.1")  # of audio channels that stay as they are; others are mixed to stereo
 DEFAULT_AUDIO_RATE, DEFAULT_LAYOUT = 48_000, "stereo"
 COMMON_TICKS = 90_000  # per second, for sources with different clocks
@@ -68,20 +69,6 @@ class WrittenClip:
     num_encoded: int
 
 
-@dataclass(frozen=True)
-class _Source:
-    """What an encoder has to know about a video stream and the audio streams beside it."""
-
-    size: tuple[int, int]
-    rotation: int
-    time_base: Fraction
-    rate: Fraction | None
-    aspect: Fraction | None
-    colours: tuple[int, ...]
-    audio: tuple[tuple[int, str], ...]
-    tags: dict[str, str]
-
-
 def write_clip(
     path: Path,
     pieces: Sequence[Piece],
@@ -98,71 +85,65 @@ def write_clip(
     av = import_av(PURPOSE)
     container = CONTAINERS[path.suffix.lower()]
     options = {"movflags": "+faststart"} if container in MP4 else {}
-    sources = {(piece.path, piece.stream): _describe(piece) for piece in pieces}
-    first = sources[pieces[0].path, pieces[0].stream]
     with atomic_path(path) as temporary:
         try:
             with av.open(str(temporary), "w", format=container, container_options=options) as out:
-                out.metadata.update(first.tags | ({"title": title} if title else {}))
-                writer = _Copier(out) if copy else _Encoder(out, list(sources.values()))
+                writer = _Copier(out) if copy else _Encoder(out, pieces)
+                _copy_tags(pieces[0].path, out, title)
                 for piece in pieces:
                     writer.add(piece)
                     progress(piece.path.name)
-                writer.finish()
+                if isinstance(writer, _Encoder):
+                    writer.flush()
         except av.FFmpegError as error:
-            if isinstance(error, OSError):
+            if is_disk_full(error):
                 raise OSError(error.errno, error.strerror, str(path)) from error
             raise InputError(f"{pieces[0].path}: cannot be written as {container} ({error})") from error
     num_copied, num_encoded = (writer.num_frames, 0) if copy else (0, writer.num_frames)
     return WrittenClip(writer.offset_s, num_copied, num_encoded)
 
 
-def _describe(piece: Piece) -> _Source:
+def _copy_tags(path: Path, out: Any, title: str) -> None:
+    """Copy the tags of a file, such as when and where it was recorded."""
     skipped = ("major_brand", "minor_version", "compatible_brands", "encoder", "duration")
-    with VideoReader(piece.path, piece.stream) as reader:
-        frame = next(reader.frames(), None)
-        if frame is None:
-            raise InputError(f"{piece.path}: holds no frame that can be decoded")
-        context, stream = reader.stream.codec_context, reader.stream
-        audio = [stream.codec_context for stream in reader.container.streams.audio]
-        return _Source(
-            size=(frame.width, frame.height),
-            rotation=90 * quarter_turns(frame),
-            time_base=Fraction(stream.time_base),
-            rate=stream.average_rate or stream.guessed_rate,
-            aspect=context.sample_aspect_ratio,
-            colours=tuple(int(getattr(context, name) or 0) for name in COLOURS),
-            audio=tuple((context.sample_rate, context.layout.name) for context in audio if context is not None),
-            tags={key: value for key, value in reader.container.metadata.items() if key.lower() not in skipped},
-        )
+    with open_container(path, PURPOSE) as container:
+        out.metadata.update({key: value for key, value in container.metadata.items() if key.lower() not in skipped})
+    if title:
+        out.metadata["title"] = title
+
+
+def _audio_streams(container: Any) -> list[Any]:
+    return [stream for stream in container.streams.audio if stream.codec_context is not None]
 
 
 class _Encoder:
     """Encodes pieces one after the other into an output container, audio in sync with the frames."""
 
-    def __init__(self, out: Any, sources: Sequence[_Source]) -> None:
-        self.out, first = out, sources[0]
+    def __init__(self, out: Any, pieces: Sequence[Piece]) -> None:
+        self.out = out
         video_codec, audio_codec, options = WEBM_ENCODERS if out.format.name == "webm" else ENCODERS
-        is_alike = len({source.rotation for source in sources}) == 1
-        # Only MP4 stores the rotation reliably; elsewhere, and for mixed sources, pictures are turned.
-        self.rotation = first.rotation if is_alike and out.format.name in MP4 else 0
-        width, height = first.size if first.rotation % 180 == self.rotation % 180 else first.size[::-1]
-        self.size = max(2, width // 2 * 2), max(2, height // 2 * 2)  # what 4:2:0 can hold
-        shares_clock = len({source.time_base for source in sources}) == 1
-        self.time_base = first.time_base if shares_clock else Fraction(1, COMMON_TICKS)
-        self.video = out.add_stream(video_codec, rate=first.rate or None)
-        context = self.video.codec_context
-        context.width, context.height, context.pix_fmt, context.options = *self.size, PIXEL_FORMAT, options
-        context.time_base = self.video.time_base = self.time_base
-        for name, value in zip(COLOURS, first.colours, strict=True):
-            if value:
-                setattr(context, name, value)
-        if first.aspect:
-            context.sample_aspect_ratio = first.aspect
-        if self.rotation:
-            self.video.set_display_rotation(self.rotation)
-        tracks = max((source.audio for source in sources), key=len)
-        self.tracks = [_AudioTrack(out, audio_codec, rate, layout) for rate, layout in tracks]
+        files = list(dict.fromkeys(piece.path for piece in pieces))
+        with VideoReader(pieces[0].path, pieces[0].stream) as reader:
+            frame = next(reader.frames(), None)
+            if frame is None:
+                raise InputError(f"{pieces[0].path}: holds no frame that can be decoded")
+            rotation, source = 90 * quarter_turns(frame), reader.stream
+            # Only MP4 stores the rotation reliably; for other containers the pictures are turned.
+            self.rotation = rotation if out.format.name in MP4 else 0
+            is_upright = (rotation - self.rotation) % 180 == 0
+            width, height = (frame.width, frame.height) if is_upright else (frame.height, frame.width)
+            self.size = max(2, width // 2 * 2), max(2, height // 2 * 2)  # what 4:2:0 can hold
+            self.time_base = Fraction(source.time_base) if len(files) == 1 else Fraction(1, COMMON_TICKS)
+            self.video = out.add_stream(video_codec, rate=source.average_rate or source.guessed_rate)
+            context = self.video.codec_context
+            context.width, context.height, context.pix_fmt, context.options = *self.size, PIXEL_FORMAT, options
+            context.time_base = self.video.time_base = self.time_base
+            for name in KEPT_PROPERTIES:
+                if value := getattr(source.codec_context, name):
+                    setattr(context, name, value)
+            if self.rotation:
+                self.video.set_display_rotation(self.rotation)
+        self.tracks = [_AudioTrack(out, audio_codec, *kind) for kind in _audio_kinds(files)]
         self.num_frames, self.offset_s, self.last_pts = 0, 0.0, -1
 
     def add(self, piece: Piece) -> None:
@@ -197,10 +178,21 @@ class _Encoder:
         for track in self.tracks:
             track.advance(time_s)
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         """Write what the encoders still hold."""
         for stream in self.out.streams:
             self.out.mux(stream.encode(None))
+
+
+def _audio_kinds(files: Sequence[Path]) -> list[tuple[int, str]]:
+    """Sample rates and layouts of the audio streams of the file that has the most of them."""
+    kinds: list[tuple[int, str]] = []
+    for path in files:
+        with open_container(path, PURPOSE) as container:
+            contexts = [stream.codec_context for stream in _audio_streams(container)]
+            if len(contexts) > len(kinds):
+                kinds = [(context.sample_rate, context.layout.name) for context in contexts]
+    return kinds
 
 
 def _frames_of(reader: VideoReader, piece: Piece) -> Iterator[tuple[float, Any]]:
@@ -240,15 +232,10 @@ def _frames_from(reader: VideoReader, start_s: float) -> Iterator[tuple[float, A
     is_inside = keyframe.pts is not None and first.pts is not None and keyframe.pts > first.pts
     begin_s = float((keyframe.pts - first.pts) * first.time_base) if is_inside else 0.0
     reader.start_clock(reader.first_timestamp_s, begin_s)
-    for frame in reader.frames(_chain(keyframe, packets)):
+    for frame in reader.frames(itertools.chain([keyframe], packets)):
         # Pictures before the keyframe may refer to frames that were not decoded.
         if not is_inside or frame.pts is None or frame.pts >= keyframe.pts:
             yield reader.time_of(frame), frame
-
-
-def _chain(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from others
 
 
 def _fit(frame: Any, size: tuple[int, int], rotation: int) -> Any:
@@ -287,7 +274,7 @@ class _AudioTrack:
         """Take the audio from another file, from a timestamp on."""
         self.blocks, self.rest = iter(()), self.silence[:, :0]
         container = stack.enter_context(open_container(path, PURPOSE))
-        streams = [stream for stream in container.streams.audio if stream.codec_context is not None]
+        streams = _audio_streams(container)
         if number < len(streams):
             self.blocks = self._read(container, streams[number], begin_s)
 
@@ -325,7 +312,7 @@ class _Copier:
             container = stack.enter_context(open_container(piece.path, PURPOSE))
             video = find_stream(container, piece.path, piece.stream)
             begin_s, end_s = _find_span(container, video, piece)
-            streams = [video, *(stream for stream in container.streams.audio if stream.codec_context is not None)]
+            streams = [video, *_audio_streams(container)]
             self._match_streams(piece.path, streams)
             packets = []
             for number, stream in enumerate(streams):  # each with its own place in the file
@@ -357,9 +344,6 @@ class _Copier:
                     raise InputError(f"{path}: {container} cannot hold {name} ({error}); {WITHOUT_COPY}") from error
         elif kinds != self.kinds:
             raise InputError(f"{path}: its codecs or sizes differ from those of the first video; {WITHOUT_COPY}")
-
-    def finish(self) -> None:
-        """Nothing is left to write."""
 
 
 def _kind_of(stream: Any) -> tuple[Any, ...]:
