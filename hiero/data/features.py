@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.storage.files import FEATURE_SUFFIXES as FEATURE_SUFFIXES
 from hiero.storage.files import load_arrays, read_json
 from hiero.storage.memory import GIB, check_fits
 from hiero.storage.pickles import DAMAGE_ERRORS, read_torch
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 # of the tensors that `hiero embed` writes, the one that has a row for each row of the input
 # features
 EMBEDDED_LEVEL = "level0"
-FEATURE_SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
 MAX_FEATURE_BYTES = 16 * GIB  # of one video in float32: more than two hundred hours of the widest features
 # of a feature: squares and sums of larger ones leave float32, and would be infinite inside the
 # network

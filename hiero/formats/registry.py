@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hiero.data.features import FEATURE_SUFFIXES
 from hiero.errors import InputError
 from hiero.formats.hiero_json import parse_hierarchy
 from hiero.formats.nesting import nest_rows
 from hiero.formats.rows import RowLevels, find_frame_grid
 from hiero.plugins import load_plugin, registered
-from hiero.storage.files import parse_json, read_bounded, write_bytes
+from hiero.storage.files import FEATURE_SUFFIXES, parse_json, read_bounded, write_bytes
 from hiero.types import Hierarchy
 
 GROUP = "hiero.exporters"

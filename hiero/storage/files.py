@@ -14,6 +14,7 @@ from typing import Any
 
 from hiero.errors import InputError
 
+FEATURE_SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")  # of files with features of videos
 ASSETS = Path(__file__).parent.parent / "assets"
 """What ships with hiero: models, vocabularies, where weights come from."""
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
