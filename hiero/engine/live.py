@@ -357,7 +357,7 @@ class LiveReader:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what was skipped is a difference that is returned
             video = self.engine.read(self.log.path, cache=self.cache and self._is_lasting)
-        video.path = Path(self.source.name)
+        video.path, video.origin = Path(self.source.name), None
         return video
 
     def _update(self, window: LiveWindow) -> LiveUpdate:
