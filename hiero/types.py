@@ -286,7 +286,7 @@ def check_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:  # JSON can hold one of a surrogate pair
-        shown = text.encode(errors="replace")[:40].decode()
+        shown = text[:40].encode(errors="replace").decode()
         raise InputError(f"{shown}: not a text, it holds half a character") from None
     return text
 

@@ -184,8 +184,7 @@ def narrations(
         Where to; .svg or .png, both without a suffix.
     """
     from hiero.engine import load
-    from hiero.report.figures import save_figure
-    from hiero.report.narrated_steps import narrated_steps_figure
+    from hiero.report.figures import narrated_steps_figure, save_figure
 
     engine = load(options.model, backbone="default")
     clock = None if options.features is None else parse_hz(options.hz)

@@ -5,20 +5,23 @@ Readable in print and in grey: steps differ in numbers and hatching as well as i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from hiero.data.narrations import read_narrations
+from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.cases import Case
+from hiero.evaluation.own_videos import read_annotations, read_case
 from hiero.steps import clustering
 from hiero.steps.clustering import cluster
 from hiero.steps.segmentation import label_runs, similarity_matrix
 from hiero.storage.files import atomic_path
-from hiero.types import format_time
+from hiero.types import Clock, format_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +52,7 @@ def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None
             matrix, cmap="gray", vmin=-0.3, vmax=1, extent=(start_s, end_s, end_s, start_s), interpolation="nearest"
         )
         for step in case.truth:
-            colour = COLOURS[(numbers[step.text] - 1) % len(COLOURS)]
+            colour = _colour(numbers[step.text])
             side = step.end_s - step.start_s
             # a white rim, so that the box is seen on dark and on light
             for edge, width in (("white", 2.6), (colour, 1.4)):
@@ -138,14 +141,10 @@ def feature_figure(case: Case, seed: int = 0) -> Figure:
         points, of_points = _tsne(x[::every], seed), truth[::every]
         panel.scatter(*points[of_points == 0].T, s=10, c="#cccccc", marker=".")
         for number in numbers.values():
-            colour, marker = COLOURS[(number - 1) % len(COLOURS)], MARKERS[(number - 1) % len(MARKERS)]
-            panel.scatter(
-                *points[of_points == number].T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3
-            )
+            _draw_points(panel, points[of_points == number], number)
         panel.set_title(title)
-        panel.set_xticks([])
-        panel.set_yticks([])
-    _add_legend(figure, numbers, MARKERS)
+        _hide_ticks(panel)
+    _add_legend(figure, numbers, has_markers=True)
     return figure
 
 
@@ -170,17 +169,52 @@ def narration_figure(
     figure, axes = _make_figure(1, 1, (8, 6.5 + 0.12 * len(names)))
     panel, owners = axes[0], np.asarray(steps)
     for i in range(len(names)):
-        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+        _draw_points(panel, narration_points[owners == i], i + 1)
         panel.scatter(
-            *narration_points[owners == i].T, s=22, c=colour, marker=marker, edgecolors="black", linewidths=0.3
+            *label_points[i], s=190, c=_colour(i + 1), marker="*", edgecolors="black", linewidths=0.8, zorder=3
         )
-        panel.scatter(*label_points[i], s=190, c=colour, marker="*", edgecolors="black", linewidths=0.8, zorder=3)
         offset = {"textcoords": "offset points", "xytext": (6, 5)}
         panel.annotate(str(i + 1), tuple(label_points[i]), **offset, fontsize=9, weight="bold", zorder=4)
-    panel.set_xticks([])
-    panel.set_yticks([])
-    _add_legend(figure, {name: i + 1 for i, name in enumerate(names)}, MARKERS)
+    _hide_ticks(panel)
+    _add_legend(figure, {name: i for i, name in enumerate(names, start=1)}, has_markers=True)
     return figure
+
+
+def narrated_steps_figure(
+    engine: Engine,
+    narrations: Path,
+    annotations: Path,
+    video: str,
+    *,
+    features: Path | None = None,
+    clock: Clock | None = None,
+    seed: int = 0,
+    log: Callable[[str], None] = lambda _: None,
+) -> Figure:
+    """t-SNE of the narrations of a video around the labels of the steps that they fall into."""
+    spoken = [narration for narration in read_narrations(narrations) if narration.video == video]
+    annotated = [entry for entry in read_annotations(annotations) if entry.video == video]
+    if not spoken or not annotated:
+        raise InputError(f"{video}: not in {narrations if not spoken else annotations}")
+    steps = [(step.start_s, step.end_s, step.text) for step in annotated[0].steps]
+    if features is not None:
+        case, warning = read_case(engine, features, annotations, video, clock)
+        if warning:
+            log(warning)
+        predicted = case.video.label([text for _, _, text in steps])
+        steps = [(step.start_s, step.end_s, step.label or "") for step in predicted]
+    names = list(dict.fromkeys(text for _, _, text in steps))
+    # Steps may overlap: a narration then counts for each of them.
+    inside = [
+        (narration.text, names.index(name))
+        for narration in spoken
+        for start_s, end_s, name in steps
+        if start_s <= narration.time_s < end_s
+    ]
+    if not inside:
+        raise InputError(f"{video}: none of its {len(spoken)} narrations falls into a step")
+    text_vectors, name_vectors = engine.encode([text for text, _ in inside])[1], np.asarray(engine.encode(names)[1])
+    return narration_figure(text_vectors, [step for _, step in inside], name_vectors, names, seed)
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
@@ -216,22 +250,35 @@ def _rectangle(x: float, y: float, width: float, height: float, **style: Any) ->
     return Rectangle((x, y), width, height, **style)
 
 
+def _colour(number: int) -> str:
+    return COLOURS[(number - 1) % len(COLOURS)]
+
+
+def _marker(number: int) -> str:
+    return MARKERS[(number - 1) % len(MARKERS)]
+
+
 def _step_style(number: int) -> dict[str, Any]:
-    return {
-        "facecolor": COLOURS[(number - 1) % len(COLOURS)],
-        "hatch": HATCHES[(number - 1) % len(HATCHES)],
-        "edgecolor": "black",
-    }
+    return {"facecolor": _colour(number), "hatch": HATCHES[(number - 1) % len(HATCHES)], "edgecolor": "black"}
 
 
-def _add_legend(figure: Figure, numbers: dict[str, int], markers: str = "") -> None:
+def _draw_points(panel: Any, points: np.ndarray, number: int) -> None:
+    panel.scatter(*points.T, s=22, c=_colour(number), marker=_marker(number), edgecolors="black", linewidths=0.3)
+
+
+def _hide_ticks(panel: Any) -> None:
+    panel.set_xticks([])
+    panel.set_yticks([])
+
+
+def _add_legend(figure: Figure, numbers: dict[str, int], has_markers: bool = False) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = []
     for number in numbers.values():
-        if markers:
-            marker, colour = markers[(number - 1) % len(markers)], COLOURS[(number - 1) % len(COLOURS)]
+        if has_markers:
+            marker, colour = _marker(number), _colour(number)
             handles.append(Line2D([], [], color="none", marker=marker, markerfacecolor=colour, markeredgecolor="black"))
         else:
             handles.append(Patch(**_step_style(number)))

@@ -11,7 +11,7 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,20 +31,6 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).parent / "folder_report.html"
 MIN_LABEL_SHARE = 0.3  # of an activity's steps that must have a label for it to be the activity's
 LONG_FACTOR, LONG_S = 2.0, 30.0  # times the usual length, and seconds more, from which on an activity took long
-COLUMNS = (
-    "video",
-    "activity",
-    "label",
-    "num_times",
-    "seconds",
-    "share",
-    "first_s",
-    "num_videos",
-    "usual_s",
-    "not_seen",
-    "unusual_place",
-    "took_long",
-)
 
 
 @dataclass(frozen=True)
@@ -134,32 +120,33 @@ class FolderReport:
 
     def to_csv(self) -> str:
         """A row for each video and activity."""
+        rows = [row for video in self.videos for row in self._csv_rows(video)]
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for video in self.videos:
-            omitted = {omission.activity for omission in video.omissions}
-            displaced = {displacement.activity for displacement in video.displacements}
-            slow = dict(video.took_long)
-            for i, activity in enumerate(self.activities):
-                runs = [run for run in video.runs if run.activity == i]
-                writer.writerow(
-                    [
-                        video.name,
-                        i + 1,
-                        activity.label or "",
-                        len(runs),
-                        round(video.seconds[i], 2),
-                        round(video.seconds[i] / max(video.duration_s, MIN_NORM), 4),
-                        round(runs[0].start_s, 2) if runs else "",
-                        activity.num_videos,
-                        round(activity.usual_s, 2),
-                        int(i in omitted),
-                        int(i in displaced),
-                        int(i in slow),
-                    ]
-                )
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
         return text.getvalue()
+
+    def _csv_rows(self, video: VideoSummary) -> Iterator[dict[str, Any]]:
+        omitted = {omission.activity for omission in video.omissions}
+        displaced = {displacement.activity for displacement in video.displacements}
+        slow = {activity for activity, _ in video.took_long}
+        for i, activity in enumerate(self.activities):
+            runs = [run for run in video.runs if run.activity == i]
+            yield {
+                "video": video.name,
+                "activity": i + 1,
+                "label": activity.label or "",
+                "num_times": len(runs),
+                "seconds": round(video.seconds[i], 2),
+                "share": round(video.seconds[i] / max(video.duration_s, MIN_NORM), 4),
+                "first_s": round(runs[0].start_s, 2) if runs else "",
+                "num_videos": activity.num_videos,
+                "usual_s": round(activity.usual_s, 2),
+                "not_seen": int(i in omitted),
+                "unusual_place": int(i in displaced),
+                "took_long": int(i in slow),
+            }
 
 
 def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float) -> tuple[Step, ...]:
@@ -232,26 +219,25 @@ def build_report(
     else:
         activity_of = shared_activities(vectors, places, owners, num)
     activity_of = _in_usual_order(activity_of, owners, steps, durations)
-    pictures = [picture for video in videos for picture in video.pictures]
-    activities = _describe_activities(activity_of, owners, steps, vectors, pictures, min_label_score)
     times, seconds = _activity_times(activity_of, owners, steps, durations)
+    pictures = [picture for video in videos for picture in video.pictures]
+    activities = _describe_activities(activity_of, seconds, steps, vectors, pictures, min_label_score)
     shared = np.array([activity.num_videos > 1 for activity in activities])
     times = np.where(shared, times, np.nan)
     omissions, displacements = find_omissions(times), find_displacements(times)
-    summaries = []
-    for i, video in enumerate(videos):
-        summaries.append(
-            VideoSummary(
-                video.name,
-                video.duration_s,
-                _merge_runs(video.steps, activity_of[owners == i]),
-                tuple(seconds[i].tolist()),
-                tuple(omission for omission in omissions if omission.video == i),
-                tuple(displacement for displacement in displacements if displacement.video == i),
-                _find_long(seconds, i),
-            )
+    summaries = tuple(
+        VideoSummary(
+            video.name,
+            video.duration_s,
+            _merge_runs(video.steps, activity_of[owners == i]),
+            tuple(seconds[i].tolist()),
+            tuple(omission for omission in omissions if omission.video == i),
+            tuple(displacement for displacement in displacements if displacement.video == i),
+            _find_long(seconds, i),
         )
-    return FolderReport(title, model, activities, tuple(summaries), place_agreement(vectors, places, owners))
+        for i, video in enumerate(videos)
+    )
+    return FolderReport(title, model, activities, summaries, place_agreement(vectors, places, owners))
 
 
 def _in_usual_order(
@@ -282,29 +268,22 @@ def _activity_times(
 
 def _describe_activities(
     activity_of: np.ndarray,
-    owners: np.ndarray,
+    seconds: np.ndarray,
     steps: list[Step],
     vectors: np.ndarray,
     pictures: list[bytes | None],
     min_label_score: float,
 ) -> tuple[Activity, ...]:
+    """Name the activities and choose a picture of each; `seconds` (V, A) are those spent on them."""
     units = unit_vectors(vectors)
-    out: list[Activity] = []
-    for activity in range(int(activity_of.max()) + 1):
+    out = []
+    for activity, per_video in enumerate(seconds.T):
         members = np.flatnonzero(activity_of == activity)
         typical = members[np.argsort(-(units[members] @ units[members].mean(0)), kind="stable")]
-        per_video: dict[int, float] = {}
-        for i in members.tolist():
-            per_video[int(owners[i])] = per_video.get(int(owners[i]), 0.0) + steps[i].end_s - steps[i].start_s
-        out.append(
-            Activity(
-                _common_label([steps[i] for i in members], min_label_score),
-                len(per_video),
-                sum(per_video.values()),
-                float(np.median(list(per_video.values()))),
-                next((pictures[i] for i in typical if pictures[i] is not None), None),
-            )
-        )
+        per_video = per_video[per_video > 0]
+        label = _common_label([steps[i] for i in members], min_label_score)
+        picture = next((pictures[i] for i in typical if pictures[i] is not None), None)
+        out.append(Activity(label, len(per_video), float(per_video.sum()), float(np.median(per_video)), picture))
     return _number_labels(out)
 
 
@@ -349,10 +328,11 @@ def _find_long(seconds: np.ndarray, video: int) -> tuple[tuple[int, float], ...]
     for activity, here_s in enumerate(seconds[video].tolist()):
         others = np.delete(seconds[:, activity], video)
         others = others[others > 0]
-        if len(others) >= 2 and here_s >= max(
-            LONG_FACTOR * float(np.median(others)), float(np.median(others)) + LONG_S
-        ):
-            out.append((activity, here_s / max(float(np.median(others)), MIN_NORM)))
+        if len(others) < 2:
+            continue
+        usual_s = float(np.median(others))
+        if here_s >= max(LONG_FACTOR * usual_s, usual_s + LONG_S):
+            out.append((activity, here_s / max(usual_s, MIN_NORM)))
     return tuple(sorted(out, key=lambda pair: -pair[1]))
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hiero.errors import InputError
-from hiero.report import narrated_steps
-from hiero.report.narrated_steps import narrated_steps_figure
+from hiero.report import figures
+from hiero.report.figures import narrated_steps_figure
 
 
 class StubEngine:
@@ -31,7 +31,7 @@ def files(tmp_path):
 
 def test_a_narration_counts_for_every_step_that_it_falls_into(files, monkeypatch):
     drawn = []
-    monkeypatch.setattr(narrated_steps, "narration_figure", lambda *arguments: drawn.append(arguments))
+    monkeypatch.setattr(figures, "narration_figure", lambda *arguments: drawn.append(arguments))
     narrated_steps_figure(StubEngine(), *files, "tea", seed=3)
     vectors, steps, labels, names, seed = drawn[0]
     assert steps == [0, 0, 1, 1]
