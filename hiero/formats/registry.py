@@ -136,7 +136,7 @@ def pack_export(exporter: Exporter, hierarchy: Hierarchy) -> tuple[str, bytes]:
 
 def _link_video(video: Path, folder: Path) -> None:
     """Link to a video on this disk, where the disk knows links; features are no video."""
-    if not find_frame_grid(video).is_known:
+    if not video.is_file() or video.suffix.lower() in FEATURE_SUFFIXES:
         return
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
