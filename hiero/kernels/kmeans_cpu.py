@@ -68,14 +68,11 @@ def kmeans_of_points(
             result for group in groups for result in _run_lloyd(distances.centres(group.size), group, num_iterations)
         ]
 
-    num_workers = min(num_workers, numbers.shape[1])
-    if num_workers > 1 and num * num_clusters >= MIN_SHARED_SIZE:
-        with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
-            results = [
-                result for part in pool.map(run, np.array_split(numbers, num_workers, axis=1)) for result in part
-            ]
-    else:
-        results = run(numbers)
+    # Products are small: several threads would wait for each other longer than they work.
+    num_workers = min(num_workers, numbers.shape[1]) if num * num_clusters >= MIN_SHARED_SIZE else 1
+    with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
+        parts = np.array_split(numbers, num_workers, axis=1)
+        results = [result for part in pool.map(run, parts) for result in part]
     return min(results, key=lambda result: result[1])[0]  # the first of those with the least inertia
 
 
