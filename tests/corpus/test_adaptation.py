@@ -24,6 +24,7 @@ from hiero.corpus.adaptation import (
 from hiero.errors import InputError
 from hiero.formats.hiero_json import edits_file, write_edits
 from hiero.model.pretrained import write_model_folder
+from hiero.sources.source import VideoSource
 from hiero.storage.files import load_tensors
 from hiero.training.loop import STATE_FILE, SilentDisplay
 from hiero.training.resume_state import read_metadata
@@ -44,7 +45,7 @@ def files(tmp_path):
         rows = np.concatenate([3 * directions[k] + rng.normal(size=(60, 400)) for k in order]).astype(np.float32)
         path = tmp_path / f"v{i}.npy"
         np.save(path, rows)
-        paths[f"v{i}"] = path
+        paths[f"v{i}"] = VideoSource.of(path)
         if i < 2:
             steps = [Step(f"0.{j}", 60.0 * j, 60.0 * j + 60, j, label=NAMES[k]) for j, k in enumerate(order)]
             write_edits(edits_file(path), Hierarchy(str(path), "m", 120.0, (tuple(steps),)))
@@ -98,6 +99,7 @@ import torch
 torch.set_num_threads(1)
 import hiero
 from hiero.corpus.adaptation import find_corrections, fine_tune
+from hiero.sources.source import VideoSource
 from hiero.training.loop import TrainingLoop
 folder, model = Path(sys.argv[1]), sys.argv[2]
 save = TrainingLoop.save
@@ -107,7 +109,7 @@ def save_and_die(training):
         os.kill(os.getpid(), signal.SIGKILL)
 TrainingLoop.save = save_and_die
 engine = hiero.load(model, backbone="default", device="cpu")
-corrections = find_corrections({{path.stem: path for path in sorted(folder.glob("v*.npy"))}})
+corrections = find_corrections({{path.stem: VideoSource.of(path) for path in sorted(folder.glob("v*.npy"))}})
 videos = [(engine.read(steps.source, cache=False), steps) for steps in corrections]
 fine_tune(engine, videos, folder / "killed", num_updates={NUM_UPDATES}, save_every_s=0.0, device="cpu")
 """
@@ -176,7 +178,11 @@ def test_steps_with_names():
 
 def test_narrations_are_spread_over_steps(tmp_path):
     rows = spread_narrations(
-        [CorrectedSteps("v", tmp_path, (AnnotatedStep(10.0, 18.0, "a\nb"), AnnotatedStep(20.0, 21.0, "c")))]
+        [
+            CorrectedSteps(
+                "v", VideoSource.of(tmp_path), (AnnotatedStep(10.0, 18.0, "a\nb"), AnnotatedStep(20.0, 21.0, "c"))
+            )
+        ]
     )
     assert rows == [("v", 12.0, "a b"), ("v", 16.0, "a b"), ("v", 20.5, "c")]
 
@@ -184,7 +190,7 @@ def test_narrations_are_spread_over_steps(tmp_path):
 def test_nothing_corrected(files):
     engine = hiero.load("hiero-k400", backbone="default", device="cpu")
     with pytest.raises(InputError, match="corrected steps"):
-        adapt(engine, [], lambda reader, path: reader.read(path), files["v0"].parent / "out")
+        adapt(engine, [], lambda reader, path: reader.read(path), files["v0"].path.parent / "out")
     video = engine.read(files["v0"], cache=False)
     with pytest.raises(InputError, match="no step has a name"):
         learn_from_videos([(video, [])])
