@@ -10,7 +10,7 @@ from hiero.formats.rows import RowLevels, StepRow, choose_video, parse_label, pa
 from hiero.types import Hierarchy
 
 
-def is_annotations(document: Any) -> bool:
+def is_activitynet(document: Any) -> bool:
     """Whether a JSON document is ActivityNet's, or has annotations by video."""
     if not isinstance(document, dict) or not document:
         return False
@@ -23,7 +23,7 @@ def _is_filled(value: Any) -> bool:
     return isinstance(value, dict) and bool(value)
 
 
-def read_annotations(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
+def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
     """Rows of ActivityNet's `database` or `results`, of `steps`, or of `timestamps` and `sentences`."""
     database = next((document[key] for key in ("database", "results") if _is_filled(document.get(key))), None)
     entry = choose_video(document if database is None else database, settings.video)
@@ -71,5 +71,5 @@ def to_activitynet(hierarchy: Hierarchy) -> str:
 
 
 ACTIVITYNET = Exporter(
-    "activitynet.json", to_activitynet, reader=StepReader((".json",), read_annotations, is_annotations)
+    "activitynet.json", to_activitynet, reader=StepReader((".json",), read_activitynet, is_activitynet)
 )
