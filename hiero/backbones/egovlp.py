@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from hiero.backbones.preprocessing import IMAGENET, centre_crop, normalise
-from hiero.backbones.spacetime import Filling, SpaceTimeTransformer, load_released_tower
+from hiero.backbones.spacetime import SpaceTimeTransformer, load_released_tower
 
 MEAN, DEVIATION = IMAGENET
 SIZE = 224  # pixels
@@ -33,24 +33,18 @@ class EgoVLP(nn.Module):
 
 
 def untrained(*, num_frames: int = 16, project: bool = True) -> EgoVLP:
-    """Of the release's size, with random weights. Arguments as in `load`."""
+    """A tower of the release's size with random weights."""
     return EgoVLP(SpaceTimeTransformer(768, 12, 16, 196, num_frames), PROJECTED_SIZE if project else None)
 
 
-def load(folder: Path, *, num_frames: int | None = None, project: bool = True, filling: Filling = "zeros") -> EgoVLP:
-    """The tower in the release's file.
+def load(folder: Path, *, num_frames: int | None = None, project: bool = True) -> EgoVLP:
+    """The tower in the release's file, which is the path or alone in a folder.
 
-    Args:
-        folder: The file, or a folder that holds it alone.
-        num_frames: Frames of a window; None: as many as it was trained on.
-        project: With the projection into the space shared with text.
-        filling: How temporal embeddings are made for more frames than it was trained on.
-
-    Raises:
-        InputError: The file holds no such tower.
+    `num_frames` are those of a window, by default as many as it was trained on; `project` adds the
+    projection into the space shared with text. Raises InputError where the file holds no such tower.
     """
     projection = ("vid_proj.", lambda state: len(state["vid_proj.0.weight"])) if project else None
-    return load_released_tower(folder, EgoVLP, "video_model.", projection, num_frames, filling, "EgoVLP's visual tower")
+    return load_released_tower(folder, EgoVLP, "video_model.", projection, num_frames, "zeros", "EgoVLP's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:

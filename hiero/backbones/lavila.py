@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hiero.backbones.preprocessing import centre_crop, normalise
-from hiero.backbones.spacetime import Filling, SpaceTimeTransformer, load_released_tower
+from hiero.backbones.spacetime import SpaceTimeTransformer, load_released_tower
 
 # Of pixels in [0, 255], as the release has them: CLIP's, but for the first mean, which in CLIP is 122.77.
 MEAN, DEVIATION = (108.3272985, 116.7460125, 104.09373615), (68.5005327, 66.6321579, 70.32316305)
@@ -35,29 +35,23 @@ class LaViLa(nn.Module):
 
 
 def untrained(*, num_frames: int = 4, project: bool = True) -> LaViLa:
-    """Of the release's size, with random weights. Arguments as in `load`."""
+    """A tower of the release's size with random weights."""
     tower = LaViLa(SpaceTimeTransformer(1024, 24, 14, 256, num_frames, clip=True), PROJECTED_SIZE if project else None)
     if tower.image_projection is not None:
         nn.init.normal_(tower.image_projection, std=0.02)
     return tower
 
 
-def load(
-    folder: Path, *, num_frames: int | None = None, project: bool = True, filling: Filling = "interpolate"
-) -> LaViLa:
-    """The tower in a release's file.
+def load(folder: Path, *, num_frames: int | None = None, project: bool = True) -> LaViLa:
+    """The tower in a release's file, which is the path or alone in a folder.
 
-    Args:
-        folder: The file, or a folder that holds it alone.
-        num_frames: Frames of a window; None: as many as it was trained on.
-        project: With the projection into the space shared with text.
-        filling: How temporal embeddings are made for more frames than it was trained on.
-
-    Raises:
-        InputError: The file holds no such tower.
+    `num_frames` are those of a window, by default as many as it was trained on; `project` adds the
+    projection into the space shared with text. Raises InputError where the file holds no such tower.
     """
     projection = ("image_projection", lambda state: state["image_projection"].shape[1]) if project else None
-    return load_released_tower(folder, LaViLa, "visual.", projection, num_frames, filling, "LaViLa's visual tower")
+    return load_released_tower(
+        folder, LaViLa, "visual.", projection, num_frames, "interpolate", "LaViLa's visual tower"
+    )
 
 
 def prepare(frames: Tensor) -> Tensor:

@@ -174,20 +174,15 @@ def build_omnivore(state: dict[str, Tensor]) -> Omnivore:
 
 
 def untrained(size: Literal["B", "L"] = "B") -> Omnivore:
-    """Of the release's size, with random weights."""
+    """A trunk of the release's size with random weights."""
     return Omnivore(*SIZES[size])
 
 
 def load(folder: Path, size: Literal["B", "L"] | None = None) -> Omnivore:
-    """The trunk in a release's file: `{"trunk": …, "heads": …}`, or a state whose names begin with
-    `trunk.`, or the trunk's alone.
+    """The trunk in a release's file, which is the path or alone in a folder.
 
-    Args:
-        folder: The file, or a folder that holds it alone.
-        size: The size that it must have; None takes any.
-
-    Raises:
-        InputError: The file holds no such trunk, or one of another size.
+    The file holds `{"trunk": …, "heads": …}`, or names that begin with `trunk.`, or the trunk alone.
+    Raises InputError where it holds no such trunk, or one of another size than `size`.
     """
     path = find_checkpoint(folder)
     state = select_prefix(read_state_dict(path), "trunk.")

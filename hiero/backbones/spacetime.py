@@ -25,10 +25,8 @@ from hiero.kernels.video import add_norm, divided_attention, quick_gelu
 from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
 
 Network = TypeVar("Network", bound=nn.Module)
-Filling = Literal["zeros", "interpolate", "interpolate-corners"]
-"""How temporal embeddings are made for more frames than there are: zeros at the end, or
-interpolated (corners: ends stay ends).
-"""
+Filling = Literal["zeros", "interpolate"]
+"""How a release makes temporal embeddings for more frames than it was trained on: zeros at the end, or interpolated."""
 HEAD_SIZE = 64  # width of an attention head, in both releases
 EPSILON = 1e-6  # of LayerNorm in the blocks and at the end, in both releases
 
@@ -190,4 +188,4 @@ def fill_frames(embedding: Tensor, num_frames: int, filling: Filling) -> Tensor:
     if filling == "zeros":
         return F.pad(embedding, (0, 0, 0, num_frames - num_trained))
     size = (num_frames, embedding.shape[2])
-    return F.interpolate(embedding[None], size, mode="bilinear", align_corners=filling == "interpolate-corners")[0]
+    return F.interpolate(embedding[None], size, mode="bilinear", align_corners=False)[0]

@@ -217,7 +217,6 @@ def test_temporal_embeddings_for_other_numbers_of_frames():
     assert fill_frames(embedding, 1, "zeros").flatten().tolist() == [0]
     assert fill_frames(embedding, 4, "zeros").flatten().tolist() == [0, 4, 0, 0]
     assert fill_frames(embedding, 4, "interpolate").flatten().tolist() == [0, 1, 3, 4]  # halves of pixels, as LaViLa
-    assert fill_frames(embedding, 3, "interpolate-corners").flatten().tolist() == [0, 2, 4]
 
 
 def test_more_frames_than_the_release_saw(tmp_path):
