@@ -49,10 +49,9 @@ from benchmarks.captaincook4d_data import (
     split,
 )
 from hiero.corpus.adaptation import (
-    TUNING_BATCH_SIZE,
-    TUNING_SETTINGS,
-    TUNING_STEPS,
+    DEFAULT_TUNING,
     CorrectedSteps,
+    TuningSettings,
     fine_tune,
     learn_from_videos,
 )
@@ -234,16 +233,16 @@ def score_tuned(
     teach: bool,
     device: str,
     lr: str = "",
-    num_updates: int = TUNING_STEPS,
-    batch_size: int = TUNING_BATCH_SIZE,
+    num_updates: int = DEFAULT_TUNING.num_updates,
+    batch_size: int = DEFAULT_TUNING.batch_size,
 ) -> list[float]:
     """The model after a short training on the corrected recordings."""
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "model"
         corrected = [(base_video(data, folder, r), CorrectedSteps(r, Path(r), data.steps(r))) for r in learn]
-        settings = [*TUNING_SETTINGS, *([f"lr={lr}"] if lr else [])]
-        sizes = {"num_updates": num_updates, "batch_size": batch_size}
-        fine_tune(base_engine(folder), corrected, out, settings=settings, device=device, **sizes)
+        options = [*DEFAULT_TUNING.options, *([f"lr={lr}"] if lr else [])]
+        tuning = TuningSettings(options, num_updates, batch_size=batch_size)
+        fine_tune(base_engine(folder), corrected, out, tuning, device)
         return score_engine(data, out, recipe, learn, score, teach)
 
 
@@ -571,7 +570,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--part", choices=["dev", "test"], default="test")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--numbers", nargs="+", type=int, default=list(NUMBERS), help="of corrected recordings")
-    parser.add_argument("--batch-size", type=int, default=TUNING_BATCH_SIZE, help="of the fine-tuning")
+    parser.add_argument("--batch-size", type=int, default=DEFAULT_TUNING.batch_size, help="of the fine-tuning")
     parser.add_argument("--draws", type=int, default=2, help="of recordings, for each recipe and number")
     parser.add_argument("--slow-draws", type=int, default=2, help="of methods that train")
     parser.add_argument("--select", action="store_true")

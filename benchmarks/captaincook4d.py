@@ -50,8 +50,7 @@ from hiero.data.stores import FeatureStore
 from hiero.engine import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
 from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
-from hiero.steps.grounding import candidate_spans, ground_by_threads, rank_spans
-from hiero.steps.ordering import align_in_order
+from hiero.steps.grounding import align_in_order, candidate_spans, ground_by_threads, rank_spans
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR
 from hiero.steps.similarity import ClassEvidence, NodeEvidence, presence_statistics, text_similarity
 from hiero.storage.files import load_tensors, save_tensors

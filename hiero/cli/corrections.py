@@ -182,7 +182,6 @@ def adapt(
         lambda reader, source: options.read_video(source, reader),
         out,
         tune=fine_tune,
-        device=options.device,
         display=TrainDisplay(),
         log=log,
     )

@@ -154,18 +154,10 @@ class VideoOptions:
         self, video: Video, progress: ProgressCallback, log: Callable[[str], None]
     ) -> Transcript | None:
         """`--transcript`, `--no-transcript`, `--speech`."""
-        from hiero.speech.files import load_transcript
+        from hiero.speech.files import TranscriptSettings, load_transcript
 
-        return load_transcript(
-            video.files,
-            video.origin,
-            file=self.transcript,
-            find=not self.no_transcript,
-            recognise=self.speech,
-            cache=self.cache,
-            progress=progress,
-            log=log,
-        )
+        settings = TranscriptSettings(self.transcript, not self.no_transcript, self.speech, self.cache)
+        return load_transcript(video.files, video.origin, settings, progress, log)
 
     def _check_speech(self) -> None:
         """Report what is wrong with a transcript, or that speech cannot be recognised, before hours
@@ -180,7 +172,7 @@ class VideoOptions:
                 )
             read_transcript(self.transcript)
         if self.speech:
-            from hiero.speech.recognisers import NO_RECOGNISER, recogniser_name
+            from hiero.speech.recognition import NO_RECOGNISER, recogniser_name
 
             if recogniser_name() is None:
                 raise InputError(NO_RECOGNISER)

@@ -31,12 +31,21 @@ from hiero.types import AnnotatedStep, Hierarchy
 NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often, as the shipped models were trained
 MIN_TUNING_STEPS = 100  # fewer teach a network less than prototypes do: see docs/results.md
 MIN_TUNING_VIDEOS = 8
-TUNING_SETTINGS = ("lr=3e-4", "warmup_epochs=0")
-TUNING_STEPS = 60  # updates of the weights, about
-TUNING_WINDOW_S = 1200.0  # longest piece of a video in a batch
-TUNING_BATCH_SIZE = 2  # of such pieces: half the time of four, and as good on recipes for development
-SAVE_EVERY_S = 10.0  # of the training, so that an interruption costs no more
 MAX_NAMES = 3  # of videos that an error lists
+
+
+@dataclass(frozen=True)
+class TuningSettings:
+    """How a model goes on training; the defaults were chosen on recipes for development."""
+
+    options: Sequence[str] = ("lr=3e-4", "warmup_epochs=0")  # as `hiero train --set` takes them
+    num_updates: int = 60  # of the weights, about
+    window_s: float = 1200.0  # longest piece of a video in a batch
+    batch_size: int = 2  # of such pieces: half the time of four, and as good
+    save_every_s: float = 10.0  # an interruption costs no more
+
+
+DEFAULT_TUNING = TuningSettings()
 
 
 @dataclass(frozen=True)
@@ -120,12 +129,7 @@ def fine_tune(
     engine: Engine,
     videos: Sequence[tuple[Video, CorrectedSteps]],
     out: Path,
-    *,
-    settings: Sequence[str] = TUNING_SETTINGS,
-    num_updates: int = TUNING_STEPS,
-    window_s: float = TUNING_WINDOW_S,
-    batch_size: int = TUNING_BATCH_SIZE,
-    save_every_s: float = SAVE_EVERY_S,
+    tuning: TuningSettings = DEFAULT_TUNING,
     device: str = "auto",
     display: Any = None,
 ) -> None:
@@ -151,10 +155,10 @@ def fine_tune(
     numbered = [CorrectedSteps(str(i), steps.source, steps.steps) for i, (_, steps) in enumerate(videos)]
     with (work / "narrations.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("video", "time_s", "text"), *spread_narrations(numbered)])
-    num_windows = sum(math.ceil(video.duration_s / window_s) for video, _ in videos)
-    batch_size = max(1, min(batch_size, num_windows))
-    epochs = max(1, round(num_updates / (num_windows // batch_size)))
-    sizes = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={window_s}"]
+    num_windows = sum(math.ceil(video.duration_s / tuning.window_s) for video, _ in videos)
+    batch_size = max(1, min(tuning.batch_size, num_windows))
+    epochs = max(1, round(tuning.num_updates / (num_windows // batch_size)))
+    sizes = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={tuning.window_s}"]
 
     def train(resume: bool) -> None:
         train_from_files(
@@ -162,9 +166,9 @@ def fine_tune(
             work / "narrations.csv",
             work / "model",
             initial=model,
-            settings=[*sizes, *settings],
+            settings=[*sizes, *tuning.options],
             options=TrainOptions(
-                resume, device, save_every_s, display or SilentDisplay(), validation_share=0.0, capture=False
+                resume, device, tuning.save_every_s, display or SilentDisplay(), validation_share=0.0, capture=False
             ),
         )
 
@@ -188,7 +192,6 @@ def adapt(
     out: Path,
     *,
     tune: bool | None = None,
-    device: str = "auto",
     display: Any = None,
     log: Callable[[str], None] = lambda _: None,
 ) -> StepPrototypes:
@@ -212,7 +215,7 @@ def adapt(
     out.mkdir(parents=True, exist_ok=True)
     if tune:
         log(f"training on {num_steps} steps of {len(videos)} videos")
-        fine_tune(engine, videos, out, device=device, display=display)
+        fine_tune(engine, videos, out, device=engine.device, display=display)
         tuned = load(
             out, backbone="default", device=engine.device, precision=engine.precision, batch_size=engine.batch_size
         )

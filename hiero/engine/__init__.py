@@ -6,9 +6,8 @@ server and notebooks share.
 
 from hiero.engine.embedder import NO_TEXT, Embedder
 from hiero.engine.engine import Engine, engine_for, load
-from hiero.engine.span_summaries import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries
 from hiero.engine.video import Video
-from hiero.engine.vocabulary import class_names, default_labels
+from hiero.engine.vocabulary import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries, class_names, default_labels
 
 __all__ = [
     "CLASS_TEMPERATURE",

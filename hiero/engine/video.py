@@ -16,9 +16,8 @@ from hiero.sources.source import VideoSource
 from hiero.speech.answers import SeenEvidence, ask_with_speech, name_by_speech
 from hiero.speech.evidence import SpeechEvidence
 from hiero.speech.transcripts import Transcript
-from hiero.steps.grounding import candidate_spans, rank_spans, span_means
+from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans, span_means
 from hiero.steps.hierarchy import build_hierarchy
-from hiero.steps.ordering import align_in_order
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import similarity_matrix
 from hiero.steps.similarity import label_probabilities, match_probability, presence_probability

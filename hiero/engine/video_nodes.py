@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
-from hiero.engine.span_summaries import (
+from hiero.engine.vocabulary import (
     CLASS_WEIGHT,
     CLASS_WEIGHT_WITH_PICTURES,
     SpanSummaries,
     class_evidence,
+    class_name_vectors,
+    default_labels,
     picture_similarity,
+    rich_labels,
 )
-from hiero.engine.vocabulary import class_name_vectors, default_labels, rich_labels
 from hiero.extraction.video_features import VideoFeatures
 from hiero.steps.grounding import TEMPERATURE, span_sums
 from hiero.steps.prototypes import StepPrototypes

@@ -18,8 +18,7 @@ from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, 
 from hiero.evaluation.metrics import grounding_recall, mean_first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import cluster
-from hiero.steps.grounding import LENGTHS_S, nms, rank_spans, span_means, thread_runs
-from hiero.steps.ordering import align_in_order
+from hiero.steps.grounding import LENGTHS_S, align_in_order, nms, rank_spans, span_means, thread_runs
 from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import text_similarity
 from hiero.vectors import unit_vectors

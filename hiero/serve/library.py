@@ -25,7 +25,7 @@ from hiero.serve.edits import FileEdits
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
-from hiero.speech.files import load_transcript
+from hiero.speech.files import TranscriptSettings, load_transcript
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Hierarchy, ProgressCallback, no_progress
 
@@ -201,14 +201,8 @@ class Library:
             video = engine_for(self.engines[model], entry.source).read(
                 entry.source, cache=self.cache, progress=progress
             )
-            video.transcript = load_transcript(
-                video.files,
-                video.origin,
-                find=self.transcripts,
-                recognise=self.speech,
-                cache=self.cache,
-                progress=progress or no_progress,
-            )
+            settings = TranscriptSettings(find=self.transcripts, recognise=self.speech, cache=self.cache)
+            video.transcript = load_transcript(video.files, video.origin, settings, progress or no_progress)
             self.videos.add(entry.id, model, video)
             self._update(entry.id, was_read=True, duration_s=video.duration_s)
             return video

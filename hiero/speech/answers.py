@@ -19,8 +19,7 @@ from hiero.speech.evidence import (
     step_phrases,
 )
 from hiero.speech.transcripts import Transcript
-from hiero.steps.grounding import TEMPERATURE, score_spans, span_means
-from hiero.steps.ordering import best_ordered_spans, log_lift
+from hiero.steps.grounding import TEMPERATURE, best_ordered_spans, log_lift, score_spans, span_means
 from hiero.steps.similarity import LABEL_TEMPERATURE, MATCH, presence_probability, softmax
 from hiero.text.minilm import encode_minilm
 from hiero.types import Answer, Clock, Match, Step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hiero.data.features import FEATURE_SUFFIXES
@@ -16,14 +17,23 @@ from hiero.storage import weights
 from hiero.types import ProgressCallback, VideoFile, no_progress
 
 
+@dataclass(frozen=True)
+class TranscriptSettings:
+    """Where a transcript comes from: a given file, files beside the video, or a recogniser."""
+
+    file: Path | None = None
+    find: bool = True
+    recognise: bool = False
+    cache: bool = True
+
+
+DEFAULT_SETTINGS = TranscriptSettings()
+
+
 def load_transcript(
     files: Sequence[VideoFile],
     origin: VideoSource | None = None,
-    *,
-    file: Path | None = None,
-    find: bool = True,
-    recognise: bool = False,
-    cache: bool = True,
+    settings: TranscriptSettings = DEFAULT_SETTINGS,
     progress: ProgressCallback = no_progress,
     log: Callable[[str], None] = lambda _: None,
 ) -> Transcript | None:
@@ -33,17 +43,17 @@ def load_transcript(
     it is passed over.
     """
     transcript: Transcript | None
-    if file is not None:
+    if settings.file is not None:
         end_s = files[-1].end_s
-        transcript = read_transcript(file).until(end_s)
+        transcript = read_transcript(settings.file).until(end_s)
         if not transcript:
             name = Path(files[0].path).name
-            raise InputError(f"{file}: begins after {name} ends ({end_s:.0f} s); is it another video's?")
+            raise InputError(f"{settings.file}: begins after {name} ends ({end_s:.0f} s); is it another video's?")
     else:
         origin = origin or VideoSource.of([part.path for part in files])
         parts = []
         for part, source in zip(files, origin.files, strict=True):
-            own = _of_file(source, find, recognise, cache, progress, log)
+            own = _of_file(source, settings, progress, log)
             parts.append((None if own is None else own.until(part.duration_s), part.start_s))
         transcript = join_transcripts(parts)
     if transcript:
@@ -52,11 +62,11 @@ def load_transcript(
 
 
 def _of_file(
-    file: SourceFile, find: bool, recognise: bool, cache: bool, progress: ProgressCallback, log: Callable[[str], None]
+    file: SourceFile, settings: TranscriptSettings, progress: ProgressCallback, log: Callable[[str], None]
 ) -> Transcript | None:
     """The transcript of one file."""
     path = file.path
-    beside = find_transcript(path) if find else None
+    beside = find_transcript(path) if settings.find else None
     if beside is not None:
         try:
             transcript = read_transcript(beside)
@@ -65,17 +75,17 @@ def _of_file(
         else:
             again = (
                 "; to recognise speech all the same add --no-transcript"
-                if recognise
+                if settings.recognise
                 else "; --no-transcript leaves it out"
             )
             log(f"transcript: {display_addresses(str(beside))} ({len(transcript)} utterances){again}")
             return transcript
-    if not recognise:
+    if not settings.recognise:
         return None
     if path.suffix.lower() in FEATURE_SUFFIXES:
         log(f"{path.name}: a feature file has no sound; give a transcript: --transcript FILE.srt")
         return None
-    recognised = recognise_speech(file.fetch(progress), cache=cache, progress=progress)
+    recognised = recognise_speech(file.fetch(progress), cache=settings.cache, progress=progress)
     if recognised is None:
         log(f"{path.name}: has no sound track, so there is nothing to recognise")
     else:

@@ -14,6 +14,7 @@ from hiero.types import Clock, Step, link_levels
 from hiero.vectors import unit_vectors
 
 STEP_S = 60.0  # usual length of a step where nothing is said about their number; CaptainCook4D has one every 65 s
+MIN_STEP_S = 2.0  # length of a step, unless many are asked for
 MIN_FINEST_STEPS = 8  # of the finest level, if the video has the nodes for it
 THREAD_SIMILARITY = 0.6  # cosine of centred means above which two steps of a level are one thread
 MAX_GROUPED = 2000  # steps of a level that are compared with each other for threads
@@ -33,9 +34,6 @@ def build_hierarchy(
     num_steps: list[int] | None = None,
     *,
     method: str = "pieces",
-    min_s: float = 2.0,
-    kappa: float = 0.5,
-    random_state: int = 0,
     length_prior: float = LENGTH_PRIOR,
 ) -> list[list[Step]]:
     """Levels of steps, coarse to fine."""
@@ -48,11 +46,13 @@ def build_hierarchy(
         raise InputError(f"a level needs at least one step, got {counts[0]}")
     x = np.asarray(nodes, dtype=np.float32)
     usual_s = len(x) * clock.spacing_s / counts[-1]
-    min_nodes = max(1, round(min(min_s, usual_s / 2) / clock.spacing_s))  # who asks for many steps wants short ones
+    min_nodes = max(
+        1, round(min(MIN_STEP_S, usual_s / 2) / clock.spacing_s)
+    )  # who asks for many steps wants short ones
     if method == "pieces":
         finest = cut_steps(x, counts[-1], min_nodes=min_nodes, length_prior=length_prior)
     else:
-        labels = cluster(x, counts[-1], method, kappa=kappa, random_state=random_state)
+        labels = cluster(x, counts[-1], method)
         finest = merge_short_steps(x, [*label_runs(labels)[:, 0].tolist(), len(x)], min_nodes)
         counts = [max(1, round(count / counts[-1] * (len(finest) - 1))) for count in counts]
     counts = sorted({min(count, len(finest) - 1) for count in counts}, reverse=True)  # two equal levels are one

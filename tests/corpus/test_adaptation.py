@@ -13,6 +13,7 @@ import hiero
 from hiero.config import ModelConfig
 from hiero.corpus.adaptation import (
     CorrectedSteps,
+    TuningSettings,
     adapt,
     annotated_corrections,
     find_corrections,
@@ -82,8 +83,10 @@ def test_a_short_training_goes_on_from_the_weights(files, tmp_path, monkeypatch)
     from hiero.corpus import adaptation
 
     original = adaptation.fine_tune
-    monkeypatch.setattr(adaptation, "fine_tune", lambda *a, **k: original(*a, **k, num_updates=1))
-    adapt(engine, corrections, lambda reader, path: reader.read(path, cache=False), out, tune=True, device="cpu")
+    monkeypatch.setattr(
+        adaptation, "fine_tune", lambda *a, **k: original(*a, **k, tuning=TuningSettings(num_updates=1))
+    )
+    adapt(engine, corrections, lambda reader, path: reader.read(path, cache=False), out, tune=True)
     # The shipped model is an ensemble: a training goes on with the first of its networks.
     before, after = engine.model.members[0].state_dict(), hiero.HiERO.from_pretrained(out).state_dict()
     changes = [float((before[name] - after[name]).abs().max()) for name in before if before[name].is_floating_point()]
@@ -98,7 +101,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import hiero
-from hiero.corpus.adaptation import find_corrections, fine_tune
+from hiero.corpus.adaptation import TuningSettings, find_corrections, fine_tune
 from hiero.sources.source import VideoSource
 from hiero.training.loop import TrainingLoop
 folder, model = Path(sys.argv[1]), sys.argv[2]
@@ -111,7 +114,8 @@ TrainingLoop.save = save_and_die
 engine = hiero.load(model, backbone="default", device="cpu")
 corrections = find_corrections({{path.stem: VideoSource.of(path) for path in sorted(folder.glob("v*.npy"))}})
 videos = [(engine.read(steps.source, cache=False), steps) for steps in corrections]
-fine_tune(engine, videos, folder / "killed", num_updates={NUM_UPDATES}, save_every_s=0.0, device="cpu")
+tuning = TuningSettings(num_updates={NUM_UPDATES}, save_every_s=0.0)
+fine_tune(engine, videos, folder / "killed", tuning, device="cpu")
 """
 
 
@@ -133,9 +137,8 @@ def test_a_killed_training_goes_on_and_ends_as_an_undisturbed_one(files, tmp_pat
     torch.set_num_threads(1)  # as in the process: sums have the same order then
     try:
         for name in ("whole", "killed"):
-            fine_tune(
-                engine, videos, tmp_path / name, num_updates=NUM_UPDATES, device="cpu", display=(display := _Lines())
-            )
+            tuning = TuningSettings(num_updates=NUM_UPDATES)
+            fine_tune(engine, videos, tmp_path / name, tuning, device="cpu", display=(display := _Lines()))
     finally:
         torch.set_num_threads(threads)
     assert any("resuming at step" in line for line in display.lines)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.speech import recognisers as speech
-from hiero.speech.recognisers import SAMPLE_RATE, Whisper, cut_at_pauses, group_words, load_recogniser, quietest
+from hiero.speech import recognition as speech
+from hiero.speech.recognition import SAMPLE_RATE, Whisper, cut_at_pauses, group_words, load_recogniser, quietest
 
 
 @given(st.lists(st.integers(0, 30_000), max_size=12), st.integers(0, 2**31))

@@ -211,7 +211,7 @@ def talk(tmp_path):
 def test_speech_is_recognised(talk):
     """Some of the words, at about their time: a small model hears a machine's voice."""
     pytest.importorskip("pocketsphinx", reason="needs pocketsphinx: pip install 'hiero-video[speech]'")
-    from hiero.speech.recognisers import PocketSphinx
+    from hiero.speech.recognition import PocketSphinx
 
     path, utterance = talk
     recognised = recognise_speech(path, cache=False, recogniser=PocketSphinx())
@@ -223,7 +223,7 @@ def test_speech_is_recognised(talk):
 
 
 def test_recognition_is_cached_and_goes_on(tmp_path, monkeypatch):
-    import hiero.speech.recognisers as recognisers
+    import hiero.speech.recognition as recognisers
 
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(recognisers, "CHUNK_S", 2.0)
@@ -254,7 +254,7 @@ def test_a_video_without_sound(tmp_path):
 
 
 def test_no_recogniser(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hiero.speech.recognisers.find_spec", lambda name: None)
+    monkeypatch.setattr("hiero.speech.recognition.find_spec", lambda name: None)
     np.save(tmp_path / "a.npy", np.zeros((30, 400), np.float32))
     with pytest.raises(InputError, match="pip install") as raised:
         run(capsys, "steps", tmp_path / "a.npy", "--speech")

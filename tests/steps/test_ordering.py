@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.ordering import align_in_order, best_ordered_spans, log_lift
+from hiero.steps.grounding import align_in_order, best_ordered_spans, log_lift
 
 
 def every_assignment(num, length):
