@@ -23,6 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from hiero.errors import InputError
+from hiero.serve.settings import Role
 
 FILE_NAME, LOCK_NAME = "state.sqlite", ".lock"
 WAIT_S = 10.0  # for another process that writes, such as `hiero serve token`
@@ -55,7 +56,7 @@ class StoredToken:
     """A token without the token: only its digest is stored."""
 
     name: str
-    role: str
+    role: Role
     created_at: float
     revoked_at: float | None
 

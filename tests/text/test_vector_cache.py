@@ -107,6 +107,17 @@ def test_encoders_do_not_share(tmp_path):
     assert len(TextCache("one", tmp_path)) == 1
 
 
+def test_a_folder_for_a_while(tmp_path):
+    """A server stores vectors in its state, and nothing of that is left after it."""
+    before = TextCache("key").folder
+    with TextCache.stored_in(tmp_path):
+        assert TextCache("key").folder == tmp_path / "key"
+        assert TextCache("key", tmp_path / "other").folder == tmp_path / "other" / "key"
+        with TextCache.stored_in(None):
+            assert TextCache("key").folder == tmp_path / "key"
+    assert TextCache("key").folder == before
+
+
 def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
     """However many questions there were."""
     for i in range(300):
