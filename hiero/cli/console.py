@@ -141,49 +141,30 @@ def _reading_columns() -> tuple[Any, ...]:
 
 @contextmanager
 def reading_bars() -> Iterator[ProgressCallback]:
-    """A callback with a bar for a video, its time and how much faster than real time it goes; weights
-    are fetched before it.
-    """
-    with download_bars() as show_download, _transient_bars(*_reading_columns()) as bars:
-        yield _ReadingTasks(bars, show_download)
+    """A callback with a bar for a video, its time and how much faster than real time it goes, and for downloads."""
+    with _transient_bars(*_reading_columns()) as bars:
+        yield _ReadingTasks(bars)
 
 
 @contextmanager
 def collection_bars(title: str, num_videos: int) -> Iterator[CollectionBars]:
-    """A bar over several videos, and below it that of the file that is read.
-
-    Args:
-        title: Of the bar.
-        num_videos: How many there are.
-    """
-    with download_bars() as show_download, _transient_bars(*_reading_columns()) as bars:
-        yield CollectionBars(title, num_videos, bars, show_download)
+    """A bar over several videos, and below it that of the file that is read."""
+    with _transient_bars(*_reading_columns()) as bars:
+        yield CollectionBars(title, num_videos, bars)
 
 
 class CollectionBars:
-    """How far a command over several videos is.
+    """How far a command over several videos is."""
 
-    Args:
-        title: Of the bar over all.
-        num_videos: How many there are.
-        bars: Where it is drawn.
-        show_download: Shows what is fetched.
-    """
-
-    def __init__(self, title: str, num_videos: int, bars: Progress, show_download: ProgressCallback) -> None:
-        self._num_videos, self._num_done = num_videos, 0
-        self._bars, self._show_download = bars, show_download
+    def __init__(self, title: str, num_videos: int, bars: Progress) -> None:
+        self._num_videos, self._num_done, self._bars = num_videos, 0, bars
         self._task = bars.add_task(title, total=num_videos, status=f"0 of {num_videos}")
 
     @contextmanager
     def reading(self, num_files: int = 1) -> Iterator[ProgressCallback]:
-        """A callback for the next video, which is done when the block ends.
-
-        Args:
-            num_files: Files that the video is read from.
-        """
+        """A callback for the next video, of so many files, which is done when the block ends."""
         self._bars.start()
-        tasks = _ReadingTasks(self._bars, self._show_download, lambda: self._update(tasks.done_share / num_files))
+        tasks = _ReadingTasks(self._bars, lambda: self._update(tasks.done_share / num_files))
         try:
             yield tasks
         finally:
@@ -202,10 +183,8 @@ class CollectionBars:
 class _ReadingTasks:
     """A callback with a bar for each file that is read, its time and how much faster than real time it goes."""
 
-    def __init__(
-        self, bars: Progress, show_download: ProgressCallback, on_update: Callable[[], None] = lambda: None
-    ) -> None:
-        self._bars, self._show_download, self._on_update = bars, show_download, on_update
+    def __init__(self, bars: Progress, on_update: Callable[[], None] = lambda: None) -> None:
+        self._bars, self._on_update = bars, on_update
         self._tasks: dict[str, Any] = {}
         self._downloads: dict[str, Any] = {}
         self._shares: dict[str, float] = {}
@@ -217,12 +196,14 @@ class _ReadingTasks:
         return sum(self._shares.values())
 
     def __call__(self, event: ProgressEvent) -> None:
-        if event.stage == "download":
+        if event.stage == "message":
+            log(event.message)
+        elif event.stage == "download":
             self._update_download(event)
-            return
-        if event.stage != "read":
-            self._show_download(event)
-            return
+        elif event.stage == "read":
+            self._update_reading(event)
+
+    def _update_reading(self, event: ProgressEvent) -> None:
         if event.name not in self._tasks:
             self._bars.start()
             self._tasks[event.name] = self._bars.add_task(event.name, total=event.total, status="")
@@ -239,15 +220,10 @@ class _ReadingTasks:
 
     def _update_download(self, event: ProgressEvent) -> None:
         """A bar with the bytes of what is fetched, which goes when all are there."""
-        from rich.filesize import decimal
-
         if event.name not in self._downloads:
             self._bars.start()
             self._downloads[event.name] = self._bars.add_task(event.name, total=event.total, status="")
-        total = f" of {decimal(int(event.total))}" if event.total else ""
-        self._bars.update(
-            self._downloads[event.name], completed=event.done, status=f"{decimal(int(event.done))}{total}"
-        )
+        self._bars.update(self._downloads[event.name], completed=event.done, status=format_download(event))
         if event.total and event.done >= event.total:
             self._bars.remove_task(self._downloads.pop(event.name))
 
@@ -255,6 +231,14 @@ class _ReadingTasks:
         """Take the bars of the files away."""
         for task in (*self._tasks.values(), *self._downloads.values()):
             self._bars.remove_task(task)
+
+
+def format_download(event: ProgressEvent) -> str:
+    """How many bytes of what is fetched are there."""
+    from rich.filesize import decimal
+
+    total = f" of {decimal(int(event.total))}" if event.total else ""
+    return f"{decimal(int(event.done))}{total}"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from hiero.cli.console import download_bars, log, print_json
+from hiero.cli.console import download_bars, format_download, log, plain_table, print_json
 from hiero.cli.options import Device, Flag, Json, Out, StoredPrecision, set_threads
 from hiero.errors import InputError
 
@@ -216,7 +216,6 @@ def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) ->
 def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
     """A bar for all videos, and one for each that is being read; lines instead where there is no terminal."""
     from rich.console import Console
-    from rich.filesize import decimal
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from hiero.extraction.collection import ExtractionProgress
@@ -250,8 +249,7 @@ def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
             key = f"bytes of {event.name}"
             if key not in tasks:
                 tasks[key] = bars.add_task(f"fetch {event.name}", total=event.total, status="")
-            total = f" of {decimal(int(event.total))}" if event.total else ""
-            bars.update(tasks[key], completed=event.done, status=f"{decimal(int(event.done))}{total}")
+            bars.update(tasks[key], completed=event.done, status=format_download(event))
             if event.total and event.done >= event.total:
                 bars.remove_task(tasks.pop(key))
 
@@ -290,7 +288,6 @@ def backbones(
         What to measure on: auto, cpu, cuda, mps …
     """
     from rich.console import Console
-    from rich.table import Table
 
     from hiero.backbones.registry import backbones as registered_backbones
     from hiero.devices import choose_device
@@ -304,9 +301,10 @@ def backbones(
         except InputError as error:
             log(f"{error}")
     speeds = known_speeds(device)
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "width", "window", "what", "weights", "licence", "from", "speed here"):
-        table.add_column(column, justify="right" if column == "width" else "left", overflow="fold")
+    columns = ("name", "width", "window", "what", "weights", "licence", "from", "speed here")
+    table = plain_table(*columns, right=("width",))
+    for column in table.columns:
+        column.overflow = "fold"
     for backbone in registered_backbones().values():
         table.add_row(*_describe_backbone(backbone, speeds.get(backbone.name)))
     Console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)
