@@ -7,21 +7,23 @@ then put together into 8 vectors: a text that chooses among them finds what it f
 eighth of the space.
 
 On a CPU onnxruntime runs the network with weights of 8 bits, which is twice as fast; elsewhere
-torch does (`OnnxNetwork`).
+torch runs it (`VisionTransformer`).
 """
 
 from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.backbones.onnx_graph import OnnxNetwork, add_output
+from hiero.backbones.onnx_files import add_output, cpu_session, read_weights
 from hiero.backbones.preprocessing import IMAGENET, normalise
 from hiero.errors import InputError
 from hiero.storage.files import ASSETS, load_arrays, write_bytes
@@ -31,12 +33,68 @@ TOKENS = "/norm/Add_1_output_0"  # the value inside the network that holds all t
 HEAD_FILE = ASSETS / "dinov2-text" / "model.safetensors"
 SIZE = 224
 GRID = 16  # patches of a side
+TRAINED_GRID, PATCH_PIXELS = 37, 14  # of the positions that it learned, and of a patch
+WIDTH, NUM_HEADS, NUM_BLOCKS = 384, 6, 12  # of ViT-S
 NUM_PATCHES = 8  # vectors that the patches of a frame become
 K_MEANS_ROUNDS = 6
 # What hands do is in the middle of a first-person frame: a box of this shape, and this share of the
 # largest one that fits. Shape and share are those of the pictures that the head learned from, and
 # of `python -m benchmarks.words score`.
 BOX_ASPECT, BOX_SHARE = 1.4, 0.76
+
+
+class Block(nn.Module):
+    """A block of a vision transformer whose branches are scaled: x + γ₁ attn(norm(x)), then x + γ₂ mlp(norm(x))."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH, eps=1e-6), nn.LayerNorm(WIDTH, eps=1e-6)
+        self.attn = nn.ModuleDict({"qkv": nn.Linear(WIDTH, 3 * WIDTH), "proj": nn.Linear(WIDTH, WIDTH)})
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(WIDTH, 4 * WIDTH), "fc2": nn.Linear(4 * WIDTH, WIDTH)})
+        self.ls1, self.ls2 = (nn.ParameterDict({"gamma": torch.ones(WIDTH)}) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        qkv = self.attn["qkv"](self.norm1(x)).unflatten(2, (3, NUM_HEADS, -1))
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        x = x + self.ls1["gamma"] * self.attn["proj"](attended)
+        return x + self.ls2["gamma"] * self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x))))
+
+
+class VisionTransformer(nn.Module):
+    """DINOv2's ViT-S/14: pictures (N, 3, 224, 224) → tokens (N, 1 + 16 · 16, 384), that of the whole first.
+
+    Modules are named as in DINOv2's code.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(3, WIDTH, PATCH_PIXELS, PATCH_PIXELS)})
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.positions = nn.Parameter(torch.zeros(1, GRID**2, WIDTH))
+        self.blocks = nn.Sequential(*(Block() for _ in range(NUM_BLOCKS)))
+        self.norm = nn.LayerNorm(WIDTH, eps=1e-6)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        patches = self.patch_embed["proj"](pictures).flatten(2).transpose(1, 2) + self.positions
+        # The file adds the token of the whole to itself, in the place of its position.
+        whole = 2 * self.cls_token.expand(len(patches), -1, -1)
+        tokens: Tensor = self.norm(self.blocks(torch.cat([whole, patches], 1)))
+        return tokens
+
+    @classmethod
+    def from_onnx(cls, model: bytes) -> VisionTransformer:
+        """The network with the weights of DINOv2's ONNX file."""
+        network, arrays = cls(), read_weights(model, "model.")
+        trained = next((array for array in arrays.values() if array.shape == (1, TRAINED_GRID**2, WIDTH)), None)
+        if trained is None or not arrays.keys() >= network.state_dict().keys() - {"positions"}:
+            raise InputError("its weights are not those of a ViT-S/14")
+        grid = torch.from_numpy(trained.copy()).unflatten(1, (TRAINED_GRID, TRAINED_GRID)).permute(0, 3, 1, 2)
+        # As DINOv2 scales them: the factor, not the size that comes out, says where pixels are.
+        scaled = F.interpolate(grid, scale_factor=(GRID + 0.1) / TRAINED_GRID, mode="bilinear")
+        weights = {name: torch.from_numpy(arrays[name].copy()) for name in network.state_dict() if name != "positions"}
+        network.load_state_dict({**weights, "positions": scaled.flatten(2).transpose(1, 2)})
+        return network
 
 
 class TwoLayers(nn.Module):
@@ -81,12 +139,24 @@ class JointPictures(nn.Module):
     of groups of patches.
     """
 
-    def __init__(self, network: nn.Module, head: PictureHead) -> None:
+    def __init__(
+        self, network: VisionTransformer, head: PictureHead, cpu_model: Callable[[], bytes] | None = None
+    ) -> None:
         super().__init__()
-        self.network, self.head = network, head
+        self.network, self.head, self.cpu_model = network, head, cpu_model
+        self._session: Any = None
+
+    def _tokens(self, pictures: Tensor) -> Tensor:
+        if self.cpu_model is None or pictures.device.type != "cpu":
+            tokens: Tensor = self.network(pictures)
+            return tokens
+        if self._session is None:
+            self._session = cpu_session(self.cpu_model())
+        (out,) = self._session.run([TOKENS], {"input": pictures.float().numpy()})
+        return torch.from_numpy(out)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        tokens = self.network(pictures).to(next(self.head.parameters()).dtype)
+        tokens = self._tokens(pictures).to(next(self.head.parameters()).dtype)
         whole, patches = self.head(tokens)
         return torch.cat([whole[:, None], group_patches(patches, NUM_PATCHES)], 1).flatten(1)
 
@@ -123,10 +193,10 @@ def load(folder: Path) -> JointPictures:
     path = folder / FILE
     try:
         model = add_output(path.read_bytes(), TOKENS)
-        network = OnnxNetwork(model, cpu_model=lambda: int8_model(model, folder / INT8_FILE))
+        network = VisionTransformer.from_onnx(model)
     except (OSError, InputError) as error:
         raise InputError(f"{path}: not the DINOv2 file ({error})") from error
-    return JointPictures(network, load_head()).eval()
+    return JointPictures(network, load_head(), lambda: int8_model(model, folder / INT8_FILE)).eval()
 
 
 def int8_model(model: bytes, path: Path) -> bytes:
@@ -156,21 +226,8 @@ def int8_model(model: bytes, path: Path) -> bytes:
 
 
 def untrained() -> JointPictures:
-    """As fast as the network with its weights: one of the same size, with random ones."""
-    from transformers import Dinov2Config, Dinov2Model
-
-    config = Dinov2Config(hidden_size=384, num_attention_heads=6, image_size=SIZE, patch_size=14)
-
-    class Tokens(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = Dinov2Model(config)
-
-        def forward(self, pictures: Tensor) -> Tensor:
-            tokens: Tensor = self.model(pictures).last_hidden_state
-            return tokens
-
-    return JointPictures(Tokens(), PictureHead())
+    """The network with random weights, to measure its speed."""
+    return JointPictures(VisionTransformer(), PictureHead())
 
 
 def prepare(frames: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from hiero.backbones.i3d import I3D, MIXED, SIZE, Mixed, Pool, convert, read_means, same_padding
-from hiero.backbones.onnx_graph import cpu_session
+from hiero.backbones.onnx_files import cpu_session
 from hiero.errors import InputError
 from hiero.storage.files import write_bytes
 from hiero.storage.int8 import INT8_MAX

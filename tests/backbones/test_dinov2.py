@@ -8,8 +8,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.backbones.dinov2 import NUM_PATCHES, PictureHead, group_patches, int8_model, load, load_head, prepare
+from hiero.backbones.dinov2 import (
+    NUM_PATCHES,
+    TOKENS,
+    PictureHead,
+    group_patches,
+    int8_model,
+    load,
+    load_head,
+    prepare,
+)
+from hiero.backbones.onnx_files import add_output, cpu_session
 from hiero.errors import InputError
+from tests.backbones.test_onnx_files import linear_file
 from tests.optional import weights_or_skip
 
 
@@ -63,15 +74,25 @@ def test_another_file_is_refused(tmp_path):
         load(tmp_path)
 
 
+def test_a_file_of_another_network_is_refused(tmp_path):
+    (tmp_path / "dinov2_vits14.onnx").write_bytes(linear_file())
+    with pytest.raises(InputError, match="not those of a ViT-S/14"):
+        load(tmp_path)
+
+
 def test_the_real_network_on_both_paths(tmp_path):
-    """onnxruntime with 8 bits, as a CPU runs it, against torch in single precision: nearly the same vectors."""
-    network = load(weights_or_skip("dinov2-text"))
+    """torch computes what onnxruntime computes; with 8 bits, as a CPU runs it, nearly the same vectors."""
+    folder = weights_or_skip("dinov2-text")
+    network = load(folder)
     scene = np.random.default_rng(0).integers(0, 255, (1, 9, 16, 3)).astype(np.uint8).repeat(20, 1).repeat(20, 2)
     pictures = prepare(torch.from_numpy(scene))
+    session = cpu_session(add_output((folder / "dinov2_vits14.onnx").read_bytes(), TOKENS))
+    (expected,) = session.run([TOKENS], {"input": pictures.numpy()})
     with torch.inference_mode():
-        tokens = network.network.run(pictures)
+        tokens = network.network(pictures)
         exact, _ = network.head(tokens)
         row = network(pictures)
+    torch.testing.assert_close(tokens, torch.from_numpy(expected), rtol=1e-3, atol=1e-3)
     assert row.shape == (1, (1 + NUM_PATCHES) * 256)
     assert float(torch.nn.functional.cosine_similarity(row[:, :256], exact)) > 0.95
     (tmp_path / "int8.onnx").write_bytes(b"made before")
