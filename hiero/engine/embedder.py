@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 CLIP = "clip-vit-b32"
 PICTURES = "dinov2-text"  # the backbone whose rows are pictures in one space with words
-NO_TEXT = "raw features know no words; use a trained model (--model), or a backbone with words: --backbone clip, egovlp or lavila-l"
+NO_TEXT = (
+    "raw features know no words; use a trained model (--model), or a backbone with words: "
+    "--backbone clip, egovlp or lavila-l"
+)
 DEEP_LEVEL = 2  # the level that the paper finds procedures on
 
 

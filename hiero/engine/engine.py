@@ -132,7 +132,8 @@ class FileContent:
                 self._is_changed = True
             if self._is_changed:
                 warnings.warn(
-                    f"{self.file.path}: changed while it was read; the result is not kept, read it again when it is whole",
+                    f"{self.file.path}: changed while it was read; the result is not kept, "
+                    "read it again when it is whole",
                     stacklevel=2,
                 )
         return not self._is_changed

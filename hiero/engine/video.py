@@ -262,7 +262,8 @@ class Video(VideoNodes):
             InputError: There are no labels, or the model has no text encoder.
 
         Examples:
-            >>> {step.label for step in text_video.label(["cut the onion", "boil water"])} <= {"cut the onion", "boil water"}
+            >>> labels = {"cut the onion", "boil water"}
+            >>> {step.label for step in text_video.label(sorted(labels))} <= labels
             True
         """
         labels = [labels] if isinstance(labels, str) else labels

@@ -4,7 +4,8 @@ Three kinds of evidence, added. The model's own: cosines in the space that it sh
 of pictures: cosines with the whole picture, and with those of its patches that the text chooses.
 And classifiers': a text reads the classes whose names are near to it,
 
-    similarity = log Σ_c k_c p_c − log 1/C,      k = softmax over classes of (name_c · text) / T,   p = softmax(scores) of a node
+    similarity = log Σ_c k_c p_c − log 1/C
+    k = softmax over classes of (name_c · text) / T,   p = softmax(scores) of a node
 
 so 0 is chance. It knows nothing about steps but knows words that the model never saw. What each adds is measured in
 docs/results.md.
