@@ -51,7 +51,8 @@ def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[
         for level in levels:
             last = level[-1]
             if row.start_s >= last.end_s - BOUNDARY_TOLERANCE_S:
-                if abs(last.end_s - row.start_s) < BOUNDARY_TOLERANCE_S and last.start_s < row.start_s:
+                gap_s = abs(last.end_s - row.start_s)
+                if 0 < gap_s < BOUNDARY_TOLERANCE_S and last.start_s < row.start_s:
                     level[-1] = replace(last, end_s=row.start_s)  # the two were meant to touch
                 level.append(row)
                 break
@@ -96,13 +97,13 @@ def _fill_gaps(parent: StepRow, rows: Sequence[StepRow]) -> list[StepRow]:
             raise ValueError(f"{row.name} crosses the boundary of {parent.name}, a step of a coarser level")
         if row.start_s > time_s + BOUNDARY_TOLERANCE_S:
             out.append(StepRow(time_s, row.start_s, background=True))
-            out.append(row)
-        else:
-            out.append(replace(row, start_s=time_s))
+        elif row.start_s != time_s:
+            row = replace(row, start_s=time_s)
+        out.append(row)
         time_s = row.end_s
     if parent.end_s > time_s + BOUNDARY_TOLERANCE_S:
         out.append(StepRow(time_s, parent.end_s, background=True))
-    else:
+    elif parent.end_s != time_s:
         out[-1] = replace(out[-1], end_s=parent.end_s)
     return out
 
