@@ -45,7 +45,8 @@ FILLER = re.compile(
     r"(?:(?:and|so|now|then|next|okay|ok|well|first|after that|all right|alright|um|uh|also|finally|just|"
     r"(?:here|this|that|there|it|what)(?:'s| is| are)?|"
     r"(?:i|we|you)(?:'m|'re|'ll|'ve| am| are| will| have| can| could| should| want| need| like)?"
-    r"(?: just| now| also| then)?(?: going to| gonna| to| got to)?|let's|let us|let me|please|go ahead and|it's time to|time to)\b[\s,]*)+",
+    r"(?: just| now| also| then)?(?: going to| gonna| to| got to)?|"
+    r"let's|let us|let me|please|go ahead and|it's time to|time to)\b[\s,]*)+",
     re.IGNORECASE,
 )
 CLAUSE_END = re.compile(r"[.,;:!?…]+|\b(?:and then|and|then|because|so that|which|while|until|but)\b", re.IGNORECASE)
