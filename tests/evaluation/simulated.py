@@ -28,7 +28,7 @@ def scores_by_method(table):
 
 def replace_minilm(monkeypatch, encode):
     """Texts are encoded by `encode`, so that no weights are needed."""
-    for module in ("embedder", "span_summaries"):
+    for module in ("embedder", "vocabulary"):
         monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", encode)
     monkeypatch.setattr("hiero.engine.vocabulary.class_name_vectors", lambda: encode(class_names()))
 
