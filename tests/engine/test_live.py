@@ -240,8 +240,6 @@ def test_a_run_that_was_killed_is_resumed(engine, film, tmp_path, monkeypatch):
     updates.close()
     num_done = first.log.num_done  # an update may find several windows where the machine is slow
     first.log.close()
-    with first.log.path.open("ab") as file:
-        file.write(b"wind, and then nothing")
     lines, computed = [], []
     second = LiveReader(engine, GrowingFile(film, 0.3), message=lines.append, step_s=10.0, window_s=60.0)
     run = second.extraction.networks.run

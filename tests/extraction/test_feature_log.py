@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from hiero.backbones.registry import find_backbone
 from hiero.errors import InputError
 from hiero.extraction.extractor import Thumbnail
 from hiero.extraction.feature_log import (
-    FORMAT,
+    FORMATS,
     FeatureLog,
     LogHeader,
     LogInUseError,
@@ -23,6 +25,8 @@ from hiero.extraction.feature_log import (
     read_records,
 )
 from tests.oracle.recordings import fill_skipped
+from tests.processes import start_python
+from tests.waiting import wait_until
 
 HEADER = LogHeader.of([find_backbone("i3d-k400"), find_backbone("dinov2-text")], 2, 1.0, "camera", "key")
 
@@ -61,20 +65,51 @@ def test_what_was_written_is_read(tmp_path):
     assert source.thumbnail_times == [0.0, 2.0, 4.0, 6.0, 8.0]
 
 
-def test_half_a_record_is_left_out_and_the_rest_goes_on(tmp_path):
+WRITER = """
+import sys
+from pathlib import Path
+from hiero.extraction.feature_log import FeatureLog
+from tests.extraction.test_feature_log import HEADER, rows
+
+log = FeatureLog(Path(sys.argv[1]), HEADER)
+for index in range(1000):
+    log.append(index, 2.0 * (index + 1), rows(index))
+    Path(sys.argv[2]).write_text(str(index + 1))
+"""
+
+
+def test_a_killed_process_loses_at_most_the_last_window(tmp_path):
     path = tmp_path / "r.features"
-    fill(path, range(3))
-    whole = path.read_bytes()
-    for num_bytes in (len(whole) - 1, len(whole) - 9000, len(whole) - 30_000):
-        path.write_bytes(whole[:num_bytes])  # killed in the middle of a write
-        num_left = len(list(read_records(path)))
-        assert num_left < 3
-        log = fill(path, range(num_left, 4), is_same=lambda header: header.key == "key")
-        assert log.num_done == 4
-        assert [record.index for record in read_records(path)] == [0, 1, 2, 3]
-    damaged = bytearray(whole)
-    damaged[-5000] ^= 1
-    path.write_bytes(damaged)
+    count = tmp_path / "count"
+    process = start_python(WRITER, path, count)
+    wait_until(lambda: count.is_file() and int(count.read_text() or 0) > 5, 60.0)
+    process.kill()
+    process.wait()
+    num_written = int(count.read_text() or 0)
+    records = list(read_records(path))
+    assert [record.index for record in records] == list(range(len(records)))
+    assert len(records) >= max(num_written, 1)
+    assert torch.equal(records[-1].rows["dinov2-text"], rows(len(records) - 1)["dinov2-text"])
+    log = fill(path, [len(records)], is_same=lambda header: header.key == "key")
+    assert log.num_done == len(records) + 1
+
+
+def test_a_recording_of_the_earlier_format_is_read(tmp_path):
+    path = tmp_path / "r.features"
+    content = HEADER.to_json().replace("recording 2", "recording 1").encode() + b"\n"
+    for i in range(3):
+        payload = b"".join(value.numpy().tobytes() for value in rows(i).values())
+        picture = b"\xff\xd8" + bytes(i)
+        payload += struct.pack("<QdI", 2 * i, 2.0 * i, len(picture)) + picture
+        content += struct.pack("<4sQdII", b"wind", i, 2.0 * i + 2, 20 + len(picture), zlib.crc32(payload)) + payload
+    fill(tmp_path / "new.features", range(3))
+    expected, _ = load_recording(tmp_path / "new.features")
+    path.write_bytes(content + b"wind, and then nothing that is whole")
+    source, num_skipped = load_recording(path)
+    assert num_skipped == 0
+    assert source.thumbnails == expected.thumbnails
+    assert all(np.array_equal(source.features[name], expected.features[name]) for name in expected.features)
+    path.write_bytes(content[:-9000])  # killed in the middle of a write
     assert [record.index for record in read_records(path)] == [0, 1]
 
 
@@ -107,7 +142,7 @@ def test_two_processes_never_write_the_same_file(tmp_path):
         b"[" * 70_000,
         json.dumps(
             {
-                "format": FORMAT,
+                "format": FORMATS[0],
                 "backbones": ["i3d-k400"],
                 "widths": [401],
                 "num_segments": 2,
@@ -119,7 +154,7 @@ def test_two_processes_never_write_the_same_file(tmp_path):
         + b"\n",
         json.dumps(
             {
-                "format": FORMAT,
+                "format": FORMATS[0],
                 "backbones": ["no-such"],
                 "widths": [4],
                 "num_segments": 2,
@@ -131,7 +166,7 @@ def test_two_processes_never_write_the_same_file(tmp_path):
         + b"\n",
         json.dumps(
             {
-                "format": FORMAT,
+                "format": FORMATS[0],
                 "backbones": ["i3d-k400"],
                 "widths": [400],
                 "num_segments": 2,
@@ -141,7 +176,8 @@ def test_two_processes_never_write_the_same_file(tmp_path):
             }
         ).encode()
         + b"\n",
-        HEADER.to_line(),
+        HEADER.to_json().encode() + b"\n",
+        b"SQLite format 3\0" + bytes(100),
     ],
 )
 def test_strange_files_are_one_clear_line(tmp_path, content):
@@ -152,8 +188,6 @@ def test_strange_files_are_one_clear_line(tmp_path, content):
 
 def test_a_number_of_a_window_beyond_reason_allocates_nothing(tmp_path):
     with FeatureLog(tmp_path / "r.features", HEADER) as log:
-        log._done.extend(bytes(0))
-        log._mark = lambda *_: None  # as another program would write it
         log.append(2**30, 2.0, rows(0))
     with pytest.raises(InputError, match="GiB"):
         load_recording(tmp_path / "r.features")
