@@ -1,7 +1,7 @@
 """Features of many videos: a file for each, with a sidecar that says where its rows come from and when they are.
 
     OUT/NAME.safetensors         (or .pt)  the rows
-    OUT/NAME.safetensors.json    the sidecar with a hash of these rows; without it, or with another hash, the video is read again
+    OUT/NAME.safetensors.json    the sidecar with a hash of these rows; a video without it is not done
 
 A run can be repeated: a video is read again only when its content, the weights or the settings have
 changed, and one that was interrupted is resumed. A video that cannot be read is reported and does

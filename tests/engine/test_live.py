@@ -189,7 +189,7 @@ def test_a_slow_machine_drops_windows_of_a_camera_and_says_so(engine, film, monk
 
 def test_a_lost_connection_is_taken_up_again_and_time_goes_on(engine, film):
     lines, camera = [], Camera(film, speed=20.0, num_films=2, num_failures=1, idle_s=1.2)
-    reader = LiveReader(engine, camera, message=lines.append)
+    reader = LiveReader(engine, camera, max_delay_s=32.0, message=lines.append)  # a slow machine skips nothing
     follow(reader)
     camera.close()
     lost = [line for line in lines if "connection lost" in line]
@@ -204,7 +204,7 @@ def test_a_lost_connection_is_taken_up_again_and_time_goes_on(engine, film):
 def test_an_hour_without_a_connection_is_left_out(engine, film, monkeypatch):
     monkeypatch.setattr(live_extraction, "MAX_GAP_S", 0.2)
     lines, camera = [], Camera(film, speed=40.0, num_films=2, num_failures=1)
-    reader = LiveReader(engine, camera, message=lines.append)
+    reader = LiveReader(engine, camera, max_delay_s=32.0, message=lines.append)  # a slow machine skips nothing
     follow(reader)
     camera.close()
     assert any("left out of the clock" in line for line in lines)
