@@ -52,9 +52,7 @@ def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_
     finish(process, expected=-signal.SIGKILL)
     process = start(collection, out, "--save-every-s", "1000", "--resume", settings=long)
     before = (out / STATE_FILE).stat().st_mtime_ns
-    wait_until(
-        lambda: process.poll() is not None or any("events" in path.name for path in changed_files(out, before)), 120.0
-    )
+    wait_until(lambda: process.poll() is not None or any("events" in path.name for path in changed_files(out, before)))
     process.send_signal(signal.SIGINT)  # Ctrl-C: the step ends, all is saved
     output = finish(process, expected=130) if process.poll() is None else process.communicate()[0]
     assert "resuming at step" in output
