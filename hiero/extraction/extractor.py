@@ -3,8 +3,8 @@
 There is a row for each segment. Backbones are of two kinds:
 
 - Networks that hiero fetches share a pass over windows of two segments (of 1 s each). Those that see
-  motion are shown all frames of a window, and their outputs are interpolated to the segments; those that see single frames are
-  shown one or two of each.
+  motion are shown all frames of a window, and their outputs are interpolated to the segments; those
+  that see single frames are shown one or two of each.
 - A tower for video, such as EgoVLP's, has a pass of its own, where a window is one segment (16 frames
   at 30 a second), or several in windows that overlap.
 """
