@@ -24,6 +24,7 @@ EXAMPLES = {
     for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(module), module)
     if test.examples
 }
+DOCUMENTED = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 ANSWERING = ("Video.ask", "Video.label")  # their examples need a text encoder
 
 
@@ -107,23 +108,33 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     return {argument.arg for argument in listed if argument is not None}
 
 
-@pytest.mark.parametrize("file", sorted(Path(hiero.__file__).parent.rglob("*.py")), ids=lambda file: file.stem)
+FILES = sorted(Path(hiero.__file__).parent.rglob("*.py"))
+CLASSES = {
+    node.name: node
+    for file in FILES
+    for node in ast.walk(ast.parse(file.read_text()))
+    if isinstance(node, ast.ClassDef)
+}
+
+
+def members(node: ast.ClassDef) -> set[str]:
+    """Fields, methods, and arguments of `__init__`, also those of base classes of the package."""
+    methods = [child for child in node.body if isinstance(child, ast.FunctionDef)]
+    names = {name.id for child in node.body for name in ast.walk(child) if isinstance(name, ast.Name)}
+    names |= {part.attr for method in methods for part in ast.walk(method) if isinstance(part, ast.Attribute)}
+    names |= {method.name for method in methods}
+    made_of = (parameters(method) for method in methods if method.name == "__init__")
+    inherited = (members(CLASSES[base.id]) for base in node.bases if isinstance(base, ast.Name) and base.id in CLASSES)
+    return names.union(*made_of, *inherited)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_docstrings_name_arguments_and_fields_that_exist(file):
     stale = []
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            stale += set(documented(ast.get_docstring(node) or "", "Args")) - parameters(node)
-        elif isinstance(node, ast.ClassDef):
-            methods = [child for child in node.body if isinstance(child, ast.FunctionDef)]
-            own = {name.id for child in node.body for name in ast.walk(child) if isinstance(name, ast.Name)}
-            own |= {
-                attribute.attr
-                for child in methods
-                for attribute in ast.walk(child)
-                if isinstance(attribute, ast.Attribute)
-            }
-            own |= {method.name for method in methods}
-            made_of = set().union(own, *(parameters(method) for method in methods if method.name == "__init__"))
-            stale += set(documented(ast.get_docstring(node) or "", "Attributes")) - own
-            stale += set(documented(ast.get_docstring(node) or "", "Args")) - made_of
+        docstring = ast.get_docstring(node) or "" if isinstance(node, DOCUMENTED) else ""
+        if isinstance(node, ast.ClassDef):
+            stale += {*documented(docstring, "Attributes"), *documented(docstring, "Args")} - members(node)
+        elif docstring:
+            stale += set(documented(docstring, "Args")) - parameters(node)
     assert not stale

@@ -144,6 +144,18 @@ if triton is not None:
         cross = tl.sum(points[:, None, :] * centres[None, :, :], axis=2)
         return tl.maximum(square[:, None] - 2.0 * cross + tl.sum(centres * centres, axis=1)[None, :], 0.0)
 
+    @triton.jit
+    def _leading_points(value, v, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr):  # type: ignore[no-untyped-def]
+        """The K leading eigenvectors are the points, (N, KP): the column of rank c among all becomes coordinate c."""
+        row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+        node, cluster = tl.arange(0, N), tl.arange(0, KP)
+        row_value = tl.sum(tl.where(row == col, value[None, :], 0.0), axis=1)[:, None]
+        above = (row_value > value[None, :]) | ((row_value == value[None, :]) & (row < col))
+        rank = tl.sum(above.to(tl.int32), axis=0)  # by column
+        leading = tl.sum(tl.where(rank[:, None] == cluster[None, :], node[:, None], 0), axis=0)  # (KP,)
+        points = tl.gather(v, tl.broadcast_to(leading[None, :], (N, KP)), axis=1)
+        return tl.where(cluster[None, :] < K, points, 0.0)
+
     @triton.jit  # type: ignore[untyped-decorator]
     def _kernel(  # type: ignore[no-untyped-def]
         product,
@@ -172,13 +184,7 @@ if triton is not None:
         m = _normalise(tl.load(product + (video * N + row) * N + col), kappa, N)
         value, v = _decompose(m, N, MAX_SWEEPS, TOLERANCE)
 
-        # The K leading eigenvectors are the points: the column of rank c among all becomes coordinate c.
-        row_value = tl.sum(tl.where(row == col, value[None, :], 0.0), axis=1)[:, None]
-        above = (row_value > value[None, :]) | ((row_value == value[None, :]) & (row < col))
-        rank = tl.sum(above.to(tl.int32), axis=0)  # by column
-        leading = tl.sum(tl.where(rank[:, None] == cluster[None, :], node[:, None], 0), axis=0)  # (KP,)
-        points = tl.gather(v, tl.broadcast_to(leading[None, :], (N, KP)), axis=1)
-        points = tl.where(cluster[None, :] < K, points, 0.0)
+        points = _leading_points(value, v, N, K, KP)
         square = tl.sum(points * points, axis=1)
         if restart == 0:
             tl.store(values + video * N + node, value)

@@ -424,7 +424,7 @@ class RemoteFile:
                     os.utime(_record_path(self.path))
                     return
                 self.path.unlink(missing_ok=True)  # of another version
-                self._check_room(stat)
+                _check_room(self, stat)
                 try:
                     self._download(stat, progress)
                 except RemoteChangedError:
@@ -510,25 +510,6 @@ class RemoteFile:
                 companions.setdefault(local, None)
         return companions
 
-    def _check_room(self, stat: RemoteStat) -> None:
-        """Evict the least recently used copies. Raises InputError where that cannot be enough."""
-        size, limit = stat.size or 0, limit_bytes()
-        if size > limit:
-            raise InputError(
-                f"{self.name}: {size / GB:.1f} GB do not fit into the {limit / GB:g} GB that copies of remote "
-                f"videos may take; set HIERO_REMOTE_CACHE_GB to {size / GB + 1:.0f} or more"
-            )
-        evict_copies(limit - size, keep=self.path)
-        missing = size - sum(map(_disk_bytes, _parts(self.path)))
-        if missing > shutil.disk_usage(self.path.parent).free - MIN_FREE_BYTES:
-            evict_copies(0, keep=self.path)
-        free = shutil.disk_usage(self.path.parent).free
-        if missing > free - MIN_FREE_BYTES:
-            raise InputError(
-                f"{self.name}: {size / GB:.1f} GB do not fit on the disk, {free / GB:.1f} GB are free; make room, "
-                "or set HIERO_HOME to a folder on another one"
-            )
-
     def _record(self) -> dict[str, Any]:
         """What is known of the last complete copy; empty where there was none."""
         with suppress(OSError, ValueError):
@@ -536,6 +517,26 @@ class RemoteFile:
             if isinstance(record, dict) and {"size", "version", "key"} <= record.keys():
                 return record
         return {}
+
+
+def _check_room(remote: RemoteFile, stat: RemoteStat) -> None:
+    """Evict the least recently used copies. Raises InputError where that cannot be enough."""
+    size, limit = stat.size or 0, limit_bytes()
+    if size > limit:
+        raise InputError(
+            f"{remote.name}: {size / GB:.1f} GB do not fit into the {limit / GB:g} GB that copies of remote "
+            f"videos may take; set HIERO_REMOTE_CACHE_GB to {size / GB + 1:.0f} or more"
+        )
+    evict_copies(limit - size, keep=remote.path)
+    missing = size - sum(map(_disk_bytes, _parts(remote.path)))
+    if missing > shutil.disk_usage(remote.path.parent).free - MIN_FREE_BYTES:
+        evict_copies(0, keep=remote.path)
+    free = shutil.disk_usage(remote.path.parent).free
+    if missing > free - MIN_FREE_BYTES:
+        raise InputError(
+            f"{remote.name}: {size / GB:.1f} GB do not fit on the disk, {free / GB:.1f} GB are free; make room, "
+            "or set HIERO_HOME to a folder on another one"
+        )
 
 
 def _open_blocks(remote: RemoteFile, origin: Origin, size: int) -> Any:
