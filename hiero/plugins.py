@@ -50,6 +50,9 @@ class ScriptPlugin:
         return self.plugin
 
 
+SCRIPT_PLUGINS: dict[str, dict[str, ScriptPlugin]] = {group: {} for group in GROUPS}
+
+
 def register(group: str, name: str, plugin: Any) -> None:
     """Register a plug-in for this process. Registering the same name again replaces it.
 
@@ -63,21 +66,23 @@ def register(group: str, name: str, plugin: Any) -> None:
     """
     if group not in GROUPS:
         raise InputError(f"no plug-in group {group}; known are {', '.join(GROUPS)}")
-    entries = registered(group)
-    if isinstance(entries.get(name), EntryPoint):
-        raise InputError(f"{name} is taken by {entries[name].value}; register yours under another name")
-    entries[name] = ScriptPlugin(plugin)
+    if (entry := registered_entry_points(group).get(name)) is not None:
+        raise InputError(f"{name} is taken by {entry.value}; register yours under another name")
+    SCRIPT_PLUGINS[group][name] = ScriptPlugin(plugin)
+
+
+def registered(group: str) -> dict[str, EntryPoint | ScriptPlugin]:
+    """The plug-ins of a group by name, none of them loaded; those of this script come last."""
+    return {**registered_entry_points(group), **SCRIPT_PLUGINS.get(group, {})}
 
 
 @functools.cache
-def registered(group: str) -> dict[str, EntryPoint | ScriptPlugin]:
-    """Entry points of a group by name, none of them loaded: hiero's own in the order of pyproject.toml
-    (installed metadata is sorted), then those of other packages. A name that is taken stays with the first.
+def registered_entry_points(group: str) -> dict[str, EntryPoint]:
+    """Entry points of a group by name: hiero's own in the order of pyproject.toml (installed metadata is
+    sorted), then those of other packages. A name that is taken stays with the first.
     """
     own = read_project()["entry-points"].get(group, {})
-    entries: dict[str, EntryPoint | ScriptPlugin] = {
-        name: EntryPoint(name, value, group) for name, value in own.items()
-    }
+    entries = {name: EntryPoint(name, value, group) for name, value in own.items()}
     for entry in installed_entry_points().get(group, ()):
         entries.setdefault(entry.name, entry)
     return entries

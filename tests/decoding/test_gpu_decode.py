@@ -92,12 +92,13 @@ def decode_parts(decoder: PartDecoder, path) -> np.ndarray:
 def test_the_layout_of_a_gpu_gives_the_same_pictures(
     half_height, half_width, short_side, matrix, is_full, layouts, seed
 ):
+    if layouts[0] == "yuv420p10le":  # on x86 swscale reads beyond the last row of other widths, and shows what is there
+        half_width = 16 * max(1, half_width // 16)
     (picture,) = random_pictures(1, 2 * half_width, 2 * half_height, seed)
     frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format=layouts[0])
     frame.colorspace, frame.color_range = matrix, 2 if is_full or layouts[0] == "yuvj420p" else 1
-    downloaded = GpuFrame(frame.reformat(format=layouts[1]), new_reformatter(), new_reformatter(), layouts[0])
     for side in (short_side, None, 2 * min(half_height, half_width)):  # the last two keep the size
-        downloaded._cached = None
+        downloaded = GpuFrame(frame.reformat(format=layouts[1]), new_reformatter(), new_reformatter(), layouts[0])
         assert np.array_equal(downloaded.picture(side), DisplayedFrame(frame, new_reformatter(), 1).picture(side))
 
 

@@ -46,11 +46,11 @@ def engine(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(install_backbone(tmp_path / "site")))
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("COLOURS_S", raising=False)
-    for cached in (plugins.installed_entry_points, plugins.registered, registry.backbones):
+    for cached in (plugins.installed_entry_points, plugins.registered_entry_points, registry.backbones):
         cached.cache_clear()
     yield load("raw", backbone="colours", device="cpu")
     monkeypatch.undo()
-    for cached in (plugins.installed_entry_points, plugins.registered, registry.backbones):
+    for cached in (plugins.installed_entry_points, plugins.registered_entry_points, registry.backbones):
         cached.cache_clear()
 
 

@@ -82,7 +82,7 @@ def test_a_killed_process_loses_at_most_the_last_window(tmp_path):
     path = tmp_path / "r.features"
     count = tmp_path / "count"
     process = start_python(WRITER, path, count)
-    wait_until(lambda: count.is_file() and int(count.read_text() or 0) > 5, 60.0)
+    wait_until(lambda: count.is_file() and int(count.read_text() or 0) > 5)
     process.kill()
     process.wait()
     num_written = int(count.read_text() or 0)

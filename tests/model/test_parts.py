@@ -46,7 +46,7 @@ def halves(x, config):
 def registered(monkeypatch):
     parts = {"hiero.operators": OwnOnly, "hiero.poolings": EverySecond, "hiero.thread_clusterings": halves}
     for group, part in parts.items():
-        monkeypatch.setitem(plugins.registered(group), "other", plugins.ScriptPlugin(part))
+        monkeypatch.setitem(plugins.SCRIPT_PLUGINS[group], "other", plugins.ScriptPlugin(part))
 
 
 CHOICES = [
@@ -99,7 +99,7 @@ def test_the_papers_parts_are_not_recorded():
 def test_a_saved_model_whose_part_is_not_registered(kind, tmp_path, monkeypatch):
     HiERO(ModelConfig(input_size=4, hidden_size=8, **{kind: "other"})).save_pretrained(tmp_path)
     for group in ("hiero.operators", "hiero.poolings", "hiero.thread_clusterings"):
-        monkeypatch.delitem(plugins.registered(group), "other")
+        monkeypatch.delitem(plugins.SCRIPT_PLUGINS[group], "other")
     with pytest.raises(InputError, match=rf"{tmp_path}: no .*{kind} other; known are .*Install .* or register it"):
         load_model(tmp_path)
 
@@ -133,7 +133,7 @@ class AllNodes(EverySecond):
     ],
 )
 def test_a_part_that_returns_something_else(group, choice, part, message, monkeypatch):
-    monkeypatch.setitem(plugins.registered(group), "wrong", plugins.ScriptPlugin(part))
+    monkeypatch.setitem(plugins.SCRIPT_PLUGINS[group], "wrong", plugins.ScriptPlugin(part))
     model = HiERO(ModelConfig(input_size=4, hidden_size=8, **{choice: "wrong"}))
     with pytest.raises(InputError, match=message):
         model(torch.randn(1, 20, 4), spacing_s=0.5)
