@@ -379,7 +379,7 @@ def write_template() -> None:
     import onnx
 
     from hiero.storage import weights
-    from hiero.storage.templates import Slot, Template
+    from hiero.storage.weights import Slot, Template
 
     def hub_tensors(name: str) -> list[str]:
         name = "layer" + name if name.startswith("norm.") else name

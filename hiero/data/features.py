@@ -16,8 +16,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.files import FEATURE_SUFFIXES as FEATURE_SUFFIXES
-from hiero.storage.files import load_arrays, read_json
-from hiero.storage.memory import GIB, check_fits
+from hiero.storage.files import GIB, check_fits, load_arrays, read_json
 from hiero.storage.pickles import DAMAGE_ERRORS, read_torch
 from hiero.types import Clock
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from hiero.decoding.packets import find_stream, import_av, open_container
 from hiero.errors import InputError
-from hiero.storage.memory import check_fits
+from hiero.storage.files import check_fits
 from hiero.types import format_time
 
 PURPOSE = "reading video"

@@ -27,8 +27,7 @@ from hiero.backbones.registry import Backbone, find_backbone
 from hiero.errors import InputError
 from hiero.extraction.extractor import Thumbnail, Thumbnails, join_windows
 from hiero.extraction.video_features import VideoFeatures
-from hiero.storage.files import parse_json
-from hiero.storage.memory import check_fits
+from hiero.storage.files import check_fits, parse_json
 
 FORMATS = ("hiero recording 1", "hiero recording 2")
 SQLITE_MAGIC = b"SQLite format 3\0"

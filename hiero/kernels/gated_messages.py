@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hiero.kernels.autograd import refuse_second_derivative
+
+def refuse_second_derivative() -> None:
+    """Raise in a hand-written backward that is differentiated again: it would silently give a wrong result."""
+    # grad mode is on in backward only with create_graph
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError("second derivatives are not supported; call backward without create_graph")
+
 
 SLOPE = 0.2  # of φ = LeakyReLU, and of every LeakyReLU between TDGC layers
 

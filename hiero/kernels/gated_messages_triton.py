@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hiero.kernels.autograd import refuse_second_derivative
-from hiero.kernels.gated_messages import SLOPE
+from hiero.kernels.gated_messages import SLOPE, refuse_second_derivative
 
 # A row of 64 channels in bf16 is a cache line. One warp: column sums then stay inside it. On an
 # H200 at the paper's size the gradient takes 1.75 times as long with 32 nodes and four warps, and

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hiero.kernels.autograd import refuse_second_derivative
+from hiero.kernels.gated_messages import refuse_second_derivative
 from hiero.kernels.gated_messages_triton import can_compile
 
 try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hiero.kernels.autograd import refuse_second_derivative
+from hiero.kernels.gated_messages import refuse_second_derivative
 
 BLOCK_SIZE = 2**26  # entries of the similarity matrix held at once
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hiero.errors import InputError
-from hiero.storage.files import fetch_hint
-from hiero.storage.memory import check_fits
+from hiero.storage.files import check_fits, fetch_hint
 
 DTYPES = {  # torch's storage classes, which pickles name, and the dtypes of their elements
     "DoubleStorage": "float64",

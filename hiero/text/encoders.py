@@ -29,10 +29,9 @@ from hiero.storage import weights
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.files import load_tensors, read_json
-from hiero.text.clip_text import clip_tokenizer
 from hiero.text.minilm import MINILM_KEY, tokenize, word_pieces
 from hiero.text.registry import find_text_encoder
-from hiero.text.towers import TowerKind, build_tower, select_text_tower, tower_kind
+from hiero.text.towers import TowerKind, build_tower, clip_tokenizer, select_text_tower, tower_kind
 from hiero.text.vector_cache import TextCache
 
 LORA_TARGETS = {

@@ -17,7 +17,7 @@ from hiero.errors import InputError
 from hiero.model.hiero import HiERO, Losses
 from hiero.model.model_folder import TEXT_ENCODER_FILE
 from hiero.model.pretrained import write_model_folder
-from hiero.model.stage import SharedDropout
+from hiero.model.unet import SharedDropout
 from hiero.storage.files import save_tensors
 from hiero.text.encoders import TextEncoder
 from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts

@@ -119,7 +119,7 @@ def test_values_that_would_overflow_in_the_network(tmp_path):
 def test_an_archive_that_unpacks_to_gigabytes_is_refused_unread(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "bomb.npz", features=np.zeros((3000, 1000), dtype=np.float32))  # 12 MB out of 12 kB
     assert read_feature_array(tmp_path / "bomb.npz").shape == (3000, 1000)
-    monkeypatch.setattr("hiero.storage.memory.available_bytes", lambda: 20 * 10**6)
+    monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 20 * 10**6)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises(InputError, match=r"bomb\.npz: what it holds would take 0\.0 GiB of memory; 0\.0 GiB are free"):
         read_feature_array(tmp_path / "bomb.npz")

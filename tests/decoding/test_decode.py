@@ -107,7 +107,7 @@ def test_frames_that_do_not_fit_are_refused_before_they_are_decoded(make, monkey
     with pytest.raises(InputError, match=r"v\.mp4: its frames are 64 × 48, more than the 3,000 pixels"):
         probe(path)
     monkeypatch.setattr("hiero.decoding.decode.MAX_PIXELS", 4000)
-    monkeypatch.setattr("hiero.storage.memory.available_bytes", lambda: 100_000)
+    monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 100_000)
     with pytest.raises(InputError, match=r"v\.mp4: its frames are 64 × 48; decoding would take .* GiB of memory"):
         list(read_segments(path))
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.spectral import make_video
-from hiero.kernels.eigen import dense_eigenvectors, krylov_eigenvectors
-from hiero.kernels.normalised_cut import log_similarity, normalise_similarity
+from hiero.kernels.normalised_cut import dense_eigenvectors, krylov_eigenvectors, log_similarity, normalise_similarity
 from tests.conftest import close
 
 
@@ -40,7 +39,7 @@ def test_the_last_block_counts_where_products_run_out(monkeypatch):
     torch.manual_seed(3)
     x, _ = make_video(900, 7, width=24, noise=2.0)
     m, _ = normalise_similarity(log_similarity(x[None], 0.1, "training"), 0.1)
-    monkeypatch.setattr("hiero.kernels.eigen.MAX_PRODUCTS", 2)
+    monkeypatch.setattr("hiero.kernels.normalised_cut.MAX_PRODUCTS", 2)
     values, vectors = krylov_eigenvectors(m[0], 6)
     close((vectors * (m[0] @ vectors)).sum(0), values, rtol=0, atol=1e-5)
     close(vectors.mT @ vectors, torch.eye(6), rtol=0, atol=1e-4)

@@ -16,7 +16,7 @@ from hiero.kernels.gated_messages import SLOPE, sum_messages
 from hiero.kernels.gated_messages_triton import sum_messages_triton
 from hiero.model import tdgc
 from hiero.model.neighbours import uniform_neighbours
-from hiero.model.stage import Stage
+from hiero.model.unet import Stage
 from tests.kernels.triton_device import DEVICE, INTERPRETED, TRITON_MARKS
 
 NUM_STAGES = 9 if INTERPRETED else 41  # on a GPU the medians of nine differ by a factor of three

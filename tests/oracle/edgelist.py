@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hiero.model.hiero import HiERO
-from hiero.model.stage import Stage
 from hiero.model.tdgc import TDGC
+from hiero.model.unet import Stage
 
 
 def radius_edges(position: Tensor, group: Tensor, radius: float) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hiero.errors import InputError
-from hiero.storage import memory
+from hiero.storage import files as memory
 from hiero.storage.files import (
     is_disk_full,
     load_arrays,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.storage.files import ASSETS, load_arrays, save_arrays
-from hiero.storage.templates import Slot, Template
+from hiero.storage.weights import Slot, Template
 from tests.optional import weights_or_skip
 
 TEMPLATE = ASSETS / weights.REGISTRY["dinov2-text"].template

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.text.clip_text import END, START, byte_letters, clip_tokenizer, to_transformers
 from hiero.text.encoders import TextEncoder
-from hiero.text.towers import build_tower
+from hiero.text.towers import END, START, build_tower, byte_letters, clip_tokenizer, to_transformers
 from tests.conftest import close
 from tests.oracle import clip as oracle
 

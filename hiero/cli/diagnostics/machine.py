@@ -15,8 +15,7 @@ from pathlib import Path
 import hiero
 from hiero.cli.diagnostics.findings import GIB, Finding, Level, Machine, first_line, ok, problem, warning
 from hiero.plugins import DISTRIBUTION, read_project
-from hiero.storage.files import home
-from hiero.storage.memory import available_bytes
+from hiero.storage.files import available_bytes, home
 
 MIN_MEMORY_BYTES = 2 * GIB  # below this a long video may not fit
 # What does not work without an extra of pyproject.toml. One that is not named here can do without.
