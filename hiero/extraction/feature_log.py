@@ -1,14 +1,15 @@
 """FeatureLog: features of a video that is still being recorded, in an SQLite file with a row for each window.
 
 Each window is a transaction: a process that is killed at any time loses at most the window that it was
-writing. Windows that were skipped have no row. Files of the earlier format, which was a header line
-and binary records, can still be read.
+writing, and a power failure at most the last `SYNC_EVERY` windows. Windows that were skipped have no
+row. Files of the earlier format, which was a header line and binary records, can still be read.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import sqlite3
 import struct
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,17 +34,22 @@ from hiero.storage.files import check_fits, parse_json
 FORMATS = ("hiero recording 1", "hiero recording 2")
 SQLITE_MAGIC = b"SQLite format 3\0"
 SCHEMA = """
+BEGIN;
 CREATE TABLE header (document TEXT NOT NULL);
 CREATE TABLE windows (
-    number INTEGER PRIMARY KEY, end_s REAL NOT NULL, features BLOB NOT NULL, thumbnails BLOB NOT NULL
+    number INTEGER PRIMARY KEY, end_s REAL NOT NULL, features BLOB NOT NULL, thumbnails BLOB NOT NULL,
+    checksum INTEGER NOT NULL
 );
 """
-SYNC_EVERY = 16  # windows: about what may be lost when the power fails
+SYNC_EVERY = 16  # windows
 MAX_HEADER_BYTES = 2**16
 MAX_WINDOWS = 2**31
 MAX_THUMBNAILS_BYTES = 2**22  # of a window
 OLD_RECORD = struct.Struct("<4sQdII")  # mark, number, end, bytes of thumbnails, checksum
 THUMBNAIL = struct.Struct("<QdI")  # segment, time, bytes of the picture
+
+
+WindowRow = tuple[int, float, bytes, bytes]  # number, end, features, thumbnails
 
 
 @dataclass(frozen=True)
@@ -57,12 +64,10 @@ class LogHeader:
     key: str = ""
 
     @classmethod
-    def of(
-        cls, backbones: Sequence[Backbone], num_segments: int, spacing_s: float, source: str, key: str = ""
-    ) -> LogHeader:
+    def of(cls, backbones: Sequence[Backbone], num_segments: int, spacing_s: float, source: str) -> LogHeader:
         """The header for backbones that read together."""
         names, widths = tuple(b.name for b in backbones), tuple(b.width for b in backbones)
-        return cls(names, widths, num_segments, spacing_s, source, key)
+        return cls(names, widths, num_segments, spacing_s, source)
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -118,7 +123,7 @@ class FeatureLog:
 
     def __init__(self, path: Path, header: LogHeader, is_same: Callable[[LogHeader], bool] = lambda _: False) -> None:
         self.path, self.header = path, header
-        self.end_s, self.num_windows, self.num_done = 0.0, 0, 0
+        self.end_s, self.num_windows = 0.0, 0
         self._done: set[int] = set()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = _writer_lock(path)
@@ -127,34 +132,43 @@ class FeatureLog:
         except Timeout:
             raise LogInUseError(f"{path}: another hiero watch is writing it; choose another folder with -o") from None
         try:
-            self._resume(is_same)
-            self._connection = _connect(path)
-            self._connection.execute("PRAGMA journal_mode = PERSIST")
-            self._connection.execute("PRAGMA synchronous = OFF")  # a camera does not wait; see SYNC_EVERY
-            if not self.num_done:
-                self._write_header()
+            if not self._resume(is_same):
+                for suffix in ("", "-wal", "-shm", "-journal"):
+                    Path(f"{path}{suffix}").unlink(missing_ok=True)
+            self._connection = self._open()
         except BaseException:
             self._lock.release()
             raise
 
-    def _resume(self, is_same: Callable[[LogHeader], bool]) -> None:
-        """Take over the windows of an earlier run of the same recording; remove any other file."""
+    @property
+    def num_done(self) -> int:
+        """The number of windows that were written."""
+        return len(self._done)
+
+    def _resume(self, is_same: Callable[[LogHeader], bool]) -> bool:
+        """Take over the windows of an earlier run of the same recording, if there are any."""
         try:
             header = read_header(self.path)
-            if _is_intact(self.path) and replace(header, key=self.header.key) == self.header and is_same(header):
-                self.header = header
-                for record in read_records(self.path):
-                    self._mark(record.index, record.end_s)
-        except (InputError, sqlite3.Error):  # missing or damaged
-            self._done.clear()
-            self.end_s, self.num_windows, self.num_done = 0.0, 0, 0
-        if not self.num_done:
-            for suffix in ("", "-journal"):
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            if not _is_sqlite(self.path) or replace(header, key=self.header.key) != self.header or not is_same(header):
+                return False
+            records = [(record.index, record.end_s) for record in read_records(self.path)]
+        except InputError:  # missing or damaged
+            return False
+        self.header = header
+        for index, end_s in records:
+            self._mark(index, end_s)
+        return bool(records)
 
-    def _write_header(self) -> None:
-        self._connection.executescript(SCHEMA)
-        self._connection.execute("INSERT INTO header VALUES (?)", [self.header.to_json()])
+    def _open(self) -> sqlite3.Connection:
+        """Open the file for writing. A write-ahead log needs no sync for each window and survives a power failure."""
+        connection = _connect(self.path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        if not self._done:
+            connection.executescript(SCHEMA)
+            connection.execute("INSERT INTO header VALUES (?)", [self.header.to_json()])
+            connection.execute("COMMIT")
+        return connection
 
     def has(self, index: int) -> bool:
         """Whether a window has a record."""
@@ -166,22 +180,21 @@ class FeatureLog:
         """Add a window. Raises OSError where it cannot be written, for example on a full disk."""
         pictures = b"".join(THUMBNAIL.pack(t.segment, t.time_s, len(t.picture)) + t.picture for t in thumbnails)
         values = [rows[name].to(torch.float32).numpy().astype("<f4").tobytes() for name in self.header.backbones]
-        window = (index, end_s, b"".join(values), pictures)
+        features = b"".join(values)
+        window = (index, end_s, features, pictures, _checksum(index, end_s, features, pictures))
         try:
-            self._connection.execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?, ?)", window)
+            self._connection.execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?, ?, ?)", window)
+            if (self.num_done + 1) % SYNC_EVERY == 0:
+                self._connection.execute("PRAGMA wal_checkpoint")
         except sqlite3.OperationalError as error:
             code = errno.ENOSPC if error.sqlite_errorcode == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(code, os.strerror(code), str(self.path)) from error
         self._mark(index, end_s)
-        if self.num_done % SYNC_EVERY == 0:
-            with self.path.open("rb") as file:
-                os.fsync(file.fileno())
 
     def _mark(self, index: int, end_s: float) -> None:
         if index + 1 >= self.num_windows:
             self.num_windows, self.end_s = index + 1, end_s
         self._done.add(index)
-        self.num_done = len(self._done)
 
     def close(self) -> None:
         """Close the file, and let others have it."""
@@ -193,19 +206,13 @@ class FeatureLog:
         Path(self._lock.lock_file).unlink(missing_ok=True)
         self._lock.release()
 
-    def __enter__(self) -> FeatureLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def read_records(path: Path) -> Iterator[LogRecord]:
-    """Windows of a log, one in memory at a time."""
+    """Windows of a log, one in memory at a time. A damaged window is left out, as if it had been skipped."""
     header = read_header(path)
-    records = _read_sqlite(path) if _is_sqlite(path) else _read_old_format(path, header)
-    for index, end_s, features, thumbnails in records:
-        if len(features) != header.num_row_bytes or not 0 <= index < MAX_WINDOWS or not np.isfinite(end_s):
+    windows = _read_sqlite(path) if _is_sqlite(path) else _read_old_format(path, header)
+    for index, end_s, features, thumbnails in windows:
+        if len(features) != header.num_row_bytes or not 0 <= index < MAX_WINDOWS or not math.isfinite(end_s):
             raise InputError(f"{path}: window {index} is damaged")
         rows, position = {}, 0
         for name, (num_rows, width) in header.shapes.items():
@@ -228,46 +235,33 @@ def is_in_use(path: Path) -> bool:
 
 def read_header(path: Path) -> LogHeader:
     """What the rows of a log are. Raises InputError where it cannot be read."""
-    try:
-        if _is_sqlite(path):
-            with closing(_connect(path)) as connection:
-                row = connection.execute("SELECT document FROM header").fetchone()
-            return LogHeader.from_json(row[0] if row else "", path)
-        with path.open("rb") as file:
-            return LogHeader.from_json(file.readline(MAX_HEADER_BYTES), path)
-    except (OSError, sqlite3.Error) as error:
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if _is_sqlite(path):
+        documents = list(_query(path, "SELECT document FROM header"))
+        return LogHeader.from_json(documents[0][0] if documents else "", path)
+    with path.open("rb") as file:
+        return LogHeader.from_json(file.readline(MAX_HEADER_BYTES), path)
 
 
 def load_recording(path: Path) -> tuple[VideoFeatures, int]:
     """The features of a whole recording, and how many windows were skipped."""
     header = read_header(path)
-    ends_s = {record.index: record.end_s for record in read_records(path)}
-    if not ends_s:
+    records = {record.index: record for record in read_records(path)}
+    if not records:
         raise InputError(f"{path}: holds no window yet")
-    num_windows = max(ends_s) + 1
-    end_s = ends_s[num_windows - 1]
+    indices = sorted(records)
+    num_windows, end_s = indices[-1] + 1, records[indices[-1]].end_s
     check_fits(num_windows * header.num_row_bytes, f"{path}: its features")
-    values = {name: np.empty((num_windows, *shape), dtype=np.float32) for name, shape in header.shapes.items()}
-    is_done, thumbnails = np.zeros(num_windows, dtype=bool), {}
-    for record in read_records(path):
-        for name, array in values.items():
-            array[record.index] = record.rows[name].numpy()
-        is_done[record.index] = True
-        thumbnails[record.index] = record.thumbnails
     # Skipped windows look like the one before them; those at the beginning like the first.
-    before = np.maximum.accumulate(np.where(is_done, np.arange(num_windows), -1))
-    before[before < 0] = int(is_done.argmax())
-    for array in values.values():
-        array[~is_done] = array[before[~is_done]]
+    shown = np.searchsorted(indices, np.arange(num_windows), side="right") - 1
+    windows = [records[indices[position]] for position in np.maximum(shown, 0)]
+    rows = {name: torch.cat([window.rows[name] for window in windows]) for name in header.backbones}
     track = Thumbnails()
-    for index in sorted(thumbnails):
-        track.add(thumbnails[index])
+    for index in indices:
+        track.add(records[index].thumbnails)
     networks = [find_backbone(name) for name in header.backbones]
-    rows = {name: torch.from_numpy(array.reshape(-1, array.shape[2])) for name, array in values.items()}
     features = join_windows(networks, rows, end_s, header.spacing_s)
     source = VideoFeatures(features, end_s, header.spacing_s, track.times_s, track.pictures)
-    return source, num_windows - int(is_done.sum())
+    return source, num_windows - len(records)
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -275,8 +269,8 @@ def _is_sqlite(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-    except FileNotFoundError:
-        return False
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -286,22 +280,30 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _is_intact(path: Path) -> bool:
-    """Whether a recording can be continued: not after a power failure that damaged it."""
-    if not _is_sqlite(path):
-        return False
-    with closing(_connect(path)) as connection:
-        return bool(connection.execute("PRAGMA quick_check").fetchone() == ("ok",))
+def _query(path: Path, statement: str) -> Iterator[tuple[Any, ...]]:
+    """Rows that a database gives. Raises InputError where it is damaged or cannot be read."""
+    try:
+        with closing(_connect(path)) as connection:
+            yield from connection.execute(statement)
+    except sqlite3.Error as error:
+        raise InputError(f"{path}: the recording is damaged or cannot be read ({error})") from error
 
 
-def _read_sqlite(path: Path) -> Iterator[tuple[int, float, bytes, bytes]]:
-    """Windows in their order; what follows a damaged place is left out."""
-    with closing(_connect(path)) as connection, suppress(sqlite3.DatabaseError):
-        yield from connection.execute("SELECT number, end_s, features, thumbnails FROM windows ORDER BY number")
+def _read_sqlite(path: Path) -> Iterator[WindowRow]:
+    """Windows in their order, without those that are damaged."""
+    statement = "SELECT number, end_s, features, thumbnails, checksum FROM windows ORDER BY number"
+    for index, end_s, features, thumbnails, checksum in _query(path, statement):
+        has_bytes = isinstance(features, bytes) and isinstance(thumbnails, bytes)
+        if has_bytes and _checksum(index, end_s, features, thumbnails) == checksum:
+            yield index, end_s, features, thumbnails
 
 
-def _read_old_format(path: Path, header: LogHeader) -> Iterator[tuple[int, float, bytes, bytes]]:
-    """Whole records of a file of the earlier format; half a record at its end is left out."""
+def _checksum(index: int, end_s: float, features: bytes, thumbnails: bytes) -> int:
+    return zlib.crc32(f"{index} {end_s}".encode() + features + thumbnails)
+
+
+def _read_old_format(path: Path, header: LogHeader) -> Iterator[WindowRow]:
+    """Whole records of a file of the earlier format, up to the first that is damaged or cut off."""
     size = header.num_row_bytes
     with path.open("rb") as file:
         file.readline(MAX_HEADER_BYTES)

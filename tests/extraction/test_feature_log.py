@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import zlib
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from hiero.errors import InputError
 from hiero.extraction.extractor import Thumbnail
 from hiero.extraction.feature_log import (
     FORMATS,
+    SYNC_EVERY,
     FeatureLog,
     LogHeader,
     LogInUseError,
@@ -28,7 +32,7 @@ from tests.oracle.recordings import fill_skipped
 from tests.processes import start_python
 from tests.waiting import wait_until
 
-HEADER = LogHeader.of([find_backbone("i3d-k400"), find_backbone("dinov2-text")], 2, 1.0, "camera", "key")
+HEADER = replace(LogHeader.of([find_backbone("i3d-k400"), find_backbone("dinov2-text")], 2, 1.0, "camera"), key="key")
 
 
 def rows(seed: int) -> dict[str, torch.Tensor]:
@@ -40,7 +44,7 @@ def rows(seed: int) -> dict[str, torch.Tensor]:
 
 
 def fill(path, indices, **options):
-    with FeatureLog(path, HEADER, **options) as log:
+    with closing(FeatureLog(path, HEADER, **options)) as log:
         for index in indices:
             log.append(
                 index, 2.0 * (index + 1), rows(index), [Thumbnail(2 * index, 2.0 * index, b"\xff\xd8" + bytes(index))]
@@ -94,6 +98,51 @@ def test_a_killed_process_loses_at_most_the_last_window(tmp_path):
     assert log.num_done == len(records) + 1
 
 
+@pytest.mark.parametrize("num_done", [0, 1, SYNC_EVERY + 1])
+def test_what_a_process_has_written_is_there_for_others_at_once(tmp_path, num_done):
+    """A copy of the files is what is left after a kill: it has each window that `append` came back from."""
+    (tmp_path / "copy").mkdir()
+    with closing(FeatureLog(tmp_path / "r.features", HEADER)) as log:
+        for index in range(num_done):
+            log.append(index, 2.0 * (index + 1), rows(index))
+        for file in tmp_path.glob("r.features*"):
+            shutil.copy(file, tmp_path / "copy")
+    assert [record.index for record in read_records(tmp_path / "copy" / "r.features")] == list(range(num_done))
+
+
+def test_a_closed_recording_is_a_single_file(tmp_path):
+    fill(tmp_path / "r.features", range(3))
+    assert [file.name for file in tmp_path.iterdir()] == ["r.features"]
+
+
+@given(st.data())
+def test_a_flipped_bit_is_noticed(tmp_path_factory, data):
+    """What is read is what was written: a window with a flipped bit is left out, or the file is refused."""
+    path = tmp_path_factory.mktemp("log") / "r.features"
+    fill(path, range(3))
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    try:
+        records = list(read_records(path))
+    except InputError:
+        return
+    for record in records:
+        assert record.index in range(3)
+        assert record.end_s == 2.0 * (record.index + 1)
+        assert all(torch.equal(record.rows[name], value) for name, value in rows(record.index).items())
+    fill(path, [7], is_same=lambda _: True)  # and it can be gone on with, or is begun again
+
+
+def test_a_damaged_window_counts_as_skipped(tmp_path):
+    path = tmp_path / "r.features"
+    fill(path, range(3))
+    content, value = path.read_bytes(), rows(1)["dinov2-text"].numpy().tobytes()[4000:4100]
+    path.write_bytes(content.replace(value, bytes(100)))
+    assert content != path.read_bytes()
+    assert load_recording(path)[1] == 1
+
+
 def test_a_recording_of_the_earlier_format_is_read(tmp_path):
     path = tmp_path / "r.features"
     content = HEADER.to_json().replace("recording 2", "recording 1").encode() + b"\n"
@@ -123,12 +172,16 @@ def test_a_log_of_something_else_is_overwritten(tmp_path):
 
 def test_two_processes_never_write_the_same_file(tmp_path):
     path = tmp_path / "r.features"
-    with FeatureLog(path, HEADER):
+    with closing(FeatureLog(path, HEADER)):
         assert is_in_use(path)
         with pytest.raises(LogInUseError, match="another hiero watch"):
             FeatureLog(path, HEADER)
     assert not is_in_use(path)
     assert not is_in_use(tmp_path / "missing.features")
+
+
+def old_header(**changes) -> bytes:
+    return json.dumps(json.loads(HEADER.to_json()) | {"format": FORMATS[0]} | changes).encode() + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -140,43 +193,10 @@ def test_two_processes_never_write_the_same_file(tmp_path):
         b"null\n",
         b"{}\n",
         b"[" * 70_000,
-        json.dumps(
-            {
-                "format": FORMATS[0],
-                "backbones": ["i3d-k400"],
-                "widths": [401],
-                "num_segments": 2,
-                "spacing_s": 1.0,
-                "source": "",
-                "key": "",
-            }
-        ).encode()
-        + b"\n",
-        json.dumps(
-            {
-                "format": FORMATS[0],
-                "backbones": ["no-such"],
-                "widths": [4],
-                "num_segments": 2,
-                "spacing_s": 1.0,
-                "source": "",
-                "key": "",
-            }
-        ).encode()
-        + b"\n",
-        json.dumps(
-            {
-                "format": FORMATS[0],
-                "backbones": ["i3d-k400"],
-                "widths": [400],
-                "num_segments": 2,
-                "spacing_s": float("nan"),
-                "source": "",
-                "key": "",
-            }
-        ).encode()
-        + b"\n",
-        HEADER.to_json().encode() + b"\n",
+        old_header(backbones=["i3d-k400"], widths=[401]),
+        old_header(backbones=["no-such"], widths=[4]),
+        old_header(spacing_s=float("nan")),
+        old_header(),  # no window
         b"SQLite format 3\0" + bytes(100),
     ],
 )
@@ -187,7 +207,7 @@ def test_strange_files_are_one_clear_line(tmp_path, content):
 
 
 def test_a_number_of_a_window_beyond_reason_allocates_nothing(tmp_path):
-    with FeatureLog(tmp_path / "r.features", HEADER) as log:
+    with closing(FeatureLog(tmp_path / "r.features", HEADER)) as log:
         log.append(2**30, 2.0, rows(0))
     with pytest.raises(InputError, match="GiB"):
         load_recording(tmp_path / "r.features")
