@@ -1,6 +1,6 @@
 """What a well-kept library already does, beside ours: time, memory and lines. docs/design.md has the decisions.
 
-    python -m benchmarks.libraries
+    python -m benchmarks.libraries [ROW …]     such as sentences, actions, swin, subtitles, elan; by default all
 
 Rows whose library is not installed are left out: transformers (in the extra `text`), timm and
 torchvision (`pip install --no-deps timm torchvision`, which beside a CPU build of torch may fail to
@@ -111,7 +111,8 @@ def actions() -> str:
         torch.testing.assert_close(network(frames), plain(frames), rtol=1e-3, atol=1e-3)
     ours, theirs = fastest(lambda: network(frames)), fastest(lambda: plain(frames))
     return (
-        f"| I3D, a window of 24 frames | stacked 2-d convolutions ({count_lines('video/i3d.py')} lines): {ours:.2f} s "
+        f"| I3D, a window of 24 frames "
+        f"| stacked 2-d convolutions ({count_lines('backbones/i3d.py')} lines): {ours:.2f} s "
         f"| torch's 3-d convolutions: {theirs:.2f} s | {theirs / ours:.1f} |"
     )
 
@@ -121,7 +122,7 @@ def swin() -> str:
 
     ours_network, clip = omnivore.untrained("B").eval(), torch.randn(1, 16, 3, 224, 224)
     ours = fastest(lambda: ours_network(clip), 3)
-    begin = f"| Omnivore's Swin-B, a clip of 16 frames | {count_lines('video/omnivore.py')} lines: {ours:.2f} s "
+    begin = f"| Omnivore's Swin-B, a clip of 16 frames | {count_lines('backbones/omnivore.py')} lines: {ours:.2f} s "
     try:
         from torchvision.models.video import swin3d_b
 
@@ -132,11 +133,45 @@ def swin() -> str:
     return f"{begin}| torchvision's swin3d_b: {theirs:.2f} s | {theirs / ours:.1f} |"
 
 
+def subtitles() -> str:
+    import webvtt
+
+    from hiero.formats.subtitles import parse_cues
+
+    lines = (f"00:{i // 60:02}:{i % 60:02}.000 --> 00:{i // 60:02}:{i % 60:02}.900\nline {i}\n" for i in range(3000))
+    content = "WEBVTT\n\n" + "\n".join(lines)
+    assert len(parse_cues(content)) == len(webvtt.from_string(content)) == 3000
+    ours, theirs = fastest(lambda: parse_cues(content)), fastest(lambda: webvtt.from_string(content))
+    size = count_lines("formats/subtitles.py")
+    return f"| 3,000 cues of WebVTT | {size} lines: {ours:.3f} s | webvtt-py: {theirs:.3f} s | {theirs / ours:.1f} |"
+
+
+def elan(num: int = 2000) -> str:
+    from tempfile import TemporaryDirectory
+
+    from pympi.Elan import Eaf
+
+    from hiero.formats.elan import read_elan, to_elan
+    from hiero.formats.registry import ImportSettings
+    from hiero.types import Hierarchy, Step
+
+    steps = tuple(Step(f"0.{i}", float(i), i + 1.0, thread=0, label=f"step {i}") for i in range(num))
+    text = to_elan(Hierarchy("tea.mp4", "raw", float(num), (steps,)))
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "tea.eaf"
+        file.write_text(text, encoding="utf-8")
+        settings = ImportSettings(Path("tea.mp4"))
+        ours, theirs = fastest(lambda: read_elan(text.encode(), settings)), fastest(lambda: Eaf(str(file)))
+    size = count_lines("formats/elan.py")
+    return f"| {num} annotations of ELAN | {size} lines: {ours:.3f} s | pympi: {theirs:.3f} s | {theirs / ours:.1f} |"
+
+
 def main() -> None:
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
     print("| | ours | library | library / ours |\n|---|---|---|---|")
-    for row in (sentences, actions, swin):
-        print(row(), flush=True)
+    for row in (sentences, actions, swin, subtitles, elan):
+        if len(sys.argv) == 1 or row.__name__ in sys.argv[1:]:
+            print(row(), flush=True)
     print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 
