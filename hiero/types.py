@@ -418,7 +418,7 @@ class Hierarchy:
 
         Raises:
             InputError: Something is missing, of another type, or cannot be: two steps have one id, a
-            level does not cover the video, a step lies outside its parent.
+                level does not cover the video, a step lies outside its parent.
         """
         with _reading("a hierarchy of steps"):
             duration_s = _parse_time(document["duration_s"])

@@ -107,7 +107,7 @@ class Hit:
             the step shows it; of `Corpus.like`, how likely it is the same step. Where something is
             said there, joined with how likely the query is said.
         rests_on: What speaks for it: what is said, what is seen, or both. None where no video of
-        the corpus has a transcript.
+            the corpus has a transcript.
         quote: What is said there, where the hit rests on speech.
     """
 

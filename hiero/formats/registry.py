@@ -55,7 +55,7 @@ class StepReader:
     Attributes:
         suffixes: Suffixes of the files, in lower case.
         read: Takes the content of a file and the settings; returns the rows of each level, and the
-        length of the video or None. The content is bytes, or the parsed document of a .json file.
+            length of the video or None. The content is bytes, or the parsed document of a .json file.
         recognises: Whether a content is of this format. Formats that share a suffix need it.
         max_bytes: Larger files are refused.
         has_tiers: Whether the user can choose tiers.
@@ -77,7 +77,7 @@ class Exporter:
         convert: Takes a hierarchy; returns the content of the file, or the contents of all files by their names.
         media_folder: Folder in which the tool looks for the video: links to it are made there. Empty if it does not.
         opens_video: Whether it reads the video's frame rate, so that the hierarchy should have the
-        path of the video and not only its name.
+            path of the video and not only its name.
         reader: How files of this format are read back, if they can be.
     """
 

@@ -49,7 +49,7 @@ class HieroEnsemble(PretrainedMixin, nn.Module):
         config: That of the first network, with the width of the shared space.
         networks: The networks as torch's modules; `members` gives them as what they are.
         projection: From the networks' vectors side by side into the shared space, (Σ E,
-        embedding_size), orthonormal columns.
+            embedding_size), orthonormal columns.
 
     Raises:
         InputError: The networks do not read the same features and texts.

@@ -138,7 +138,7 @@ class HiERO(nn.Module, PretrainedMixin):
             mask: True on the nodes of each video, which are a prefix of T, (B, T); by default all are.
             times: In seconds, not decreasing, (B, T); by default by the clock of the configuration.
             spacing_s: Time between nodes where it is the same everywhere and known; otherwise it is
-            read off the times.
+                read off the times.
             threads: Cut & Match on or off; by default on while training and otherwise as configured.
 
         Returns:
@@ -262,7 +262,7 @@ class HiERO(nn.Module, PretrainedMixin):
             text_mask: True on narrations, False on padding, (B, M).
             config: Weights, windows and temperature.
             peers: Other processes that hold the rest of the batch: all nodes are compared with the
-            narrations of all.
+                narrations of all.
 
         Examples:
             >>> import hiero, torch

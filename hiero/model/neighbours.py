@@ -20,7 +20,7 @@ class Neighbours:
     Attributes:
         linked: For each offset, 1 where nodes i and i + o are neighbours, else 0, (B, T − o).
         distance: For each offset, the distance between the two: a scalar where it is the same for
-        all nodes, otherwise (B, T − o).
+            all nodes, otherwise (B, T − o).
         inverse_degree: One over the number of neighbours of each node, 0 without any, (B, T, 1).
         group: The group whose nodes may be neighbours, a video or a thread; −1 on padding, (B, T).
     """

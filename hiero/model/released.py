@@ -73,7 +73,7 @@ class Released:
         losses: Settings of the losses that it was trained with.
         state: Weights of `HiERO`.
         text_encoder: Weights of the text encoder in its own layout (transformers' DistilBERT,
-        CLIP); empty without one.
+            CLIP); empty without one.
         source: The authors' configuration, as plain values.
 
     Examples:
@@ -120,7 +120,7 @@ def read_released(path: Path | str) -> Released:
 
     Raises:
         InputError: The file is missing, damaged, not a checkpoint of the release, or of another
-        network than the paper's.
+            network than the paper's.
 
     Examples:
         >>> released = read_released(checkpoint)

@@ -119,14 +119,14 @@ def spectral_cut(
 
     Args:
         x: Features of one video, (N, D), or of a batch, (B, N, D). Their length does not matter,
-        only their direction.
+            only their direction.
         num_threads: K; `auto` picks it from the eigenvalues (see `choose_num_threads`), for one video.
         kappa: Temperature of the similarity exp(cos/κ): the smaller, the more only the nearest nodes count.
         mask: True on nodes, False on padding, (B, N); only with a batch and the exact method.
         form: `sklearn` for zero-shot use, `training` as inside the network.
         random_state: Seed. The same one gives the same threads.
         method: `exact`; `landmarks`, for very long videos; `auto`, exact while its matrices stay
-        within `memory_budget`.
+            within `memory_budget`.
         memory_budget: In bytes.
         max_threads: The largest K that `auto` picks.
 
