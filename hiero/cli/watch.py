@@ -124,7 +124,7 @@ def watch(
         `hiero steps --json` prints.
     """
     from hiero.cli.steps import parse_formats
-    from hiero.engine.live import LiveReader, cut_off_recordings
+    from hiero.engine.live import LiveReader, LiveSettings, cut_off_recordings
     from hiero.sources.live_source import GrowingFile, open_live_source
 
     formats = parse_formats(recording.export, recording.out)
@@ -139,19 +139,16 @@ def watch(
     engine = options.load_engine()
     with reading_bars() as progress:
         engine.fetch_text_encoder(progress)
-        reader = LiveReader(
-            engine,
-            live_source,
-            labels=vocabulary,
+        settings = LiveSettings(
             step_s=recording.step_s,
             window_s=recording.window_s,
+            labels=vocabulary,
             max_delay_s=recording.max_delay_s,
             stream=options.stream,
             folder=recording.out,
             cache=options.cache,
-            message=display.message,
-            progress=progress,
         )
+        reader = LiveReader(engine, live_source, settings, display.message, progress)
     try:
         with (
             _shown_warnings(display.message, is_lossy=live_source.is_lossy),

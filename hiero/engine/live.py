@@ -24,19 +24,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hiero.backbones.registry import Backbone, fetch_weights, find_backbone
+from hiero.backbones.registry import fetch_weights, find_backbone
 from hiero.devices import choose_device
+from hiero.engine.embedder import NO_TEXT
 from hiero.engine.engine import Engine
 from hiero.engine.video import MIN_LABEL_PROBABILITY, Video
 from hiero.errors import InputError
-from hiero.extraction.extractor import LoadedBackbones, join_windows
+from hiero.extraction.extractor import SEGMENTS_PER_WINDOW, LoadedBackbones, join_windows
 from hiero.extraction.feature_log import FeatureLog, LogHeader, LogInUseError, is_in_use, load_recording, read_records
-from hiero.extraction.live_extraction import LiveExtraction, LiveWindow
+from hiero.extraction.live_extraction import LiveExtraction, LiveSampling, LiveWindow
 from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
 from hiero.sources.live_source import GrowingFile, LiveSource
 from hiero.steps.hierarchy import STEP_S, build_hierarchy, group_into_threads
 from hiero.storage.cache import cache_folder
 from hiero.types import Clock, Hierarchy, ProgressCallback, ProgressEvent, Step, format_time, no_progress
+from hiero.vectors import unit_vectors
 
 WINDOW_S = 900.0  # that the model sees
 SETTLE_S = 10.0  # an end of a step that has not moved for so long is closed
@@ -49,6 +51,35 @@ REPLAY_EVERY_S = 30.0
 CONFIRMED_S = 5.0  # an end that was shown and is as near to one of the result was right
 HEAD_BYTES = 2**20  # of a file, by which it is recognised when a run is resumed
 RECORDING = f"recording{RECORDING_SUFFIX}"
+
+
+@dataclass(frozen=True)
+class LiveSettings:
+    """How a recording is followed.
+
+    Steps are about `step_s` long and found in the last `window_s`. `folder` is where the features of
+    what cannot be read again are kept.
+    """
+
+    step_s: float = STEP_S
+    window_s: float = WINDOW_S
+    labels: Sequence[str] | None = None
+    max_delay_s: float | None = None
+    stream: int = 0
+    folder: Path | None = None
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.step_s > 0 or not self.window_s >= 2 * self.step_s:
+            raise InputError(
+                "the window must hold at least two steps: "
+                f"--window-s {self.window_s:g} with --step-s {self.step_s:g} does not"
+            )
+        if self.max_delay_s is not None and not self.max_delay_s > 0:
+            raise InputError(f"--max-delay-s must be positive, got {self.max_delay_s}")
+
+
+DEFAULT_SETTINGS = LiveSettings()
 
 
 @dataclass(frozen=True)
@@ -74,35 +105,19 @@ class LiveResult:
 class LiveSteps:
     """Steps so far, from windows as they come."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        backbones: Sequence[Backbone],
-        num_segments: int,
-        spacing_s: float,
-        *,
-        name: str = "live",
-        window_s: float = WINDOW_S,
-        step_s: float = STEP_S,
-        settle_s: float = SETTLE_S,
-        labels: Sequence[str] | None = None,
-    ) -> None:
-        if not step_s > 0 or not window_s >= 2 * step_s:
-            raise InputError(
-                f"the window must hold at least two steps: --window-s {window_s:g} with --step-s {step_s:g} does not"
-            )
-        if labels and not engine.has_text:
-            from hiero.engine.embedder import NO_TEXT
-
+    def __init__(self, engine: Engine, settings: LiveSettings = DEFAULT_SETTINGS, name: str = "live") -> None:
+        if settings.labels and not engine.has_text:
             raise InputError(NO_TEXT)
-        self.engine, self.backbones, self.name = engine, list(backbones), name
-        self.num_segments, self.spacing_s = num_segments, spacing_s
-        self.step_s, self.settle_s, self.labels = step_s, settle_s, labels
+        self.engine, self.name = engine, name
+        self.step_s, self.labels = settings.step_s, settings.labels
+        self.backbones = [find_backbone(name) for name in engine.backbones]
+        self.spacing_s = engine.spacing_s
+        self.num_segments = 1 if self.backbones[0].num_frames else SEGMENTS_PER_WINDOW
         self.closed: list[Step] = []
         self.end_s = 0.0
-        self._windows: deque[dict[str, torch.Tensor]] = deque(
-            maxlen=max(2, round(window_s / (num_segments * spacing_s)))
-        )
+        self._window_clock = Clock(1.0, self.num_segments * self.spacing_s)
+        num_kept = max(2, round(settings.window_s / self._window_clock.spacing_s))
+        self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=num_kept)
         self._num_windows = 0  # so far, with those that are forgotten
         # ends of open steps, and how long the recording was when each was first seen
         self._pending: list[tuple[float, float]] = []
@@ -139,15 +154,13 @@ class LiveSteps:
 
     def _window_video(self) -> Video:
         """The last minutes as a video of their own, on the clock of the recording."""
-        window_s = self.num_segments * self.spacing_s
-        start_s = (self._num_windows - len(self._windows)) * window_s
+        start_s = self._window_clock.edge_s(self._num_windows - len(self._windows))
         rows = {b.name: torch.cat([window[b.name] for window in self._windows]) for b in self.backbones}
         length_s = self.end_s - start_s
         features = join_windows(self.backbones, rows, length_s, self.spacing_s)
         source = VideoFeatures(features, length_s, self.spacing_s)
         clock = Clock(1.0, self.spacing_s, start_s)
-        nodes = self.engine.embed_nodes(features[self.engine.backbones[0]], clock)
-        nodes = nodes / np.maximum(np.linalg.norm(nodes, axis=1, keepdims=True), 1e-12)
+        nodes = unit_vectors(self.engine.embed_nodes(features[self.engine.backbones[0]], clock))
         return Video(self.engine, Path(self.name), clock, self.end_s, nodes.astype(np.float32), source)
 
     def _settle(self, ends_s: list[float], start_s: float) -> tuple[list[float], list[float]]:
@@ -164,7 +177,7 @@ class LiveSteps:
         num = 0
         # What is about to leave the window is closed however restless it is.
         while num < len(pending) and (
-            self.end_s - pending[num][1] >= self.settle_s or pending[num][0] < start_s + self.step_s / 2
+            self.end_s - pending[num][1] >= SETTLE_S or pending[num][0] < start_s + self.step_s / 2
         ):
             num += 1
         self._pending = pending[num:]
@@ -178,11 +191,11 @@ class LiveSteps:
         if video.pictures is not None:
             # What pictures say of a word does not depend on other nodes: those of closed steps need
             # not be compared again.
-            first = max(0, min(len(video.nodes) - 1, round((steps[0].start_s - video.clock.start_s) / self.spacing_s)))
+            first, _ = video.clock.span(steps[0].start_s, self.end_s, len(video.nodes))
         source = VideoFeatures(
             {name: rows[first:] for name, rows in video.source.features.items()}, 0.0, self.spacing_s
         )
-        clock = replace(video.clock, start_s=video.clock.start_s + first * self.spacing_s)
+        clock = replace(video.clock, start_s=video.clock.edge_s(first))
         part = Video(self.engine, video.path, clock, self.end_s, video.nodes[first:], source)
         seen = [step for step in steps if step.end_s > clock.start_s]
         if first == 0:  # likely_labels wants steps that cover the video
@@ -201,8 +214,8 @@ class LiveSteps:
     def _number(self, steps: list[Step], x: np.ndarray, clock: Clock, num_closed: int) -> list[Step]:
         """The same steps with ids and threads: a step that is like one before it, in the window, is of its thread."""
         before = [step for step in self.closed if step.end_s > clock.start_s + clock.spacing_s]
-        edges = [round((step.start_s - clock.start_s) / clock.spacing_s) for step in (*before, *steps)]
-        edges = [0, *(min(max(edge, 1), len(x)) for edge in edges[1:]), len(x)]
+        starts = [clock.span(step.start_s, step.end_s, len(x))[0] for step in (*before, *steps)]
+        edges = [0, *(max(start, 1) for start in starts[1:]), len(x)]
         is_ascending = all(a < b for a, b in pairwise(edges))
         groups = group_into_threads(x, edges) if is_ascending else list(range(len(edges) - 1))
         threads: dict[int, int] = {}
@@ -225,54 +238,29 @@ class LiveReader:
         self,
         engine: Engine,
         source: LiveSource,
-        *,
-        labels: Sequence[str] | None = None,
-        step_s: float = STEP_S,
-        window_s: float = WINDOW_S,
-        max_delay_s: float | None = None,
-        stream: int = 0,
-        folder: Path | None = None,
-        cache: bool = True,
+        settings: LiveSettings = DEFAULT_SETTINGS,
         message: Callable[[str], None] = lambda _: None,
         progress: ProgressCallback = no_progress,
     ) -> None:
-        if max_delay_s is not None and not max_delay_s > 0:
-            raise InputError(f"--max-delay-s must be positive, got {max_delay_s}")
         width, config = engine.backbone.width, None if engine.folder is None else engine.folder.config
         if config is not None and config.input_size != width:
             raise InputError(
                 f"{engine.name} takes {config.input_size}-d features, {engine.backbone.name} gives {width}-d ones"
             )
-        self.engine, self.source, self.stream, self.cache, self.message = engine, source, stream, cache, message
-        networks = [find_backbone(name) for name in engine.backbones]
-        num_segments = 1 if networks[0].num_frames else 2
-        self.steps = LiveSteps(
-            engine,
-            networks,
-            num_segments,
-            engine.spacing_s,
-            name=source.name,
-            window_s=window_s,
-            step_s=step_s,
-            labels=labels,
-        )
+        self.engine, self.source, self.settings, self.message = engine, source, settings, message
+        self.steps = LiveSteps(engine, settings, source.name)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._is_lasting = False  # the log is a result
-        self.log = self._open_log(LogHeader.of(networks, num_segments, engine.spacing_s, source.name), folder)
+        networks = self.steps.backbones
+        self.log = self._open_log(LogHeader.of(networks, self.steps.num_segments, engine.spacing_s, source.name))
         for network in networks:
             fetch_weights(network, progress)
         loaded = LoadedBackbones.load(engine.backbones, choose_device(engine.device), engine.precision)
+        max_delay_s = settings.max_delay_s
         if max_delay_s is None and (source.is_file or source.keeps_pace):
             max_delay_s = MAX_DELAY_S
-        self.extraction = LiveExtraction(
-            source,
-            loaded,
-            self.log,
-            spacing_s=engine.spacing_s,
-            max_delay_s=max_delay_s,
-            stream=stream,
-            message=message,
-        )
+        sampling = LiveSampling(engine.spacing_s, max_delay_s, settings.stream)
+        self.extraction = LiveExtraction(source, loaded, self.log, sampling, message)
 
     def stop(self) -> None:
         """End the recording, from any thread or a signal handler: what was read so far becomes the result."""
@@ -311,37 +299,17 @@ class LiveReader:
         if not self.log.num_done:
             self.close()
             raise InputError(f"{self.source.name}: ended before anything could be read")
-        source = self.source
-        is_whole = isinstance(source, GrowingFile) and source.is_read_whole
-        num_skipped = self.log.num_windows - self.log.num_done
-        if is_whole and (num_skipped or self.extraction.num_skipped):
-            progress(ProgressEvent("read", source.name, 0.0, self.log.end_s))
-            self.extraction.fill_skipped(
-                lambda done_s: progress(ProgressEvent("read", source.name, done_s, self.log.end_s))
-            )
-            num_skipped = 0
+        is_whole = isinstance(self.source, GrowingFile) and self.source.is_read_whole
+        if is_whole and self._num_skipped:
+            self._fill_skipped(progress)
         self.log.close()
-        differences = []
-        if isinstance(source, GrowingFile) and not is_whole:
-            differences.append(
-                f"stopped after {format_time(self.log.end_s)}; the file may go on, and the steps of all of it be "
-                "others: "
-                f"hiero steps {source.name}"
-            )
-        if num_skipped or (self.extraction.num_skipped and not is_whole):
-            num_skipped = max(num_skipped, self.extraction.num_skipped)
-            share = num_skipped / max(1, self.log.num_windows)
-            differences.append(
-                f"{num_skipped} of {self.log.num_windows} windows ({share:.0%}) were skipped or lost; there the "
-                "result rests on "
-                "the window before, and differs from that of the whole recording"
-            )
+        differences = self._differences(is_whole)
         video = self._read_whole(is_whole)
         shown = [step.end_s for step in self.steps.closed]
         ends = np.array([step.end_s for step in video.steps(labels=[]).levels[-1]])
         num_confirmed = sum(bool((np.abs(ends - end_s) <= CONFIRMED_S).any()) for end_s in shown)
         self._remove_log()
-        return LiveResult(video, tuple(differences), len(shown), num_confirmed)
+        return LiveResult(video, differences, len(shown), num_confirmed)
 
     def close(self) -> None:
         """Let go of the log. It stays where a result or a later run needs it."""
@@ -349,14 +317,49 @@ class LiveReader:
         if not self.log.num_done:
             self._remove_log(even_lasting=True)
 
+    @property
+    def _num_windows(self) -> int:
+        """Windows of the recording so far, also those that were skipped after the last one that was read."""
+        return max(self.log.num_windows, self.extraction.end_of_skipped)
+
+    @property
+    def _num_skipped(self) -> int:
+        """Windows of the recording that were skipped or lost."""
+        return self._num_windows - self.log.num_done
+
+    def _fill_skipped(self, progress: ProgressCallback) -> None:
+        """Compute the windows of a finished file that were skipped."""
+
+        def report(done_s: float) -> None:
+            progress(ProgressEvent("read", self.source.name, done_s, self.log.end_s))
+
+        report(0.0)
+        self.extraction.fill_skipped(report)
+
+    def _differences(self, is_whole: bool) -> tuple[str, ...]:
+        """Why the result may not be that of the whole recording."""
+        differences = []
+        if isinstance(self.source, GrowingFile) and not is_whole:
+            differences.append(
+                f"stopped after {format_time(self.log.end_s)}; the file may go on, and the steps of all of it be "
+                f"others: hiero steps {self.source.name}"
+            )
+        if self._num_skipped and not is_whole:
+            share = self._num_skipped / self._num_windows
+            differences.append(
+                f"{self._num_skipped} of {self._num_windows} windows ({share:.0%}) were skipped or lost; there the "
+                "result rests on the window before, and differs from that of the whole recording"
+            )
+        return tuple(differences)
+
     def _read_whole(self, is_whole: bool) -> Video:
-        if is_whole and self.cache and isinstance(self.source, GrowingFile):
+        if is_whole and self.settings.cache and isinstance(self.source, GrowingFile):
             features, _ = load_recording(self.log.path)
-            self.engine.store_features(self.source.path, features, stream=self.stream)
-            return self.engine.read(self.source.path, stream=self.stream)
+            self.engine.store_features(self.source.path, features, stream=self.settings.stream)
+            return self.engine.read(self.source.path, stream=self.settings.stream)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what was skipped is a difference that is returned
-            video = self.engine.read(self.log.path, cache=self.cache and self._is_lasting)
+            video = self.engine.read(self.log.path, cache=self.settings.cache and self._is_lasting)
         video.path, video.origin = Path(self.source.name), None
         return video
 
@@ -376,28 +379,30 @@ class LiveReader:
                 updated_s = record.end_s
                 yield self.steps.update()
 
-    def _open_log(self, header: LogHeader, folder: Path | None) -> FeatureLog:
+    def _open_log(self, header: LogHeader) -> FeatureLog:
         """Where features go: beside the results for what cannot be read again, else into the cache,
-        and away at the end.
+        from which they are removed at the end.
         """
-        if not isinstance(self.source, GrowingFile):
-            if folder is not None:
-                path = folder / RECORDING
-                if path.exists():
-                    raise InputError(
-                        f"{path}: is there from an earlier recording; to see it: hiero steps {path}; a new one "
-                        "needs another folder"
-                    )
-                self._is_lasting = True
-                return FeatureLog(path, header)
-            return FeatureLog(
-                cache_folder("live") / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{RECORDING_SUFFIX}", header
+        if isinstance(self.source, GrowingFile):
+            return self._open_file_log(header, self.source.path)
+        if self.settings.folder is None:
+            name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{RECORDING_SUFFIX}"
+            return FeatureLog(cache_folder("live") / name, header)
+        path = self.settings.folder / RECORDING
+        if path.exists():
+            raise InputError(
+                f"{path}: is there from an earlier recording; to see it: hiero steps {path}; a new one "
+                "needs another folder"
             )
-        if not self.cache:
+        self._is_lasting = True
+        return FeatureLog(path, header)
+
+    def _open_file_log(self, header: LogHeader, file: Path) -> FeatureLog:
+        """The log of a file that grows, which a later run of the same file resumes."""
+        if not self.settings.cache:
             self._temporary = tempfile.TemporaryDirectory(prefix="hiero-")
             return FeatureLog(Path(self._temporary.name) / RECORDING, header)
-        file = self.source.path
-        identity = f"{file.resolve()}\0{file.stat().st_ino}\0{self.engine._feature_key(self.stream)}"
+        identity = f"{file.resolve()}\0{file.stat().st_ino}\0{self.engine._feature_key(self.settings.stream)}"
         name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         for number in range(100):  # others may be watching the same file
             path = cache_folder("live") / f"{name}-{number}{RECORDING_SUFFIX}"

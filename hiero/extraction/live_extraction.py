@@ -42,6 +42,15 @@ class LiveWindow:
     decoded_at_s: float
 
 
+@dataclass(frozen=True)
+class LiveSampling:
+    """Which windows of a recording are read: those of a stream, unless more than `max_delay_s` of it wait."""
+
+    spacing_s: float
+    max_delay_s: float | None
+    stream: int = 0
+
+
 class LiveExtraction:
     """Runs the backbones over a recording as it comes."""
 
@@ -50,22 +59,20 @@ class LiveExtraction:
         source: LiveSource,
         networks: LoadedBackbones,
         log: FeatureLog,
-        *,
-        spacing_s: float,
-        max_delay_s: float | None,
-        stream: int = 0,
+        sampling: LiveSampling,
         message: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.source, self.networks, self.log, self.stream = source, networks, log, stream
-        self.spacing_s, self.max_delay_s, self.message = spacing_s, max_delay_s, message
-        self.window_s = networks.num_segments * spacing_s
+        self.source, self.networks, self.log, self.message = source, networks, log, message
+        self.spacing_s, self.max_delay_s, self.stream = sampling.spacing_s, sampling.max_delay_s, sampling.stream
+        self.window_s = networks.num_segments * self.spacing_s
         self.num_skipped = 0
+        self.end_of_skipped = 0  # the number of the window after the last one that was skipped
         self.decoded_s = 0.0
         self._best_pace_s, self._num_waits = -math.inf, -1
         self._thumbnails = Thumbnails()
         num_queued = QUEUE_WINDOWS
         if source.keeps_pace:
-            num_queued = max(2, min(MAX_QUEUE_WINDOWS, int((max_delay_s or 0.0) / self.window_s)))
+            num_queued = max(2, min(MAX_QUEUE_WINDOWS, int((self.max_delay_s or 0.0) / self.window_s)))
         self._queue: queue.Queue[tuple[Segment, float]] = queue.Queue(num_queued)
         self._ended, self._closing = threading.Event(), threading.Event()
         self._error: BaseException | None = None
@@ -161,6 +168,7 @@ class LiveExtraction:
                 f"slower than real time from {format_time(window.end_s)} on: some windows are skipped; {later}"
             )
         self.num_skipped += 1
+        self.end_of_skipped = window.index + 1
 
     def _connected_windows(self) -> Iterator[Segment]:
         """Windows on the clock of the recording, over as many connections as it takes.
