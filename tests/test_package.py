@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Iterable
 from importlib.metadata import distribution, distributions
@@ -157,12 +156,10 @@ def test_the_wheel_in_a_clean_environment(built, tmp_path):
 
 
 def test_import_is_light():
-    begin = time.perf_counter()
     loaded = run(
         "import sys, hiero; print(any(m in sys.modules for m in ('torch', 'numpy', 'huggingface_hub', 'rich')))"
     )
     assert loaded.strip() == "False"
-    assert time.perf_counter() - begin < 2  # the whole process on a busy machine; the import itself takes about 0.02 s
 
 
 def test_public_names():
@@ -180,7 +177,9 @@ def test_type_checkers_see_the_public_names(tmp_path):
     pytest.importorskip("mypy")
     script = tmp_path / "script.py"
     script.write_text("import hiero\nreveal_type(hiero.Clock(1.0, 1.0))\nhiero.no_such_name\n")
-    command = [sys.executable, "-m", "mypy", "--config-file=", "--follow-imports=silent", str(script)]
+    options = ["--config-file=", "--follow-imports=silent", f"--cache-dir={os.devnull}"]
+    options += ["--no-site-packages", "--ignore-missing-imports"]  # reading torch would take a minute
+    command = [sys.executable, "-m", "mypy", *options, str(script)]
     shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout
     assert 'Revealed type is "hiero.types.Clock"' in shown
     assert 'has no attribute "no_such_name"' in shown

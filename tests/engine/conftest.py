@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from hiero.engine import load
+from hiero.storage.files import home
 from tests.optional import weights_or_skip
 from tests.shared import shared_folder
 
 
 def make_photographs(folder):
-    """Write the film and its truth, and read it into the cache."""
+    """Write the film and its truth, and read it into a cache beside them."""
     from examples.photographs import write_film
 
     truth = write_film(folder / "photographs.mp4", seconds=6)
     (folder / "truth.json").write_text(json.dumps(truth))
-    load(backbone="default").read(folder / "photographs.mp4")
+    (folder / "home").mkdir()
+    (folder / "home" / "weights").symlink_to((home() / "weights").resolve())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HIERO_HOME", str(folder / "home"))
+        load(backbone="default").read(folder / "photographs.mp4")
 
 
 @pytest.fixture(scope="session")
@@ -29,4 +35,6 @@ def photographs(tmp_path_factory):
     folder = shared_folder(tmp_path_factory, "photographs", make_photographs)
     truth = [tuple(row) for row in json.loads((folder / "truth.json").read_text())]
     path = folder / "photographs.mp4"
+    # each worker has a home of its own; without this each would read the film, for more than a minute
+    shutil.copytree(folder / "home" / "cache", home() / "cache", dirs_exist_ok=True)
     return path, truth, load(backbone="default").read(path)

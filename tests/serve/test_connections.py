@@ -17,12 +17,19 @@ uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn: pip install 'hie
 
 from hiero.serve import connections  # noqa: E402
 from hiero.serve.guard import client_key  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 HEAD = b"GET /%s HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.fixture
-def port():
+def held():
+    """The requests at /wait that the server has begun."""
+    return []
+
+
+@pytest.fixture
+def port(held):
     """A server at 127.0.0.1 that answers at once, or at /wait after `release` is set, or at /large
     with more than buffers hold.
     """
@@ -31,6 +38,8 @@ def port():
     async def app(scope, receive, send):
         if scope["type"] != "http":
             return
+        if scope["path"] == "/wait":
+            held.append(scope)
         while scope["path"] == "/wait" and not release.is_set():
             await asyncio.sleep(0.02)
         body = b"x" * (2**26 if scope["path"] == "/large" else 2)
@@ -117,13 +126,13 @@ def test_515_idle_connections_keep_nobody_out(port):
         assert time.monotonic() - begin < 5
 
 
-def test_one_address_takes_its_share_only(port, monkeypatch):
+def test_one_address_takes_its_share_only(port, held, monkeypatch):
     """With a request under way on each place of an address, its next is refused; another address is served."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS_PER_CLIENT", 8)
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(connect(port, HEAD % b"wait" + b"\r\n", "127.0.0.2"))
-        time.sleep(0.3)
+        wait_until(lambda: len(held) == 8)
         with connect(port, HEAD % b"" + b"\r\n", "127.0.0.2") as refused:
             answer = b"".join(iter(lambda: refused.recv(1000), b""))  # to its end: the connection is closed
             assert answer.startswith(b"HTTP/1.1 429")
@@ -132,12 +141,12 @@ def test_one_address_takes_its_share_only(port, monkeypatch):
         assert get(port) == b"xx"
 
 
-def test_all_places_are_taken(port, monkeypatch):
+def test_all_places_are_taken(port, held, monkeypatch):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 6)
     with contextlib.ExitStack() as stack:
         for i in range(6):
             stack.enter_context(connect(port, HEAD % b"wait" + b"\r\n", f"127.0.0.{i + 2}"))
-        time.sleep(0.3)
+        wait_until(lambda: len(held) == 6)
         with pytest.raises(urllib.error.HTTPError, match="503"):
             get(port)
 

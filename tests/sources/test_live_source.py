@@ -15,7 +15,7 @@ from hiero.sources import live_source
 from hiero.sources.live_source import Address, Camera, GrowingFile, Pipe, hide_credentials, open_live_source
 from tests.films import import_av
 from tests.live import SlowWriter, write_film
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 import_av()
 FRAGMENTED = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
@@ -48,11 +48,11 @@ def test_a_file_that_grows_gives_the_frames_of_the_whole_file(tmp_path, name, op
     whole = write_film(tmp_path / name, options=options)
     growing = tmp_path / f"growing-{name}"
     growing.touch()
-    source = GrowingFile(growing, idle_s=60.0)
+    source = GrowingFile(growing, idle_s=2 * PATIENCE_S)
     begin_s = time.monotonic()
     with SlowWriter(growing, whole.read_bytes()):
         actual = segments(source)
-    assert time.monotonic() - begin_s < 30  # the writer was seen to close it; nobody waited for idle_s
+    assert time.monotonic() - begin_s < PATIENCE_S  # the writer was seen to close it; nobody waited for idle_s
     assert source.reached_end
     assert source.position == whole.stat().st_size
     assert_same(actual, segments(whole))
@@ -125,8 +125,8 @@ def test_an_index_at_the_end_is_refused_at_once(tmp_path):
     film = write_film(tmp_path / "film.mp4")
     begin_s = time.monotonic()
     with pytest.raises(InputError, match=r"its index comes at its end.*hiero steps"):
-        segments(GrowingFile(film, idle_s=30.0))
-    assert time.monotonic() - begin_s < 1.0
+        segments(GrowingFile(film, idle_s=2 * PATIENCE_S))
+    assert time.monotonic() - begin_s < PATIENCE_S
 
 
 def test_what_is_no_video(tmp_path):
