@@ -151,10 +151,8 @@ class ReelOptions:
         spans = [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments]
         with progress_bar("cut", len(moments)) as advance:
             written = join_moments(reel, spans, stream, copy=self.copy, progress=advance)
-        position_s = 0.0
-        for query, name, match in moments:
+        for position_s, (query, name, match) in zip(written.starts_s, moments, strict=True):
             log(f"{format_time(position_s):>7}  {query}  ({name} {format_time(match.start_s)})")
-            position_s += match.end_s - match.start_s
         log(f"{reel}: {len(moments)} moments, {format_time(written.duration_s)}")
 
 

@@ -62,11 +62,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class WrittenClip:
-    """How a clip was written: its length, and the numbers of frames that were copied and encoded."""
+    """How a clip was written: its length, the numbers of frames that were copied and encoded, and where
+    each piece starts in it.
+    """
 
     duration_s: float
     num_copied: int
     num_encoded: int
+    starts_s: tuple[float, ...] = ()
 
 
 def write_clip(
@@ -85,12 +88,14 @@ def write_clip(
     av = import_av(PURPOSE)
     container = CONTAINERS[path.suffix.lower()]
     options = {"movflags": "+faststart"} if container in MP4 else {}
+    starts_s = []
     with atomic_path(path) as temporary:
         try:
             with av.open(str(temporary), "w", format=container, container_options=options) as out:
                 writer = _Copier(out) if copy else _Encoder(out, pieces)
                 _copy_tags(pieces[0].path, out, title)
                 for piece in pieces:
+                    starts_s.append(writer.offset_s)
                     writer.add(piece)
                     progress(piece.path.name)
                 if isinstance(writer, _Encoder):
@@ -100,7 +105,7 @@ def write_clip(
                 raise OSError(error.errno, error.strerror, str(path)) from error
             raise InputError(f"{pieces[0].path}: cannot be written as {container} ({error})") from error
     num_copied, num_encoded = (writer.num_frames, 0) if copy else (0, writer.num_frames)
-    return WrittenClip(writer.offset_s, num_copied, num_encoded)
+    return WrittenClip(writer.offset_s, num_copied, num_encoded, tuple(starts_s))
 
 
 def _copy_tags(path: Path, out: Any, title: str) -> None:

@@ -6,6 +6,7 @@ it is in this list with the same source and span and has the same size on disk.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import unicodedata
@@ -137,15 +138,21 @@ def join_moments(
     copy: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> WrittenClip:
-    """Join moments of one or several videos in one file; `copy` as in `hiero.decoding.cutting.write_clip`."""
+    """Join moments of one or several videos in one file; `copy` as in `hiero.decoding.cutting.write_clip`.
+
+    `starts_s` of the result says where each moment starts.
+    """
     if path.suffix.lower() not in CONTAINERS:
         raise InputError(f"{path}: a video file ends in one of {', '.join(CONTAINERS)}")
     if not moments:
         raise InputError("there are no moments to join")
-    pieces = [piece for files, start_s, end_s in moments for piece in cut_pieces(files, start_s, end_s, stream)]
+    cut = [cut_pieces(files, start_s, end_s, stream) for files, start_s, end_s in moments]
+    pieces = [piece for parts in cut for piece in parts]
     if any(piece.path.resolve() == path.resolve() for piece in pieces):
         raise InputError(f"{path}: is one of the videos that it would be made from; name another file")
-    return write_clip(path, pieces, copy=copy, progress=progress)
+    written = write_clip(path, pieces, copy=copy, progress=progress)
+    first = [0, *itertools.accumulate(map(len, cut))][:-1]  # the first piece of each moment
+    return replace(written, starts_s=tuple(written.starts_s[number] for number in first))
 
 
 def cut_pieces(files: Sequence[VideoFile], start_s: float, end_s: float, stream: int = 0) -> list[Piece]:

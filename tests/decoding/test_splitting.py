@@ -83,6 +83,16 @@ def test_a_span_over_two_chapters(tmp_path, film):
     assert len(read_frames(tmp_path / "clips" / result.clips[0].file)) == 30
     written = join_moments(tmp_path / "reel.mp4", [(files, 0.0, 0.5), (files, 3.0, 3.5)])
     assert written.num_copied + written.num_encoded == len(read_frames(tmp_path / "reel.mp4")) == 30
+    assert written.starts_s == pytest.approx((0.0, 0.5), abs=0.05)
+
+
+def test_a_copied_reel_says_where_its_moments_start(tmp_path):
+    """Moments begin at keyframes, which are a second apart, so that they are longer than asked for."""
+    film = write_film(tmp_path / "film.mp4", options={"g": "30", "bf": "0", "preset": "ultrafast"})
+    files = [VideoFile(str(film), 0.0, 2.0)]
+    written = join_moments(tmp_path / "reel.mp4", [(files, 0.5, 0.9), (files, 1.5, 1.9)], copy=True)
+    assert written.starts_s == pytest.approx((0.0, 0.9), abs=0.05)
+    assert written.duration_s == pytest.approx(1.8, abs=0.1)
 
 
 def test_names_and_mistakes(tmp_path, film):
