@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.video import make_video
 from hiero.backbones.registry import FPS, STRIDE, backbones, find_backbone
 from hiero.decoding.decode import Sampling, probe, read_segments
-from hiero.extraction.extractor import LoadedBackbones, extract_features
+from hiero.extraction.extractor import ExtractionOptions, LoadedBackbones, extract_features
 
 TOWERS = [name for name, backbone in backbones().items() if backbone.num_frames and name != "egovlp-768"]
 SIZE = 224  # pixels of a frame, in all towers
@@ -135,7 +135,9 @@ def measure_extraction(names: list[str], device: str, job_counts: list[int], sec
                 networks = LoadedBackbones([backbone], [], torch.device(device), backbone.num_frames, 1)
                 dtype = torch.bfloat16 if device == "cuda" else torch.float32
                 networks.modules = [backbone.untrained().to(device, dtype)]
-                run = functools.partial(extract_features, networks=networks, thumbnails=False)
+                run = functools.partial(
+                    extract_features, networks=networks, options=ExtractionOptions(thumbnails=False)
+                )
                 run(videos[0])  # warms up
                 times_s.append(_parallel_time_s(run, videos[:num_jobs]))
             print(

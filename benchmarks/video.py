@@ -40,6 +40,7 @@ from hiero.extraction import extractor
 from hiero.extraction.extractor import (
     GPU_BATCH_SIZE,
     NUM_FRAMES,
+    ExtractionOptions,
     LoadedBackbones,
     choose_precision,
     decoding_processes,
@@ -145,7 +146,7 @@ def measure_parts(video: Path, device: str) -> None:
                     run_backbone(backbone, network, batch, torch.device(device))
                 spent_s[backbone.name] = time.perf_counter() - start
     start = time.perf_counter()
-    extract_features(video, device=device)
+    extract_features(video, names, ExtractionOptions(device=device))
     spent_s["all together"] = time.perf_counter() - start
     info = probe(video)
     print(
@@ -242,7 +243,7 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
     for (name, way), thumbnails in itertools.product(ways.items(), (False, True)):
         start = time.perf_counter()
         with patch.object(extractor, "decoding_processes", lambda _, way=way: way):
-            extract_features(video, networks=networks, thumbnails=thumbnails)
+            extract_features(video, networks, ExtractionOptions(thumbnails=thumbnails))
         report(
             f"decoding by {name}, and networks{', with thumbnails' if thumbnails else ''}",
             duration_s,

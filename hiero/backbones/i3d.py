@@ -8,6 +8,7 @@ max-pooling pads with −∞.
 from __future__ import annotations
 
 import pickle
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,17 @@ class I3D(nn.Module):
         self.logits = nn.Linear(1024, num_classes)
         self.checkpoint: Path | None = None  # that its weights are from
         self.integer: Any = None  # computes clips in integers of 8 bits on a CPU: `hiero.backbones.i3d_int8`
+
+    def use_integers(self, num_frames: int) -> bool:
+        """Compute clips of this length in integers of 8 bits from now on, if this CPU is fast at it."""
+        integers = import_module("hiero.backbones.i3d_int8")  # by name, since it builds on this module
+        if not integers.has_integer_products():
+            return False
+        try:
+            integers.use_integers(self, num_frames)
+        except InputError:  # other weights than the published ones, or onnxruntime cannot run it
+            return False
+        return True
 
     def forward(self, x: Tensor) -> Tensor:
         if self.integer is not None and x.device.type == "cpu" and x.shape[1:] == self.integer.shape:

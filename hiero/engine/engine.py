@@ -340,17 +340,20 @@ class Engine(Embedder):
             duration_s = probe(path, stream).duration_s  # what cannot be read is said before anything is fetched
             for name in self.backbones:
                 fetch_weights(find_backbone(name), progress)  # before the video's bar begins
-            from hiero.extraction.extractor import extract_features
+            from hiero.extraction.extractor import ExtractionOptions, extract_features
 
             progress(ProgressEvent("read", path.name, 0.0, duration_s))
-            return extract_features(
-                path,
-                self.backbones,
+            options = ExtractionOptions(
                 spacing_s=self.spacing_s,
                 device=choose_device(self.device),
                 precision=self.precision,
                 batch_size=self.batch_size,
                 stream=stream,
+            )
+            return extract_features(
+                path,
+                self.backbones,
+                options,
                 partial=partial,
                 progress=lambda done_s: progress(ProgressEvent("read", path.name, done_s, duration_s)),
             )

@@ -399,22 +399,19 @@ def _extract_rows(
     advance: Callable[[float], None],
 ) -> tuple[np.ndarray, float]:
     """Rows (T, D) in the precision of the plan, and the length of the video in seconds."""
-    from hiero.extraction.extractor import extract_features
+    from hiero.extraction.extractor import ExtractionOptions, extract_features
 
     partial = _partial_file(plan, name, sha256)
     partial.parent.mkdir(parents=True, exist_ok=True)
-    source = extract_features(
-        path,
-        networks=backbones,
+    options = ExtractionOptions(
         spacing_s=clock.spacing_s,
         overlap=plan.overlap,
         batch_size=plan.batch_size,
         stream=plan.stream,
         threads=plan.threads,
         thumbnails=False,
-        partial=partial,
-        progress=advance,
     )
+    source = extract_features(path, backbones, options, partial, advance)
     rows = source.features[plan.backbone]
     if not np.isfinite(rows).all():
         partial.unlink(missing_ok=True)  # it has such rows too

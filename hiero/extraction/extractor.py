@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import os
+import queue
 import threading
 import time
 from collections import deque
@@ -20,20 +21,17 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hiero.backbones.i3d import I3D
-from hiero.backbones.i3d_int8 import has_integer_products, use_integers
 from hiero.backbones.registry import Backbone, Precision, find_backbone, load_backbone
 from hiero.decoding.decode import Sampling, Segment, StreamSource, has_gpu_decoder, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
-from hiero.extraction.prefetch import Prefetcher
 from hiero.extraction.video_features import VideoFeatures
 
 SEGMENTS_PER_WINDOW = 2  # of the networks that share a pass; a tower has 1
@@ -50,6 +48,8 @@ MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm stays finite
 MAX_THUMBNAILS = 2000
 THUMBNAIL_HEIGHT = 90
 THUMBNAIL_QUALITY = 70
+PUT_TIMEOUT_S = 0.1  # how often a thread that waits for room in the queue checks whether it should stop
+JOIN_TIMEOUT_S = 0.05
 SAVE_EVERY_S = 60.0  # how often what is done is saved, for an interrupted run to resume from
 HALF_SPEEDUP = 0.8  # a CPU uses half precision where it takes less than this share of the time of single precision
 
@@ -93,7 +93,7 @@ class LoadedBackbones:
         dtype = choose_precision(device, tower) if precision == "auto" else getattr(torch, precision)
         tower_frames = overlap * window_frames if tower else None
         modules = [load_backbone(backbone, device, dtype, tower_frames, folder) for backbone in backbones]
-        if precision == "auto" and device.type == "cpu" and has_integer_products():
+        if precision == "auto" and device.type == "cpu":
             modules = [_use_integers(module, window_frames) for module in modules]
         return cls(backbones, modules, device, window_frames, 1 if tower else SEGMENTS_PER_WINDOW)
 
@@ -110,66 +110,65 @@ class LoadedBackbones:
 
 
 def _use_integers(module: nn.Module, num_frames: int) -> nn.Module:
-    """I3D in integers of 8 bits, where it can; any other network as it is."""
-    if isinstance(module, I3D):
-        with suppress(InputError):
-            use_integers(module, num_frames)
-            return module.float()  # what is left beside the integers
+    """A network in integers of 8 bits, where it has that and this CPU is fast at it; any other as it is."""
+    use_integers: Callable[[int], bool] | None = getattr(module, "use_integers", None)
+    if use_integers is not None and use_integers(num_frames):
+        return module.float()  # what is left beside the integers
     return module
+
+
+@dataclass(frozen=True)
+class ExtractionOptions:
+    """How a video is read. `device` and `precision` are those of backbones that are not loaded yet."""
+
+    spacing_s: float | None = None
+    overlap: int = 1
+    device: str | torch.device = "cpu"
+    precision: Precision = "auto"
+    batch_size: int | None = None
+    stream: int = 0
+    threads: int = 0
+    thumbnails: bool = True
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, got {self.batch_size}")
+
+
+DEFAULT_OPTIONS = ExtractionOptions()
 
 
 def extract_features(
     path: Path | str,
-    names: Sequence[str] = ("i3d-k400", "dinov2-text"),
-    *,
-    networks: LoadedBackbones | None = None,
-    spacing_s: float | None = None,
-    overlap: int = 1,
-    device: str | torch.device = "cpu",
-    precision: Precision = "auto",
-    batch_size: int | None = None,
-    stream: int = 0,
-    threads: int = 0,
-    thumbnails: bool = True,
+    networks: LoadedBackbones | Sequence[str],
+    options: ExtractionOptions = DEFAULT_OPTIONS,
     partial: Path | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> VideoFeatures:
-    """Extract the features of a video, one row every `spacing_s` seconds, from each of the backbones."""
-    if batch_size is not None and batch_size < 1:
-        raise InputError(f"the batch size is at least 1, got {batch_size}")
-    networks = networks or LoadedBackbones.load(names, device, precision)
-    backbones, num_segments = networks.backbones, networks.num_segments
-    spacing_s = backbones[0].spacing_s if spacing_s is None else spacing_s
+    """Extract the features of a video, a row for each segment, from backbones that are loaded or named."""
+    if not isinstance(networks, LoadedBackbones):
+        networks = LoadedBackbones.load(networks, options.device, options.precision)
+    backbones = networks.backbones
+    spacing_s = backbones[0].spacing_s if options.spacing_s is None else options.spacing_s
     result = _PartialResult.resume(partial, [backbone.name for backbone in backbones])
-    segments = read_windows(path, networks, spacing_s, stream=stream, threads=threads)
-    windows = _overlapping_windows(segments, overlap)
+    segments = read_windows(path, networks, spacing_s, stream=options.stream, threads=options.threads)
+    windows = _overlapping_windows(segments, options.overlap)
+    batch_size = options.batch_size or default_batch_size(networks.device)
+    thumbnails = result.thumbnails if options.thumbnails else None
     saved_at_s = time.monotonic()
-    batch_size, num_done = batch_size or default_batch_size(networks.device), result.num_windows
-
-    def prepare_batches() -> Iterator[_PreparedBatch]:
-        for batch in decoded:
-            is_done = batch[-1].index < num_done  # in an earlier run
-            frames = None if is_done else stack_frames(batch, networks.device)
-            pictures = [result.thumbnails.make(window, num_segments) for window in batch if thumbnails and not is_done]
-            yield _PreparedBatch(batch[-1].index + 1, batch[-1].end_s, frames, pictures)
-
     # Decoding runs in a thread of its own, and what is made of frames beside the networks in
     # another, ahead of the networks.
     with (
         # last of all: what an error leaves unread would keep the decoder waiting
         closing(cast("Generator[Segment]", segments)),
-        Prefetcher(_batches(windows, num_done, batch_size)) as decoded,
-        Prefetcher(prepare_batches(), 1) as batches,
+        Prefetcher(_batches(windows, result.num_windows, batch_size)) as decoded,
+        Prefetcher(_prepare_batches(decoded, networks, result.num_windows, thumbnails), 1) as batches,
     ):
         for batch in batches:
             if batch.frames is None:
                 progress(batch.end_s)
                 continue
-            for backbone, rows in zip(backbones, networks.run_frames(batch.frames), strict=True):
-                result.rows[backbone.name].append(rows)
-            result.num_windows, result.end_s = batch.num_windows, batch.end_s
-            for pictures in batch.thumbnails:
-                result.thumbnails.add(pictures)
+            result.add(batch, networks)
             progress(result.end_s)
             if partial is not None and time.monotonic() - saved_at_s > SAVE_EVERY_S:
                 with suppress(OSError):  # a full disk must not end what the file only protects
@@ -335,6 +334,15 @@ class _PartialResult:
         rows = {name: [torch.from_numpy(saved.features[name])] for name in names}
         return cls(rows, num_windows, saved.duration_s, Thumbnails(interval, saved.thumbnail_times, saved.thumbnails))
 
+    def add(self, batch: _PreparedBatch, networks: LoadedBackbones) -> None:
+        """Run the networks on a batch."""
+        assert batch.frames is not None
+        for backbone, rows in zip(networks.backbones, networks.run_frames(batch.frames), strict=True):
+            self.rows[backbone.name].append(rows)
+        self.num_windows, self.end_s = batch.num_windows, batch.end_s
+        for pictures in batch.thumbnails:
+            self.thumbnails.add(pictures)
+
     def save(self, partial: Path) -> None:
         arrays = {name: torch.cat(rows).numpy() for name, rows in self.rows.items()}
         arrays["windows"] = np.array([[self.num_windows, self.thumbnails.interval]])
@@ -440,3 +448,72 @@ def _batches(windows: Iterator[Segment], num_done: int, size: int) -> Iterator[l
             batch = []
     if batch:
         yield batch
+
+
+def _prepare_batches(
+    decoded: Iterator[list[Segment]], networks: LoadedBackbones, num_done: int, thumbnails: Thumbnails | None
+) -> Iterator[_PreparedBatch]:
+    """Bring frames to the device and make thumbnails; not of batches that an earlier run has done."""
+    for batch in decoded:
+        is_done = batch[-1].index < num_done
+        frames = None if is_done else stack_frames(batch, networks.device)
+        pictures = []
+        if thumbnails is not None and not is_done:
+            pictures = [thumbnails.make(window, networks.num_segments) for window in batch]
+        yield _PreparedBatch(batch[-1].index + 1, batch[-1].end_s, frames, pictures)
+
+
+class Prefetcher:
+    """A context manager that gives an iterator over `source`, which is read in a thread.
+
+    Leaving the block, even by an error, ends the thread. Errors of the thread are raised by the iterator.
+
+    Examples:
+        >>> with Prefetcher(iter([1, 2, 3])) as items:
+        ...     list(items)
+        [1, 2, 3]
+    """
+
+    def __init__(self, source: Iterator[Any], num_ahead: int = 2) -> None:
+        self.source = source
+        self.queue: queue.Queue[Any] = queue.Queue(num_ahead)
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._fill, daemon=True)
+
+    def __enter__(self) -> Iterator[Any]:
+        self.thread.start()
+        return self._items()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        while self.thread.is_alive():
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            self.thread.join(JOIN_TIMEOUT_S)
+
+    def _items(self) -> Iterator[Any]:
+        while True:
+            kind, value = self.queue.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+
+    def _fill(self) -> None:
+        try:
+            for item in self.source:
+                if self.stop.is_set():
+                    return
+                self._put("item", item)
+            self._put("end", None)
+        except BaseException as error:  # whatever it is belongs to the consumer
+            self._put("error", error)
+
+    def _put(self, kind: str, value: Any) -> None:
+        while not self.stop.is_set():
+            try:
+                self.queue.put((kind, value), timeout=PUT_TIMEOUT_S)
+                return
+            except queue.Full:
+                continue

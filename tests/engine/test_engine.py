@@ -249,8 +249,9 @@ def test_streams_and_stale_results(home, tmp_path, monkeypatch):
     """Each stream of a file is a video of its own."""
     result = {0: scores(40), 1: scores(60, seed=1)}
 
-    def read(path, names, *, stream, **_):
-        return VideoFeatures({"i3d-k400": result[stream]}, float(len(result[stream])), 1.0)
+    def read(path, names, options, **_):
+        rows = result[options.stream]
+        return VideoFeatures({"i3d-k400": rows}, float(len(rows)), 1.0)
 
     monkeypatch.setattr("hiero.extraction.extractor.extract_features", read)
     monkeypatch.setattr("hiero.decoding.decode.probe", lambda *_: SimpleNamespace(duration_s=None))

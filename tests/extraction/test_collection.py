@@ -28,7 +28,7 @@ from hiero.extraction.collection import (
     find_videos,
     have_one_format,
 )
-from hiero.extraction.extractor import LoadedBackbones
+from hiero.extraction.extractor import ExtractionOptions, LoadedBackbones
 from hiero.sources.source import VideoSource
 from hiero.storage import weights as registry
 from tests.backbones.test_towers import randomise
@@ -302,8 +302,8 @@ def test_windows_that_overlap(tmp_path, home, weights, brightness):
 
 def test_batches_change_nothing(tmp_path, home, weights, videos):
     networks = LoadedBackbones.load(["egovlp"], num_frames=4, folder=weights)
-    single = extractor.extract_features(videos["v2"], networks=networks, batch_size=1)
-    batched = extractor.extract_features(videos["v2"], networks=networks, batch_size=3)
+    single = extractor.extract_features(videos["v2"], networks, ExtractionOptions(batch_size=1))
+    batched = extractor.extract_features(videos["v2"], networks, ExtractionOptions(batch_size=3))
     np.testing.assert_allclose(single.features["egovlp"], batched.features["egovlp"], rtol=1e-4, atol=1e-4)
 
 

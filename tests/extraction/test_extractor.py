@@ -15,7 +15,7 @@ from torch import nn
 from hiero.backbones.registry import Backbone, backbones
 from hiero.errors import InputError
 from hiero.extraction import extractor
-from hiero.extraction.extractor import choose_precision, extract_features
+from hiero.extraction.extractor import ExtractionOptions, LoadedBackbones, choose_precision, extract_features
 from hiero.extraction.video_features import VideoFeatures
 
 
@@ -72,8 +72,8 @@ def test_any_length(make, brightness, seconds):
 def test_batches_change_nothing(make, brightness):
     path = make("v.mp4", np.random.default_rng(0).integers(0, 255, 90).tolist())
     single, batched = (
-        extract_features(path, ["motion", "picture"], batch_size=1),
-        extract_features(path, ["motion", "picture"], batch_size=4),
+        extract_features(path, ["motion", "picture"], ExtractionOptions(batch_size=1)),
+        extract_features(path, ["motion", "picture"], ExtractionOptions(batch_size=4)),
     )
     for name in single.features:
         np.testing.assert_allclose(single.features[name], batched.features[name], rtol=1e-5)
@@ -106,8 +106,8 @@ def test_a_damaged_partial_is_begun_again(make, brightness, tmp_path):
     path = make("v.mp4", [50] * 60)
     (tmp_path / "partial").write_bytes(b"rubbish")
     assert extract_features(path, ["picture"], partial=tmp_path / "partial").num_segments == 6
-    with pytest.raises(InputError, match="batch size is at least 1"):
-        extract_features(path, ["picture"], batch_size=0)
+    with pytest.raises(InputError, match="batch_size must be at least 1"):
+        extract_features(path, ["picture"], ExtractionOptions(batch_size=0))
 
 
 def test_errors_come_out_and_no_thread_stays(make, brightness, tmp_path):
@@ -186,3 +186,12 @@ def test_who_decodes(monkeypatch, device, num_cores, gib, free_gib, setting, is_
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free_gib * 2**30, gib * 2**30))
     monkeypatch.setenv("HIERO_GPU_DECODING", setting)
     assert extractor.decoding_processes(torch.device(device)) == expected
+
+
+def test_a_network_with_integers_is_asked_to_use_them(brightness):
+    asked = []
+    brightness.use_integers = lambda num_frames: bool(asked.append(num_frames))
+    LoadedBackbones.load(["motion"], precision="float32")
+    assert asked == []
+    LoadedBackbones.load(["motion"])
+    assert asked == [extractor.NUM_FRAMES]
