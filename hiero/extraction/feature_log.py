@@ -136,6 +136,9 @@ class FeatureLog:
                 for suffix in ("", "-wal", "-shm", "-journal"):
                     Path(f"{path}{suffix}").unlink(missing_ok=True)
             self._connection = self._open()
+        except sqlite3.DatabaseError as error:
+            self._lock.release()
+            raise InputError(f"{path}: the recording is damaged ({error}); choose another folder with -o") from error
         except BaseException:
             self._lock.release()
             raise
@@ -186,7 +189,7 @@ class FeatureLog:
             self._connection.execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?, ?, ?)", window)
             if (self.num_done + 1) % SYNC_EVERY == 0:
                 self._connection.execute("PRAGMA wal_checkpoint")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             code = errno.ENOSPC if error.sqlite_errorcode == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(code, os.strerror(code), str(self.path)) from error
         self._mark(index, end_s)
