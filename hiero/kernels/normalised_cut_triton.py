@@ -144,7 +144,7 @@ if triton is not None:
         cross = tl.sum(points[:, None, :] * centres[None, :, :], axis=2)
         return tl.maximum(square[:, None] - 2.0 * cross + tl.sum(centres * centres, axis=1)[None, :], 0.0)
 
-    @triton.jit
+    @triton.jit  # type: ignore[untyped-decorator]
     def _leading_points(value, v, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr):  # type: ignore[no-untyped-def]
         """The K leading eigenvectors are the points, (N, KP): the column of rank c among all becomes coordinate c."""
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
