@@ -166,9 +166,8 @@ class ModelConfig(Config):
         if self.num_parameters > MAX_PARAMETERS:  # before they are allocated
             raise InputError(
                 f"depth {self.depth}, num_layers {self.num_layers} and hidden_size {self.hidden_size} make a "
-                "network of "
-                f"{self.num_parameters / 1e9:.1f} billion parameters; at most {MAX_PARAMETERS / 1e9:.0f} billion "
-                "are supported"
+                f"network of {self.num_parameters / 1e9:.1f} billion parameters; at most {MAX_PARAMETERS / 1e9:.0f} "
+                "billion are supported"
             )
         for name in ("radius_s", "thread_radius", "kappa"):
             if not getattr(self, name) > 0:

@@ -59,9 +59,8 @@ def push_steps(*files: Path, to: str, media_url: str = "", set_up: Flag = False)
         extended = extend_interface("<View></View>" if set_up else interface, labels)
         if extended is None:
             raise InputError(
-                f"{project.address}: its labelling interface lacks {', '.join(sorted(labels))}; use a new "
-                "project, or --set-up to "
-                "replace it"
+                f"{project.address}: its labelling interface lacks {', '.join(sorted(labels))}; use a new project, "
+                "or --set-up to replace it"
             )
         if extended.split() != interface.split():
             project.write_interface(extended)

@@ -171,9 +171,8 @@ def adapt(
     corrections = find_corrections(videos) if annotations is None else annotated_corrections(videos, annotations)
     if not corrections:
         raise InputError(
-            f"none of these {len(videos)} videos has corrected steps with names beside it; correct some on the "
-            "page (hiero serve), "
-            "or bring them with hiero import-steps"
+            f"none of these {len(videos)} videos has corrected steps with names beside it; correct some on the page "
+            "(hiero serve), or bring them with hiero import-steps"
         )
     engine = options.load_engine()
     prototypes = adapt_model(

@@ -32,8 +32,7 @@ Join = Annotated[
     bool | None,
     Parameter(
         help="Read all files as one video. By default only the chapters of one recording, where a camera's names "
-        "say so "
-        "(GX010012.MP4, GX020012.MP4 …); --no-join reads each file by itself."
+        "say so (GX010012.MP4, GX020012.MP4 …); --no-join reads each file by itself."
     ),
 ]
 NumResults = Annotated[int, Parameter(alias="-n")]

@@ -283,8 +283,7 @@ class _Display:
                     print(_format_step(step), flush=True)
             self._status = (
                 f"{format_time(update.end_s):>7}  {_printable(current.label or 'a step')} since "
-                f"{format_time(current.start_s)}, "
-                f"{update.delay_s:.0f} s behind"
+                f"{format_time(current.start_s)}, {update.delay_s:.0f} s behind"
             )
             self.tick()
 

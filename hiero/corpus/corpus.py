@@ -140,8 +140,7 @@ class Corpus(CorpusReader):
             if missing := [str(path) for record in records for path in record.missing_files]:
                 raise InputError(
                     f"{self.uri} was made by another version of {engine.name}, and {', '.join(missing)} cannot be "
-                    "read again: "
-                    f"bring it back, or take it out: hiero corpus remove {self.uri} VIDEO"
+                    f"read again: bring it back, or take it out: hiero corpus remove {self.uri} VIDEO"
                 )
             for record in records:
                 if record not in renewed:
@@ -183,8 +182,7 @@ class Corpus(CorpusReader):
         if model := self.other_model(engine):
             raise InputError(
                 f"{self.uri}: its steps are in the space of {model}, {engine.name} has another; use that model "
-                "(--model), or "
-                "another corpus"
+                "(--model), or another corpus"
             )
 
     def check_width(self, video: VideoRows) -> None:

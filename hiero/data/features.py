@@ -116,8 +116,7 @@ def check_sidecar(path: Path, rows: np.ndarray) -> None:
         return
     raise InputError(
         f"{path}: {sidecar_path(path).name} belongs to other features ({differs}); extract them again, or remove "
-        "the .json and "
-        "say when the rows are"
+        "the .json and say when the rows are"
     )
 
 

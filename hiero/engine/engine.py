@@ -85,8 +85,7 @@ def load(
     if folder.config.input_size != find_backbone(backbone).width:
         raise InputError(
             f"{model} takes {folder.config.input_size}-d features ({folder.config.backbone or 'unnamed'}), "
-            f"{backbone} gives "
-            f"{find_backbone(backbone).width}-d ones; leave one of them out"
+            f"{backbone} gives {find_backbone(backbone).width}-d ones; leave one of them out"
         )
     return Engine(folder, Path(model).name, (backbone,), device, precision, batch_size)
 

@@ -265,9 +265,8 @@ def nameless_note(cases: Sequence[Case], options: EvalOptions) -> list[str]:
     if cases[0].class_evidence or not options.baselines:
         return []
     return [
-        "These features are no classes with names: spans of raw features and equal parts are ranked by the "
-        "model's words, and "
-        "there is no row for the text of each second."
+        "These features are no classes with names: spans of raw features and equal parts are ranked by the model's "
+        "words, and there is no row for the text of each second."
     ]
 
 

@@ -136,11 +136,12 @@ class FeatureLog:
                 for suffix in ("", "-wal", "-shm", "-journal"):
                     Path(f"{path}{suffix}").unlink(missing_ok=True)
             self._connection = self._open()
-        except sqlite3.DatabaseError as error:
+        except BaseException as error:
             self._lock.release()
-            raise InputError(f"{path}: the recording is damaged ({error}); choose another folder with -o") from error
-        except BaseException:
-            self._lock.release()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise InputError(
+                    f"{path}: the recording is damaged ({error}); choose another folder with -o"
+                ) from error
             raise
 
     @property

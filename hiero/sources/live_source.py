@@ -192,9 +192,8 @@ class GrowingFile(LiveSource):
             size, kind = int.from_bytes(head[position : position + 4], "big"), head[position + 4 : position + 8]
             if kind == b"mdat":
                 raise InputError(
-                    f"{self.name}: its index comes at its end, so it can be read only when it is whole: hiero "
-                    f"steps {self.name}. "
-                    "To watch a recording write .ts, .mkv, or fragmented MP4 (ffmpeg: -movflags "
+                    f"{self.name}: its index comes at its end, so it can be read only when it is whole: hiero steps "
+                    f"{self.name}. To watch a recording write .ts, .mkv, or fragmented MP4 (ffmpeg: -movflags "
                     "frag_keyframe+empty_moov)"
                 )
             if kind == b"moov" or size < 8:

@@ -256,9 +256,8 @@ def check_fits(num_bytes: int, description: str, max_bytes: int | None = None) -
     available = available_bytes()
     if available is not None and num_bytes > SHARE * available:
         raise InputError(
-            f"{description} would take {num_bytes / GIB:.1f} GiB of memory; {available / GIB:.1f} GiB are free, "
-            "and at most "
-            "half of that is used for one file"
+            f"{description} would take {num_bytes / GIB:.1f} GiB of memory; {available / GIB:.1f} GiB are free, and "
+            "at most half of that is used for one file"
         )
     if max_bytes is not None and num_bytes > max_bytes:
         raise InputError(

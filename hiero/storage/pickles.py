@@ -300,8 +300,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
             return Ignored
         raise InputError(
             f"{self.path}: refused, it wants to load {full_name}. Only tensors and plain containers are read, "
-            "nothing is executed; "
-            "if you trust the file, save its tensors again with torch.save or safetensors"
+            "nothing is executed; if you trust the file, save its tensors again with torch.save or safetensors"
         )
 
     def persistent_load(self, pid: Any) -> _Storage:

@@ -115,16 +115,14 @@ def _fetch(weights: Weights, folder: Path, progress: ProgressCallback) -> Path:
             reasons.append(f"{source_name}: {error}")
     if weights.page:
         raise InputError(
-            f"{weights.name}: no program can fetch it; download {', '.join(weights.files)} from {weights.page} "
-            "and run: "
-            f"hiero weights get {weights.name} --source FILE"
+            f"{weights.name}: no program can fetch it; download {', '.join(weights.files)} from {weights.page} and "
+            f"run: hiero weights get {weights.name} --source FILE"
         )
     single_file = weights.archive or (weights.url and next(iter(weights.files)))
     raise InputError(
         f"{weights.name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get "
-        f"{weights.name}; "
-        f"without one, bring {single_file or 'a folder with ' + ', '.join(weights.files)} here and run: "
-        f"hiero weights get {weights.name} --source {'FILE' if single_file else 'FOLDER'}"
+        f"{weights.name}; without one, bring {single_file or 'a folder with ' + ', '.join(weights.files)} here and "
+        f"run: hiero weights get {weights.name} --source {'FILE' if single_file else 'FOLDER'}"
     )
 
 

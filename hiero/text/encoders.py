@@ -263,8 +263,7 @@ def _fetch_from_hub(name: str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name}: could not be fetched from the hub ({str(error).splitlines()[0]}); give a folder with its "
-            "config.json, "
-            "tokenizer.json and model.safetensors: --set text.encoder=FOLDER"
+            "config.json, tokenizer.json and model.safetensors: --set text.encoder=FOLDER"
         ) from error
 
 

@@ -55,8 +55,7 @@ class HieroTraining(TrainingLoop):
         if config.model.depth and spacing_s >= config.model.radius_s:
             raise InputError(
                 f"segments are {spacing_s:g} s apart and model.radius_s is {config.model.radius_s:g}: no segment "
-                "would have a "
-                f"neighbour; try --set model.radius_s={2.5 * spacing_s:g}"
+                f"would have a neighbour; try --set model.radius_s={2.5 * spacing_s:g}"
             )
         super().__init__(config, len(windows), out, fabric)
         self.config, self.windows = config, windows
