@@ -251,8 +251,8 @@ def score_head(
 ) -> list[float | None]:
     """A supervised head on HiERO's features, trained on the corrected recordings alone."""
     from hiero.heads.clips import read_clips
-    from hiero.heads.head import load_head
-    from hiero.heads.prediction import predict_detections, predict_spans
+    from hiero.heads.head import load_trained_head
+    from hiero.heads.scoring import predict_detections, predict_spans
     from hiero.heads.token_embeddings import TokenEmbeddings
     from hiero.heads.training import train_head
     from hiero.training.loop import RunOptions
@@ -280,7 +280,7 @@ def score_head(
             embeddings=embeddings,
             options=RunOptions(device=device),
         )
-        head = load_head(work / "head", device)
+        head = load_trained_head(work / "head", device)
         if kind == "vslnet":
             predicted, truth, owner = predict_spans(head, clips["score"], embeddings)
             hits = np.array(

@@ -28,7 +28,7 @@ from hiero.data.stores import FeatureStore
 from hiero.evaluation.results import Row, Table, as_markdown, mean_row
 from hiero.heads.actionformer import ActionFormer, ActionFormerConfig, ActionFormerInputs
 from hiero.heads.clips import Clips, read_clips
-from hiero.heads.head import load_head
+from hiero.heads.head import load_trained_head
 from hiero.heads.scoring import evaluate_probe, score_heads
 from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.training import HeadObjective, train_head
@@ -88,7 +88,7 @@ def train_one(work: Path, head: str, kind: str, seed: int, device: str, settings
         embeddings=embeddings,
         options=RunOptions(device=device),
     )
-    trained = [load_head(out, device)]
+    trained = [load_trained_head(out, device)]
     parts = PARTS if head == "vslnet" else PARTS[:1]  # ActionFormer detects the labels of its training set only
     tables = {part: score_heads(trained, read_part(work, kind, part), kind, embeddings) for part in parts}
     scores = {part: [table.rows[0].scores, table.rows[0].intervals] for part, table in tables.items()}

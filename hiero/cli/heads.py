@@ -222,12 +222,12 @@ def evaluate_heads(
     """
     from hiero.devices import choose_device
     from hiero.evaluation.results import Report
-    from hiero.heads.head import load_head
+    from hiero.heads.head import load_trained_head
     from hiero.heads.scoring import score_heads
 
     if not heads:
         raise InputError("name the folder of a head: hiero head eval HEAD --features FOLDER --annotations FILE")
-    loaded = [load_head(head, choose_device(device)) for head in heads]
+    loaded = [load_trained_head(head, choose_device(device)) for head in heads]
     clips = options.read_clips(only=only, head_clock=loaded[0].clock)
     table = score_heads(loaded, clips, name or heads[0].name)
     settings = {"heads": [str(head) for head in heads], "clips": len(clips)}

@@ -1,3 +1,1 @@
-"""Supervised heads on any features: VSLNet for grounding, ActionFormer for localization, a linear
-probe for classification.
-"""
+"""Supervised heads on any features: VSLNet (grounding), ActionFormer (localization) and a linear probe."""

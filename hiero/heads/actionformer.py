@@ -1,10 +1,8 @@
-"""ActionFormer: every moment of a video predicts which step it is in and how far its start and end are
-(arXiv 2202.07925).
+"""ActionFormer for temporal action localization (arXiv 2202.07925).
 
-Convolutions embed the features; transformer blocks with attention inside a window see them at ever
-halved rates; on each level of the pyramid two small heads classify and regress. Moments near the
-centre of a step are its positives, on the level that fits its length. Focal loss, DIoU loss,
-Soft-NMS.
+Convolutions embed the features, and a pyramid of transformer blocks with windowed attention halves
+their rate level by level. Each moment of each level predicts a class and its distances to the start
+and end of its step. Trained with focal and DIoU loss; detections go through Soft-NMS.
 """
 
 from __future__ import annotations
@@ -18,14 +16,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import Config
-from hiero.heads.detection import diou_loss, focal_loss, soft_nms
 from hiero.heads.layers import ChannelLayerNorm, LocalAttention, MaskedConv, Standardise
 
-UNASSIGNED = 1e6  # segments; longer than any step
-PRIOR = 0.01  # share of moments that are positives of a class, which the classifier begins with
-MOMENTUM = 0.9  # of the running mean of the number of positives
-INITIAL_SCALE = 1e-4  # of the residual branches, which begin almost closed
-MIN_LENGTH = 0.05  # segments; shorter detections are dropped
+UNASSIGNED = 1e6  # a length in segments beyond that of any step
+PRIOR = 0.01  # initial probability of each class
+MOMENTUM = 0.9  # momentum of the running mean of the number of positives
+INITIAL_SCALE = 1e-4  # initial scale of the residual branches
+MIN_LENGTH = 0.05  # shortest detection, in segments
+MIN_SCORE = 1e-3  # lowest score of a detection
+MAX_CANDIDATES = 2000  # most detections before Soft-NMS
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,16 @@ class ActionFormerConfig(Config):
     hidden_size: int = 256
     num_heads: int = 4
     window: int = 19
-    """Moments that attention sees, at each level's rate."""
+    """Number of moments in the attention window, at each level's rate."""
     num_stem: int = 2
     num_levels: int = 6
     centre_radius: float = 1.5
-    """Positives are this many strides around the centre of a step."""
+    """Moments within this many strides of the centre of a step are positives."""
     dropout: float = 0.0
     drop_path: float = 0.1
     reg_weight: float = 1.0
     max_length: int = 2304
-    """Segments of a training example; longer videos are cropped at random."""
+    """Maximum length of a training example in segments. Longer videos are cropped at random."""
 
 
 class ActionFormerInputs(NamedTuple):
@@ -65,7 +64,7 @@ class ActionFormerLosses(NamedTuple):
 
 
 class AffineDropPath(nn.Module):
-    """Stochastic depth: scales a residual branch and, in training, drops it for some of the videos."""
+    """Scale a residual branch and, in training, drop it for a random part of the batch (stochastic depth)."""
 
     def __init__(self, drop_probability: float, width: int) -> None:
         super().__init__()
@@ -81,7 +80,7 @@ class AffineDropPath(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Pre-norm transformer block on (B, C, T) with local attention; with a stride the residual is max-pooled."""
+    """Pre-norm transformer block on (B, C, T) with local attention. With a stride, the residual is max-pooled."""
 
     def __init__(self, config: ActionFormerConfig, stride: int) -> None:
         super().__init__()
@@ -103,7 +102,7 @@ class TransformerBlock(nn.Module):
 
 
 class ConvHead(nn.Module):
-    """Three convolutions, shared by all levels: (B, C, T) → (B, T, outputs)."""
+    """Three convolutions shared by all levels: (B, C, T) → (B, T, outputs)."""
 
     def __init__(self, width: int, outputs: int, bias: float = 0.0) -> None:
         super().__init__()
@@ -140,15 +139,15 @@ class ActionFormer(nn.Module):
         self.regression = ConvHead(width, 2)
         self.scales = nn.Parameter(torch.ones(config.num_levels))
         self.usual: Tensor
-        self.register_buffer("usual", torch.tensor(100.0))  # running mean of the number of positives of a batch
+        self.register_buffer("usual", torch.tensor(100.0))  # running mean of the positives per batch
 
     @property
     def multiple(self) -> int:
-        """Lengths must be a multiple of this, so that the levels halve exactly."""
+        """Input lengths must be a multiple of this so that each level has exactly half the length."""
         return 1 << (self.config.num_levels - 1)
 
     def forward(self, video: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Predict a class and a span at each moment of each level."""
+        """Class logits, distances to start and end, mask, and (position, stride) of the moments of all levels."""
         x = torch.where(mask[..., None], self.standardise(video), 0).mT
         for conv, norm in zip(self.embed, self.norms, strict=True):
             x = F.relu(norm(conv(x, mask)[0]))
@@ -170,52 +169,44 @@ class ActionFormer(nn.Module):
         return torch.cat(logits, 1), torch.cat(distances, 1), torch.cat(masks, 1), torch.cat(points)
 
     def losses(self, x: ActionFormerInputs) -> ActionFormerLosses:
-        """Focal loss of all moments and DIoU loss of the positives, over the usual number of positives."""
+        """Focal loss of all moments and DIoU loss of the positives, divided by the running mean of positives."""
         logits, distances, mask, points = self(x.video, x.mask)
         class_targets, distance_targets = assign_targets(points, x.spans, x.labels, self.config)
         positive = (class_targets.sum(-1) > 0) & mask
         if self.training:
-            # A running mean: a batch with few positives does not get a huge loss.
+            # A running mean keeps the loss of a batch with few positives from becoming huge.
             self.usual.mul_(MOMENTUM).add_((1 - MOMENTUM) * positive.sum().clamp_min(1))
         classes = torch.where(mask[..., None], focal_loss(logits, class_targets), 0).sum() / self.usual
         regression = torch.where(positive, diou_loss(distances, distance_targets), 0).sum() / self.usual
         return ActionFormerLosses(classes, regression, classes + self.config.reg_weight * regression)
 
     @torch.no_grad()
-    def detect(
-        self, video: Tensor, *, max_candidates: int = 2000, min_score: float = 1e-3
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Detect the steps of one video."""
+    def detect(self, video: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Spans in segments, scores and labels of the steps of one video, best first."""
         length = len(video)
         padded = F.pad(video, (0, 0, 0, -length % self.multiple))[None]
         mask = torch.arange(padded.shape[1], device=video.device)[None] < length
         logits, distances, mask, points = self(padded, mask)
         probabilities = (logits[0].float().sigmoid() * mask[0][:, None]).flatten()  # (M · C,)
-        scores, indices = probabilities.topk(min(max_candidates, len(probabilities)))
-        indices = indices[scores > min_score]
-        scores = scores[scores > min_score]
+        scores, indices = probabilities.topk(min(MAX_CANDIDATES, len(probabilities)))
         point, labels = indices // self.config.num_classes, indices % self.config.num_classes
-        position = points[point, 0]
-        spans = torch.stack([position - distances[0, point, 0], position + distances[0, point, 1]], dim=1).clamp(
-            0, length
-        )
-        valid = spans[:, 1] - spans[:, 0] > MIN_LENGTH
-        spans, scores, labels = spans[valid], scores[valid], labels[valid]
-        return soft_nms(spans.cpu().numpy(), scores.cpu().numpy(), labels.cpu().numpy(), min_score=min_score)
+        offsets = distances[0, point] * distances.new_tensor([-1, 1])
+        spans = (points[point, :1] + offsets).clamp(0, length)
+        valid = (scores > MIN_SCORE) & (spans[:, 1] - spans[:, 0] > MIN_LENGTH)
+        return soft_nms(*(x[valid].cpu().numpy() for x in (spans, scores, labels)))
 
 
 def assign_targets(points: Tensor, spans: Tensor, labels: Tensor, config: ActionFormerConfig) -> tuple[Tensor, Tensor]:
-    """What each moment should predict.
+    """Target classes (B, M, C) and target distances to start and end (B, M, 2) of each moment.
 
-    A moment belongs to the shortest step that it is near the centre of, if the larger of its
-    distances to start and end fits its level: 2 to 4 strides, on the first level less and on the
-    last level more.
+    A moment is assigned to the shortest step whose centre it is near, if the larger of its distances
+    to start and end is 2 to 4 strides (no lower limit on the first level, no upper one on the last).
     """
     position, stride = points[:, 0, None], points[:, 1, None]  # (M, 1)
     start, end = spans[..., 0][:, None], spans[..., 1][:, None]  # (B, 1, N)
     to_start, to_end = position - start, end - position  # (B, M, N)
 
-    # Centre sampling: at most `radius` from the centre, and inside the step.
+    # Centre sampling: at most `radius` from the centre and inside the step.
     centre, radius = (start + end) / 2, config.centre_radius * stride
     first, last = torch.maximum(centre - radius, start), torch.minimum(centre + radius, end)
     near_centre = torch.minimum(position - first, last - position) > 0
@@ -229,9 +220,62 @@ def assign_targets(points: Tensor, spans: Tensor, labels: Tensor, config: Action
     length = (end - start).expand_as(to_start)
     length = torch.where(near_centre & fits_level & (labels >= 0)[:, None], length, UNASSIGNED)
     shortest, step = length.min(2)
-    # steps over the same span: all their classes
+    # Steps with the same span: the moment gets all their classes.
     assigned = (length <= shortest[..., None] + 1e-3) & (length < UNASSIGNED)
     one_hot = F.one_hot(labels.clamp_min(0), config.num_classes).to(to_start.dtype) * (labels >= 0)[..., None]
     class_targets = (assigned.to(to_start.dtype) @ one_hot).clamp_max(1)
     distances = torch.stack([to_start, to_end], dim=3)
     return class_targets, distances.gather(2, step[..., None, None].expand(-1, -1, 1, 2)).squeeze(2)
+
+
+def focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gamma: float = 2.0) -> Tensor:
+    """Focal loss of each class: −α_t (1 − p_t)^γ log p_t (arXiv 1708.02002)."""
+    logits = _at_least_float32(logits)
+    p = logits.sigmoid()
+    p_t = p * targets + (1 - p) * (1 - targets)
+    alpha_t = alpha * targets + (1 - alpha) * (1 - targets)
+    return alpha_t * (1 - p_t) ** gamma * F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+
+
+def diou_loss(predicted: Tensor, targets: Tensor, eps: float = 1e-8) -> Tensor:
+    """1 − IoU + (distance of the centres / length of the hull)² (arXiv 1911.08287)."""
+    predicted, targets = _at_least_float32(predicted), _at_least_float32(targets)
+    intersection = torch.minimum(predicted, targets).sum(-1)
+    union = predicted.sum(-1) + targets.sum(-1) - intersection
+    hull = torch.maximum(predicted, targets).sum(-1)
+    centre_distance = (predicted[..., 1] - predicted[..., 0] - targets[..., 1] + targets[..., 0]) / 2
+    return 1 - intersection / union.clamp_min(eps) + (centre_distance / hull.clamp_min(eps)) ** 2
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # half precision is too coarse for losses
+
+
+def soft_nms(
+    spans: np.ndarray,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    *,
+    sigma: float = 0.5,
+    min_score: float = MIN_SCORE,
+    max_spans: int = 200,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Soft-NMS: select the best span, multiply the scores of the other spans of its class by
+    exp(−tIoU²/σ), and repeat (arXiv 1704.04503).
+    """
+    order = np.argsort(labels, kind="stable")  # of equal scores, the one with the smaller label is selected first
+    spans, labels = spans[order].astype(np.float64), labels[order].astype(int)
+    start, end = spans.T
+    remaining = scores[order].astype(np.float64)  # −inf once selected
+    selected, selected_scores = [], []
+    while len(selected) < min(max_spans, len(spans)):
+        best = int(remaining.argmax())
+        if remaining[best] < min_score:
+            break
+        selected.append(best)
+        selected_scores.append(remaining[best])
+        remaining[best] = -np.inf
+        intersection = np.maximum(np.minimum(end, end[best]) - np.maximum(start, start[best]), 0)
+        iou = intersection / np.maximum((end - start) + (end[best] - start[best]) - intersection, 1e-9)
+        remaining = np.where(labels == labels[best], remaining * np.exp(-(iou**2) / sigma), remaining)
+    return spans[selected], np.array(selected_scores), labels[selected]

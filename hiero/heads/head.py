@@ -1,4 +1,4 @@
-"""A head: its configuration, its network, and its folder."""
+"""Configuration, network and folder of a head."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from hiero.heads.vslnet import VSLNet, VSLNetConfig
 from hiero.storage.files import load_tensors, parse_json
 from hiero.types import Clock
 
-HeadKind = Literal["vslnet", "actionformer"]
-KINDS: tuple[HeadKind, ...] = ("vslnet", "actionformer")
+KINDS = ("vslnet", "actionformer")
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 
 @dataclass(frozen=True)
 class HeadConfig(RunConfig):
-    """A training run of a head. The configuration of one of the two networks is set."""
+    """A training run of a head, with the configuration of one of the two networks."""
 
     vslnet: VSLNetConfig | None = None
     actionformer: ActionFormerConfig | None = None
@@ -33,41 +32,30 @@ class HeadConfig(RunConfig):
 
     _nested: ClassVar[dict[str, Any]] = {"vslnet": VSLNetConfig.from_dict, "actionformer": ActionFormerConfig.from_dict}
 
-    @property
-    def kind(self) -> HeadKind:
-        return "vslnet" if self.vslnet is not None else "actionformer"
+    def build_network(self) -> VSLNet | ActionFormer:
+        """The configured network with new weights."""
+        if self.vslnet is not None:
+            return VSLNet(self.vslnet)
+        if self.actionformer is not None:
+            return ActionFormer(self.actionformer)
+        raise InputError(f"the head must be one of {', '.join(KINDS)}")
 
 
 @dataclass
 class TrainedHead:
-    """A trained head."""
-
     network: VSLNet | ActionFormer
     labels: list[str]
     clock: Clock | None = None
     config: HeadConfig | None = None
     trained_on: frozenset[str] = frozenset()
 
-    @property
-    def kind(self) -> HeadKind:
-        return "vslnet" if isinstance(self.network, VSLNet) else "actionformer"
 
-
-def build_head(config: HeadConfig) -> VSLNet | ActionFormer:
-    """The network of a configuration, with new weights. Raises InputError where it names no network."""
-    if config.vslnet is not None:
-        return VSLNet(config.vslnet)
-    if config.actionformer is not None:
-        return ActionFormer(config.actionformer)
-    raise InputError("a head is vslnet or actionformer")
-
-
-def load_head(folder: Path, device: str = "cpu") -> TrainedHead:
-    """Load a head from its folder."""
+def load_trained_head(folder: Path, device: str = "cpu") -> TrainedHead:
+    """Load a head from the folder that `hiero head train` wrote."""
     try:
         document = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = HeadConfig.from_dict(document["head"])
-        network = build_head(config)
+        network = config.build_network()
         network.load_state_dict(load_tensors(folder / WEIGHTS_FILE))
         clock = Clock(**document["clock"])
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Layers and padding that the heads share."""
+"""Layers and padding shared by the heads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 
 class Standardise(nn.Module):
-    """Each channel shifted and scaled to zero mean and unit deviation over the training data."""
+    """Shift and scale each channel to zero mean and unit deviation over the training data."""
 
     mean: Tensor
     scale: Tensor
@@ -22,14 +22,16 @@ class Standardise(nn.Module):
         self.register_buffer("scale", torch.ones(width))
 
     def fit(self, arrays: Iterable[np.ndarray]) -> None:
-        """Set mean and scale by the rows of all arrays, (T, D) each; one array is in memory at a time."""
+        """Set mean and scale from the rows of all arrays, (T, D) each, with one array in memory at a time."""
         num_rows, total, squares = 0, 0.0, 0.0
         for array in arrays:
             rows = array.astype(np.float64)
-            num_rows, total, squares = num_rows + len(rows), total + rows.sum(0), squares + (rows**2).sum(0)
+            num_rows += len(rows)
+            total += rows.sum(0)
+            squares += (rows**2).sum(0)
         mean = total / num_rows
         deviation = np.sqrt(np.maximum(squares / num_rows - mean**2, 0))
-        # A channel that hardly moves is not blown up to the size of the others.
+        # A nearly constant channel must not be scaled up to the size of the others.
         smallest = 1e-3 * deviation.mean() + 1e-6
         self.mean.copy_(torch.from_numpy(np.asarray(mean)))
         self.scale.copy_(torch.from_numpy(1 / np.maximum(deviation, smallest)))
@@ -50,9 +52,7 @@ class ChannelLayerNorm(nn.Module):
 
 
 class MaskedConv(nn.Module):
-    """A convolution over time on (B, C, T) that never sees padding: masked before and after. With a
-    stride the mask follows.
-    """
+    """Convolution over time on (B, C, T), masked before and after. A stride also applies to the mask."""
 
     def __init__(
         self, inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1, bias: bool = True
@@ -69,18 +69,15 @@ class MaskedConv(nn.Module):
 
 def pad_batch(arrays: list[np.ndarray], multiple: int = 1) -> tuple[Tensor, Tensor]:
     """(T, D) arrays → (B, T', D) and mask (B, T'), T' a multiple of `multiple`."""
-    longest = max(len(array) for array in arrays)
-    longest = -(-longest // multiple) * multiple
-    out = torch.zeros(len(arrays), longest, arrays[0].shape[1])
-    mask = torch.zeros(len(arrays), longest, dtype=torch.bool)
-    for i, array in enumerate(arrays):
-        out[i, : len(array)] = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
-        mask[i, : len(array)] = True
-    return out, mask
+    rows = [torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)) for array in arrays]
+    padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    padded = F.pad(padded, (0, 0, 0, -padded.shape[1] % multiple))
+    lengths = torch.tensor([len(array) for array in arrays])
+    return padded, torch.arange(padded.shape[1]) < lengths[:, None]
 
 
 def mean_pool(x: np.ndarray, max_length: int) -> np.ndarray:
-    """Features (T, D) as means over `max_length` equal parts; as they are where T is no larger."""
+    """Features (T, D) as means over `max_length` equal parts, or unchanged if T is not larger."""
     if len(x) <= max_length:
         return x
     edges = np.linspace(0, len(x), max_length + 1).round().astype(int)
@@ -88,9 +85,8 @@ def mean_pool(x: np.ndarray, max_length: int) -> np.ndarray:
 
 
 class LocalAttention(nn.Module):
-    """Multi-head attention on (B, C, T) that reaches window // 2 moments to each side.
-
-    Queries, keys and values go through depth-wise convolutions first, with the stride of the block.
+    """Multi-head attention on (B, C, T) over window // 2 moments to each side. Queries, keys and values
+    first go through depth-wise convolutions with the stride of the block.
     """
 
     def __init__(self, width: int, num_heads: int, window: int, stride: int, dropout: float) -> None:
@@ -116,30 +112,28 @@ class LocalAttention(nn.Module):
 
 
 def attend_locally(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, reach: int, dropout: float = 0.0) -> Tensor:
-    """Softmax attention in which i sees j where |i − j| ≤ reach.
+    """Softmax attention between moments at most `reach` apart.
 
-    Computed in blocks of `reach` moments. A block sees itself and its two neighbours, so nothing of
-    size T × T is ever made.
+    It is computed in blocks of `reach` moments, each with its two neighbours, so memory grows
+    linearly with T.
     """
     length, size = query.shape[2], max(1, reach)
     padding = -length % size
     query, key, value = (F.pad(x, (0, 0, 0, padding)) for x in (query, key, value))
     mask = F.pad(mask, (0, padding))
-    num_blocks = (length + padding) // size
 
     def with_neighbours(x: Tensor) -> Tensor:
         """(…, T, c) → (…, num_blocks, 3 · size, c): each block with the one before and the one after."""
-        padded = F.pad(x, (0, 0, size, size))
-        return padded.unfold(-2, 3 * size, size).mT
+        return F.pad(x, (0, 0, size, size)).unfold(-2, 3 * size, size).mT
 
-    key_position = torch.arange(3 * size, device=query.device) - size  # from the start of the query's block
+    key_position = torch.arange(3 * size, device=query.device) - size  # relative to the start of the query's block
     query_position = torch.arange(size, device=query.device)
     in_reach = (key_position[None] - query_position[:, None]).abs() <= reach  # (size, 3 size)
     key_mask = with_neighbours(mask[..., None].float())[..., 0].bool()  # (B, num_blocks, 3 size)
     allowed = in_reach & key_mask[:, None, :, None, :]
-    # padding that sees nothing sees everything, so that it stays finite
+    # Padding with nothing to attend to attends to everything, so that it stays finite.
     allowed = allowed | ~allowed.any(-1, keepdim=True)
-    blocks = query.unflatten(2, (num_blocks, size))
+    blocks = query.unflatten(2, (-1, size))
     attended = F.scaled_dot_product_attention(
         blocks, with_neighbours(key), with_neighbours(value), attn_mask=allowed, dropout_p=dropout
     )

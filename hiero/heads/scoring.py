@@ -1,21 +1,72 @@
-"""Scores of trained heads, with intervals over clips and means over seeds."""
+"""Predictions and scores of trained heads, with bootstrap intervals over clips and means over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from hiero.errors import InputError
 from hiero.evaluation.grounding import RECALLS, recall_hits
 from hiero.evaluation.linear_probe import fit_probe
 from hiero.evaluation.localization import localization_row
-from hiero.evaluation.metrics import interval_iou, top_hits
+from hiero.evaluation.metrics import Detections, interval_iou, top_hits
 from hiero.evaluation.results import Row, Table, bootstrap_row, mean_row, weighted_means
+from hiero.heads.actionformer import ActionFormer
 from hiero.heads.clips import Clips
 from hiero.heads.head import TrainedHead
-from hiero.heads.prediction import predict_detections, predict_spans
+from hiero.heads.layers import mean_pool
 from hiero.heads.token_embeddings import TokenEmbeddings
+from hiero.heads.vslnet import VSLNet, top_spans
+
+QUERY_BATCH = 256  # queries per forward pass of VSLNet
+NUM_SPANS = 5  # spans that VSLNet predicts for each query
+PROBE_TOPS = (1, 5)
+
+
+@torch.inference_mode()
+def predict_spans(
+    head: TrainedHead, clips: Clips, embeddings: TokenEmbeddings
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """VSLNet's spans for each query, the true spans, and the index of each query's clip. Times are in seconds."""
+    network = head.network
+    assert isinstance(network, VSLNet)
+    device = network.standardise.mean.device
+    predicted: list[np.ndarray] = []
+    for i, clip in enumerate(clips.clips):
+        features = clips.features(i)
+        pooled = torch.from_numpy(mean_pool(features, network.config.num_positions).astype(np.float32)).to(device)
+        position_s = len(features) * clips.clock.spacing_s / len(pooled)
+        for start in range(0, len(clip.truth), QUERY_BATCH):
+            words, word_mask = embeddings.batch([query.text for query in clip.truth[start : start + QUERY_BATCH]])
+            video = pooled.expand(len(words), -1, -1)
+            mask = torch.ones(video.shape[:2], dtype=torch.bool, device=device)
+            start_logits, end_logits, _ = network(video, mask, words.to(device), word_mask.to(device))
+            positions, _ = top_spans(start_logits, end_logits, NUM_SPANS)
+            spans = positions.cpu().numpy() + np.array([0.0, 1.0])  # a span ends where its last position ends
+            predicted += list(clips.first_s(i) + spans * position_s)
+    owner = np.repeat(np.arange(len(clips)), [len(clip.truth) for clip in clips.clips])
+    return predicted, np.concatenate([clip.spans_s for clip in clips.clips]), owner
+
+
+def predict_detections(head: TrainedHead, clips: Clips) -> tuple[list[Detections], list[Detections]]:
+    """True steps and ActionFormer's detections of each clip, in seconds.
+
+    Labels that the head was not trained on are numbered after its own. They are part of the truth
+    but are never detected.
+    """
+    network = head.network
+    assert isinstance(network, ActionFormer)
+    device = network.standardise.mean.device
+    label_index = {label: k for k, label in enumerate(dict.fromkeys([*head.labels, *clips.texts]))}
+    truth, detected = [], []
+    for i, clip in enumerate(clips.clips):
+        true_labels = np.array([label_index[step.text] for step in clip.truth])
+        truth.append(Detections(clip.spans_s, true_labels, np.zeros(len(true_labels))))
+        spans, scores, labels = network.detect(torch.from_numpy(clips.features(i)).to(device))
+        detected.append(Detections(clips.first_s(i) + spans * clips.clock.spacing_s, labels, scores))
+    return truth, detected
 
 
 def score_heads(
@@ -25,15 +76,15 @@ def score_heads(
     embeddings: TokenEmbeddings | None = None,
     num_draws: int = 1000,
 ) -> Table:
-    """Score heads that differ in their seed, as one row: means of scores and of intervals."""
-    kinds = {head.kind for head in heads}
-    if len(kinds) != 1:
-        raise InputError("heads of one kind are scored together; their seeds are averaged")
-    (kind,) = kinds
+    """Score heads that differ only in their seed. The table has one row with the means over the heads."""
+    if len({type(head.network) for head in heads}) != 1:
+        raise InputError("only heads of the same kind can be scored together")
     for head in heads:
         if head.network.config.input_size != clips.width:
-            raise InputError(f"the head takes {head.network.config.input_size}-d features, these are {clips.width}-d")
-    if kind == "vslnet":
+            raise InputError(
+                f"the head expects {head.network.config.input_size}-d features, but these are {clips.width}-d"
+            )
+    if isinstance(heads[0].network, VSLNet):
         embeddings = embeddings or TokenEmbeddings(clips.texts)
         rows = [_grounding_row(head, clips, embeddings, num_draws) for head in heads]
         title = "Grounding (VSLNet)"
@@ -42,68 +93,58 @@ def score_heads(
         title = "Step localization (ActionFormer)"
     num_steps = sum(len(clip.truth) for clip in clips.clips)
     notes = [f"{len(clips)} clips, {num_steps} steps or queries; mean of {len(heads)} seeds."]
-    return Table(title, [mean_row(name, rows)], notes + _warnings(heads, clips))
+    return Table(title, [mean_row(name, rows)], notes + _caveats(heads, clips))
 
 
-def _warnings(heads: Sequence[TrainedHead], clips: Clips) -> list[str]:
-    """Notes on what makes a score less than it seems."""
-    warnings = []
+def _caveats(heads: Sequence[TrainedHead], clips: Clips) -> list[str]:
+    notes = []
     configs = [head.config for head in heads if head.config is not None]
     if len({config.seed for config in configs}) < len(configs):
-        warnings.append("Some of these heads have the same seed.")
+        notes.append("Some of these heads have the same seed.")
     if any(config.replace(seed=0) != configs[0].replace(seed=0) for config in configs[1:]):
-        warnings.append("These heads differ in more than their seed.")
+        notes.append("These heads differ in more than their seed.")
     if num_seen := sum(any(clip.name in head.trained_on for head in heads) for clip in clips.clips):
-        warnings.append(f"{num_seen} of the {len(clips)} clips were learned from: this is no score on new video.")
-    unknown = {text for text in clips.texts if heads[0].labels and text not in heads[0].labels}
-    if unknown:
-        warnings.append(f"{len(unknown)} labels were never learned; they count as missed.")
-    return warnings
+        notes.append(f"{num_seen} of the {len(clips)} clips were used for training: this is not a score on new video.")
+    if heads[0].labels and (unknown := set(clips.texts) - set(heads[0].labels)):
+        notes.append(f"{len(unknown)} labels are not in the training data; their steps count as missed.")
+    return notes
 
 
 def _grounding_row(head: TrainedHead, clips: Clips, embeddings: TokenEmbeddings, num_draws: int) -> Row:
     predicted, truth, owner = predict_spans(head, clips, embeddings)
-    hits = recall_hits(predicted, truth)
     best_iou = interval_iou(np.array([spans[0] for spans in predicted]), truth)
-    return bootstrap_row(
-        "", weighted_means(np.column_stack([hits, best_iou]), owner, [*RECALLS, "mIoU"]), len(clips), num_draws
-    )
+    values = np.column_stack([recall_hits(predicted, truth), best_iou])
+    return bootstrap_row("", weighted_means(values, owner, [*RECALLS, "mIoU"]), len(clips), num_draws)
 
 
-def evaluate_probe(train: Clips, test: Clips, name: str, tops: Sequence[int] = (1, 5)) -> Table:
-    """Key-step classification with known segments: a linear classifier on the mean of a segment's features."""
+def evaluate_probe(train: Clips, test: Clips, name: str) -> Table:
+    """Key-step classification of known segments: a linear classifier on the mean features of each segment."""
     label_index = {text: i for i, text in enumerate(train.texts)}
-    known_steps = [[j for j, step in enumerate(clip.truth) if step.text in label_index] for clip in test.clips]
-    if not any(known_steps):
-        raise InputError("none of the labels to test was trained on")
+    owner, truth, means = [], [], []
+    for i, clip in enumerate(test.clips):
+        for step, mean in zip(clip.truth, _step_means(test, i), strict=True):
+            if step.text in label_index:
+                owner.append(i)
+                truth.append(label_index[step.text])
+                means.append(mean)
+    if not truth:
+        raise InputError("none of the test labels occurs in the training data")
     train_labels = np.array([label_index[step.text] for clip in train.clips for step in clip.truth])
-    classify = fit_probe(_step_means(train), train_labels, len(label_index))
-    scores = classify(_step_means(test, known_steps))
-    truth = np.array(
-        [label_index[clip.truth[j].text] for clip, steps in zip(test.clips, known_steps, strict=True) for j in steps]
-    )
-    owner = np.repeat(np.arange(len(test)), [len(steps) for steps in known_steps])
-    hits = top_hits(scores, truth, tops)
-    num_left = sum(len(clip.truth) for clip in test.clips) - len(truth)
-    notes = [
-        f"{len(truth)} segments, {len(label_index)} labels; {num_left} segments with labels that were not trained "
-        "on are left out."
-    ]
-    return Table(
-        "Key-step classification (linear probe)",
-        [bootstrap_row(name, weighted_means(hits, owner, [f"top-{k}" for k in tops]), len(test))],
-        notes,
-    )
+    train_means = np.stack([mean for i in range(len(train)) for mean in _step_means(train, i)])
+    classify = fit_probe(train_means, train_labels, len(label_index))
+    hits = top_hits(classify(np.stack(means)), np.array(truth), PROBE_TOPS)
+    row = bootstrap_row(name, weighted_means(hits, np.array(owner), [f"top-{k}" for k in PROBE_TOPS]), len(test))
+    num_unknown = sum(len(clip.truth) for clip in test.clips) - len(truth)
+    note = f"{len(truth)} segments, {len(label_index)} labels; {num_unknown} segments with unknown labels are left out."
+    return Table("Key-step classification (linear probe)", [row], [note])
 
 
-def _step_means(clips: Clips, steps: Sequence[Sequence[int]] | None = None) -> np.ndarray:
-    """Mean features of all steps, or of those with these indices in each clip: (N, D)."""
-    out = []
-    for i in range(len(clips)):
-        x, spans = clips.features(i), clips.spans(i)
-        for j in range(len(spans)) if steps is None else steps[i]:
-            # At least one segment, and inside the clip.
-            start = min(len(x) - 1, max(0, int(spans[j, 0])))
-            end = min(len(x), max(start + 1, int(np.ceil(spans[j, 1]))))
-            out.append(x[start:end].mean(0))
-    return np.stack(out)
+def _step_means(clips: Clips, index: int) -> list[np.ndarray]:
+    """Mean features of each step of a clip, over at least one segment inside the clip."""
+    x = clips.features(index)
+    means = []
+    for first, last in clips.spans(index):
+        start = min(len(x) - 1, max(0, int(first)))
+        end = min(len(x), max(start + 1, int(np.ceil(last))))
+        means.append(x[start:end].mean(0))
+    return means

@@ -1,4 +1,4 @@
-"""Token vectors of texts, for heads that attend to single words."""
+"""Token vectors of texts for VSLNet, which attends to single words."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hiero.storage.cache import cache_folder, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.text.minilm import MINILM_KEY, MiniLM
 
-TEXT_BATCH = 512  # texts between two calls of `progress`
+TEXT_BATCH = 512  # texts per progress update
 
 
 class TokenEmbeddings:
-    """MiniLM's token vectors of texts, encoded once and cached for the next run with the same texts."""
+    """MiniLM's token vectors of texts, cached for the next run with the same texts."""
 
     def __init__(
         self, texts: Sequence[str], device: str | torch.device = "cpu", progress: Callable[[int], None] = lambda _: None
@@ -43,5 +43,5 @@ class TokenEmbeddings:
         self.vectors = dict(zip(texts, np.split(arrays["vectors"], arrays["ends"][:-1]), strict=True))
 
     def batch(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token vectors (B, L, S) and mask (B, L) of some of the texts."""
+        """Token vectors (B, L, S) and mask (B, L) of these texts."""
         return pad_batch([self.vectors[text] for text in texts])

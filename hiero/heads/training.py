@@ -1,4 +1,4 @@
-"""Training a head on annotated clips, with the loop that trains HiERO: resume, processes, TensorBoard, presets."""
+"""Training of a head on annotated clips, with the same loop that trains HiERO."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hiero.errors import InputError
 from hiero.evaluation.metrics import grounding_recall, match_detections, mean_average_precision
 from hiero.heads.actionformer import ActionFormer, ActionFormerInputs
 from hiero.heads.clips import Clips
-from hiero.heads.head import CONFIG_FILE, KINDS, WEIGHTS_FILE, HeadConfig, TrainedHead, build_head
+from hiero.heads.head import CONFIG_FILE, KINDS, WEIGHTS_FILE, HeadConfig, TrainedHead
 from hiero.heads.layers import mean_pool, pad_batch
-from hiero.heads.prediction import predict_detections, predict_spans
+from hiero.heads.scoring import predict_detections, predict_spans
 from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.vslnet import VSLNet, VSLNetInputs
 from hiero.storage.files import save_tensors, write_text
@@ -28,13 +28,13 @@ from hiero.training.fabric import autocast_precision, make_fabric
 from hiero.training.loop import BEST_FOLDER, STATE_FILE, RunOptions, SilentDisplay, TrainingLoop
 from hiero.training.step import TrainStep
 
-NUM_STANDARDISED = 200  # clips that the mean and scale of the inputs are computed on, about
-NUM_FINGERPRINTED = 16  # clips whose features identify the data, about
-MIN_INSIDE = 0.75  # share of a step that must be inside a crop
+NUM_STANDARDISED = 200  # approximate number of clips used for the mean and scale of the inputs
+NUM_FINGERPRINTED = 16  # approximate number of clips whose features identify the data
+MIN_INSIDE = 0.75  # smallest share of a step that must be inside a crop
 
 
 class HeadObjective(nn.Module):
-    """What is minimised: a batch of inputs in, the losses of the network out."""
+    """The losses of the network for a batch of inputs."""
 
     def __init__(self, network: VSLNet | ActionFormer, precision: torch.dtype | None) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class HeadObjective(nn.Module):
 
 
 class HeadTraining(TrainingLoop):
-    """A training run of a head. Examples are (clip, query) for VSLNet and clips for ActionFormer."""
+    """A training run of a head. An example is a (clip, query) pair for VSLNet and a whole clip for ActionFormer."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class HeadTraining(TrainingLoop):
             self.examples = [(i, 0) for i in range(len(clips))]
         super().__init__(config, len(self.examples), out, fabric)
         torch.manual_seed(config.seed)
-        self.network = build_head(config)
+        self.network = config.build_network()
         chosen = range(0, len(clips), max(1, len(clips) // NUM_STANDARDISED))
         self.network.standardise.fit(clips.features(i) for i in chosen)
-        self._pooled: dict[int, tuple[np.ndarray, int]] = {}  # of each clip, pooled features and the length before
+        self._pooled: dict[int, tuple[np.ndarray, int]] = {}  # pooled features and original length by clip
 
     def prepare(self, resume: bool = False) -> None:
-        """Set up weights and the step; with `resume`, those of the run in the folder."""
+        """Set up the weights and the training step, or load them from the folder with `resume`."""
         self._setup(HeadObjective(self.network, autocast_precision(self.config, self.fabric.device)), resume)
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
         self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
@@ -84,12 +84,14 @@ class HeadTraining(TrainingLoop):
 
     def _read_batches(self, indices: list[Tensor], step_number: int) -> list[Any]:
         rng = np.random.default_rng([self.config.seed, step_number])
-        return [self._batch([self.examples[i] for i in self._process_share(index).tolist()], rng) for index in indices]
-
-    def _batch(self, examples: list[tuple[int, int]], rng: np.random.Generator) -> VSLNetInputs | ActionFormerInputs:
-        if isinstance(self.network, VSLNet):
-            return self._vslnet_batch(examples, self.network.config.num_positions)
-        return self._actionformer_batch([i for i, _ in examples], self.network, rng)
+        batches: list[Any] = []
+        for index in indices:
+            examples = [self.examples[i] for i in self._process_share(index).tolist()]
+            if isinstance(self.network, VSLNet):
+                batches.append(self._vslnet_batch(examples, self.network.config.num_positions))
+            else:
+                batches.append(self._actionformer_batch([i for i, _ in examples], self.network, rng))
+        return batches
 
     def _vslnet_batch(self, examples: list[tuple[int, int]], num_positions: int) -> VSLNetInputs:
         features, spans, texts = [], [], []
@@ -108,12 +110,11 @@ class HeadTraining(TrainingLoop):
         self, clip_indices: list[int], network: ActionFormer, rng: np.random.Generator
     ) -> ActionFormerInputs:
         label_index = {label: k for k, label in enumerate(self.labels)}
+        max_length = network.config.max_length
         crops = []
         for i in clip_indices:
             step_labels = np.array([label_index.get(step.text, -1) for step in self.clips.clips[i].truth])
-            crops.append(
-                random_crop(self.clips.features(i), self.clips.spans(i), step_labels, network.config.max_length, rng)
-            )
+            crops.append(random_crop(self.clips.features(i), self.clips.spans(i), step_labels, max_length, rng))
         video, mask = pad_batch([x for x, _, _ in crops], network.multiple)
         max_steps = max(1, *(len(crop_labels) for _, _, crop_labels in crops))
         spans, labels = torch.zeros(len(crops), max_steps, 2), torch.full((len(crops), max_steps), -1)
@@ -128,7 +129,7 @@ class HeadTraining(TrainingLoop):
         head = TrainedHead(self.network, self.labels)
         self.network.eval()
         try:
-            if head.kind == "vslnet":
+            if isinstance(self.network, VSLNet):
                 predicted, truth, _ = predict_spans(head, self.validation, self.embeddings)
                 recall = grounding_recall(predicted, truth)
                 return {"R1@.3": recall[0, 0], "R5@.3": recall[0, 1], "R1@.5": recall[1, 0]}
@@ -139,11 +140,10 @@ class HeadTraining(TrainingLoop):
 
     def _save_model(self, folder: Path) -> None:
         save_tensors(folder / WEIGHTS_FILE, self.network.state_dict())
-        clock = {"fps": self.clips.clock.fps, "stride": self.clips.clock.stride}
         document = {
             "head": self.config.to_dict(),
             "labels": self.labels,
-            "clock": clock,
+            "clock": {"fps": self.clips.clock.fps, "stride": self.clips.clock.stride},
             "steps_done": self.step_number,
             "validation": self.scores,
             "clips": [clip.name for clip in self.clips.clips],
@@ -152,19 +152,18 @@ class HeadTraining(TrainingLoop):
 
     @cached_property
     def _fingerprint(self) -> str:
-        """Identifies labels, clock, annotations, and the features of an even choice of clips."""
+        """Identifies the labels, the clock, the annotations, and the features of some clips."""
         digest = hashlib.sha256(json.dumps([self.labels, self.clips.clock.fps, self.clips.clock.stride]).encode())
         for i, clip in enumerate(self.clips.clips):
-            digest.update(
-                json.dumps([clip.name, [[step.start_s, step.end_s, step.text] for step in clip.truth]]).encode()
-            )
+            steps = [[step.start_s, step.end_s, step.text] for step in clip.truth]
+            digest.update(json.dumps([clip.name, steps]).encode())
             if i % max(1, len(self.clips) // NUM_FINGERPRINTED) == 0:
                 digest.update(self.clips.features(i).astype(np.float16).tobytes())
         return digest.hexdigest()
 
 
 def span_positions(span: np.ndarray, length: int, num_positions: int) -> tuple[int, int]:
-    """First and last position of a span in a clip that is pooled."""
+    """First and last position of a span, given in segments, in a pooled clip."""
     first = min(num_positions - 1, max(0, int(span[0] * num_positions / length)))
     return first, min(num_positions - 1, max(first, int(np.ceil(span[1] * num_positions / length)) - 1))
 
@@ -172,8 +171,8 @@ def span_positions(span: np.ndarray, length: int, num_positions: int) -> tuple[i
 def random_crop(
     x: np.ndarray, spans: np.ndarray, labels: np.ndarray, max_length: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Crop a long video at random, with the steps that are mostly inside."""
-    start = int(rng.integers(0, max(1, len(x) - max_length + 1))) if len(x) > max_length else 0
+    """Crop a long video at random and keep the steps that are mostly inside."""
+    start = int(rng.integers(0, len(x) - max_length + 1)) if len(x) > max_length else 0
     end = min(len(x), start + max_length)
     inside = np.clip(spans, start, end)
     length, inside_length = spans[:, 1] - spans[:, 0], inside[:, 1] - inside[:, 0]
@@ -192,14 +191,14 @@ def train_head(
     embeddings: TokenEmbeddings | None = None,
     options: RunOptions | None = None,
 ) -> HeadTraining:
-    """Train a head, and leave it in a folder. The same as `hiero head train`."""
+    """Train a head and save it in a folder, like `hiero head train`."""
     options = options or RunOptions()
     if kind not in KINDS:
-        raise InputError(f"a head is one of {', '.join(KINDS)}, got {kind}")
+        raise InputError(f"the head must be one of {', '.join(KINDS)}, got {kind}")
     fabric = make_fabric(options.device)
     display = options.display if fabric.is_global_zero else SilentDisplay()
     if (out / STATE_FILE).is_file() and not options.resume:
-        raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
+        raise InputError(f"{out}: already holds a run. Continue it with --resume or choose another folder.")
     labels = clips.texts if kind == "actionformer" else []
     values = override(read_preset(preset or f"heads/{kind}"), settings)
     network = {"input_size": clips.width, **values.get(kind, {})}
@@ -214,13 +213,13 @@ def train_head(
             embeddings = TokenEmbeddings(texts, fabric.device, progress)
     training = HeadTraining(config, clips, out, fabric, embeddings=embeddings, labels=labels, validation=validation)
     num_parameters = sum(p.numel() for p in training.network.parameters()) / 1e6
-    sizes = f"{len(clips)} clips, {len(training.examples)} examples; {num_parameters:.2f} M parameters"
+    sizes = f"{len(clips)} clips, {len(training.examples)} examples, {num_parameters:.2f} M parameters"
     display.log(f"{sizes}, {training.num_steps} steps")
     out.mkdir(parents=True, exist_ok=True)
     training.save_every_s = options.save_every_s
     training.prepare(options.resume)
     with display.steps(training.step_number, training.num_steps):
         training.run(on_report=display.report, log=display.log)
-    best = f" (the best at validation is {out / BEST_FOLDER})" if validation is not None else ""
-    display.log(f"{out}: trained{best}; next: hiero head eval {out} --features FEATURES --annotations FILE")
+    best = "" if validation is None else f" The best validated head is in {out / BEST_FOLDER}."
+    display.log(f"Saved {out}.{best} Next: hiero head eval {out} --features FEATURES --annotations FILE")
     return training

@@ -1,10 +1,9 @@
-"""VSLNet: where in a video is the answer to a query? Span-based localization with query-guided
-highlighting (arXiv 2004.13931).
+"""VSLNet for grounding a query in a video: span-based localization with query-guided highlighting
+(arXiv 2004.13931).
 
-Video and query go through one encoder (position, separable convolutions, self-attention), attend to
-each other, and the query as a whole joins every position. A highlight says which positions are near
-the answer; on what it lets through, a start and an end are predicted. As in Ego4D's form a clip is
-pooled to a fixed number of positions, and words come from a frozen text encoder.
+One encoder reads video and query, which then attend to each other. A highlight weights the positions
+near the answer before its start and end are predicted. As in Ego4D's version, a clip is pooled to a
+fixed number of positions and a frozen text encoder provides the word vectors.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from torch.nn import functional as F
 from hiero.config import Config
 from hiero.heads.layers import Standardise
 
-MASKED_LOGIT = -1e9  # of padding: its probability is 0
-MIN_POSITION_EMBEDDINGS = 256  # the encoder also reads queries, which may have more words than the video has positions
-KERNEL_SIZE = 7  # of the separable convolutions
+MASKED_LOGIT = -1e9  # gives padding a probability of 0
+MIN_POSITION_EMBEDDINGS = 256  # a query may have more words than the video has positions
+KERNEL_SIZE = 7  # kernel size of the separable convolutions
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,12 @@ class VSLNetConfig(Config):
     text_size: int = 384
     hidden_size: int = 128
     num_positions: int = 128
-    """Positions that a clip is pooled to."""
+    """Number of positions that a clip is pooled to."""
     num_heads: int = 8
     num_convs: int = 4
     dropout: float = 0.2
     extend: float = 0.1
-    """The highlighted foreground reaches this share of the answer's length beyond it, on both sides."""
+    """The highlight extends beyond the answer by this share of its length, on both sides."""
     highlight_weight: float = 5.0
 
 
@@ -58,7 +57,7 @@ class VSLNetLosses(NamedTuple):
 
 
 class SeparableConv(nn.Module):
-    """A residual pre-norm block on (B, P, C): depth-wise, then point-wise convolution."""
+    """Residual pre-norm block on (B, P, C): depth-wise, then point-wise convolution."""
 
     def __init__(self, width: int, size: int, dropout: float) -> None:
         super().__init__()
@@ -73,15 +72,13 @@ class SeparableConv(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Position embeddings, separable convolutions, self-attention, a feed-forward layer. Shared by
-    video and query.
-    """
+    """Position embeddings, separable convolutions, self-attention and a feed-forward layer."""
 
-    def __init__(self, config: VSLNetConfig, num_convs: int) -> None:
+    def __init__(self, config: VSLNetConfig) -> None:
         super().__init__()
         width = config.hidden_size
         self.places = nn.Embedding(max(MIN_POSITION_EMBEDDINGS, config.num_positions), width)
-        self.convs = nn.ModuleList(SeparableConv(width, KERNEL_SIZE, config.dropout) for _ in range(num_convs))
+        self.convs = nn.ModuleList(SeparableConv(width, KERNEL_SIZE, config.dropout) for _ in range(config.num_convs))
         self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = nn.MultiheadAttention(width, config.num_heads, config.dropout, batch_first=True)
         self.feed = nn.Linear(width, width)
@@ -99,8 +96,8 @@ class Encoder(nn.Module):
 class ContextQueryAttention(nn.Module):
     """Each position attends to the words, and through them to the other positions: [v; a; v⊙a; v⊙b] → width.
 
-    a is what the position reads in the words, b what those words read in the video. Similarity is trilinear:
-    w₁·v + w₂·q + w₃·(v⊙q).
+    a is the attended words of a position, b the attended video of those words. The similarity is
+    trilinear: w₁·v + w₂·q + w₃·(v⊙q).
     """
 
     def __init__(self, width: int, dropout: float) -> None:
@@ -123,7 +120,7 @@ class ContextQueryAttention(nn.Module):
 
 
 class VSLNet(nn.Module):
-    """Natural language video localization: a clip and a query in, logits of start and end over positions out."""
+    """Natural language video localization: predicts the start and end of the answer to a query."""
 
     def __init__(self, config: VSLNetConfig) -> None:
         super().__init__()
@@ -132,21 +129,19 @@ class VSLNet(nn.Module):
         self.standardise = Standardise(config.input_size)
         self.video = nn.Sequential(nn.Dropout(config.dropout), nn.Linear(config.input_size, width))
         self.words = nn.Sequential(nn.Dropout(config.dropout), nn.Linear(config.text_size, width))
-        self.encoder = Encoder(config, config.num_convs)
+        self.encoder = Encoder(config)
         self.meet = ContextQueryAttention(width, config.dropout)
         self.pool = nn.Linear(width, 1, bias=False)
         self.join = nn.Linear(2 * width, width)
         self.highlight = nn.Linear(width, 1)
-        self.start_encoder, self.end_encoder = Encoder(config, config.num_convs), Encoder(config, config.num_convs)
+        self.start_encoder, self.end_encoder = Encoder(config), Encoder(config)
         self.start, self.end = (
             nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.LayerNorm(width), nn.Linear(width, 1))
             for _ in range(2)
         )
 
     def forward(self, video: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of start, end and highlight, (B, P) each; padding has `MASKED_LOGIT`. See
-        `VSLNetInputs` for the arguments.
-        """
+        """Logits of start, end and highlight, (B, P) each, with `MASKED_LOGIT` for padding."""
         v = self.encoder(self.video(self.standardise(video)), mask)
         q = self.encoder(self.words(words), word_mask)
         x = self.meet(v, q, mask, word_mask)
@@ -162,7 +157,7 @@ class VSLNet(nn.Module):
         return start, end, highlight.masked_fill(~mask, MASKED_LOGIT)
 
     def losses(self, x: VSLNetInputs) -> VSLNetLosses:
-        """Cross-entropy of start and end, and the weighted loss of the highlight."""
+        """Cross-entropy of start and end, plus the weighted highlight loss."""
         start, end, highlight = self(x.video, x.mask, x.words, x.word_mask)
         span = F.cross_entropy(start, x.span[:, 0]) + F.cross_entropy(end, x.span[:, 1])
         highlighting = highlight_loss(highlight, foreground(x.span, x.mask, self.config.extend), x.mask)
@@ -170,7 +165,7 @@ class VSLNet(nn.Module):
 
 
 def foreground(span: Tensor, mask: Tensor, extend: float) -> Tensor:
-    """Which positions the highlight should let through: (B, P) of 0 and 1."""
+    """Target of the highlight, (B, P): 1 inside the extended span and 0 elsewhere."""
     position = torch.arange(mask.shape[1], device=mask.device)
     margin = (extend * (span[:, 1] - span[:, 0] + 1).float()).round()
     inside = (position >= (span[:, 0] - margin)[:, None]) & (position <= (span[:, 1] + margin)[:, None])
@@ -178,14 +173,14 @@ def foreground(span: Tensor, mask: Tensor, extend: float) -> Tensor:
 
 
 def highlight_loss(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Binary cross-entropy over the positions of the mask, (B, P) each; the foreground weighs twice."""
+    """Mean binary cross-entropy over the unmasked positions, with the foreground weighted twice."""
     losses = F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none") * (1 + targets)
     return torch.where(mask, losses, 0).sum() / mask.sum().clamp_min(1)
 
 
 def top_spans(start: Tensor, end: Tensor, num_spans: int = 5) -> tuple[Tensor, Tensor]:
-    """The most likely spans."""
+    """The most likely spans, (B, N, 2), and their probabilities, (B, N)."""
     joint = start.float().softmax(1)[:, :, None] * end.float().softmax(1)[:, None, :]
-    joint = joint.triu()  # a span does not end before it starts
+    joint = joint.triu()  # a span must not end before it starts
     scores, indices = joint.flatten(1).topk(min(num_spans, joint.shape[1] ** 2), dim=1)
     return torch.stack([indices // joint.shape[2], indices % joint.shape[2]], dim=2), scores

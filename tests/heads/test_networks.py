@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hiero.heads import actionformer as af
 from hiero.heads import vslnet as vn
-from hiero.heads.detection import diou_loss, focal_loss, soft_nms
+from hiero.heads.actionformer import diou_loss, focal_loss, soft_nms
 from hiero.heads.layers import attend_locally
 from tests.oracle import heads as slow
 

@@ -15,7 +15,7 @@ from hiero.errors import InputError
 from hiero.evaluation.results import Report
 from hiero.heads import token_embeddings
 from hiero.heads.clips import read_clips
-from hiero.heads.head import TrainedHead, load_head
+from hiero.heads.head import TrainedHead, load_trained_head
 from hiero.heads.layers import mean_pool
 from hiero.heads.scoring import evaluate_probe, score_heads
 from hiero.heads.token_embeddings import TokenEmbeddings
@@ -105,7 +105,7 @@ def clips_of(data, **options):
 def test_vslnet_learns_a_tiny_set_by_heart(data, tmp_path):
     clips = clips_of(data)
     train_head("vslnet", clips, tmp_path / "out", settings=SETTINGS["vslnet"], options=ON_CPU)
-    table = score_heads([load_head(tmp_path / "out")], clips, "x", num_draws=20)
+    table = score_heads([load_trained_head(tmp_path / "out")], clips, "x", num_draws=20)
     assert table.rows[0].scores["R1@.5"] > 90
     assert table.rows[0].scores["mIoU"] > 70
 
@@ -113,7 +113,7 @@ def test_vslnet_learns_a_tiny_set_by_heart(data, tmp_path):
 def test_actionformer_learns_a_tiny_set_by_heart(data, tmp_path):
     clips = clips_of(data)
     train_head("actionformer", clips, tmp_path / "out", settings=SETTINGS["actionformer"], options=ON_CPU)
-    table = score_heads([load_head(tmp_path / "out")], clips, "x", num_draws=10)
+    table = score_heads([load_trained_head(tmp_path / "out")], clips, "x", num_draws=10)
     assert table.rows[0].scores["mAP@0.5"] > 90
 
 
@@ -121,7 +121,7 @@ def test_the_probe_tells_steps_apart(data):
     train, test = clips_of(data, only=[f"v{i}" for i in range(4)]), clips_of(data, only=["v4", "v5"])
     assert evaluate_probe(train, test, "x").rows[0].scores["top-1"] == 100
     test.clips = [replace(clip, truth=(AnnotatedStep(0.0, 5.0, "something else"),)) for clip in test.clips]
-    with pytest.raises(InputError, match="none of the labels"):
+    with pytest.raises(InputError, match="none of the test labels"):
         evaluate_probe(train, test, "x")
 
 
@@ -145,9 +145,9 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "parts", stop_at=3)
     run(tmp_path / "parts", resume=True)
-    a, b = (load_head(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
+    a, b = (load_trained_head(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a)
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already holds a run"):
         run(tmp_path / "whole")
 
 
@@ -189,7 +189,7 @@ def test_the_commands(data, tmp_path):
     notes = Report.load(tmp_path / "r.json").tables[0].notes
     assert "mean of 2 seeds" in notes[0]
     assert notes[1] == "Some of these heads have the same seed."
-    assert notes[2].startswith("3 of the 6 clips were learned from")
+    assert notes[2].startswith("3 of the 6 clips were used for training")
     run(["probe", *inputs, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
     report = Report.load(tmp_path / "p.json")
     assert report.tables[0].rows[0].scores["top-1"] == 100
@@ -217,7 +217,7 @@ def test_enriched_features_are_taken(data, tmp_path):
         )
     assert read_clips(tmp_path / "enriched", data / "steps.json", SECONDS).width == 5
     head = TrainedHead(load_vslnet(), [])
-    with pytest.raises(InputError, match="takes 7-d features, these are 5-d"):
+    with pytest.raises(InputError, match="expects 7-d features"):
         score_heads([head], read_clips(tmp_path / "enriched", data / "steps.json", SECONDS), "x")
 
 
@@ -292,7 +292,7 @@ def test_problems_with_names_and_lengths_are_reported(data):
         "v0",
         "v1",
     ]
-    with pytest.raises(InputError, match="no clip of"):
+    with pytest.raises(InputError, match="no clips left"):
         read_clips(data / "features", data / "steps.json", only=["typo"])
 
 
