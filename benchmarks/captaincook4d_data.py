@@ -16,8 +16,8 @@ from torch import Tensor
 from hiero import Clock
 from hiero.data.stores import pack
 from hiero.engine import class_names
+from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import load_tensors, save_tensors
-from hiero.storage.int8 import INT8_MAX
 from hiero.text.encoders import encode_texts
 
 CLOCK = Clock(1.0, 1.0)

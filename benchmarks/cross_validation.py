@@ -55,8 +55,8 @@ from hiero.model.pretrained import write_model_folder
 from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans
 from hiero.steps.hierarchy import default_step_counts
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR, centre_and_normalise, cut_steps, step_labels
+from hiero.storage.checkpoints import INT8_MAX, quantise
 from hiero.storage.files import load_tensors, save_tensors
-from hiero.storage.int8 import INT8_MAX, quantise
 from hiero.text.encoders import encode_texts
 from hiero.text.minilm import MINILM_KEY
 from hiero.text.vector_cache import TextCache

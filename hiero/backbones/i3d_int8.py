@@ -26,8 +26,8 @@ from torch import Tensor
 from hiero.backbones.i3d import I3D, MIXED, SIZE, Mixed, Pool, convert, read_means, same_padding
 from hiero.backbones.onnx_files import cpu_session
 from hiero.errors import InputError
+from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import write_bytes
-from hiero.storage.int8 import INT8_MAX
 
 # beside the weights; hidden, since it is made of them. Its number is that of what is built here
 FILE = ".i3d-int8-1.onnx"

@@ -3,7 +3,7 @@ text_encoder.safetensors.
 
 Several networks that are used together (`HieroEnsemble`) are one model: config.json lists their
 settings, and the names of their weights begin with `networks.0.`, `networks.1.` … Weights may be
-stored in 8 bits (hiero/storage/int8.py).
+stored in 8 bits (hiero/storage/checkpoints.py).
 
 Here it is read as far as that needs no torch: settings, and the text head as plain arrays.
 `hiero.load_model` reads all.
@@ -21,8 +21,8 @@ import numpy as np
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
+from hiero.storage.checkpoints import dequantise
 from hiero.storage.files import ASSETS, load_arrays, parse_json
-from hiero.storage.int8 import dequantise
 from hiero.vectors import unit_vectors
 
 SHIPPED = ("hiero-k400", "hiero-omnivore-b")

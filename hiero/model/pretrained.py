@@ -17,8 +17,8 @@ from torch import Tensor
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FILE, ModelFolder, open_model_folder
+from hiero.storage.checkpoints import dequantise
 from hiero.storage.files import atomic_path, load_tensors, save_tensors
-from hiero.storage.int8 import dequantise
 
 MAX_LISTED = 3  # names of weights that an error lists of each kind
 

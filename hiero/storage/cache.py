@@ -14,9 +14,9 @@ from hiero.errors import InputError
 from hiero.storage.files import home, write_text
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
-KEY_LENGTH = 32  # hexadecimal digits of a SHA-256 that name a file
-MIN_CACHED_BYTES = 2**22  # of a file whose key is cached
-MIN_AGE_S = 0.05  # of a file whose key is cached: twice the grain of modification times
+KEY_LENGTH = 32  # hexadecimal digits
+MIN_CACHED_BYTES = 2**22  # smallest file whose key is cached; hashing a smaller one is faster
+MIN_AGE_S = 0.05  # youngest file whose key is cached: twice the resolution of modification times
 
 Cached = TypeVar("Cached")
 
@@ -24,8 +24,7 @@ Cached = TypeVar("Cached")
 def content_key(path: Path) -> str:
     """The beginning of the SHA-256 of a file's content: 32 hexadecimal digits.
 
-    A video takes long to hash, so its key is cached for as long as its path, size and modification
-    time stay the same. A small file is hashed sooner than a key is written.
+    The key of a large file is cached as long as its path, size and modification time stay the same.
     """
     stat = path.stat()
     if stat.st_size < MIN_CACHED_BYTES:
@@ -36,8 +35,7 @@ def content_key(path: Path) -> str:
         return key
     state = file_state(path)
     key = _hash_file(path)
-    # Not of a file that somebody may be writing: what is hashed now has the size and time of what
-    # is written in the next moment.
+    # A file that is still being written can change without a new size or modification time.
     if file_state(path) == state and time.time() - stat.st_mtime > MIN_AGE_S:
         store_cached(lambda: write_text(key_file, key))
     return key
@@ -56,29 +54,27 @@ def _read_key(path: Path) -> str:
 
 
 def file_state(path: Path) -> tuple[int, ...]:
-    """What changes when somebody writes to a file or puts another in its place: compare it before
-    and after reading.
-    """
+    """Values that change when a file is written or replaced, to compare before and after reading."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 def read_cached(path: Path, read: Callable[[Path], Cached]) -> Cached | None:
-    """Read a file of the cache, or None where there is none that can be used."""
+    """Read a cached file. Returns None if it is missing or unusable."""
     try:
         return read(path) if path.is_file() else None
-    except Exception:  # files of any content, by any program
+    except Exception:  # the content may be anything
         with suppress(OSError):
             path.unlink(missing_ok=True)
         return None
 
 
 def store_cached(save: Callable[[], None], progress: ProgressCallback = no_progress) -> bool:
-    """Save into the cache if it can be: a full disk or a read-only home must not cost the answer."""
+    """Save into the cache. A full disk or a read-only home is reported, but is not an error."""
     try:
         save()
     except OSError as error:
-        progress(ProgressEvent("message", message=f"not kept for the next time ({error.strerror or error}): {home()}"))
+        progress(ProgressEvent("message", message=f"not cached ({error.strerror or error}): {home()}"))
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one, reading them back, and asking whether they fit into memory."""
+"""Files: write them atomically, read them with clear errors, and check that they fit into memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from typing import Any
 
 from hiero.errors import InputError
 
-FEATURE_SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")  # of files with features of videos
+FEATURE_SUFFIXES = (".pt", ".pth", ".npy", ".npz", ".safetensors")
 ASSETS = Path(__file__).parent.parent / "assets"
-"""What ships with hiero: models, vocabularies, where weights come from."""
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MAX_MEMORY_SHARE = 0.5  # part of the free memory that one file may take: computing on it needs memory too
+GIB = 2**30
+CGROUP = Path("/sys/fs/cgroup")
 
 
 def _read_umask() -> int:
@@ -26,37 +28,34 @@ def _read_umask() -> int:
     return mask
 
 
-UMASK = _read_umask()  # once, on import: it can only be read by setting it, which other threads would see
+UMASK = _read_umask()  # read on import, because reading it means setting it, which other threads would see
 
 
 def home() -> Path:
-    """The folder of all that hiero fetches and computes: HIERO_HOME, or a folder in the user's cache."""
-    hiero_home = os.environ.get("HIERO_HOME")
-    user_cache = os.environ.get("XDG_CACHE_HOME")
-    return Path(hiero_home) if hiero_home else (Path(user_cache) if user_cache else Path.home() / ".cache") / "hiero"
+    """The folder of everything that hiero downloads and computes: HIERO_HOME, or a folder in the user's cache."""
+    if hiero_home := os.environ.get("HIERO_HOME"):
+        return Path(hiero_home)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hiero"
 
 
 def weights_folders() -> list[Path]:
     """The folders that hold weights: HIERO_WEIGHTS, which may be read-only, then the one in hiero's home."""
     shared = os.environ.get("HIERO_WEIGHTS")
-    return [*([Path(shared)] if shared else []), home() / "weights"]
+    own = home() / "weights"
+    return [Path(shared), own] if shared else [own]
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error says that a disk or a quota is full, or that a file may not grow any further.
-
-    Libraries such as LanceDB raise errors without an errno; theirs are recognised by the system's words.
-    """
-    if getattr(error, "errno", None) in DISK_FULL_ERRNOS:
-        return True
-    return any(os.strerror(code) in str(error) for code in DISK_FULL_ERRNOS)
+    """Whether an error means that a disk or a quota is full, or that a file has reached its maximum size."""
+    # Errors of libraries such as LanceDB have no errno, but contain the system's message.
+    return any(getattr(error, "errno", None) == code or os.strerror(code) in str(error) for code in DISK_FULL_ERRNOS)
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`: renamed to it when the block ends well, removed when it does not.
+    """A temporary file beside `path` that replaces it when the block succeeds and is removed when it fails.
 
-    Readers, and other processes that write the same file, only ever see whole files.
+    Readers, and other processes that write the same file, only ever see complete files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -64,59 +63,57 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~UMASK)  # mkstemp makes private files
-        # The content must be on the disk before the name is, or a crash could leave an empty file under it.
+        temporary.chmod(0o666 & ~UMASK)  # mkstemp creates private files
+        # The content must be on the disk before the rename, or a crash could leave an empty file.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        error.filename = str(path) if error.filename in (None, name) else error.filename  # the name that the user knows
+        if error.filename in (None, name):
+            error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all. Names of files need not be text: what UTF-8
-    cannot write becomes "?".
-    """
+    """Write a text file in UTF-8 atomically. Characters that UTF-8 cannot encode become "?"."""
     write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
 
+def _read_bytes(path: Path, size: int = -1, hint: str = "") -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise _describe_error(path, error, hint) from None
+
+
 def read_json(path: Path, hint: str = "") -> Any:
     """Read a JSON file."""
+    data = _read_bytes(path, hint=hint)
     try:
-        return parse_json(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file{hint}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        return parse_json(data.decode("utf-8-sig"))
     except ValueError as error:
         raise InputError(f"{path}: not JSON ({error})") from error
 
 
 def read_bounded(path: Path, max_bytes: int, kind: str) -> bytes:
     """The content of a file that should be small."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    data = _read_bytes(path, max_bytes + 1)
     if len(data) > max_bytes:
         raise InputError(f"{path}: larger than {max_bytes // 2**20} MB; is it {kind}?")
     return data
 
 
 def decode_text(data: bytes) -> str:
-    """Text of a table or of subtitles, without byte order mark: UTF-8, or what Windows programs write."""
+    """Decode a table or subtitles, in UTF-8 or the encodings of Windows programs. Byte order marks are removed."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     try:
@@ -126,7 +123,7 @@ def decode_text(data: bytes) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """`json.loads`, for text that anybody may have written: whatever is wrong with it is a ValueError."""
+    """`json.loads` for untrusted text: everything that is wrong with it is a ValueError."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -134,23 +131,16 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a text file, each once; empty ones are left out."""
+    """The different lines of a text file, without empty ones."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = _read_bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file in UTF-8 ({error})") from error
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
 def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file whole or not at all; a full disk is an OSError like anywhere else.
-
-    Tensors that share memory, such as views of one, become tensors of their own.
-    """
+    """Write a safetensors file atomically. Tensors that share memory are stored separately."""
     from safetensors.torch import save
 
     stored: dict[str, Any] = {}
@@ -158,8 +148,7 @@ def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] |
     for name, value in tensors.items():
         tensor = value.detach().contiguous().cpu()
         storage = tensor.untyped_storage()
-        # safetensors refuses a tensor that shares its storage with another one, and would write all
-        # of a storage for a part of it.
+        # safetensors refuses tensors that share a storage, and would write a whole storage for a part of it.
         if storage.data_ptr() in addresses or storage.nbytes() != tensor.nbytes:
             tensor = tensor.clone()
         addresses.add(tensor.untyped_storage().data_ptr())
@@ -168,14 +157,14 @@ def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] |
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Read a safetensors file onto the CPU. Raises InputError where it is damaged or cannot be read."""
+    """Read a safetensors file onto the CPU."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         return load_file(path)
-    except (SafetensorError, KeyError, OSError) as error:  # KeyError: numbers of a kind that is newer than this torch
-        raise _damaged(path, error) from error
+    except (SafetensorError, KeyError, OSError) as error:  # KeyError: a dtype that this torch does not know
+        raise _describe_error(path, error) from error
 
 
 def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
@@ -186,10 +175,9 @@ def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
-    """The arrays of a safetensors file whose names begin with `prefix`. Raises InputError where it is damaged.
+    """The arrays of a safetensors file whose names begin with `prefix`.
 
-    torch is imported only for the kinds of numbers that numpy does not know (bfloat16, 8-bit
-    floats); they become float32.
+    Dtypes that numpy does not know (bfloat16, 8-bit floats) become float32; only they need torch.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -199,47 +187,35 @@ def load_arrays(path: Path, prefix: str = "") -> dict[str, Any]:
 
     try:
         try:
-            # Where another package has taught numpy bfloat16 (onnx does), its arrays are of a kind
-            # that numpy itself cannot use.
-            return {
-                name: value.astype("float32") if value.dtype.kind == "V" else value
-                for name, value in read("numpy").items()
-            }
+            arrays = read("numpy")
         except (TypeError, KeyError, AttributeError):
-            return {
-                name: (value.float() if value.is_floating_point() else value).numpy()
-                for name, value in read("pt").items()
-            }
+            tensors = read("pt")
+            return {name: (x.float() if x.is_floating_point() else x).numpy() for name, x in tensors.items()}
     except (SafetensorError, OSError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        raise _damaged(path, error) from error
+        raise _describe_error(path, error) from error
+    # Packages such as onnx teach numpy bfloat16, as a void type that numpy itself cannot use.
+    return {name: x.astype("float32") if x.dtype.kind == "V" else x for name, x in arrays.items()}
 
 
-def _damaged(path: Path, error: Exception) -> InputError:
-    """What to say of a safetensors file that cannot be read, with its size: most often it was cut short."""
+def _describe_error(path: Path, error: Exception, hint: str = "") -> InputError:
     if isinstance(error, FileNotFoundError):
-        return InputError(f"{path}: no such file")
+        return InputError(f"{path}: no such file{hint}")
     if isinstance(error, OSError):
         return InputError(f"{path}: cannot be read ({error.strerror or error})")
     return InputError(f"{path}: damaged or cut short ({error}){fetch_hint(path)}")
 
 
 def fetch_hint(path: Path) -> str:
-    """What to do about a damaged file, to be added to its error, if it belongs to downloaded weights; otherwise ""."""
+    """What to do about a damaged file if it belongs to downloaded weights, otherwise an empty text."""
     folder = path.absolute().parent
-    if folder.parent not in [parent.absolute() for parent in weights_folders()]:
-        return ""
-    if folder.name not in tomllib.loads((ASSETS / "weights.toml").read_text(encoding="utf-8")):
-        return ""
-    return f"; it may be incomplete: remove it and run: hiero weights get {folder.name}"
-
-
-SHARE = 0.5  # of the free memory that one file may take: what is computed from it needs room too
-GIB = 2**30
-CGROUP = Path("/sys/fs/cgroup")
+    is_weights = folder.parent in [parent.absolute() for parent in weights_folders()]
+    if is_weights and folder.name in tomllib.loads((ASSETS / "weights.toml").read_text(encoding="utf-8")):
+        return f"; it may be incomplete: remove it and run: hiero weights get {folder.name}"
+    return ""
 
 
 def available_bytes() -> int | None:
-    """Memory that this process can still get, also inside a container; None where the system does not say."""
+    """Memory that is available to this process, also inside a container, or None if the system does not say."""
     limits = []
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -252,15 +228,10 @@ def available_bytes() -> int | None:
 
 
 def check_fits(num_bytes: int, description: str, max_bytes: int | None = None) -> None:
-    """Refuse what would not fit in memory, before it is read."""
+    """Refuse to load something that does not fit into memory."""
     available = available_bytes()
-    if available is not None and num_bytes > SHARE * available:
-        raise InputError(
-            f"{description} would take {num_bytes / GIB:.1f} GiB of memory; {available / GIB:.1f} GiB are free, and "
-            "at most half of that is used for one file"
-        )
+    needs = f"{description} would take {num_bytes / GIB:.1f} GiB of memory"
+    if available is not None and num_bytes > MAX_MEMORY_SHARE * available:
+        raise InputError(f"{needs}; {available / GIB:.1f} GiB are free, and one file may use half of that")
     if max_bytes is not None and num_bytes > max_bytes:
-        raise InputError(
-            f"{description} would take {num_bytes / GIB:.1f} GiB of memory; the most that is read is "
-            f"{max_bytes / GIB:.1f}"
-        )
+        raise InputError(f"{needs}; the limit is {max_bytes / GIB:.1f} GiB")

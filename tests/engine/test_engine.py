@@ -171,7 +171,7 @@ def test_a_home_that_cannot_be_written_costs_nothing(minilm, home, features):
     messages = []
     video = load(backbone="default").read(features, progress=lambda event: messages.append(event.message))
     assert len(video.nodes) == 300
-    assert "not kept for the next time" in messages[0]
+    assert "not cached" in messages[0]
 
 
 def test_a_changed_file_is_read_again(home, features):

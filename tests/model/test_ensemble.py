@@ -16,7 +16,7 @@ from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.hiero import HiERO
 from hiero.model.model_folder import open_model_folder
 from hiero.model.pretrained import write_model_folder
-from hiero.storage.int8 import quantise
+from hiero.storage.checkpoints import quantise
 from hiero.types import Clock
 
 CLOCK = Clock(1.0, 1.0)

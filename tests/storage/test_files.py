@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(monkeypatch):
     memory.check_fits(2 * memory.GIB, "v.npz: its features")
     with pytest.raises(InputError, match=r"v\.npz: its features would take 2\.5 GiB of memory; 4\.0 GiB are free"):
         memory.check_fits(5 * memory.GIB // 2, "v.npz: its features")
-    with pytest.raises(InputError, match=r"would take 2\.0 GiB of memory; the most that is read is 1\.0"):
+    with pytest.raises(InputError, match=r"would take 2\.0 GiB of memory; the limit is 1\.0"):
         memory.check_fits(2 * memory.GIB, "v.npz: its features", memory.GIB)
     monkeypatch.setattr(memory, "available_bytes", lambda: None)
     memory.check_fits(2**60, "where the system does not say")

