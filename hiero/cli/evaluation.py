@@ -436,7 +436,7 @@ def goalstep_localization(
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import label_text, read_steps
     from hiero.evaluation.grounding import name_raw_rows
-    from hiero.evaluation.localization import localization_task
+    from hiero.evaluation.tasks import localization_task
 
     annotated = read_steps(annotations)
     labels = _read_taxonomy(annotated, taxonomy)

@@ -133,7 +133,7 @@ def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_:
     models
         Folder with model folders.
     """
-    from hiero.evaluation.data_check import check_data
+    from hiero.evaluation.paper_tables import check_data
 
     report = check_data(data, models)
     if json_:

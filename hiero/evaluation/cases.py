@@ -1,36 +1,45 @@
-"""Cases: videos that were read, beside their annotations; what every task scores."""
+"""Cases are videos together with their annotated steps. Every task scores cases, in threads or in
+several processes.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from multiprocessing import current_process, get_context, parent_process
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from hiero.data.features import read_feature_array
 from hiero.devices import one_thread_each
-from hiero.engine import Embedder, Video
+from hiero.engine import Embedder, Engine, Video, load
 from hiero.evaluation.protocols import Protocol
 from hiero.evaluation.results import Table
 from hiero.steps.clustering import cluster
 from hiero.steps.similarity import Evidence, NodeEvidence
-from hiero.types import AnnotatedStep
+from hiero.types import AnnotatedStep, Clock
 
 if TYPE_CHECKING:
     from hiero.model.unet import Level
 
-MAX_WORKERS = 8  # cases that are scored at a time
+MAX_WORKERS = 8
+MIN_CASES = 4  # cases per process: with fewer, starting a process costs more than it saves
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class AnnotatedVideo:
-    """A video, or a part of it, and its true steps."""
+    """A video, or a part of it, and its annotated steps."""
 
     video: str
     steps: tuple[AnnotatedStep, ...]
@@ -42,7 +51,7 @@ class AnnotatedVideo:
 
 @dataclass
 class Case:
-    """A video, its features as they came, and its true steps."""
+    """A video, its backbone features and its annotated steps."""
 
     video: Video
     features: np.ndarray
@@ -59,44 +68,41 @@ class Case:
 
     @property
     def spans_s(self) -> np.ndarray:
-        """True spans in seconds, (S, 2)."""
+        """Annotated spans in seconds, (S, 2)."""
         return np.array([[step.start_s, step.end_s] for step in self.truth], dtype=float).reshape(-1, 2)
 
     def to_nodes(self, span_s: Sequence[float]) -> tuple[int, int]:
-        """Nodes [start, end) of a span in seconds, at least one."""
+        """Node indices [start, end) of a span in seconds; at least one node."""
         return self.video.clock.span(span_s[0], span_s[1], len(self.video.nodes))
 
     def to_seconds(self, spans: np.ndarray) -> np.ndarray:
-        """Spans in nodes as seconds."""
         return self.video.clock.start_s - self.shift_s + np.asarray(spans, dtype=float) * self.video.clock.spacing_s
 
     @cached_property
     def class_evidence(self) -> list[Evidence]:
-        """What classifiers see, by name: words without the graph."""
+        """Evidence from named classes of the backbone, without the graph."""
         return [part for part in self.video.evidence if not isinstance(part, NodeEvidence)]
 
     @cached_property
     def node_evidence(self) -> list[Evidence]:
-        """The model's own nodes."""
+        """Evidence from the nodes of the model."""
         return [part for part in self.video.evidence if isinstance(part, NodeEvidence)]
 
     @cached_property
     def projected(self) -> np.ndarray:
-        """Level-0 nodes in the space shared with text, not normalised and in full precision, (T, E)."""
+        """Unnormalised level-0 nodes in the space shared with text, (T, E)."""
         return self._outputs["projected0"]
 
     @cached_property
     def deep_nodes(self) -> np.ndarray:
-        """The network's own features of the level that the paper finds procedures on, each repeated
-        for its segments, (T, D).
-        """
+        """Features of the level on which the paper finds procedures, repeated for each segment, (T, D)."""
         level = self.video.engine.deep_level
         deep = self._outputs[f"level{level}"]
         return deep[np.minimum(np.arange(len(self.features)) // 2**level, len(deep) - 1)]
 
     @cached_property
     def _outputs(self) -> dict[str, np.ndarray]:
-        """What the network makes of the features: all that tasks need, in one pass."""
+        """All outputs of the network that tasks need, computed in one pass."""
         engine = self.video.engine
         if self.outputs:
             return self.outputs
@@ -113,20 +119,33 @@ class Case:
     def cluster(
         self, x: np.ndarray, source: str, num: int, algorithm: str, kappa: float, random_state: int
     ) -> np.ndarray:
-        """`hiero.steps.clustering.cluster` of all nodes; what does not depend on the number of
-        clusters is computed once.
-        """
+        """Cluster all nodes. The rounds of TW-FINCH do not depend on `num` and are computed once."""
         if algorithm != "tw-finch":
             return cluster(x, num, algorithm, kappa=kappa, random_state=random_state)
-        from hiero.steps.twfinch import natural_partitions, tw_finch  # scipy takes long to import
+        from hiero.steps.twfinch import natural_partitions, tw_finch  # importing scipy is slow
 
         if source not in self.finch_rounds:
             self.finch_rounds[source] = natural_partitions(x)
         return tw_finch(x, num, self.finch_rounds[source])
 
+    def vectors(self, source: str) -> np.ndarray:
+        """One vector for each node, (T, D), from a source that methods name."""
+        match source:
+            case "nodes":
+                return self.video.nodes
+            case "features":
+                return self.features
+            case "projected":
+                return self.projected
+            case "deep level":
+                return self.deep_nodes
+            case "segmentation features":
+                return self.video.segmentation_features
+        return self.video.engine.enrich(self.features, self.video.clock, 0)
+
     def labels(self) -> np.ndarray:
-        """Key-step of each node, 0 for none; steps with the same text are one key-step, of two at once
-        the later one counts.
+        """Key-step of each node, 0 for none. Steps with the same text are one key-step; where steps
+        overlap, the later one wins.
         """
         numbers = {text: i for i, text in enumerate(dict.fromkeys(self.texts), start=1)}
         out = np.zeros(len(self.video.nodes), dtype=int)
@@ -136,13 +155,16 @@ class Case:
         return out
 
 
+def read_input_features(engine: Embedder, path: Path) -> np.ndarray:
+    """Features of a file, (T, D). Raises InputError if their width does not fit the model."""
+    return read_feature_array(path, None if engine.folder is None else engine.folder.config.input_size)
+
+
 @contextmanager
 def recorded_outputs(engine: Embedder) -> Iterator[dict[str, np.ndarray]]:
-    """Outputs of the network's latest pass while this lasts, which `Case.outputs` takes; the
-    dictionary is empty before one.
+    """Record the outputs of the network for `Case.outputs` while a video is read.
 
-    A video that is read for the first time goes through the network: what tasks need beside its
-    nodes comes from the same pass.
+    The dictionary stays empty when the video comes from the cache.
     """
     outputs: dict[str, np.ndarray] = {}
     model, deep_level = engine.model, engine.deep_level
@@ -165,7 +187,7 @@ def recorded_outputs(engine: Embedder) -> Iterator[dict[str, np.ndarray]]:
 
 
 def case_owners(cases: Sequence[Case]) -> np.ndarray:
-    """The case that each annotated step belongs to, (S,)."""
+    """Index of the case that each annotated step belongs to, (S,)."""
     return np.repeat(np.arange(len(cases)), [len(case.truth) for case in cases])
 
 
@@ -183,21 +205,21 @@ class EvalOptions:
 
 
 class TextEmbeddings:
-    """Texts of a benchmark, encoded once."""
+    """The texts of a benchmark, each encoded once."""
 
     def __init__(self, engine: Embedder, texts: Sequence[str], to_text: Callable[[str], str] = str) -> None:
         self.index = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         self.vectors, self.projected = engine.encode([to_text(text) for text in self.index])
 
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors of the sentence encoder (n, S), and after h_t (n, E)."""
+        """Vectors of the sentence encoder (n, S) and their projections by h_t (n, E)."""
         index = [self.index[text] for text in texts]
         return self.vectors[index], self.projected[index]
 
 
 @dataclass(frozen=True)
 class CaseTask(Generic[Result]):
-    """A task in two parts, so that cases can be scored one by one, wherever."""
+    """A task in two parts: score each case, then build tables from all scores."""
 
     score: Callable[[Case], Result]
     tabulate: Callable[[list[Result]], list[Table]]
@@ -212,11 +234,12 @@ def map_cases(
     progress: Callable[[str], None] = lambda _: None,
     submit: Callable[[Callable[[Case], Result], Case], Future[Result]] | None = None,
 ) -> list[Result]:
-    """A function of each case, several at a time, each on one core."""
+    """Apply a function to each case in parallel, each on one core."""
     if submit is not None:
         return _wait_for({submit(function, case): case for case in cases}, progress)
     num_workers = min(len(cases), os.cpu_count() or 1, MAX_WORKERS)
-    if num_workers < 2 or is_on_device(cases[0].video.engine):
+    model = cases[0].video.engine.model
+    if num_workers < 2 or (model is not None and next(model.parameters()).is_cuda):
         out = []
         for case in cases:
             out.append(function(case))
@@ -227,7 +250,7 @@ def map_cases(
 
 
 def _wait_for(futures: dict[Future[Result], Case], progress: Callable[[str], None]) -> list[Result]:
-    """The results of all, in order; at the first error, or Ctrl-C, those that have not begun are cancelled."""
+    """All results in order. The first error, or Ctrl-C, cancels the cases that have not started."""
     try:
         for future in as_completed(futures):
             future.result()
@@ -239,6 +262,61 @@ def _wait_for(futures: dict[Future[Result], Case], progress: Callable[[str], Non
     return [future.result() for future in futures]
 
 
-def is_on_device(engine: Embedder) -> bool:
-    """Whether its network is on a GPU, which cases then share."""
-    return engine.model is not None and next(engine.model.parameters()).is_cuda
+class CaseProcesses:
+    """Processes that score cases. Scoring is many small operations, in which threads would wait for each other."""
+
+    def __init__(self, model: str, num: int) -> None:
+        # A forked copy of a process with threads could deadlock on a lock that one of them held.
+        self._executor = ProcessPoolExecutor(num, get_context("spawn"), _start_worker, (model,))
+        for _ in range(num):  # each submission starts a process
+            self._executor.submit(int)
+
+    def __enter__(self) -> CaseProcesses:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if exception[0] is not None:  # an error or Ctrl-C: do not wait for cases that have started
+            for process in list((self._executor._processes or {}).values()):
+                process.terminate()
+        self._executor.shutdown(cancel_futures=True)
+
+    def submit(self, function: Callable[[Case], Result], case: Case) -> Future[Result]:
+        """Start to compute a function of a case. The process reads the nodes of the video from the cache."""
+        names = ("features", "truth", "task", "shift_s", "outputs")
+        fields = {name: getattr(case, name) for name in names}
+        return self._executor.submit(_compute, function, case.video.path, case.video.clock, fields)
+
+
+def start_processes(model: str, num: int) -> CaseProcesses | None:
+    """Processes that score cases; None for fewer than two, or where processes cannot be started."""
+    if num < 2 or current_process().daemon:  # a daemon may not have children
+        return None
+    try:
+        return CaseProcesses(model, num)
+    except (OSError, ImportError, BrokenExecutor):  # a limit on processes, or no shared memory
+        return None
+
+
+# State of a worker process
+_engine: Engine
+_limits = ExitStack()
+
+
+def _start_worker(model: str) -> None:
+    """Open the model. The first case without outputs loads its network; most cases have outputs."""
+    global _engine
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
+    threading.Thread(target=_exit_with, args=(parent_process(),), daemon=True).start()
+    _limits.enter_context(one_thread_each())
+    _engine = load(model, backbone="default", device="cpu")
+
+
+def _exit_with(parent: BaseProcess | None) -> None:
+    """Exit when the parent process is killed."""
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _compute(function: Callable[[Case], Result], path: Path, clock: Clock, fields: dict[str, Any]) -> Result:
+    return function(Case(_engine.read(path, clock=clock), **fields))

@@ -1,4 +1,4 @@
-"""EgoMCQ: which of five clips does a narration describe? Inter-video (type 1) and intra-video (type 2) questions."""
+"""EgoMCQ: which of five clips does a narration describe? The clips come from several videos or from one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hiero.data.windows import context_window
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.metrics import choice_accuracy
-from hiero.evaluation.results import Table, bootstrap_row, weighted_means
+from hiero.evaluation.results import Table, accuracy_by_kind, bootstrap_row
 from hiero.storage.files import read_json
 from hiero.vectors import unit_vectors
 
@@ -24,7 +24,7 @@ Clip = tuple[str, float, float]
 
 @dataclass(frozen=True)
 class Question:
-    """A narration and the clips that it may describe."""
+    """A narration and five clips, one of which it describes."""
 
     text: str
     choices: tuple[Clip, ...]
@@ -34,8 +34,8 @@ class Question:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """The questions of egomcq.json, as EgoVLP publishes it."""
-    content = read_json(path, "; EgoVLP's page has egomcq.json")
+    """Read egomcq.json as EgoVLP publishes it."""
+    content = read_json(path, "; get egomcq.json from https://github.com/showlab/EgoVLP")
     try:
         questions = []
         for item in content.values():
@@ -45,9 +45,11 @@ def read_questions(path: Path) -> list[Question]:
             kind = KINDS[int(item["types"])]
             questions.append(Question(item["query"]["clip_text"], choices, answer, kind, choices[answer][0]))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise InputError(f"{path}: not EgoMCQ's questions ({type(error).__name__}: {error})") from error
+        raise InputError(
+            f"{path}: not a file with the questions of EgoMCQ ({type(error).__name__}: {error})"
+        ) from error
     if not questions:
-        raise InputError(f"{path}: holds no questions")
+        raise InputError(f"{path}: the file has no questions")
     return questions
 
 
@@ -59,39 +61,29 @@ def evaluate_egomcq(
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Table, list[str]]:
-    """Accuracy of both kinds of question. Questions with a video that is not in the store are left
-    out and counted.
-    """
-    missing = sorted({video for q in questions for video, _, _ in q.choices if video not in store})
-    missing_set = set(missing)
-    answerable = [q for q in questions if not any(video in missing_set for video, _, _ in q.choices)]
+    """Accuracy on both kinds of question, and the missing videos, whose questions are left out."""
+    absent = {video for q in questions for video, _, _ in q.choices if video not in store}
+    missing = sorted(absent)
+    answerable = [q for q in questions if not any(video in absent for video, _, _ in q.choices)]
     if not answerable:
-        raise InputError(
-            f"none of the {len(questions)} questions has all its videos in {store.folder} (missing {missing[:3]} …)"
-        )
+        raise InputError(f"{store.folder}: no question has features for all its videos (missing {missing[:3]} …)")
     clips = list(dict.fromkeys(choice for q in answerable for choice in q.choices))
     clip_index = {clip: i for i, clip in enumerate(clips)}
     clip_vectors = embed_clips(engine, store, clips, context, batch_size, progress)
     texts = list(dict.fromkeys(q.text for q in answerable))
     text_vectors = dict(zip(texts, engine.encode(texts)[1], strict=True))
     video_index = {video: i for i, video in enumerate(dict.fromkeys(q.video for q in answerable))}
-    # of each kind: whether each question is right, and its video
-    results: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    answers = {}
     for kind in KINDS.values():
         group = [q for q in answerable if q.kind == kind]
         if group:
             choices = clip_vectors[np.array([[clip_index[choice] for choice in q.choices] for q in group])]
             similarity = np.einsum("qce,qe->qc", choices, np.stack([text_vectors[q.text] for q in group]))
             correct = choice_accuracy(similarity, np.array([q.answer for q in group]))
-            results[kind] = correct[:, None], np.array([video_index[q.video] for q in group])
-
-    def scores(weights: np.ndarray) -> dict[str, np.ndarray]:
-        return {
-            kind: weighted_means(correct, owners, [kind])(weights)[kind] for kind, (correct, owners) in results.items()
-        }
-
+            answers[kind] = correct, np.array([video_index[q.video] for q in group])
+    row = bootstrap_row(engine.name, accuracy_by_kind(answers), len(video_index))
     note = f"{len(answerable)} of {len(questions)} questions, Δ = {context}; {len(missing)} videos without features."
-    return Table("EgoMCQ, accuracy (%)", [bootstrap_row(engine.name, scores, len(video_index))], [note]), missing
+    return Table("EgoMCQ, accuracy (%)", [row], [note]), missing
 
 
 def embed_clips(
@@ -102,10 +94,10 @@ def embed_clips(
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
-    """Each clip as a unit vector in the space shared with text: the middle node of its window, or its
-    mean raw feature.
+    """Embed each clip as a unit vector in the space shared with text.
 
-    Clips are under a second, so a model sees each with up to Δ more segments on both sides. Threads are off.
+    Clips are shorter than a second, so a model sees up to `context` more segments on both sides and
+    gives the middle node. Without a model, the vector is the mean feature of the clip. Threads are off.
     """
     import torch
 
@@ -113,9 +105,7 @@ def embed_clips(
     if model is None and engine.has_text:
         return _mean_features(store, clips, progress)
     if model is None:
-        raise InputError(
-            "EgoMCQ compares with words: raw features have none; give a trained model (--model), or --backbone egovlp"
-        )
+        raise InputError("EgoMCQ needs text, and raw features have none; pass a model (--model) or --backbone egovlp")
     device = next(model.parameters()).device
     windows = [
         context_window(store.num_segments(video), store.clock, start_s, end_s, context)
@@ -125,33 +115,28 @@ def embed_clips(
     first_rows = np.array([store.first_row(video) + w.start for (video, _, _), w in zip(clips, windows, strict=True)])
     out = np.zeros((len(clips), model.config.embedding_size), dtype=np.float32)
     with torch.inference_mode():
-        for length in np.unique(lengths):  # windows of one length make a batch without padding
+        for length in np.unique(lengths):  # a batch of equal lengths needs no padding
             same_length = np.flatnonzero(lengths == length)
             for start in range(0, len(same_length), batch_size):
                 batch = same_length[start : start + batch_size]
-                if length == 0:  # beyond the video: the release puts one zero segment there
+                if length == 0:  # the clip is beyond the end of the video: the release uses one zero segment
                     features = np.zeros((len(batch), 1, store.width), dtype=np.float32)
                 else:
                     features = store.rows(first_rows[batch][:, None] + np.arange(length))
-                nodes = model(torch.from_numpy(features).to(device), spacing_s=store.clock.spacing_s, threads=False)[
-                    0
-                ].features
+                inputs = torch.from_numpy(features).to(device)
+                nodes = model(inputs, spacing_s=store.clock.spacing_s, threads=False)[0].features
                 out[batch] = model.embed_video(nodes[:, nodes.shape[1] // 2]).float().cpu().numpy()
                 progress(len(batch))
     return out
 
 
 def _mean_features(store: FeatureStore, clips: Sequence[Clip], progress: Callable[[int], None]) -> np.ndarray:
-    """The mean feature of each clip's own segments, unit vectors (N, D); zeros beyond the end of a video."""
+    """Mean feature of each clip as unit vectors (N, D); zeros beyond the end of a video."""
     out = np.zeros((len(clips), store.width), dtype=np.float32)
     for i, (video, start_s, end_s) in enumerate(clips):
         window = context_window(store.num_segments(video), store.clock, start_s, end_s, 0)
         if window.num_nodes > 0:
-            mean = (
-                store.rows(store.first_row(video) + window.start + np.arange(window.num_nodes))
-                .astype(np.float32)
-                .mean(0)
-            )
-            out[i] = unit_vectors(mean)
+            rows = store.rows(store.first_row(video) + window.start + np.arange(window.num_nodes))
+            out[i] = unit_vectors(rows.astype(np.float32).mean(0))
         progress(1)
     return out

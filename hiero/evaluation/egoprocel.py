@@ -1,9 +1,8 @@
-"""EgoProceL: procedure learning on six data sets, 16 tasks. Do clusters of a video find the key-steps of its task?
+"""EgoProceL: procedure learning on six data sets, 16 tasks. Do the clusters of a video find its key-steps?
 
-Every second frame of a video is compared, as the official code does. Papers differ in what they
-average under the same name, so every averaging is computed and named: see AVERAGINGS. Apart from
-that, `--protocol` says whether the release's scripts are followed to the letter: see
-`hiero.evaluation.protocols`.
+Every second frame is compared, as in the official code. Papers average differently under the same
+name, so every averaging is computed and named (AVERAGINGS). `hiero.evaluation.protocols` has the
+other differences from the released scripts.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiero.data.features import read_feature_array
 from hiero.engine import Engine
+from hiero.evaluation.cases import read_input_features
 from hiero.evaluation.egoprocel_data import DATA_SETS, RELEASE_NAMES, TASKS, EgoProceLVideo, Task
 from hiero.evaluation.metrics import harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
 from hiero.evaluation.protocols import CORRECTED, Protocol
@@ -22,9 +21,9 @@ from hiero.evaluation.results import DrawnScores, Row, Scores, Table, bootstrap_
 from hiero.steps.clustering import cluster
 from hiero.types import Clock
 
-NUM_CLUSTERS = 7  # the paper's K, for all tasks
+NUM_CLUSTERS = 7  # K of the paper, for all tasks
 KAPPA = 0.5
-NUM_DRAWS = 500  # of the bootstrap
+NUM_DRAWS = 500  # bootstrap draws
 
 Predictions = dict[tuple[str, EgoProceLVideo, int], np.ndarray]
 """Cluster of every second frame, by method, video and number of clusters."""
@@ -32,7 +31,7 @@ Predictions = dict[tuple[str, EgoProceLVideo, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Averaging:
-    """What is averaged over what."""
+    """One way to average scores."""
 
     name: str
     per_step: bool = True
@@ -49,12 +48,12 @@ AVERAGINGS = (
     Averaging("frames pooled, without background", per_step=False, background=False),
     Averaging("all frames pooled, accuracy of the matching", all_frames=True),
 )
-MAIN = AVERAGINGS[0]  # the release's
+MAIN = AVERAGINGS[0]  # the averaging of the release
 
 
 @dataclass(frozen=True)
 class ClusteringMethod:
-    """A clustering, of raw features or of the model's."""
+    """A clustering of raw features or of the features of the model."""
 
     name: str
     raw: bool
@@ -71,10 +70,7 @@ CLUSTERING_METHODS = (
     ClusteringMethod("equal parts", True, "equal-parts"),
     ClusteringMethod("random", True, "random"),
 )
-
-
-SUMMARY = {"HiERO, spectral": "HiERO", "raw, spectral": "raw"}
-"""What the release's scripts report, by the names of the methods here."""
+SUMMARY = {"HiERO, spectral": "HiERO", "raw, spectral": "raw"}  # names that the released scripts report
 
 
 def evaluate_egoprocel(
@@ -87,10 +83,10 @@ def evaluate_egoprocel(
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Table]:
-    """Score each clustering by each averaging."""
+    """Score each clustering with each averaging."""
     engine = protocol.configure(engine)
     methods = [method for method in CLUSTERING_METHODS if method.raw or engine.folder is not None]
-    if protocol != CORRECTED:  # what its scripts have
+    if protocol != CORRECTED:  # the released scripts have only these
         methods = [method for method in methods if method.name in SUMMARY]
     methods = methods if baselines else methods[:1]
     predictions: Predictions = {}
@@ -111,8 +107,8 @@ def evaluate_egoprocel(
             count = "the true number" if true_number else f"{NUM_CLUSTERS}"
             rows = _score_methods(methods, videos, predictions, averaging, true_number, protocol)
             for row in rows:
-                row.scores = {name: value for name, value in row.scores.items() if name.startswith("mean")}
-                row.intervals = {name: value for name, value in row.intervals.items() if name.startswith("mean")}
+                row.scores = {name: row.scores[name] for name in row.scores if name.startswith("mean")}
+                row.intervals = {name: row.intervals[name] for name in row.intervals if name.startswith("mean")}
             tables.append(Table(f"EgoProceL, protocol: {protocol.name}, K = {count}, {averaging.name}", rows))
     return [*tables, *_detail_tables(videos, predictions, methods[0].name, protocol)]
 
@@ -121,15 +117,12 @@ def summarise(table: Table) -> dict[str, dict[str, Scores]]:
     """F1 and IoU of HiERO and of raw features on each data set, named as in the release, and overall."""
     out = {}
     for row in table.rows:
-        if row.method not in SUMMARY:
-            continue
-        columns = {RELEASE_NAMES.get(name, name): name for name in DATA_SETS if f"{name} F1" in row.scores} | {
-            "Overall": "mean"
-        }
-        out[SUMMARY[row.method]] = {
-            name: {measure: row.scores[f"{column} {measure}"] for measure in ("F1", "IoU")}
-            for name, column in columns.items()
-        }
+        if row.method in SUMMARY:
+            columns = {RELEASE_NAMES.get(name, name): name for name in DATA_SETS if f"{name} F1" in row.scores}
+            out[SUMMARY[row.method]] = {
+                name: {measure: row.scores[f"{column} {measure}"] for measure in ("F1", "IoU")}
+                for name, column in {**columns, "Overall": "mean"}.items()
+            }
     return out
 
 
@@ -142,11 +135,8 @@ def predict(
     seed: int,
     protocol: Protocol = CORRECTED,
 ) -> np.ndarray:
-    """Cluster of every second frame, (num_frames // 2,).
-
-    HiERO's are clusters of level 2 before h_v; each node stands for stride · 2² frames.
-    """
-    features = read_feature_array(video.features, None if engine.folder is None else engine.folder.config.input_size)
+    """Cluster of every second frame, (num_frames // 2,). HiERO clusters level 2, before h_v."""
+    features = read_input_features(engine, video.features)
     nodes, num_segments = nodes_to_cluster(engine, features, video.fps, method.raw, stride, protocol)
     labels = cluster(nodes, num_clusters, method.algorithm, kappa=KAPPA, random_state=seed)
     node = np.arange(video.num_frames // 2) * 2 // (stride * num_segments)
@@ -157,7 +147,7 @@ def predict(
 def nodes_to_cluster(
     engine: Engine, features: np.ndarray, fps: float, raw: bool, stride: int, protocol: Protocol = CORRECTED
 ) -> tuple[np.ndarray, int]:
-    """What is clustered, (N, D), and how many segments each node stands for."""
+    """The vectors to cluster, (N, D), and the number of segments that each stands for."""
     if raw or engine.folder is None or engine.deep_level == 0:
         return (features[2::4], 4) if protocol.sparse_segments else (features, 1)
     num_segments = 2**engine.deep_level
@@ -172,7 +162,7 @@ def score(
     num_clusters: int,
     protocol: Protocol = CORRECTED,
 ) -> dict[str, float]:
-    """precision, recall, F1 and IoU of a video, in 0 … 1; all frames pooled have no IoU."""
+    """precision, recall, F1 and IoU of a video in 0 … 1; there is no IoU with all frames pooled."""
     truth = video.labels(protocol.truncated_rates)
     if averaging.all_frames:
         accuracy = matched_accuracy(predicted, truth)
@@ -190,7 +180,7 @@ def score(
 
 
 def _num_labels(task: Task, truth: np.ndarray) -> int:
-    """Key-steps and background; annotations may have more key-steps than the task should."""
+    """Number of key-steps plus background; annotations may have more key-steps than the task defines."""
     return max(task.num_steps, int(truth.max())) + 1
 
 
@@ -202,7 +192,7 @@ def _score_methods(
     true_number: bool,
     protocol: Protocol,
 ) -> list[Row]:
-    """A row for each method; true_number: as many clusters as the task has key-steps."""
+    """A row for each method. `true_number` uses as many clusters as the task has key-steps."""
     rows = []
     for method in methods:
         scores = []
@@ -217,10 +207,9 @@ def _score_methods(
 def _data_set_means(
     videos: Sequence[EgoProceLVideo], video_scores: Sequence[dict[str, float]], f1_of_means: bool
 ) -> DrawnScores:
-    """F1 and IoU in percent: mean over videos of a task, tasks of a data set, data sets; a function
-    that `bootstrap_row` takes.
+    """Mean F1 and IoU in percent over videos of a task, tasks of a data set, and data sets.
 
-    f1_of_means: F1 of a data set is that of its mean precision and recall.
+    With `f1_of_means`, F1 of a data set is that of its mean precision and recall.
     """
     measures = [name for name in ("F1", "IoU") if name in video_scores[0]]
     averaged = [*measures, "precision", "recall"]
@@ -231,9 +220,13 @@ def _data_set_means(
 
     def compute_scores(weights: np.ndarray) -> dict[str, np.ndarray]:
         task_weights = membership * weights[:, None]  # (D, tasks, V)
-        # A draw may hold no video of a task, or of a data set: NaN.
+        # A draw may hold no video of a task or of a data set: its mean is NaN.
         task_means = _mean_or_nan(task_weights @ values, task_weights.sum(2, keepdims=True))
-        means = np.stack([_nan_mean(task_means[:, [t.data_set == name for t in tasks]]) for name in data_sets], axis=1)
+        set_means = []
+        for name in data_sets:
+            of_set = task_means[:, [task.data_set == name for task in tasks]]
+            set_means.append(_mean_or_nan(np.nansum(of_set, axis=1), (~np.isnan(of_set)).sum(1)))
+        means = np.stack(set_means, axis=1)
         if f1_of_means:
             means[..., 0] = harmonic_mean(means[..., -2], means[..., -1])
         is_drawn = ~np.isnan(means).all(2, keepdims=True)
@@ -246,13 +239,6 @@ def _data_set_means(
     return compute_scores
 
 
-def _nan_mean(values: np.ndarray) -> np.ndarray:
-    """Means over tasks, (D, tasks, M) to (D, M), of those that are not NaN; `np.nanmean` warns
-    where there are none.
-    """
-    return _mean_or_nan(np.nansum(values, axis=1), (~np.isnan(values)).sum(1))
-
-
 def _mean_or_nan(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
@@ -260,25 +246,23 @@ def _mean_or_nan(total: np.ndarray, count: np.ndarray) -> np.ndarray:
 def _detail_tables(
     videos: Sequence[EgoProceLVideo], predictions: Predictions, method: str, protocol: Protocol
 ) -> list[Table]:
-    """For one method, by the main averaging: each data set, task, video and key-step."""
+    """Scores of one method with the main averaging for each data set, task, video and key-step."""
     video_rows, task_rows, step_rows = [], [], []
     for task in dict.fromkeys(video.task for video in videos):
-        of_task = [video for video in videos if video.task == task]
         task_scores: list[dict[str, float]] = []
         step_scores: dict[int, list[dict[str, float]]] = {}
-        for video in of_task:
+        for video in (video for video in videos if video.task == task):
             predicted = predictions[method, video, NUM_CLUSTERS]
-            task_scores.append(score(predicted, video, MAIN, NUM_CLUSTERS, protocol))
-            video_rows.append(
-                Row(f"{task.name}: {video.name}", {name: 100 * value for name, value in task_scores[-1].items()})
-            )
+            scores = score(predicted, video, MAIN, NUM_CLUSTERS, protocol)
+            task_scores.append(scores)
+            video_rows.append(Row(f"{task.name}: {video.name}", {name: 100 * scores[name] for name in scores}))
             truth = video.labels(protocol.truncated_rates)
             steps = key_step_scores(predicted, truth, num_steps=_num_labels(task, truth), num_clusters=NUM_CLUSTERS)
             for step, scores in steps.items():
                 step_scores.setdefault(step, []).append(scores)
         means = _percent_means(task_scores, task_scores[0])
         means["F1 of means"] = 100 * harmonic_mean(means["precision"] / 100, means["recall"] / 100)
-        task_rows.append(Row(f"{task.data_set}: {task.name} ({len(of_task)} of {task.num_videos} videos)", means))
+        task_rows.append(Row(f"{task.data_set}: {task.name} ({len(task_scores)} of {task.num_videos} videos)", means))
         for step, step_videos in sorted(step_scores.items()):
             name = "background" if step == 0 else f"key-step {step}"
             measures = ("precision", "recall", "f1", "iou")
@@ -292,12 +276,11 @@ def _percent_means(rows: Sequence[dict[str, float]], names: Iterable[str]) -> Sc
 
 
 def _data_set_rows(task_rows: Sequence[Row]) -> list[Row]:
-    """Data sets as means of their tasks."""
+    """A row for each data set: the means of its tasks."""
     rows = []
     for name in DATA_SETS:
         of_set = [row.scores for row in task_rows if row.method.startswith(f"{name}: ")]
         if of_set:
-            rows.append(
-                Row(name, {measure: float(np.mean([scores[measure] for scores in of_set])) for measure in of_set[0]})
-            )
+            means = {measure: float(np.mean([scores[measure] for scores in of_set])) for measure in of_set[0]}
+            rows.append(Row(name, means))
     return rows

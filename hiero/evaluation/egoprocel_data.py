@@ -1,9 +1,8 @@
 """EgoProceL's files: annotations of key-steps, features and frame rates of six data sets, 16 tasks.
 
-ANNOTATIONS/CMU-MMAC/Brownie/…/S07_Brownie_7150991-1431.csv      rows: start_s, end_s, "1 name of
-the key-step" or "1. name" FEATURES/…/S07_Brownie_7150991-1431.pt                          anywhere
-below the folder, named as the csv file VIDEOS/…/S07_Brownie_7150991-1431.mp4
-for the true frame rate, or --rates FILE (video, fps, frames)
+ANNOTATIONS/CMU-MMAC/Brownie/…/S07_Brownie_7150991-1431.csv    rows: start_s, end_s, "1 name" or "1. name"
+FEATURES/…/S07_Brownie_7150991-1431.pt                         anywhere below the folder
+VIDEOS/…/S07_Brownie_7150991-1431.mp4                          for the frame rate, or --rates FILE
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ import numpy as np
 from hiero.data.features import find_features
 from hiero.errors import InputError
 
-EGO_CAMERA = "7150991"  # the worn one of the five that CMU-MMAC has
-MIN_FRAMES = 2  # every second frame is compared: a shorter video has none
+EGO_CAMERA = "7150991"  # the head-mounted camera among the five of CMU-MMAC
+MIN_FRAMES = 2  # every second frame is compared
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,7 @@ TASKS = (
     Task("EGTEA", "Hot Box Pizza", "EGTEA_Gaze+/Pizza", 8, 6),
     Task("EGTEA", "Turkey Sandwich", "EGTEA_Gaze+/TurkeySandwich", 6, 13),
 )
-# As the release's tables call them.
-RELEASE_NAMES = {
+RELEASE_NAMES = {  # names in the tables of the release
     "CMU-MMAC": "CMU",
     "EPIC-Tents": "EPIC-Tent",
     "PC Assembly": "PC-Assembly",
@@ -69,7 +67,7 @@ Rate = tuple[float, int]
 
 @dataclass(frozen=True)
 class EgoProceLVideo:
-    """A video with its annotations and the file of its features."""
+    """A video with its annotations and its feature file."""
 
     name: str
     task: Task
@@ -79,12 +77,12 @@ class EgoProceLVideo:
     num_frames: int
 
     def labels(self, truncated_rate: bool = False) -> np.ndarray:
-        """Key-step of every second frame, (num_frames // 2,); on request by the frame rate without its fraction."""
+        """Key-step of every second frame, (num_frames // 2,), optionally with the frame rate rounded down."""
         return frame_labels(self.key_steps, int(self.fps) if truncated_rate else self.fps, self.num_frames)
 
 
 def frame_labels(key_steps: Sequence[KeyStep], fps: float, num_frames: int) -> np.ndarray:
-    """Key-step of every second frame (1, 3, 5 …), as the official code has it."""
+    """Key-step of every second frame (1, 3, 5 …), as in the official code."""
     labels = np.zeros(num_frames, dtype=int)
     for start_s, end_s, number in key_steps:
         labels[int(start_s * fps) : int(end_s * fps) + 1] = number
@@ -92,7 +90,7 @@ def frame_labels(key_steps: Sequence[KeyStep], fps: float, num_frames: int) -> n
 
 
 def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
-    """The key-steps of a csv file. The name of each begins with its number, as "1 …" or "1. …"."""
+    """Read the key-steps of a csv file. Each name starts with its number: "1 …" or "1. …"."""
     key_steps = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -101,9 +99,7 @@ def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
                     continue
                 number = re.match(r"\s*(\d+)", cells[2]) if len(cells) > 2 else None
                 if number is None:
-                    raise InputError(
-                        f'{path}: line {line_number} has no key-step number: expected start, end, "1 name"'
-                    )
+                    raise InputError(f'{path}: line {line_number} has no key-step number; expected start,end,"1 name"')
                 key_steps.append((float(cells[0]), float(cells[1]), int(number.group(1))))
     except (OSError, ValueError, OverflowError, csv.Error) as error:
         raise InputError(f"{path}: not a list of key-steps ({error})") from error
@@ -113,7 +109,7 @@ def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
 def find_egoprocel_videos(
     annotations: Path, features: Path, rates: dict[str, Rate], names: Sequence[str] = ()
 ) -> tuple[list[EgoProceLVideo], list[str], list[str]]:
-    """Bring annotations, features and frame rates together."""
+    """The videos with features and a frame rate, those without, and the tasks without annotations."""
     files: dict[str, list[Path]] = {}
     for file in find_features(features):
         files.setdefault(file.stem, []).append(file)
@@ -143,7 +139,7 @@ def find_egoprocel_videos(
 
 def find_annotations(annotations: Path, task: Task) -> list[Path] | None:
     """The csv files of a task below the official folder; None without a folder."""
-    # the two releases name this folder differently
+    # The two releases name this folder differently.
     names = (task.folder, task.folder.replace("CMU-MMAC", "CMU_Kitchens"))
     folder = next((annotations / name for name in names if (annotations / name).is_dir()), None)
     if folder is None:
@@ -155,26 +151,22 @@ def find_annotations(annotations: Path, task: Task) -> list[Path] | None:
 
 
 def _feature_file(candidates: Sequence[Path], task: Task) -> Path | None:
-    """The file of a video; where tasks have videos of the same name, the one in a folder named as the task's."""
+    """The feature file of a video. If tasks share its name, the file in the folder of the task."""
     if len(candidates) < 2:
         return candidates[0] if candidates else None
     names = {name.lower() for name in (*task.folder.split("/"), task.name, task.data_set)}
     of_task = [file for file in candidates if names & {part.lower() for part in file.parts}]
     if len(of_task) != 1:
-        raise InputError(
-            f"{candidates[0]} and {candidates[1]} have the same name; put each into a folder named as in the "
-            "annotations"
-        )
+        raise InputError(f"{candidates[0]} and {candidates[1]} have the same name; put each in the folder of its task")
     return of_task[0]
 
 
 def video_name(annotation: Path) -> str:
-    """Name of the video that a csv file annotates."""
     return annotation.stem.removesuffix(".egoprocel.ann")
 
 
 def read_rates(path: Path) -> dict[str, Rate]:
-    """Frame rates of a csv file: video, fps, frames. Raises InputError where it has another layout."""
+    """Read the frame rates of a csv file with the columns video, fps, frames."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file) if row and row[0] not in ("video", "")]
@@ -184,7 +176,7 @@ def read_rates(path: Path) -> dict[str, Rate]:
 
 
 def probe_rates(folder: Path, names: Sequence[str]) -> dict[str, Rate]:
-    """True frame rates of the videos below a folder that have one of these names, from the files themselves."""
+    """Read the frame rates of the named videos below a folder from the files themselves."""
     from hiero.decoding.decode import probe
 
     expected, rates = set(names), {}
@@ -192,7 +184,7 @@ def probe_rates(folder: Path, names: Sequence[str]) -> dict[str, Rate]:
         if file.stem in expected and file.stem not in rates:
             try:
                 info = probe(file)
-            except InputError:  # not a video: annotations or features that lie beside it
+            except InputError:  # not a video, but annotations or features
                 continue
             if info.fps and info.duration_s:
                 rates[file.stem] = info.fps, round(info.duration_s * info.fps)

@@ -1,21 +1,21 @@
-"""Step grounding: where is the step that a text describes? With baselines.
+"""Step grounding: where is the step that a text describes?
 
-A method is made of three choices: which spans could be the answer, what texts are compared with,
-and how spans are ranked. The paper's: runs of threads, the model's nodes, the mean over the run.
-Baselines change one or two of them.
+A method makes three choices: the candidate spans, the evidence that texts are compared with, and
+the ranking of the spans. The paper uses runs of threads, the nodes of the model, and the mean over
+each run. Baselines change one or two of these choices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, case_owners
-from hiero.evaluation.metrics import grounding_recall, mean_first_iou, query_hits
+from hiero.evaluation.metrics import mean_first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import cluster
 from hiero.steps.grounding import LENGTHS_S, align_in_order, nms, rank_spans, span_means, thread_runs
@@ -25,14 +25,16 @@ from hiero.vectors import unit_vectors
 
 STEP_GROUNDING = "Step grounding"
 RECALLS = ("R1@.3", "R5@.3", "R1@.5", "R5@.5")
-RELEASE_RANKS, RELEASE_THRESHOLDS = (1, 3, 5), (0.3, 0.5, 0.01)  # that the release's script prints
-SimilarityCache = dict[tuple[int, ...], np.ndarray]  # of texts with nodes, by the evidence that it comes from
-PART_S = 60.0  # usual length of a step, for baselines that must choose a number of parts
+RELEASE_RANKS = (1, 3, 5)  # ranks that the released script prints
+RELEASE_THRESHOLDS = (0.3, 0.5, 0.01)
+SimilarityCache = dict[tuple[int, ...], np.ndarray]  # similarities by the ids of the evidence
+NUM_SPANS = 5  # answers to each text
+PART_S = 60.0  # usual length of a step, for baselines that need a number of parts
 
 
 @dataclass(frozen=True)
 class Method:
-    """One way to answer in words."""
+    """One way to ground texts."""
 
     name: str
     candidates: str
@@ -41,7 +43,7 @@ class Method:
     by_belief: bool = False
 
 
-THREAD_RUNS = Method("HiERO, runs of threads", "spectral", "model")  # the paper's
+THREAD_RUNS = Method("HiERO, runs of threads", "spectral", "model")  # the method of the paper
 GROUNDING_METHODS = (
     Method("HiERO", "spans", "all", by_belief=True),
     THREAD_RUNS,
@@ -59,26 +61,26 @@ GROUNDING_METHODS = (
 
 
 def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
-    """All methods, or without baselines the first two."""
+    """All methods, or only the first two without baselines."""
     return GROUNDING_METHODS if options.baselines else GROUNDING_METHODS[:2]
 
 
 GroundedCase = tuple[list[list[np.ndarray] | None], list[np.ndarray]]
-"""The best spans of each text by each method, None where it has no words; and all texts placed in their order."""
+"""The best spans of each text by each method (None without evidence), and one span for each text in order."""
 
 
 def grounding_task(
     cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, order_aware: bool = True
 ) -> CaseTask[GroundedCase]:
-    """Recall of the best and the best five spans, for each method."""
+    """Recall of the best span and of the best five spans, for each method."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
 
     def tabulate(grounded: list[GroundedCase]) -> list[Table]:
         rows: list[Row] = []
         for i, method in enumerate(chosen_methods(options)):
-            answers = [by_method[i] for by_method, _ in grounded]
-            predicted = [spans for answer in answers if answer is not None for spans in answer]
-            if None not in answers:
+            answers = [answer for by_method, _ in grounded if (answer := by_method[i]) is not None]
+            if len(answers) == len(grounded):
+                predicted = [spans for answer in answers for spans in answer]
                 rows.append(_recall_row(method.name, predicted, truth, owner, options))
         table = Table(STEP_GROUNDING, rows, nameless_note(cases, options))
         if order_aware:
@@ -88,7 +90,7 @@ def grounding_task(
             row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
             table.rows.append(row)
             table.notes.append(
-                "In their order: all texts of a video at once, sorted by when they happen; one span for each."
+                "In their order: all texts of a video are placed together, sorted by time, with one span for each."
             )
         return [table]
 
@@ -104,7 +106,7 @@ def _ground_case(case: Case, embeddings: TextEmbeddings, options: EvalOptions, o
 def _ground_by_method(
     case: Case, method: Method, embeddings: TextEmbeddings, options: EvalOptions, cache: SimilarityCache
 ) -> list[np.ndarray] | None:
-    """The best spans of each text in seconds; None where the method has no words for these features."""
+    """The best spans of each text in seconds; None if the method cannot compare these features with text."""
     if method is THREAD_RUNS and options.protocol is not None:
         return ground_by_runs(case, embeddings, options).spans_s
     similarity = method_similarity(case, method, case.texts, embeddings, options, cache)
@@ -113,8 +115,7 @@ def _ground_by_method(
     return [case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)]
 
 
-@dataclass(frozen=True)
-class RunAnswers:
+class RunAnswers(NamedTuple):
     """Answers of the paper's method to the texts of a case."""
 
     runs: np.ndarray
@@ -122,8 +123,8 @@ class RunAnswers:
     spans_s: list[np.ndarray]
 
 
-def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions, num: int = 5) -> RunAnswers:
-    """The paper's step grounding: runs of threads, ranked by the cosine of a text with the mean of their features."""
+def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> RunAnswers:
+    """Rank runs of threads by the cosine of the text with the mean of their features, as in the paper."""
     nodes = case.projected
     runs = thread_runs(
         nodes, options.num_threads, kappa=options.kappa, min_nodes=options.min_nodes, random_state=options.random_state
@@ -132,30 +133,28 @@ def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions,
         runs[-1] -= 1
     means = np.stack([nodes[start:end].mean(0) for start, end in runs]) if len(runs) else np.zeros((0, nodes.shape[1]))
     scores = embeddings(case.texts)[1] @ unit_vectors(means).T
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :num]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :NUM_SPANS]
     return RunAnswers(runs, scores, [case.to_seconds(runs[best]) for best in order])
 
 
 def evaluate_runs(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions) -> Table:
-    """The paper's method alone, with all columns that the release's script prints."""
+    """The method of the paper alone, with all columns of the released script."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
     predicted = [spans for case in cases for spans in ground_by_runs(case, embeddings, options).spans_s]
     names = [f"R{k}@{str(threshold).removeprefix('0')}" for threshold in RELEASE_THRESHOLDS for k in RELEASE_RANKS]
-    values = np.array(
+    values = [
         [
-            [
-                *grounding_recall([spans], true[None], RELEASE_THRESHOLDS, RELEASE_RANKS).flatten(),
-                mean_first_iou([spans], true[None]),
-            ]
-            for spans, true in zip(predicted, truth, strict=True)
+            *query_hits([spans], true[None], RELEASE_THRESHOLDS, RELEASE_RANKS).flatten(),
+            mean_first_iou([spans], true[None]),
         ]
-    )
-    scores = weighted_means(values, owner, [*names, "mIoU"])
+        for spans, true in zip(predicted, truth, strict=True)
+    ]
+    scores = weighted_means(np.array(values), owner, [*names, "mIoU"])
     return Table(STEP_GROUNDING, [bootstrap_row(THREAD_RUNS.name, scores, int(owner.max()) + 1, options.num_draws)])
 
 
 def summarise_grounding(table: Table) -> dict[str, Scores]:
-    """Scores by method; `HiERO` is the paper's runs of threads, `HiERO, spans` what `hiero ask` does."""
+    """Scores by method: `HiERO` is the method of the paper, `HiERO, spans` is that of `hiero ask`."""
     names = {THREAD_RUNS.name: "HiERO", GROUNDING_METHODS[0].name: "HiERO, spans", "raw, runs of threads": "raw"}
     return {
         names.get(row.method, row.method): {name.replace("@.", "@0."): value for name, value in row.scores.items()}
@@ -164,14 +163,14 @@ def summarise_grounding(table: Table) -> dict[str, Scores]:
 
 
 def name_raw_rows(table: Table) -> None:
-    """Call the rows of features without a model what they are: `raw` in place of `HiERO`, each once."""
+    """Without a model, rename the rows from `HiERO` to `raw` and drop the duplicate `raw` rows."""
     table.rows = [row for row in table.rows if not row.method.startswith("raw")]
     for row in table.rows:
         row.method = row.method.replace("HiERO", "raw")
 
 
 def find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndarray:
-    """Spans [start, end) of nodes that could be the answer, (N, 2); found once for each case."""
+    """Candidate spans [start, end) in nodes, (N, 2), computed once for each case."""
     if method.name not in case.candidates:
         case.candidates[method.name] = _find_candidates(case, method, options)
     return case.candidates[method.name]
@@ -192,15 +191,14 @@ def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.nda
         rng = np.random.default_rng(options.random_state)
         edges = np.sort(rng.choice(np.arange(1, num_nodes), min(num_parts - 1, num_nodes - 1), replace=False))
         return np.stack([[0, *edges], [*edges, num_nodes]], axis=1)
-    x = {"nodes": case.video.nodes, "features": case.features}.get(method.on)
-    if x is None:
-        x = case.projected
-    kappa, seed = options.kappa, options.random_state
+    x = case.vectors(method.on)
     if method.candidates == "equal-parts":
         return label_runs(cluster(x, num_parts, method.candidates))
     if method.candidates == "spectral":
-        return thread_runs(x, options.num_threads, kappa=kappa, min_nodes=options.min_nodes, random_state=seed)
-    labels = case.cluster(x, method.on, options.num_threads, method.candidates, kappa, seed)
+        return thread_runs(
+            x, options.num_threads, kappa=options.kappa, min_nodes=options.min_nodes, random_state=options.random_state
+        )
+    labels = case.cluster(x, method.on, options.num_threads, method.candidates, options.kappa, options.random_state)
     return label_runs(labels, options.min_nodes)
 
 
@@ -212,41 +210,39 @@ def method_similarity(
     options: EvalOptions,
     cache: SimilarityCache | None = None,
 ) -> np.ndarray | None:
-    """Similarity of each text with each node (Q, T), or None where this method has no words for these features.
+    """Similarity of each text with each node (Q, T), or None if there is no evidence to compare with.
 
-    cache: Of this case and these texts; several methods have the same evidence.
+    The cache belongs to one case and one list of texts: several methods share their evidence.
     """
     if method.evidence == "none":
         return np.random.default_rng(options.random_state).normal(size=(len(texts), len(case.video.nodes)))
     parts = {"all": case.video.evidence, "model": case.node_evidence, "class names": case.class_evidence}
     evidence = parts[method.evidence]
     if method.evidence == "class names" and not evidence and method.candidates != "windows":
-        evidence = case.node_evidence  # features whose classes have no names: other spans, the model's words
+        evidence = case.node_evidence  # classes without names: use the evidence of the model
     if not evidence:
         return None
-    cache, key = {} if cache is None else cache, tuple(id(part) for part in evidence)
+    cache = {} if cache is None else cache
+    key = tuple(id(part) for part in evidence)
     if key not in cache:
         cache[key] = text_similarity(evidence, *embeddings(texts))
     return cache[key]
 
 
-def best_spans(
-    case: Case, method: Method, similarity: np.ndarray, options: EvalOptions, num: int = 5
-) -> Iterator[np.ndarray]:
-    """The best spans in nodes (≤ num, 2) for each text, by similarity (Q, T)."""
+def best_spans(case: Case, method: Method, similarity: np.ndarray, options: EvalOptions) -> list[np.ndarray]:
+    """The best spans in nodes, (≤ 5, 2) for each text, by similarity (Q, T)."""
     spans = find_candidates(case, method, options)
     if method.by_belief:
-        yield from (spans[indices] for indices, _ in rank_spans(similarity, spans, case.video.clock.spacing_s, num=num))
-    elif method.candidates == "windows":  # they overlap: take those that do not
-        scores = span_means(similarity, spans)
-        yield from (spans[nms(spans, row, num, max_iou=0.0)[0]] for row in scores)
-    else:
-        order = np.argsort(-span_means(similarity, spans), axis=1, kind="stable")[:, :num]
-        yield from (spans[indices] for indices in order)
+        ranked = rank_spans(similarity, spans, case.video.clock.spacing_s, num=NUM_SPANS)
+        return [spans[indices] for indices, _ in ranked]
+    scores = span_means(similarity, spans)
+    if method.candidates == "windows":  # windows overlap
+        return [spans[nms(spans, row, NUM_SPANS, max_iou=0.0)[0]] for row in scores]
+    return list(spans[np.argsort(-scores, axis=1, kind="stable")[:, :NUM_SPANS]])
 
 
 def ground_in_order(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> list[np.ndarray]:
-    """One span in seconds for each text of the truth, all of them placed in the order in which they happen."""
+    """One span in seconds for each annotated text, placed together in the order of the annotations."""
     order = np.argsort(case.spans_s[:, 0], kind="stable")
     similarity = method_similarity(case, GROUNDING_METHODS[0], [case.texts[i] for i in order], embeddings, options)
     if similarity is None or len(order) > similarity.shape[1]:
@@ -256,17 +252,17 @@ def ground_in_order(case: Case, embeddings: TextEmbeddings, options: EvalOptions
 
 
 def recall_hits(predicted: Sequence[np.ndarray], truth: np.ndarray) -> np.ndarray:
-    """Whether each query is found, in the order of RECALLS: (Q, 4) of 0 and 1."""
+    """Whether each query is found, (Q, 4) of 0 and 1 in the order of RECALLS."""
     return query_hits(predicted, truth).reshape(len(truth), -1).astype(float)
 
 
 def nameless_note(cases: Sequence[Case], options: EvalOptions) -> list[str]:
-    """What to say where the features are no classes with names."""
+    """A note for features without named classes."""
     if cases[0].class_evidence or not options.baselines:
         return []
     return [
-        "These features are no classes with names: spans of raw features and equal parts are ranked by the model's "
-        "words, and there is no row for the text of each second."
+        "The classes of these features have no names: spans of raw features and equal parts are ranked by the nodes "
+        "of the model, and there is no row for the text of each second."
     ]
 
 

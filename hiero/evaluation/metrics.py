@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,15 +11,17 @@ from scipy.optimize import linear_sum_assignment
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5)  # tIoU of step localization
 MIN_DENOMINATOR = 1e-12
+MIN_DEVIATION = 1e-6
+PROBE_WEIGHT_DECAY = 1e-3
 FloatOrArray = TypeVar("FloatOrArray", float, np.ndarray)
-SAME_SPAN_S = 1e-3  # true spans that differ by no more are one; shorter ones are none
+SAME_SPAN_S = 1e-3  # true spans closer than this are duplicates, and shorter ones are ignored
 
 
 # Step grounding
 
 
 def interval_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Intersection over union of intervals (…, 2) and (…, 2), as Ego4D computes it: the union is the hull of both."""
+    """Intersection over union of intervals (…, 2), with the hull as union, as Ego4D computes it."""
     overlap = np.minimum(a[..., 1], b[..., 1]) - np.maximum(a[..., 0], b[..., 0])
     hull = np.maximum(a[..., 1], b[..., 1]) - np.minimum(a[..., 0], b[..., 0])
     return np.maximum(0.0, overlap) / np.where(hull > 0, hull, 1.0)
@@ -41,9 +43,7 @@ def query_hits(
     thresholds: Sequence[float] = (0.3, 0.5),
     top: Sequence[int] = (1, 5),
 ) -> np.ndarray:
-    """Whether each query has one of its first k spans above an IoU threshold, (Q, thresholds, top);
-    see `grounding_recall`.
-    """
+    """Whether each query has one of its first k spans above an IoU threshold, (Q, thresholds, top)."""
     depth = max(top)
     spans = np.full((len(predicted), depth, 2), np.nan)
     for row, query_spans in zip(spans, predicted, strict=True):
@@ -51,15 +51,15 @@ def query_hits(
         row[: len(first)] = first
     truth = np.asarray(truth, dtype=float).reshape(-1, 1, 2)
     if len(truth) != len(spans):
-        raise ValueError(f"{len(spans)} queries have spans, {len(truth)} a truth")
-    # of the first k, (Q, depth)
+        raise ValueError(f"predicted and truth must have equal length, got {len(spans)} and {len(truth)}")
+    # Best IoU among the first k, (Q, depth)
     best = np.maximum.accumulate(np.nan_to_num(interval_iou(spans, truth), nan=0.0), axis=1)
     return np.stack([best[:, [k - 1 for k in top]] > threshold for threshold in thresholds], axis=1)
 
 
 def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
     """Ego4D's mIoU: the mean over queries of the IoU of their first span."""
-    # The sum of at most one span: zeros where a query has none.
+    # Summing at most one span gives zeros for a query without spans.
     first = np.array([np.asarray(spans, dtype=float).reshape(-1, 2)[:1].sum(0) for spans in predicted])
     return float(interval_iou(first, np.asarray(truth, dtype=float)).mean())
 
@@ -69,7 +69,7 @@ def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class ProcedureScores:
-    """How well clusters find key-steps: means over the matched key-steps, or the scores of their pooled frames."""
+    """How well clusters find key-steps: means over the matched key-steps, or scores of their pooled frames."""
 
     precision: float
     recall: float
@@ -88,9 +88,7 @@ def procedure_scores(
     num_steps: int | None = None,
     num_clusters: int | None = None,
 ) -> ProcedureScores:
-    """EgoProceL's scores of a video: clusters are matched one to one with key-steps by their overlap
-    (Hungarian), then compared.
-    """
+    """EgoProceL's scores of a video. Clusters are matched with key-steps by overlap (Hungarian)."""
     scores, _, coverage = _score_matched(predicted, truth, per_step, skip_background, num_steps, num_clusters)
     if not len(scores):
         return ProcedureScores(0.0, 0.0, 0.0, 0.0, 0.0, coverage)
@@ -103,16 +101,14 @@ def procedure_scores(
 def key_step_scores(
     predicted: np.ndarray, truth: np.ndarray, *, num_steps: int | None = None, num_clusters: int | None = None
 ) -> dict[int, dict[str, float]]:
-    """precision, recall, iou and f1 of each key-step that occurs and was matched; arguments as of
-    `procedure_scores`.
-    """
+    """precision, recall, iou and f1 of each matched key-step that occurs."""
     scores, steps, _ = _score_matched(predicted, truth, True, False, num_steps, num_clusters)
     names = ("precision", "recall", "iou", "f1")
     return {int(step): dict(zip(names, row.tolist(), strict=True)) for step, row in zip(steps, scores, strict=True)}
 
 
 def harmonic_mean(precision: FloatOrArray, recall: FloatOrArray) -> FloatOrArray:
-    """F1, of numbers or of arrays."""
+    """F1 of numbers or arrays."""
     return 2 * precision * recall / np.maximum(precision + recall, MIN_DENOMINATOR)
 
 
@@ -124,16 +120,14 @@ def _score_matched(
     num_steps: int | None,
     num_clusters: int | None,
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """precision, recall, IoU, F1 (n, 4) and number (n,) of the matched key-steps that occur, or of all
-    pooled; and the coverage.
-    """
-    # Frames that each key-step shares with each cluster.
+    """precision, recall, IoU and F1 (n, 4) of the matched key-steps, their numbers (n,), and the coverage."""
+    # Number of frames that each key-step shares with each cluster
     overlap = np.zeros((max(num_steps or 0, int(truth.max()) + 1), max(num_clusters or 0, int(predicted.max()) + 1)))
     np.add.at(overlap, (truth, predicted), 1)
     cluster_sizes = overlap.sum(0)
     if skip_background:
         overlap = overlap[1:]
-    # In single precision, as the official code has it: rounding decides between matchings that are equally good.
+    # Single precision, as in the official code: rounding decides between equally good matchings.
     steps, clusters = linear_sum_assignment(np.float32(1) - overlap.astype(np.float32) / np.float32(len(truth)))
     shared, step_size, cluster_size = overlap[steps, clusters], overlap.sum(1)[steps], cluster_sizes[clusters]
     coverage = float(step_size.sum() / len(truth))
@@ -148,9 +142,7 @@ def _score_matched(
 
 
 def matched_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:
-    """Share of all frames whose cluster is matched with their key-step; with all frames pooled,
-    precision = recall = F1.
-    """
+    """Share of frames whose cluster is matched with their key-step (precision = recall = F1)."""
     overlap = np.zeros((int(predicted.max()) + 1, int(truth.max()) + 1))
     np.add.at(overlap, (predicted, truth), 1)
     return float(overlap[linear_sum_assignment(-overlap)].sum() / len(truth))
@@ -160,9 +152,7 @@ def matched_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:
 
 
 def choice_accuracy(similarity: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Whether the choice that is most like its query is the answer: similarity (Q, C), answers (Q,)
-    → (Q,) of 0 and 1.
-    """
+    """Whether the most similar choice is the answer: similarity (Q, C), answers (Q,) → (Q,) of 0 and 1."""
     return (similarity.argmax(1) == answers).astype(float)
 
 
@@ -201,11 +191,11 @@ def match_detections(
 ) -> dict[int, ClassMatches]:
     """Match predictions with true spans as ActivityNet does.
 
-    A true span is found once, by the best prediction that overlaps it enough (tIoU ≥ threshold).
-    Repeated true spans count once, those shorter than a millisecond not at all.
+    A true span is found once, by the best prediction with tIoU ≥ threshold. Duplicate true spans
+    count once, and those shorter than a millisecond are ignored.
     """
     truth = [_drop_repeated(detections) for detections in truth]
-    # All predictions together, by class and video and in each from the best; truth by class and video.
+    # All predictions, sorted by class, then video, then score
     labels = np.concatenate([candidates.labels for candidates in predicted])
     videos = np.repeat(np.arange(len(predicted)), [len(candidates.labels) for candidates in predicted])
     scores = np.concatenate([candidates.scores for candidates in predicted])
@@ -234,14 +224,14 @@ def average_precision(matches: ClassMatches, weights: np.ndarray | None = None) 
     weights = np.ones(len(matches.num_true)) if weights is None else weights
     num_true = np.asarray(weights @ matches.num_true, dtype=float)
     out = np.zeros((*num_true.shape, matches.hits.shape[1]))
-    has_hits = matches.hits.any(0)  # of the other thresholds AP is 0
+    has_hits = matches.hits.any(0)  # AP is 0 at the other thresholds
     if not has_hits.any():
         return out
     weight = weights[..., matches.videos, None]  # (…, P, 1)
     true_positives = np.cumsum(matches.hits[:, has_hits] * weight, axis=-2)
     num_predicted = np.cumsum(weight, axis=-2)
     precision = np.divide(true_positives, num_predicted, out=np.zeros_like(true_positives), where=num_predicted > 0)
-    # Interpolated: the best at this recall or a higher one.
+    # Interpolated: the best precision at this or a higher recall
     precision = np.maximum.accumulate(precision[..., ::-1, :], axis=-2)[..., ::-1, :]
     area = (np.diff(true_positives, axis=-2, prepend=0) * precision).sum(-2)
     out[..., has_hits] = np.divide(area, num_true[..., None], out=np.zeros_like(area), where=num_true[..., None] > 0)
@@ -249,9 +239,7 @@ def average_precision(matches: ClassMatches, weights: np.ndarray | None = None) 
 
 
 def mean_average_precision(matched: Mapping[int, ClassMatches], weights: np.ndarray | None = None) -> np.ndarray:
-    """Mean AP over the classes that occur, at each threshold; NaN where none does. Arguments as of
-    `average_precision`.
-    """
+    """Mean AP over the classes that occur, at each threshold; NaN if none occurs."""
     if not matched:
         return np.full((*([] if weights is None else weights.shape[:-1]), len(THRESHOLDS)), np.nan)
     weights = np.ones(len(next(iter(matched.values())).num_true)) if weights is None else weights
@@ -262,9 +250,7 @@ def mean_average_precision(matched: Mapping[int, ClassMatches], weights: np.ndar
 
 
 def _match_spans(true: np.ndarray, predicted: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
-    """Which predicted spans (P, 2), best first, find one of the true ones (N, 2) at each threshold:
-    (P, thresholds).
-    """
+    """Which predicted spans (P, 2), best first, find a true span (N, 2): (P, thresholds)."""
     hits = np.zeros((len(predicted), len(thresholds)))
     if not len(true) or not len(predicted):
         return hits
@@ -273,7 +259,7 @@ def _match_spans(true: np.ndarray, predicted: np.ndarray, thresholds: Sequence[f
     lengths = (predicted[:, 1] - predicted[:, 0])[:, None] + (true[:, 1] - true[:, 0])[None]
     tiou = overlap / np.maximum(lengths - overlap, MIN_DENOMINATOR)
     for j, threshold in enumerate(thresholds):
-        free = np.ones(len(true), dtype=bool)  # not found by a better prediction
+        free = np.ones(len(true), dtype=bool)  # not yet found by a better prediction
         for i in range(len(predicted)):
             best = int(np.where(free, tiou[i], -1.0).argmax())
             if free[best] and tiou[i, best] >= threshold:
@@ -289,3 +275,29 @@ def _drop_repeated(truth: Detections) -> Detections:
         if end_s - start_s >= SAME_SPAN_S and not same[i, indices].any():
             indices.append(i)
     return truth[indices]
+
+
+# Linear probe
+
+
+def fit_probe(x: np.ndarray, labels: np.ndarray, num_classes: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Fit multinomial logistic regression on standardised features, by L-BFGS."""
+    import torch
+    from torch.nn import functional as F
+
+    mean, deviation = x.mean(0), x.std(0) + MIN_DEVIATION
+    inputs = torch.from_numpy((x - mean) / deviation).float()
+    targets = torch.from_numpy(labels).long()
+    weight = torch.zeros(num_classes, x.shape[1], requires_grad=True)
+    bias = torch.zeros(num_classes, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(inputs @ weight.mT + bias, targets) + PROBE_WEIGHT_DECAY * weight.square().sum() / 2
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    fitted_weight, fitted_bias = weight.detach().numpy(), bias.detach().numpy()
+    return lambda features: ((features - mean) / deviation) @ fitted_weight.T + fitted_bias

@@ -1,10 +1,10 @@
-"""The paper's tables: our numbers beside the published ones. What a table needs is run once and saved
-as reports of `hiero eval`.
+"""The paper's tables with our numbers beside the published ones. Each run of `hiero eval` that a table
+needs is saved as a report and reused.
 
 DATA/egomcq.json  DATA/stores/BACKBONE             EgoMCQ's questions, and packed features of the Ego4D videos
 DATA/goalstep/…json, …tsv  DATA/ego4d/BACKBONE/    annotations of Goal-Step, and UID.pt
 DATA/egoprocel/annotations|videos|rates.csv        EgoProceL, and DATA/egoprocel/features/BACKBONE/
-MODELS/NAME or MODELS/NAME-seed0, NAME-seed1 …     model folders; several are seeds of one
+MODELS/NAME or MODELS/NAME-seed0, NAME-seed1 …     model folders, one for each seed
 """
 
 from __future__ import annotations
@@ -23,81 +23,75 @@ from typing import Any
 
 import numpy as np
 
+from hiero.data.features import FEATURE_SUFFIXES
 from hiero.errors import InputError
 from hiero.evaluation.results import Report, Row, Table
 from hiero.storage import weights
 from hiero.storage.cache import content_key
+from hiero.storage.files import home
 
 TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
-# Annotations that heads are scored on, by the name of their task: the file, and the key of SOURCES
-# that says where to get it.
-HEAD_DATA = {
+HEAD_DATA = {  # annotation file of each head task, and its key in SOURCES
     "nlq": ("nlq/nlq_val.json", "nlq"),
     "steps": ("goalstep/goalstep_grounding_val.json", "goalstep"),
     "local": ("goalstep/goalstep_val.json", "goalstep"),
 }
+CHECKPOINTS = "https://www.sapeirone.it/data/hiero/ckpt/"
 SOURCES = {
-    "nlq": "EgoNLQ's annotations, from Ego4D's download",
-    "egomcq.json": "EgoMCQ's questions: egomcq.json of EgoVLP",
-    "stores": "features of the Ego4D videos, packed: hiero pack DATA/ego4d/{backbone} DATA/stores/{backbone}",
-    "ego4d": "features of the Ego4D videos, UID.pt: Ego4D's download has omnivore_video_swinl; "
-    "extract others from the videos",
+    "nlq": "EgoNLQ's annotations, part of Ego4D: https://ego4d-data.org/docs/CLI/",
+    "egomcq.json": "EgoMCQ's questions, egomcq.json of EgoVLP: https://github.com/showlab/EgoVLP",
+    "stores": "packed features of the Ego4D videos: hiero pack DATA/ego4d/{backbone} DATA/stores/{backbone}",
+    "ego4d": "features of the Ego4D videos, UID.pt: ego4d_egovlp.zip and ego4d_LaViLa-L.zip at "
+    "https://www.sapeirone.it/data/ego4d_features/; Omnivore: https://ego4d-data.org/docs/data/features/",
     "enriched": "hiero embed DATA/ego4d/{plain} --model MODELS/{backbone} -o DATA/ego4d/{backbone}",
-    "goalstep": "Goal-Step's annotations, from Ego4D's download and the repository of the task",
-    "annotations": "EgoProceL's annotations, from its project page",
-    "features": "features of EgoProceL's videos, named as the csv files",
+    "goalstep": "Goal-Step's annotations: https://github.com/facebookresearch/ego4d-goalstep",
+    "annotations": "EgoProceL's annotations: https://github.com/Sid2697/EgoProceL-egocentric-procedure-learning",
+    "features": "features of EgoProceL's videos, named as the csv files: "
+    "https://www.sapeirone.it/data/hiero/egoprocel_features/egoprocel_{plain}.zip",
     "rates": "EgoProceL's videos (DATA/egoprocel/videos) or their frame rates "
     "(DATA/egoprocel/rates.csv: video,fps,frames)",
 }
-# What the release's own scripts make: these rows are run by their protocol, others by the corrected one.
-RELEASE_ROWS = {
+RELEASE_ROWS = {  # rows that are run with the protocol of the released scripts
     "egoprocel": ("HiERO, spectral", "raw, spectral"),
     "goalstep-grounding": ("HiERO, runs of threads", "raw, runs of threads"),
 }
-PROTOCOL_NOTE = (
-    "Ours: HiERO's rows and those of raw features by --protocol release, other clusterings by --protocol corrected."
-)
-BACKBONE_NAMES: dict[str, str] = {"lavila": "lavila-l"}  # folders of features whose backbone has another name
-RAW = "raw"  # in place of a model: the backbone's features and its text tower
-ENRICHED = "hiero-"  # prefix of a backbone whose features went through a model
+PROTOCOL_NOTE = "Ours: rows of HiERO and of raw features use --protocol release, other clusterings use corrected."
+BACKBONE_NAMES = {"lavila": "lavila-l"}  # feature folders that are not named after their backbone
+RAW = "raw"  # name of a run without a model: backbone features and their text tower
+ENRICHED = "hiero-"  # prefix of features that went through a model
 DIGEST_LENGTH = 10  # hexadecimal digits in the name of a report
 
 Run = dict[str, Any]
-"""A run of `hiero eval` as tables.toml has it: eval, model, backbone, and options."""
+"""A run of `hiero eval` in tables.toml: eval, model, backbone, and options."""
+Log = Callable[[str], None]
 
 
 @dataclass
 class TableResult:
-    """A table of the paper."""
+    """A table of the paper, the commands that produced it, and the inputs that are missing."""
 
     name: str
     table: Table
     commands: list[str] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
 
-    def add_wanted(self, line: str) -> None:
-        """Add a line once."""
-        if line not in self.wanted:
-            self.wanted.append(line)
-
 
 @cache
 def definitions() -> dict[str, Any]:
-    """The content of tables.toml: `tables`, and how to get each of the `models`."""
+    """The content of tables.toml: `tables`, and the command that creates each of the `models`."""
     return tomllib.loads(TABLES.read_text(encoding="utf-8"))
 
 
 def table_names() -> list[str]:
-    """Names that `make_table` takes."""
     return list(definitions()["tables"])
 
 
 def make_table(
-    name: str, data: Path, models: Path, runs: Path, log: Callable[[str], None] = lambda _: None, num_seeds: int = 0
+    name: str, data: Path, models: Path, runs: Path, log: Log = lambda _: None, num_seeds: int = 0
 ) -> TableResult:
-    """A table of the paper with our numbers. Runs whose report does not exist are run now, if their data exists."""
+    """Build a table of the paper with our numbers. Runs without a report are run now if their data exists."""
     if name not in table_names():
-        raise InputError(f"no table {name}; known are {', '.join(table_names())}")
+        raise InputError(f"no table {name}; choose one of {', '.join(table_names())}")
     definition = definitions()["tables"][name]
     columns = definition["columns"]
     result = TableResult(name, Table(definition["title"], [], list(definition.get("notes", []))))
@@ -106,35 +100,41 @@ def make_table(
         if published:
             result.table.rows.append(Row(f"{entry['method']}, published", published))
         ours = Row(f"{entry['method']}, ours", {})
-        for run in entry.get("ours", []) or ablation_runs(entry):
+        for run in _entry_runs(entry):
             if run["model"] != RAW:
                 train_seeds(run["model"], data, models, num_seeds, log)
-            reports = _reports(run, data, models, runs, result, log)
-            if reports:
-                _add_scores(
-                    ours, [_select_row(report, run) for report in reports], run.get("pick") or {c: c for c in columns}
-                )
+            if reports := _reports(run, data, models, runs, result, log):
+                rows = [_select_row(report, run) for report in reports]
+                _add_scores(ours, rows, run.get("pick") or {c: c for c in columns})
         if "statistics" in entry:
             ours.scores |= count_annotations(data / "egoprocel" / "annotations", entry["statistics"])
         if "parameters" in entry:
             ours.scores["parameters (M)"] = count_parameters(entry["parameters"])
         if any(not math.isnan(value) for value in ours.scores.values()):
             result.table.rows.append(ours)
-    if any(
-        run["eval"] in RELEASE_ROWS
-        for entry in definition["rows"]
-        for run in entry.get("ours", []) or ablation_runs(entry)
-    ):
+    if any(run["eval"] in RELEASE_ROWS for entry in definition["rows"] for run in _entry_runs(entry)):
         result.table.notes.append(PROTOCOL_NOTE)
+    result.commands = list(dict.fromkeys(result.commands))
+    result.wanted = list(dict.fromkeys(result.wanted))
     return result
 
 
-def train_seeds(
-    name: str, data: Path, models: Path, num_seeds: int, log: Callable[[str], None] = lambda _: None
-) -> None:
-    """Train what a table needs, NAME-seed0 … in `models`, by the command of tables.toml; seeds that
-    are there stay.
-    """
+def _entry_runs(entry: dict[str, Any]) -> list[Run]:
+    """The runs behind a row of a table. An ablated model is run on three benchmarks."""
+    if "ablation" not in entry:
+        return entry.get("ours", [])
+    model = {"model": entry["ablation"], "backbone": "egovlp"}
+    egoprocel = {"EgoProceL F1": "mean F1", "EgoProceL IoU": "mean IoU"}
+    grounding = {"grounding R1@.3": "R1@.3", "grounding R5@.3": "R5@.3"}
+    return [
+        {**model, "eval": "egomcq", "pick": {"MCQ inter": "inter", "MCQ intra": "intra"}},
+        {**model, "eval": "egoprocel", "row": "HiERO, spectral", "pick": egoprocel},
+        {**model, "eval": "goalstep-grounding", "row": "HiERO, runs of threads", "pick": grounding},
+    ]
+
+
+def train_seeds(name: str, data: Path, models: Path, num_seeds: int, log: Log = lambda _: None) -> None:
+    """Train missing seeds of a model, NAME-seed0 …, by its command in tables.toml."""
     command = definitions()["models"][name].replace(" --set seed=0", "").replace("DATA", str(data)).split()
     if command[1] == "import-checkpoint":  # nothing to train
         return
@@ -143,14 +143,19 @@ def train_seeds(
         folder = models / f"{name}-seed{seed}"
         if not (folder / "config.json").is_file():
             command[out] = str(folder)
-            arguments = [*command[1:], "--set", f"seed={seed}"]
-            log(shlex.join(["hiero", *arguments]))
-            if subprocess.run([sys.executable, "-m", "hiero", *arguments], check=False).returncode:
-                raise InputError(f"hiero {shlex.join(arguments)} failed; its message is above")
+            _run_hiero([*command[1:], "--set", f"seed={seed}"], log)
+
+
+def _run_hiero(arguments: list[str], log: Log, *hidden: str, **options: Any) -> None:
+    """Run a command of hiero in its own process; `hidden` arguments are not logged."""
+    log(shlex.join(["hiero", *arguments]))
+    process = subprocess.run([sys.executable, "-m", "hiero", *arguments, *hidden], check=False, **options)
+    if process.returncode:
+        raise InputError(f"hiero {shlex.join(arguments)} failed; see its message above")
 
 
 def count_annotations(annotations: Path, task: str) -> dict[str, float]:
-    """Videos and key-steps that a task of EgoProceL has in its annotations; nothing where they are not there."""
+    """Number of annotated videos and key-steps of a task of EgoProceL; empty without annotations."""
     from hiero.evaluation.egoprocel_data import TASKS, find_annotations, read_key_steps
 
     files = find_annotations(annotations, next(each for each in TASKS if each.name == task)) or []
@@ -158,15 +163,15 @@ def count_annotations(annotations: Path, task: str) -> dict[str, float]:
     return {"videos": float(len(files)), "key-steps": float(len(numbers))} if files else {}
 
 
-def count_parameters(mode: str, input_size: int = 1536, num_layers: int = 2) -> float:
-    """Millions of parameters that training changes: the network's, and those of DistilBERT."""
+def count_parameters(mode: str) -> float:
+    """Millions of trained parameters of the network and, unless frozen, of DistilBERT."""
     import torch
 
     from hiero.config import ModelConfig, TextConfig
     from hiero.model.hiero import HiERO
 
-    with torch.device("meta"):  # counted, not made
-        total = sum(p.numel() for p in HiERO(ModelConfig(input_size, num_layers=num_layers)).parameters())
+    with torch.device("meta"):  # count without allocating
+        total = sum(p.numel() for p in HiERO(ModelConfig(input_size=1536, num_layers=2)).parameters())
         if mode == "frozen":
             return total / 1e6
         try:
@@ -176,88 +181,62 @@ def count_parameters(mode: str, input_size: int = 1536, num_layers: int = 2) -> 
         config = DistilBertConfig()
         if mode == "full":
             return (total + sum(p.numel() for p in DistilBertModel(config).parameters())) / 1e6
-    # Two factors of the rank beside query, key and value of each layer.
+    # LoRA adds two factors to query, key and value of each layer.
     return (total + config.n_layers * 3 * 2 * config.dim * TextConfig().lora_rank) / 1e6
 
 
-def ablation_runs(entry: dict[str, Any]) -> list[Run]:
-    """The runs of an ablated model, on three benchmarks; none where the row is no ablation."""
-    if "ablation" not in entry:
-        return []
-    model = {"model": entry["ablation"], "backbone": "egovlp"}
-    threads = "HiERO, runs of threads"
-    return [
-        {**model, "eval": "egomcq", "pick": {"MCQ inter": "inter", "MCQ intra": "intra"}},
-        {
-            **model,
-            "eval": "egoprocel",
-            "row": "HiERO, spectral",
-            "pick": {"EgoProceL F1": "mean F1", "EgoProceL IoU": "mean IoU"},
-        },
-        {
-            **model,
-            "eval": "goalstep-grounding",
-            "row": threads,
-            "pick": {"grounding R1@.3": "R1@.3", "grounding R5@.3": "R5@.3"},
-        },
-    ]
-
-
-def _reports(
-    run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Callable[[str], None]
-) -> list[Report]:
-    """The reports of all seeds of a run; what is missing is added to the result."""
+def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Log) -> list[Report]:
+    """The reports of all seeds of a run. Missing inputs are added to the result."""
     seeds = [Path(RAW)] if run["model"] == RAW else seed_folders(models, run["model"])
-    tower = BACKBONE_NAMES.get(str(run["backbone"]), str(run["backbone"]))
-    if run["model"] == RAW and weights.find(tower) is None:
-        result.add_wanted(f"the text tower of {tower}: hiero weights get {tower}")
+    if run["model"] == RAW and weights.find(_tower(run)) is None:
+        result.wanted.append(f"the text tower of {_tower(run)}: hiero weights get {_tower(run)}")
         return []
     if not seeds:
         model = models / run["model"]
-        source = definitions()["models"][run["model"]].replace("MODELS", str(models)).replace("DATA", str(data))
-        result.add_wanted(f"{model}: {source}")
-        for path, source in run_arguments(run, [model], data)[1].items():
-            if not path.exists():
-                result.add_wanted(f"{path}: {source}")
+        result.wanted.append(f"{model}: {_model_source(run, data, models)}")
+        needed = run_arguments(run, [model], data)[1]
+        result.wanted += [f"{path}: {source}" for path, source in needed.items() if not path.exists()]
         return []
     groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds itself
     reports = (_read_or_run(run, group, data, runs, result, log) for group in groups)
     return [report for report in reports if report is not None]
 
 
+def _tower(run: Run) -> str:
+    return BACKBONE_NAMES.get(run["backbone"], run["backbone"])
+
+
+def _model_source(run: Run, data: Path, models: Path) -> str:
+    """The command that creates the model of a run."""
+    command: str = definitions()["models"][run["model"]]
+    address = f" (download the file from {CHECKPOINTS})" if "import-checkpoint" in command else ""
+    return command.replace("MODELS", str(models)).replace("DATA", str(data)) + address
+
+
 def seed_folders(models: Path, name: str) -> list[Path]:
-    """Folders of a model: all its seeds, or the one without; none where it is not there."""
+    """Existing folders of a model: its seeds, or else the folder without a seed."""
     seeds = sorted(models.glob(f"{name}-seed*"))
     return seeds or ([models / name] if (models / name).is_dir() else [])
 
 
-def _read_or_run(
-    run: Run, models: list[Path], data: Path, runs: Path, result: TableResult, log: Callable[[str], None]
-) -> Report | None:
-    """The report of one run; None where its data is missing."""
+def _read_or_run(run: Run, models: list[Path], data: Path, runs: Path, result: TableResult, log: Log) -> Report | None:
+    """The report of one run; None if its data is missing."""
     arguments, needed = run_arguments(run, models, data)
     file = report_file(run, models, arguments, runs)
     if not file.is_file():
         if absent := [path for path in needed if not path.exists()]:
-            for path in absent:
-                result.add_wanted(f"{path}: {needed[path]}")
+            result.wanted += [f"{path}: {needed[path]}" for path in absent]
             return None
-        command = [*(["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]), *arguments, "-o", str(file)]
-        log(shlex.join(["hiero", *command]))
-        # A process of its own, so that the report holds the command that makes it.
-        process = subprocess.run(
-            [sys.executable, "-m", "hiero", *command, "--json"], stdout=subprocess.DEVNULL, check=False
-        )
-        if process.returncode:
-            raise InputError(f"hiero {shlex.join(command)} failed; its message is above")
+        command = ["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]
+        # In its own process, so that the report records the command.
+        _run_hiero([*command, *arguments, "-o", str(file)], log, "--json", stdout=subprocess.DEVNULL)
     report = Report.load(file)
-    if report.command not in result.commands:
-        result.commands.append(report.command)
+    result.commands.append(report.command)
     return report
 
 
 def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) -> Path:
-    """Where the report of a run lies: other data, other seeds or other weights are another run."""
+    """The report file of a run; its name depends on the data, the seeds and the weights."""
     name = models[0].name if run["eval"] != "head" else Path(run["model"]).name
     digest = hashlib.sha256("\0".join(arguments).encode())
     for model in models:
@@ -267,57 +246,53 @@ def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) 
 
 
 def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], dict[Path, str]]:
-    """What `hiero eval` is called with, and all of its files, each with its source."""
-    backbone = run["backbone"]
+    """The arguments of `hiero eval`, and its input files, each with its source."""
     inputs = _inputs(run, data)
-    plain = backbone.removeprefix(ENRICHED)
+    plain = run["backbone"].removeprefix(ENRICHED)
     sources = {
-        key: text.format(backbone=backbone, plain=plain).replace("DATA", str(data)) for key, text in SOURCES.items()
+        key: text.format(backbone=run["backbone"], plain=plain).replace("DATA", str(data))
+        for key, text in SOURCES.items()
     }
-    if plain != backbone:
+    if plain != run["backbone"]:
         sources["ego4d"] = sources["enriched"]
     needed = {path: sources[key] for path, key in inputs.values()}
     files = [text for option, (path, _) in inputs.items() for text in (option, str(path))]
     if run["eval"] == "head":
         return [*map(str, models), *files], needed
-    context = ["--context", str(run["context"])] if "context" in run else []
+    arguments = [*files, "--model", str(models[0])]
+    if "context" in run:
+        arguments += ["--context", str(run["context"])]
     if run["model"] == RAW:
-        context += ["--backbone", BACKBONE_NAMES.get(str(backbone), str(backbone))]
-    protocol = ["--protocol", "release"] if run.get("row") in RELEASE_ROWS.get(run["eval"], ()) else []
-    return [*files, "--model", str(models[0]), *context, *protocol], needed
+        arguments += ["--backbone", _tower(run)]
+    if run.get("row") in RELEASE_ROWS.get(run["eval"], ()):
+        arguments += ["--protocol", "release"]
+    return arguments, needed
 
 
 def _inputs(run: Run, data: Path) -> dict[str, tuple[Path, str]]:
-    """Files that a run reads, by the option: the path, and its key in SOURCES."""
-    features, goalstep, egoprocel = data / "ego4d" / run["backbone"], data / "goalstep", data / "egoprocel"
-    groups = goalstep / "goalstep_video_groups.tsv"
-    if run["eval"] == "head":
-        file, key = HEAD_DATA[run["data"]]
-        inputs = {"--annotations": (data / file, key), "--features": (features, "ego4d")}
-        return inputs | {"--groups": (groups, "goalstep")} if key == "goalstep" else inputs
-    if run["eval"] == "egomcq":
+    """Input files of a run by option: the path, and its key in SOURCES."""
+    benchmark, backbone = run["eval"], run["backbone"]
+    if benchmark == "egomcq":
         return {
             "--questions": (data / "egomcq.json", "egomcq.json"),
-            "--store": (data / "stores" / run["backbone"], "stores"),
+            "--store": (data / "stores" / backbone, "stores"),
         }
-    if run["eval"] == "egoprocel":
-        rates = egoprocel / "rates.csv"
+    if benchmark == "egoprocel":
+        folder = data / "egoprocel"
+        rates = folder / "rates.csv"
         return {
-            "--annotations": (egoprocel / "annotations", "annotations"),
-            "--features": (egoprocel / "features" / run["backbone"], "features"),
-            **({"--rates": (rates, "rates")} if rates.is_file() else {"--videos": (egoprocel / "videos", "rates")}),
+            "--annotations": (folder / "annotations", "annotations"),
+            "--features": (folder / "features" / backbone, "features"),
+            **({"--rates": (rates, "rates")} if rates.is_file() else {"--videos": (folder / "videos", "rates")}),
         }
-    file = "goalstep_grounding_val.json" if run["eval"] == "goalstep-grounding" else "goalstep_val.json"
-    inputs = {
-        "--annotations": (goalstep / file, "goalstep"),
-        "--features": (features, "ego4d"),
-        "--groups": (groups, "goalstep"),
-    }
-    train = goalstep / "goalstep_train.json", "goalstep"
-    if run["eval"] == "goalstep-classification":
-        inputs["--train"] = train
-    elif run["eval"] == "goalstep-localization":
-        inputs["--taxonomy"] = train
+    task = {"head": run.get("data", ""), "goalstep-grounding": "steps"}.get(benchmark, "local")
+    file, key = HEAD_DATA[task]
+    inputs = {"--annotations": (data / file, key), "--features": (data / "ego4d" / backbone, "ego4d")}
+    if key == "goalstep":
+        inputs["--groups"] = (data / "goalstep" / "goalstep_video_groups.tsv", key)
+    train_options = {"goalstep-classification": "--train", "goalstep-localization": "--taxonomy"}
+    if benchmark in train_options:
+        inputs[train_options[benchmark]] = (data / "goalstep" / "goalstep_train.json", key)
     return inputs
 
 
@@ -327,13 +302,13 @@ def _select_row(report: Report, run: Run) -> Row:
     for row in report.tables[0].rows:
         if method is None or row.method == method:
             return row
-    raise InputError(f"the report of {report.command} has no row {method}; remove it, and it is made again")
+    raise InputError(f"the report of {report.command} has no row {method}; delete the report to run it again")
 
 
 def _add_scores(ours: Row, rows: list[Row], pick: dict[str, str]) -> None:
-    """Add means over seeds, columns as `pick` names them.
+    """Add the mean over seeds of each picked column.
 
-    The interval is that of the videos for one seed, mean ± two deviations for several.
+    With one seed, the interval is that over videos; with several, the mean ± two standard deviations.
     """
     for column, name in pick.items():
         values = [row.scores[name] for row in rows if name in row.scores]
@@ -345,3 +320,62 @@ def _add_scores(ours: Row, rows: list[Row], pick: dict[str, str]) -> None:
             ours.intervals[column] = (ours.scores[column] - spread, ours.scores[column] + spread)
         elif name in rows[0].intervals:
             ours.intervals[column] = rows[0].intervals[name]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file or folder that tables read."""
+
+    path: Path
+    found: str
+    source: str
+    tables: tuple[str, ...]
+
+
+@dataclass
+class DataReport:
+    """All inputs, and for each table how many rows are ready and how many there are."""
+
+    inputs: list[Input] = field(default_factory=list)
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def check_data(data: Path, models: Path) -> DataReport:
+    """Look for all inputs of `hiero table` without running anything."""
+    report = DataReport()
+    describe_once = cache(_describe)  # folders may be large
+    inputs: dict[Path, tuple[str, list[str]]] = {}
+    for name in table_names():
+        rows = [runs for entry in definitions()["tables"][name]["rows"] if (runs := _entry_runs(entry))]
+        num_ready = 0
+        for runs in rows:
+            needed = [item for run in runs for item in _needed(run, data, models).items()]
+            for path, source in needed:
+                inputs.setdefault(path, (source, []))[1].append(name)
+            num_ready += all(describe_once(path) for path, _ in needed)
+        report.rows[name] = num_ready, len(rows)
+    for path, (source, tables) in sorted(inputs.items()):
+        report.inputs.append(Input(path, describe_once(path), source, tuple(dict.fromkeys(tables))))
+    return report
+
+
+def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
+    """Files and folders that a run reads, each with its source."""
+    if run["model"] == RAW:
+        name = _tower(run)
+        needed = {weights.find(name) or home() / "weights" / name: f"hiero weights get {name}"}
+    else:
+        folders = seed_folders(models, run["model"]) or [models / run["model"]]
+        needed = {folders[0]: _model_source(run, data, models)}
+    return needed | run_arguments(run, [models / run["model"]], data)[1]
+
+
+def _describe(path: Path) -> str:
+    """A few words about a file or folder; empty if nothing exists."""
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file()]
+        num_features = sum(file.suffix in FEATURE_SUFFIXES for file in files)
+        num_tables = sum(file.suffix == ".csv" for file in files)
+        kinds = [f"{num_features} feature files"] * bool(num_features) + [f"{num_tables} csv files"] * bool(num_tables)
+        return ", ".join(kinds) or (f"{len(files)} files" if files else "")
+    return f"{path.stat().st_size / 1e6:.1f} MB" if path.is_file() else ""

@@ -1,15 +1,12 @@
-"""How the paper's zero-shot benchmarks are computed: as the release's scripts do it, or corrected.
+"""Protocols of the paper's zero-shot benchmarks: as the released scripts compute them, or corrected.
 
-`Protocol` is the one place where they differ. docs/protocols.md says for each option what the paper
-says, what the release does, what we think is right and what it changes. In both, Cut & Match is on,
-whatever a checkpoint says of itself: the release's scripts switch it on for these benchmarks, and
-threads are the method.
+docs/protocols.md explains each difference. Both protocols switch Cut & Match on, as the released
+scripts do, whatever the configuration of a checkpoint says.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from hiero.config import Behaviour
 from hiero.engine import Engine
@@ -18,7 +15,7 @@ from hiero.errors import InputError
 
 @dataclass(frozen=True)
 class Protocol:
-    """Named differences between the release's evaluation and a corrected one. True means: as the release does it."""
+    """Differences between the released and the corrected evaluation. True follows the release."""
 
     name: str
     released_edges: bool = False
@@ -32,7 +29,7 @@ class Protocol:
     early_last_run: bool = False
 
     def configure(self, engine: Engine) -> Engine:
-        """The engine with the network as this protocol runs it: Cut & Match on, with the protocol's edges."""
+        """Return the engine with Cut & Match on and the edges of this protocol."""
         if engine.folder is None:
             return engine
         behaviour = Behaviour.released() if self.released_edges else Behaviour.corrected()
@@ -41,13 +38,11 @@ class Protocol:
 
 
 CORRECTED = Protocol("corrected")
-_OPTIONS = [option.name for option in dataclasses.fields(Protocol) if option.name != "name"]
-RELEASE = Protocol("release", **dict.fromkeys(_OPTIONS, True))
+RELEASE = Protocol("release", **{option.name: True for option in fields(Protocol) if option.name != "name"})
 PROTOCOLS = {protocol.name: protocol for protocol in (CORRECTED, RELEASE)}
 
 
 def find_protocol(name: str) -> Protocol:
-    """A protocol by its name. Raises InputError where there is none."""
     if name not in PROTOCOLS:
-        raise InputError(f"--protocol is {' or '.join(PROTOCOLS)}, got {name}")
+        raise InputError(f"--protocol must be {' or '.join(PROTOCOLS)}, got {name}")
     return PROTOCOLS[name]

@@ -1,10 +1,10 @@
-"""Results of a benchmark: rows of scores with confidence intervals, to print, to save and to compare."""
+"""Results of a benchmark: rows of scores with confidence intervals, to print, save and compare."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from hiero.errors import InputError
 from hiero.storage.files import parse_json, write_text
 
 Scores = dict[str, float]
-# from how often each video counts in each draw, (D, V), to (D,) each
+# Maps the weight of each video in each bootstrap draw, (D, V), to scores of the draws, (D,) each.
 DrawnScores = Callable[[np.ndarray], dict[str, np.ndarray]]
-INTERVAL_PERCENTILES = (2.5, 97.5)  # 95 % of the draws lie between them
+INTERVAL_PERCENTILES = (2.5, 97.5)
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass
 class Table:
-    """Rows with a title; notes are printed below."""
+    """Rows with a title, and notes that are printed below them."""
 
     title: str
     rows: list[Row]
@@ -39,13 +39,13 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Names of all scores, in the order in which the rows have them."""
+        """Names of all scores in order of appearance."""
         return list(dict.fromkeys(name for row in self.rows for name in row.scores))
 
 
 @dataclass
 class Report:
-    """The tables of one run, with all that is needed to run it again."""
+    """The tables of one run, with the command and settings that produced them."""
 
     benchmark: str
     command: str = field(default="", kw_only=True)
@@ -62,7 +62,7 @@ class Report:
 
     @classmethod
     def load(cls, path: Path) -> Report:
-        """The reverse of `save`. Raises InputError where the file is no report."""
+        """Read a saved report. Raises InputError if the file is not a report."""
         try:
             document = parse_json(path.read_text(encoding="utf-8"))
             tables = [Table(t["title"], [Row(**row) for row in t["rows"]], t["notes"]) for t in document["tables"]]
@@ -75,7 +75,7 @@ class Report:
 def bootstrap_row(
     method: str, compute_scores: DrawnScores, num_videos: int, num_draws: int = 1000, seed: int = 0
 ) -> Row:
-    """A row with 95 % intervals, by the bootstrap over videos."""
+    """A row with 95 % confidence intervals from the bootstrap over videos."""
     scores = {name: float(values[0]) for name, values in compute_scores(np.ones((1, num_videos))).items()}
     if num_videos < 2 or any(math.isnan(value) for value in scores.values()):
         return Row(method, scores)
@@ -83,7 +83,7 @@ def bootstrap_row(
     weights = rng.multinomial(num_videos, np.full(num_videos, 1 / num_videos), size=num_draws).astype(float)
     intervals = {}
     for name, drawn in compute_scores(weights).items():
-        # a draw has fewer different videos: what is no mean over videos comes out too high
+        # Draws hold fewer distinct videos, which biases scores that are not means over videos.
         bias = np.nanmean(drawn) - scores[name]
         low, high = np.clip(np.nanpercentile(drawn, INTERVAL_PERCENTILES) - bias, 0.0, 100.0)
         intervals[name] = (float(low), float(high))
@@ -91,13 +91,12 @@ def bootstrap_row(
 
 
 def weighted_means(values: np.ndarray, owners: np.ndarray, names: Sequence[str]) -> DrawnScores:
-    """Means over questions, as a function that `bootstrap_row` takes."""
+    """Means over questions in percent, as a function for `bootstrap_row`."""
     values = np.asarray(values, dtype=float)
 
     def scores(weights: np.ndarray) -> dict[str, np.ndarray]:
         num_videos = weights.shape[1]
-        # of each video, (V, M)
-        totals = np.stack([np.bincount(owners, column, num_videos) for column in values.T], axis=1)
+        totals = np.stack([np.bincount(owners, column, num_videos) for column in values.T], axis=1)  # (V, M)
         count = weights @ np.bincount(owners, minlength=num_videos)
         means = np.divide(
             weights @ totals, count[:, None], out=np.full((len(weights), len(names)), np.nan), where=count[:, None] > 0
@@ -107,8 +106,14 @@ def weighted_means(values: np.ndarray, owners: np.ndarray, names: Sequence[str])
     return scores
 
 
+def accuracy_by_kind(answers: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> DrawnScores:
+    """Accuracy of each kind of question, from whether each answer is correct and the video it belongs to."""
+    means = [weighted_means(correct[:, None], owners, [kind]) for kind, (correct, owners) in answers.items()]
+    return lambda weights: {kind: values for mean in means for kind, values in mean(weights).items()}
+
+
 def mean_row(method: str, rows: Sequence[Row]) -> Row:
-    """Means of scores and intervals over rows, which are seeds of one method."""
+    """Mean scores and intervals over rows, one row for each seed."""
     scores = {column: float(np.mean([row.scores[column] for row in rows])) for column in rows[0].scores}
     intervals = {}
     for column in rows[0].intervals:
@@ -118,7 +123,7 @@ def mean_row(method: str, rows: Sequence[Row]) -> Row:
 
 
 def as_markdown(table: Table, intervals: bool = True) -> str:
-    """A table in Markdown, with its title and notes."""
+    """Format a table as Markdown, with its title and notes."""
     lines = [f"| | {' | '.join(table.columns)} |", "|---" * (1 + len(table.columns)) + "|"]
     for row in table.rows:
         cells = [format_cell(row, column, intervals) for column in table.columns]
@@ -127,7 +132,7 @@ def as_markdown(table: Table, intervals: bool = True) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """A table in LaTeX, for \\usepackage{booktabs}: the title as its caption, notes as comments."""
+    """Format a table as LaTeX (booktabs): its title becomes the caption, notes become comments."""
 
     def escape(text: str) -> str:
         for character in "\\&%$#_{}":
@@ -144,12 +149,12 @@ def as_latex(table: Table) -> str:
 
 
 def format_cell(row: Row, column: str, intervals: bool = True) -> str:
-    """A score as text, with its interval if there is one and it is to be shown; a dash where there is no score."""
+    """Format a score, with its interval if requested; a dash if there is no score."""
     value = row.scores.get(column)
     if value is None or math.isnan(value):
         return "–"
     if intervals and column in row.intervals:
         low, high = (max(0.0, bound) for bound in row.intervals[column])
         return f"{value:.1f} ({low:.1f}-{high:.1f})"
-    # Published numbers have no interval: they are shown as in the paper, with one or two digits.
+    # Published numbers have no interval and keep the one or two digits of the paper.
     return f"{value:.1f}" if column in row.intervals else f"{value:.2f}".removesuffix("0")

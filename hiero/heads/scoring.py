@@ -9,10 +9,9 @@ import torch
 
 from hiero.errors import InputError
 from hiero.evaluation.grounding import RECALLS, recall_hits
-from hiero.evaluation.linear_probe import fit_probe
-from hiero.evaluation.localization import localization_row
-from hiero.evaluation.metrics import Detections, interval_iou, top_hits
+from hiero.evaluation.metrics import Detections, fit_probe, interval_iou, top_hits
 from hiero.evaluation.results import Row, Table, bootstrap_row, mean_row, weighted_means
+from hiero.evaluation.tasks import localization_row
 from hiero.heads.actionformer import ActionFormer
 from hiero.heads.clips import Clips
 from hiero.heads.head import TrainedHead

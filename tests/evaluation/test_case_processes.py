@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 
 from hiero.engine import load
-from hiero.evaluation.case_processes import CaseProcesses, start_processes
-from hiero.evaluation.cases import EvalOptions, map_cases
+from hiero.evaluation.cases import CaseProcesses, EvalOptions, map_cases, start_processes
 from hiero.evaluation.own_videos import (
     TASKS,
     OwnSettings,
@@ -94,7 +93,7 @@ def test_an_error_does_not_wait_for_what_is_begun(cases, model):
 
 def test_who_cannot_start_processes_does_without(model, monkeypatch):
     assert start_processes(str(model), 1) is None
-    monkeypatch.setattr("hiero.evaluation.case_processes.CaseProcesses", _refuse)
+    monkeypatch.setattr("hiero.evaluation.cases.CaseProcesses", _refuse)
     assert start_processes(str(model), 2) is None
 
 

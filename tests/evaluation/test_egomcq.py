@@ -44,7 +44,7 @@ def test_egomcq_counts_what_is_missing(tmp_path, engine, store):
     assert 0 < len(answerable) < len(questions)
     assert f"{len(answerable)} of {len(questions)} questions" in table.notes[0]
     (tmp_path / "bad.json").write_text('{"0": {"answer": 1}}')
-    with pytest.raises(InputError, match="not EgoMCQ's questions"):
+    with pytest.raises(InputError, match="questions of EgoMCQ"):
         read_questions(tmp_path / "bad.json")
     with pytest.raises(InputError, match="raw features have none"):
         embed_clips(Engine(None, "raw", ("i3d-k400",)), store, [("a", 0.0, 1.0)], 4)

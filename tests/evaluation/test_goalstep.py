@@ -22,7 +22,7 @@ from hiero.evaluation.goalstep import (
     taxonomy_of,
 )
 from hiero.evaluation.grounding import grounding_task
-from hiero.evaluation.localization import localization_task
+from hiero.evaluation.tasks import localization_task
 from hiero.types import AnnotatedStep
 from tests.evaluation.simulated import CLOCK, write_goalstep
 

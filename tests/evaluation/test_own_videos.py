@@ -20,12 +20,12 @@ from tests.evaluation.simulated import FEW_DRAWS, TEXT_SIZE
     ("content", "message"),
     [
         ("[]", "expected"),
-        ("{}", "holds no videos"),
+        ("{}", "expected at least one"),
         ("{", "not JSON"),
         ('{"v": {}}', "1 videos cannot be read: v"),
-        ('{"v": {"steps": [{"start_s": 5, "end_s": 1, "text": "x"}]}}', "a step from 5.0 to 1.0 s"),
-        ('{"v": {"steps": [{"start_s": 0, "end_s": NaN, "text": "x"}]}}', "a step from"),
-        ('{"v": {"steps": [{"start_s": 0, "end_s": 1, "text": " "}]}}', "without a text"),
+        ('{"v": {"steps": [{"start_s": 5, "end_s": 1, "text": "x"}]}}', "from 5.0 to 1.0 s"),
+        ('{"v": {"steps": [{"start_s": 0, "end_s": NaN, "text": "x"}]}}', "must not run from"),
+        ('{"v": {"steps": [{"start_s": 0, "end_s": 1, "text": " "}]}}', "must have a text"),
     ],
 )
 def test_bad_annotations(tmp_path, content, message):
@@ -60,7 +60,7 @@ def test_the_command(model, data, capsys):
     app([*arguments, "--only", str(data / "only.txt"), "--tasks", "grounding"], result_action="return_value")
     assert "Step grounding" in capsys.readouterr().out
     for more, message in (
-        (["--tasks", "magic"], "--tasks are some of"),
+        (["--tasks", "magic"], "--tasks must be some of"),
         (["--hz", "0"], "must be positive"),
     ):
         with pytest.raises(InputError, match=message):

@@ -11,8 +11,7 @@ import pytest
 from hiero.cli import app
 from hiero.errors import InputError
 from hiero.evaluation import paper_tables
-from hiero.evaluation.data_check import check_data
-from hiero.evaluation.paper_tables import definitions, make_table, report_file, table_names
+from hiero.evaluation.paper_tables import check_data, definitions, make_table, report_file, table_names
 from hiero.evaluation.results import Report, Row, Table, as_latex
 from tests.conftest import FIXTURES
 from tests.evaluation.simulated import save_random_model, scores_by_method, write_goalstep
@@ -38,7 +37,7 @@ def test_a_table_without_data_says_what_to_get(tmp_path):
             continue
         assert any("hiero import-checkpoint" in line or "train" in line for line in result.wanted)
         assert any(str(tmp_path / "data") in line for line in result.wanted)
-    with pytest.raises(InputError, match="known are mcq"):
+    with pytest.raises(InputError, match="choose one of mcq"):
         make_table("nine", tmp_path, tmp_path, tmp_path)
 
 

@@ -630,7 +630,7 @@ def test_what_a_killed_server_left_is_cleared(library, world, tmp_path):
         ("3", "expected"),
         ('"tea"', "expected"),
         ("{", "not JSON"),
-        ("{}", "holds no videos"),
+        ("{}", "expected at least one"),
         ('{"tea": 5}', "tea"),
         ('{"tea": {"steps": 5}}', "tea"),
         ('{"tea": {"steps": [5]}}', "tea"),
