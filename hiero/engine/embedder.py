@@ -25,7 +25,6 @@ from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
 from hiero.text.joint_text import encode_joint_texts, joint_key
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
-from hiero.text.registry import find_text_encoder
 from hiero.text.vector_cache import TextCache
 from hiero.types import Clock, ProgressCallback
 from hiero.vectors import unit_vectors
@@ -223,6 +222,8 @@ class Embedder:
             return encode_texts(list(texts), str(self.folder.path), device=choose_device(self.device)).float().numpy()
         if self.uses_minilm:
             return encode_minilm(list(texts))
+        from hiero.text.encoders import find_text_encoder
+
         plugin = find_text_encoder(self._encoder_name or "", choose_device(self.device))
         if plugin is None:
             raise InputError(

@@ -1,8 +1,8 @@
-"""Texts in the space that they share with pictures: the text side of the head that ships as assets/dinov2-text.
+"""Texts in a space that they share with images: the text side of the head in assets/dinov2-text.
 
-A text goes through MiniLM, then through two layers with a shortcut. Half of the result is compared
-with whole pictures, half with their patches (`hiero.backbones.dinov2` makes both). In numpy, so
-that a question imports no torch.
+A text passes through MiniLM, then through two layers with a shortcut. Half of the result is compared
+with whole images, half with their patches (see `hiero.backbones.dinov2`). It is written in numpy, so
+that a question does not import torch.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from hiero.text.minilm import MINILM_KEY, encode_minilm, gelu
 from hiero.vectors import unit_vectors
 
 HEAD_FILE = ASSETS / "dinov2-text" / "model.safetensors"
-JOINT_SIZE = 256  # of a picture's, a patch's and half a text's vector
-# The head learned from sentences and from phrases; a question may be "cutting an onion", "cut the onion" or "an onion".
+JOINT_SIZE = 256  # width of the vector of an image, of a patch and of half a text
+# The head was trained on sentences and on phrases. A question may be "cutting an onion" or "an onion".
 PROMPTS = ("{}", "a person {}")
 
 
 @cache
 def load_head() -> dict[str, np.ndarray]:
-    """The arrays of the text side, and how it pools, in single precision."""
+    """The arrays of the text side and of the pooling, in single precision."""
     arrays = load_arrays(HEAD_FILE, "text.") | load_arrays(HEAD_FILE, "pooling")
     return {name: value.astype(np.float32) for name, value in arrays.items()}
 
 
 @cache
 def joint_key() -> str:
-    """Names head and sentence encoder, so that what one made is not taken for another's."""
+    """Identifies the head and the sentence encoder, for caches."""
     return f"{content_key(HEAD_FILE)[:12]}-{MINILM_KEY}"
 
 
 def pooling_temperature() -> float:
-    """How sharply a text chooses among the patches of a picture."""
+    """Temperature of the softmax over the patches of an image."""
     return float(load_head()["pooling"][0])
 
 
 def encode_joint_texts(texts: Sequence[str]) -> np.ndarray:
-    """Texts as two unit vectors each, one for whole pictures and one for patches, (n, 2, 256)."""
+    """Two unit vectors for each text, one for whole images and one for patches, (n, 2, 256)."""
     return _encode_one(texts[0]) if len(texts) == 1 else _encode(texts)
 
 
-@lru_cache(maxsize=4096)  # people ask the same again
+@lru_cache(maxsize=4096)
 def _encode_one(text: str) -> np.ndarray:
     return _encode([text])
 

@@ -1,8 +1,7 @@
-"""MiniLM written out, from its weights as they are in the file: what a question needs, without
-importing transformers and torch.
+"""MiniLM without torch and transformers, whose import takes seconds, so that a question is answered fast.
 
-These imports take seconds. The arrays are numpy's, or torch's after `to`: the same lines compute on
-both. Training towers uses transformers; a test holds that all give the same vectors.
+The arrays are numpy's, or torch's after `to`: the same code computes on both. Training uses
+transformers, and a test checks that all give the same vectors.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from hiero.storage import weights
 from hiero.storage.files import ASSETS, load_arrays
 from hiero.text.vector_cache import TextCache, text_digest
 
-EPSILON = 1e-12  # of LayerNorm
+EPSILON = 1e-12  # LayerNorm's
 NUM_HEADS = 12
-MASKED_SCORE = -1e9  # of padding, so that its weight is 0 after the softmax
+MASKED_SCORE = -1e9  # attention score of padding, whose weight is then 0
 MAX_TOKENS = 128
 BATCH_SIZE = 64
-BATCH_TOKENS = 1024  # short texts come in larger batches, of about as many tokens; their activations stay in the cache
+BATCH_TOKENS = 1024  # size of a batch of short texts, whose activations fit into the CPU's cache
 MINILM_SIZE = 384
 MINILM_KEY = f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}"
-LABEL_VECTORS = ASSETS / "labels.safetensors"  # made by: python -m benchmarks.words labels
-MAX_NUMPY_TEXTS = 128  # that numpy encodes; for more, importing torch is worth its time
+LABEL_VECTORS = ASSETS / "labels.safetensors"  # written by: python -m benchmarks.words labels
+MAX_NUMPY_TEXTS = 128  # number of texts from which importing torch is faster
 
 
 class MiniLM:
@@ -49,54 +48,54 @@ class MiniLM:
         """Compute with torch on a device from now on."""
         import torch
 
-        state = dict(self.state)  # a copy: another thread may be computing
-        if self.device is None:  # a CPU multiplies by (in, out) a tenth faster than by (out, in)
+        state = dict(self.state)  # a copy, because another thread may be computing
+        if self.device is None:  # a CPU multiplies by (in, out) 10 % faster than by (out, in)
             for name, value in state.items():
-                if name.startswith("encoder.layer.") and name.endswith(".weight") and value.ndim == 2:
+                if name.startswith("encoder.layer.") and value.ndim == 2:
                     state[name] = np.ascontiguousarray(value.T)
         self.state = {name: torch.as_tensor(value).to(device) for name, value in state.items()}
         self.device = device
         return self
 
     def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> np.ndarray:
-        """Vectors of any number of texts, (n, 384). Those with as many tokens share a batch, so that
-        hardly any is padded.
-        """
+        """Vectors of the texts, (n, 384). Texts of similar length share a batch, so that little is padded."""
         tokens = self.tokenizer.encode_batch(list(texts))
         lengths = np.array([sum(text.attention_mask) for text in tokens], dtype=int)
-        order, out, start = np.argsort(lengths, kind="stable"), np.empty((len(texts), self.size), dtype=np.float32), 0
+        order = np.argsort(lengths, kind="stable")
+        out = np.empty((len(texts), self.size), dtype=np.float32)
+        start = 0
         while start < len(order):
             size = max(batch_size, BATCH_TOKENS // int(lengths[order[start]]))
             indices = order[start : start + size]
             longest = int(lengths[indices[-1]])
             ids = np.array([tokens[i].ids[:longest] for i in indices])
             mask = (np.arange(longest) < lengths[indices, None]).astype(np.float32)
-            out[indices] = self._compute(self.forward, (ids, mask))
+            out[indices] = self._compute(self.forward, ids, mask)
             start += size
         return out
 
     def encode_tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The vectors of each text's tokens in their context, (L, size): for heads that look at single words."""
+        """The contextual vectors of each text's tokens, (L, size), for heads that look at single words."""
         out: list[np.ndarray] = []
         for start in range(0, len(texts), BATCH_SIZE):
             ids, mask = tokenize(self.tokenizer, texts[start : start + BATCH_SIZE])
-            hidden = self._compute(self._hidden, (ids, mask))
+            hidden = self._compute(self._hidden, ids, mask)
             out += [tokens[: int(used.sum())] for tokens, used in zip(hidden, mask, strict=True)]
         return out
 
-    def _compute(self, function: Callable[[Any, Any], Any], tokens: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """A function of ids and mask, on arrays or, after `to`, on tensors of the device."""
+    def _compute(self, function: Callable[[Any, Any], Any], ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Call a function with arrays or, after `to`, with tensors on the device."""
         if self.device is None:
-            return np.asarray(function(*tokens))
+            return np.asarray(function(ids, mask))
         import torch
 
         with torch.inference_mode():
-            ids, mask = (torch.from_numpy(x).to(self.device) for x in tokens)
-            return np.asarray(function(ids, mask).cpu())
+            tensors = [torch.from_numpy(x).to(self.device) for x in (ids, mask)]
+            return np.asarray(function(*tensors).cpu())
 
     def forward(self, ids: Any, mask: Any) -> Any:
         """ids and mask (N, L) → (N, size)."""
-        total = (self._hidden(ids, mask) * mask[..., None]).sum(1)  # the mean, but for its length
+        total = (self._hidden(ids, mask) * mask[..., None]).sum(1)  # the mean up to its length
         return total / (total * total).sum(-1, keepdims=True) ** 0.5
 
     def _hidden(self, ids: Any, mask: Any) -> Any:
@@ -104,7 +103,7 @@ class MiniLM:
         state = self.state
         x = state["embeddings.word_embeddings.weight"][ids] + state["embeddings.token_type_embeddings.weight"][0]
         x = self._norm(x + state["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm")
-        mask_scores = (1.0 - mask[:, None, None, :]) * MASKED_SCORE  # (N, 1, 1, L), added to the scores of keys
+        mask_scores = (1.0 - mask[:, None, None, :]) * MASKED_SCORE  # (N, 1, 1, L), added to the attention scores
         for i in range(self.num_layers):
             x = self._layer(x, mask_scores, f"encoder.layer.{i}")
         return x
@@ -126,7 +125,9 @@ class MiniLM:
             return x @ weight.T + bias
         import torch
 
-        return torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight).reshape(*x.shape[:-1], -1)  # weight: see `to`
+        return torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight).reshape(
+            *x.shape[:-1], -1
+        )  # `to` transposes weights
 
     def _norm(self, x: Any, name: str) -> Any:
         if not isinstance(x, np.ndarray):
@@ -139,7 +140,7 @@ class MiniLM:
 
 
 class MiniLMEncoder:
-    """MiniLM as a frozen text encoder of `hiero.text_encoders`: fetched and loaded when the first text is encoded."""
+    """MiniLM as a frozen text encoder (an entry point of `hiero.text_encoders`), loaded with the first text."""
 
     key = MINILM_KEY
     size = MINILM_SIZE
@@ -149,7 +150,7 @@ class MiniLMEncoder:
         self._model: MiniLM | None = None
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors (n, 384). Without a device a few texts are encoded by numpy, a long list by torch on the CPU."""
+        """Vectors (n, 384). Without a device, numpy encodes a few texts, and torch on the CPU a long list."""
         if self._model is None:
             self._model = MiniLM(weights.get("minilm"))
         if self._model.device is None and (self.device is not None or len(texts) > MAX_NUMPY_TEXTS):
@@ -158,39 +159,33 @@ class MiniLMEncoder:
 
 
 def encode_minilm(texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts (n, 384), through the cache."""
+    """Cached vectors of texts, (n, 384)."""
     return TextCache(MINILM_KEY).encode(texts, _encode_new).astype(np.float32)
 
 
 def _encode_new(texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts that are not in the cache: those of bundled labels come with the package, which
-    saves seconds once.
-    """
+    """Vectors of texts that are not cached. Those of the bundled labels come with the package."""
     shipped = shipped_vectors()
     others = [text for text in texts if text_digest(text) not in shipped]
-    encoded = dict(zip(others, _encoder(len(others) > MAX_NUMPY_TEXTS).encode(others) if others else (), strict=True))
-    return np.stack(
-        [encoded[text] if text in encoded else shipped[text_digest(text)].astype(np.float32) for text in texts]
-    )
+    new = dict(zip(others, _encoder(len(others) > MAX_NUMPY_TEXTS).encode(others) if others else (), strict=True))
+    return np.stack([new[text] if text in new else shipped[text_digest(text)].astype(np.float32) for text in texts])
 
 
 @cache
 def _encoder(many: bool) -> MiniLMEncoder:
-    """Loaded once. Two of them, since one that has got many texts computes with torch from then on,
-    perhaps while others use it.
-    """
+    """One encoder for numpy and one for torch: other threads may use an encoder while it switches."""
     return MiniLMEncoder("cpu" if many else None)
 
 
 @cache
 def shipped_vectors() -> dict[bytes, np.ndarray]:
-    """Vectors that come with the package, by the digests of their texts."""
+    """Vectors of the bundled labels, by the digests of their texts."""
     arrays = load_arrays(LABEL_VECTORS)
     return {digest.tobytes(): vector for digest, vector in zip(arrays["digests"], arrays["vectors"], strict=True)}
 
 
 def _attend(query: Any, key: Any, value: Any, mask_scores: Any) -> Any:
-    """Attention of heads (N, H, L, D), with scores (N, 1, 1, L) added to those of keys."""
+    """Attention of heads (N, H, L, D). `mask_scores` (N, 1, 1, L) are added to the scores."""
     if not isinstance(query, np.ndarray):
         from torch.nn import functional as F
 
@@ -201,7 +196,7 @@ def _attend(query: Any, key: Any, value: Any, mask_scores: Any) -> Any:
 
 
 def gelu(x: Any) -> Any:
-    """Of an array or a tensor."""
+    """GELU of an array or a tensor."""
     if isinstance(x, np.ndarray):
         return x * (0.5 + 0.5 * _erf(x * np.float32(0.5**0.5)))
     from torch.nn import functional as F
@@ -210,9 +205,7 @@ def gelu(x: Any) -> Any:
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    """The error function to 1.5e-7 (Abramowitz and Stegun 7.1.26), which numpy lacks and scipy
-    takes long to import.
-    """
+    """The error function to 1.5e-7 (Abramowitz and Stegun 7.1.26). Importing scipy's takes long."""
     a = np.abs(x)
     t = 1 / (1 + 0.3275911 * a)
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
@@ -230,7 +223,7 @@ def word_pieces(file: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise InputError("text needs the package tokenizers; run: pip install 'hiero-video[text]'") from None
+        raise InputError("texts need the package tokenizers; run: pip install 'hiero-video[text]'") from None
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]") or 0)

@@ -1,11 +1,10 @@
-"""Text vectors on disk, by content: a text is encoded once for each encoder, whoever asks.
+"""Cached text vectors: each text is encoded once per encoder.
 
     FOLDER/KEY/vectors.sqlite      a row for each text: digest, vector (D,) float16, and a checksum of both
 
-KEY names the encoder's weights. Only the vectors that are asked for are read, so a question costs
-the same however many there were before. SQLite keeps processes from disturbing each other, and a
-file whole when one is killed; its journal is not the write-ahead log, which needs memory that all
-processes share and so does not work in a home on a network file system.
+KEY names the encoder's weights. SQLite lets several processes use a file and keeps it consistent when
+one is killed. It does not use a write-ahead log, which needs shared memory and so does not work on a
+network file system.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from hiero.errors import InputError
-from hiero.storage.files import home, load_arrays
+from hiero.storage.files import home
 
 CHUNK = 2**15  # texts encoded between two writes
-DIGEST_SIZE = 16  # bytes of a text's SHA-256 that identify it
-MAX_VARIABLES = 500  # of a query; SQLite has a limit
-WAIT_S = 10.0  # for another process that writes
+DIGEST_SIZE = 16  # bytes of a text's SHA-256
+MAX_VARIABLES = 500  # number of digests in a query, which SQLite limits
+WAIT_S = 10.0  # how long to wait while another process writes
 FILE_NAME = "vectors.sqlite"
 TABLE = "vectors (digest BLOB PRIMARY KEY, checksum INTEGER, vector BLOB) WITHOUT ROWID"
 
@@ -43,7 +41,7 @@ class TextCache:
     @classmethod
     @contextmanager
     def stored_in(cls, folder: Path | None) -> Iterator[None]:
-        """Within this block caches that name no folder are stored in this one; None changes nothing."""
+        """Within this block, `folder` is the default folder of caches. None changes nothing."""
         before = cls._default_folder
         cls._default_folder = folder or before
         try:
@@ -52,8 +50,7 @@ class TextCache:
             cls._default_folder = before
 
     def __init__(self, key: str, folder: Path | None = None) -> None:
-        self.folder = (folder or self._default_folder or home() / "text") / key
-        self.file = self.folder / FILE_NAME
+        self.file = (folder or self._default_folder or home() / "text") / key / FILE_NAME
 
     def __len__(self) -> int:
         return self._use(lambda database: int(database.execute("SELECT count(*) FROM vectors").fetchone()[0]), 0)
@@ -64,14 +61,11 @@ class TextCache:
         encode: Callable[[list[str]], np.ndarray],
         progress: Callable[[int], None] = lambda _: None,
     ) -> np.ndarray:
-        """Vectors of the texts (n, D), float16. Those that are not in the cache are encoded, and saved
-        as that goes on.
-        """
+        """Vectors of the texts (n, D), float16. Missing ones are encoded, and saved in chunks."""
         if not texts:
             return np.zeros((0, 0), dtype=np.float16)
         digests = [text_digest(text) for text in texts]
         by_digest = dict(zip(digests, texts, strict=True))
-        self._import_files()
         vectors = self._load(list(by_digest))
         missing = [digest for digest in by_digest if digest not in vectors]
         self.counts.update(hits=len(vectors), misses=len(missing))
@@ -79,17 +73,17 @@ class TextCache:
         while missing:
             chunk, missing = missing[:CHUNK], missing[CHUNK:]
             rows = encode([by_digest[digest] for digest in chunk]).astype(np.float16)
-            if other := [digest for digest, vector in vectors.items() if len(vector) != rows.shape[1]]:
-                missing += other  # of an encoder whose vectors had another size
-                vectors = {digest: vector for digest, vector in vectors.items() if digest not in set(other)}
+            # Vectors of another size come from another encoder.
+            outdated = {digest for digest, vector in vectors.items() if len(vector) != rows.shape[1]}
+            missing += [digest for digest in vectors if digest in outdated]
             new = dict(zip(chunk, rows, strict=True))
             self._save(new)
-            vectors |= new
+            vectors = {digest: vector for digest, vector in vectors.items() if digest not in outdated} | new
             progress(len(chunk))
         return np.stack([vectors[digest] for digest in digests])
 
     def _load(self, digests: list[bytes]) -> dict[bytes, np.ndarray]:
-        """Those of the vectors that are there, as they were written; all of one size."""
+        """The cached vectors among these, or none if their sizes differ."""
 
         def select(database: sqlite3.Connection) -> dict[bytes, np.ndarray]:
             out: dict[bytes, np.ndarray] = {}
@@ -103,62 +97,43 @@ class TextCache:
 
         nothing: dict[bytes, np.ndarray] = {}
         vectors = self._use(select, nothing)
-        # Of several sizes it is not known which is right.
         return vectors if len({len(vector) for vector in vectors.values()}) == 1 else {}
 
-    def _save(self, vectors: dict[bytes, np.ndarray]) -> bool:
-        """Keep vectors, if that can be; whether it could."""
-        rows = [(digest, zlib.crc32(digest + (data := vector.tobytes())), data) for digest, vector in vectors.items()]
+    def _save(self, vectors: dict[bytes, np.ndarray]) -> None:
+        """Save vectors. If that fails, they are encoded again the next time."""
+        data = {digest: vector.tobytes() for digest, vector in vectors.items()}
+        rows = [(digest, zlib.crc32(digest + vector), vector) for digest, vector in data.items()]
 
-        def insert(database: sqlite3.Connection) -> bool:
+        def insert(database: sqlite3.Connection) -> None:
+            database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
             database.executemany("INSERT OR REPLACE INTO vectors (digest, checksum, vector) VALUES (?, ?, ?)", rows)
-            return True
 
-        return self._use(insert, False, create=True)
+        with suppress(OSError):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.touch()
+        self._use(insert, None)
 
-    def _use(self, action: Callable[[sqlite3.Connection], Result], default: Result, create: bool = False) -> Result:
-        """What an action does with the database, in one transaction."""
+    def _use(self, action: Callable[[sqlite3.Connection], Result], default: Result) -> Result:
+        """Run an action on the database in one transaction. If it is missing or damaged, return the default."""
         try:
-            if create:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            elif not self.file.is_file():
-                return default
-            with closing(sqlite3.connect(self.file, timeout=WAIT_S)) as database, database:
-                if create:
-                    database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
-                return action(database)
-        except sqlite3.OperationalError as error:
-            # A table of other columns is not ours. One without a table may be ours, which another
-            # process is just making.
-            if "column" in str(error):
+            if self.file.is_file():
+                with closing(sqlite3.connect(self.file, timeout=WAIT_S)) as database, database:
+                    return action(database)
+        except sqlite3.DatabaseError as error:
+            # A missing table is not damage: another process may be creating it.
+            if not isinstance(error, sqlite3.OperationalError) or "column" in str(error):
                 self._remove()
-        except sqlite3.DatabaseError:
-            self._remove()
         except OSError:
             pass
         return default
 
     def _remove(self) -> None:
-        for file in (self.file.with_name(f"{FILE_NAME}-journal"), self.file):  # the journal of one is wrong for another
-            with suppress(OSError):
-                file.unlink()
-
-    def _import_files(self) -> None:
-        """Take over what earlier versions kept: a file for texts that were encoded together."""
-        for file in self.folder.glob("*.safetensors"):
-            try:
-                arrays = load_arrays(file)
-                digests, rows = arrays["digests"], arrays["vectors"]
-                is_valid = digests.shape == (len(rows), DIGEST_SIZE) and rows.ndim == 2 and rows.dtype == np.float16
-                is_valid = is_valid and digests.dtype == np.uint8 and bool(np.isfinite(rows).all())
-            except (InputError, KeyError, TypeError):
-                is_valid = False
-            if is_valid and not self._save({digest.tobytes(): row for digest, row in zip(digests, rows, strict=True)}):
-                return  # read-only or full: perhaps another time
+        # The journal goes first: it would damage another database.
+        for file in (self.file.with_name(f"{FILE_NAME}-journal"), self.file):
             with suppress(OSError):
                 file.unlink()
 
 
 def text_digest(text: str) -> bytes:
-    """What a text is known by in the cache."""
+    """The cache's key of a text."""
     return hashlib.sha256(text.encode()).digest()[:DIGEST_SIZE]

@@ -126,7 +126,7 @@ def test_only_arrays_are_read(tmp_path):
             return (open, (str(tmp_path / "executed"), "w"))
 
     (tmp_path / "evil.ckpt").write_bytes(pickle.dumps({"params": Evil()}))
-    with pytest.raises(InputError, match=r"unsafe pickle: it references (io|_io)\.open"):
+    with pytest.raises(InputError, match=r"(io|_io)\.open"):
         convert(tmp_path / "evil.ckpt")
     assert not (tmp_path / "executed").exists()
     (tmp_path / "cut.ckpt").write_bytes(b"\x80\x04")

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.storage.files import save_arrays
 from hiero.text import vector_cache
 from hiero.text.vector_cache import TextCache, text_digest
 from tests.processes import start_python
@@ -109,13 +108,13 @@ def test_encoders_do_not_share(tmp_path):
 
 def test_a_folder_for_a_while(tmp_path):
     """A server stores vectors in its state, and nothing of that is left after it."""
-    before = TextCache("key").folder
+    before = TextCache("key").file.parent
     with TextCache.stored_in(tmp_path):
-        assert TextCache("key").folder == tmp_path / "key"
-        assert TextCache("key", tmp_path / "other").folder == tmp_path / "other" / "key"
+        assert TextCache("key").file.parent == tmp_path / "key"
+        assert TextCache("key", tmp_path / "other").file.parent == tmp_path / "other" / "key"
         with TextCache.stored_in(None):
-            assert TextCache("key").folder == tmp_path / "key"
-    assert TextCache("key").folder == before
+            assert TextCache("key").file.parent == tmp_path / "key"
+    assert TextCache("key").file.parent == before
 
 
 def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
@@ -146,8 +145,8 @@ def test_a_disk_that_cannot_be_written_costs_only_the_keeping(tmp_path, monkeypa
         elif where != "in the way":
             message = {"full": "database or disk is full", "read-only": "attempt to write a readonly database"}[where]
 
-            def fail(self, action, default, create=False):
-                if create:
+            def fail(self, action, default):
+                if default is None:  # it writes
                     error = sqlite3.OperationalError(message)
                     return original(self, lambda _: (_ for _ in ()).throw(error), default)
                 return original(self, action, default)
@@ -180,17 +179,3 @@ for i in range(begin, begin + 40):
     texts = [f"{i}" for i in (*range(41), *range(50, 91))]
     vectors = TextCache("key", tmp_path).encode(texts, lambda _: pytest.fail("encoded again"))
     assert vectors[:, 0].tolist() == [float(text) for text in texts]
-
-
-def test_files_of_earlier_versions_are_taken_over(tmp_path):
-    digests = np.stack([np.frombuffer(text_digest(text), np.uint8) for text in ("a", "bb")])
-    vectors = toy_vectors(["a", "bb"]).astype(np.float16)
-    save_arrays(tmp_path / "key" / "1.safetensors", {"digests": digests, "vectors": vectors})
-    save_arrays(tmp_path / "key" / "2.safetensors", {"digests": digests, "vectors": vectors[:1]})
-    save_arrays(tmp_path / "key" / "3.safetensors", {"digests": digests, "vectors": np.full_like(vectors, np.nan)})
-    save_arrays(tmp_path / "key" / "4.safetensors", {"digests": digests})
-    (tmp_path / "key" / "5.safetensors").write_bytes(b"nothing")
-    assert np.array_equal(
-        TextCache("key", tmp_path).encode(["bb", "a"], lambda _: pytest.fail("encoded again")), vectors[::-1]
-    )
-    assert [file.name for file in (tmp_path / "key").iterdir()] == [vector_cache.FILE_NAME]
