@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hiero.corpus.corpus import Corpus
-from hiero.corpus.index_files import index_files
+from hiero.corpus.indexing import index_files
 from hiero.corpus.rows import VideoRows
 from hiero.engine import Embedder, Engine, load
 from hiero.storage.files import home

@@ -33,8 +33,8 @@ from torch import Tensor
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_features, split
 from hiero import Engine, load
 from hiero.corpus.corpus import Corpus, IndexSettings
-from hiero.corpus.index_files import index_files
-from hiero.corpus.same_step import read_steps
+from hiero.corpus.indexing import index_files
+from hiero.corpus.searching import read_step_sequences
 from hiero.corpus.table import RowFilter
 from hiero.evaluation.results import bootstrap_row, format_cell, weighted_means
 from hiero.steps.correspondence import centre_steps, correspondence, same_step_probability
@@ -94,7 +94,7 @@ def read_annotated(engine: Engine, features: Tensor, name: str, entry: dict) -> 
 def read_cut(corpus: Corpus, name: str, entry: dict) -> Recording:
     """A recording with its finest steps as a corpus has them."""
     level = len(corpus.find(name).levels) - 1
-    (cut,) = read_steps(corpus.tables, RowFilter([name], levels=(level,)))
+    (cut,) = read_step_sequences(corpus.tables, RowFilter([name], levels=(level,)))
     steps = sort_steps(entry)
     cut_s = np.array([(hit.start_s + hit.end_s) / 2 for hit in cut.hits])
     starts_s = np.array([hit.start_s for hit in cut.hits])

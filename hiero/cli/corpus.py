@@ -35,7 +35,7 @@ from hiero.types import file_fields, format_time
 
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
-    from hiero.corpus.index_files import IndexResult
+    from hiero.corpus.indexing import IndexResult
     from hiero.engine import Engine
     from hiero.sources.source import VideoSource
     from hiero.types import VideoFile
@@ -109,7 +109,7 @@ def index(
         The corpus: a folder, or an address that LanceDB knows (s3://…).
     """
     from hiero.corpus.corpus import Corpus, IndexSettings
-    from hiero.corpus.index_files import index_files
+    from hiero.corpus.indexing import index_files
     from hiero.extraction.collection import find_recordings
 
     if index_options.watch and (not videos or index_options.again or not index_options.every > 0):
@@ -155,7 +155,7 @@ def _index_arrivals(
     add: Callable[[dict[str, VideoSource]], IndexResult],
 ) -> None:
     """`--watch`: index what arrives, a line each, until Ctrl-C or a signal to end."""
-    from hiero.corpus.watching import ArrivalWatcher
+    from hiero.corpus.indexing import ArrivalWatcher
     from hiero.extraction.collection import NoFilesError, find_files
 
     with suppress(NoFilesError):  # a mistake in a name ends it now; later a folder may be gone for a while

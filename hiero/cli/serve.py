@@ -17,7 +17,7 @@ from hiero.errors import InputError
 from hiero.serve.settings import Role, ServerSettings
 
 if TYPE_CHECKING:
-    from hiero.corpus.watching import ArrivalWatcher
+    from hiero.corpus.indexing import ArrivalWatcher
     from hiero.engine import Engine
     from hiero.serve.library import Library
 
@@ -166,7 +166,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
 
 
 def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:
-    from hiero.corpus.watching import ArrivalWatcher
+    from hiero.corpus.indexing import ArrivalWatcher
     from hiero.serve.library import is_corpus
     from hiero.sources.addresses import is_address
 

@@ -1,8 +1,7 @@
-"""Adapting a model to one's own videos: what people corrected or labelled teaches it.
+"""Adapting a model to corrected or labelled videos.
 
-At once: prototypes of the named steps, which cost one look at the nodes of the corrected videos.
-And where there are enough steps, by a short training that goes on from the model's weights, with
-the texts of the steps as narrations spread over their spans.
+The model always learns prototypes of the named steps. If there are enough steps, its weights are also
+fine-tuned for a short time, with the texts of the steps as narrations spread over their spans.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import csv
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +28,21 @@ from hiero.steps.prototypes import CorrectedVideo, StepPrototypes, learn_prototy
 from hiero.storage.files import atomic_path
 from hiero.types import AnnotatedStep, Hierarchy
 
-NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often, as the shipped models were trained
-MIN_TUNING_STEPS = 100  # fewer teach a network less than prototypes do: see docs/results.md
+NARRATION_SPACING_S = 4.0  # seconds between narrations, as in the training of the shipped models
+MIN_TUNING_STEPS = 100  # with fewer, prototypes work better (docs/results.md)
 MIN_TUNING_VIDEOS = 8
-MAX_NAMES = 3  # of videos that an error lists
+MAX_NAMES = 3  # names listed in an error
 
 
 @dataclass(frozen=True)
 class TuningSettings:
-    """How a model goes on training; the defaults were chosen on recipes for development."""
+    """Settings of the fine-tuning. The defaults were chosen on development recipes."""
 
-    options: Sequence[str] = ("lr=3e-4", "warmup_epochs=0")  # as `hiero train --set` takes them
-    num_updates: int = 60  # of the weights, about
-    window_s: float = 1200.0  # longest piece of a video in a batch
-    batch_size: int = 2  # of such pieces: half the time of four, and as good
-    save_every_s: float = 10.0  # an interruption costs no more
+    options: Sequence[str] = ("lr=3e-4", "warmup_epochs=0")  # settings of `hiero train --set`
+    num_updates: int = 60  # approximate number of weight updates
+    window_s: float = 1200.0  # longest part of a video in a batch
+    batch_size: int = 2  # half the time of 4, with the same result
+    save_every_s: float = 10.0
 
 
 DEFAULT_TUNING = TuningSettings()
@@ -50,7 +50,7 @@ DEFAULT_TUNING = TuningSettings()
 
 @dataclass(frozen=True)
 class CorrectedSteps:
-    """A video whose steps somebody corrected or labelled."""
+    """A video with corrected or labelled steps."""
 
     name: str
     source: VideoSource
@@ -58,9 +58,7 @@ class CorrectedSteps:
 
 
 def named_steps(hierarchy: Hierarchy) -> tuple[AnnotatedStep, ...]:
-    """The steps of a hierarchy that have names: those of the finest level, and coarser ones of other
-    names than what they hold.
-    """
+    """The steps of a hierarchy that have a label, without those that repeat the label of a child."""
     by_id = {step.id: step for step in hierarchy}
     out: dict[tuple[float, float, str], AnnotatedStep] = {}
     for step in hierarchy:
@@ -72,29 +70,28 @@ def named_steps(hierarchy: Hierarchy) -> tuple[AnnotatedStep, ...]:
 
 
 def find_corrections(videos: Mapping[str, VideoSource]) -> list[CorrectedSteps]:
-    """Those of some videos that have corrected steps beside them."""
-    corrected = []
-    for name, source in videos.items():
-        hierarchy = read_edits(source.path)
-        if hierarchy is not None and (steps := named_steps(hierarchy)):
-            corrected.append(CorrectedSteps(name, source, steps))
-    return corrected
+    """The videos that have a file with corrected steps next to them."""
+    edits = {name: read_edits(source.path) for name, source in videos.items()}
+    steps = {name: named_steps(hierarchy) for name, hierarchy in edits.items() if hierarchy is not None}
+    return [CorrectedSteps(name, videos[name], named) for name, named in steps.items() if named]
 
 
 def annotated_corrections(videos: Mapping[str, VideoSource], annotations: Path) -> list[CorrectedSteps]:
-    """Videos that are labelled in a file as `hiero eval own` takes it."""
+    """The videos that have steps in an annotation file of `hiero eval own`."""
     corrected = [
         CorrectedSteps(annotated.video, videos[annotated.video], tuple(annotated.steps))
         for annotated in read_annotations(annotations)
         if annotated.video in videos and annotated.steps
     ]
     if not corrected:
-        raise InputError(f"{annotations}: has steps of none of these videos ({', '.join(list(videos)[:MAX_NAMES])} …)")
+        raise InputError(
+            f"{annotations}: has no steps for any of these videos ({', '.join(list(videos)[:MAX_NAMES])} …)"
+        )
     return corrected
 
 
 def learn_from_videos(videos: Sequence[tuple[Video, Sequence[AnnotatedStep]]]) -> StepPrototypes:
-    """Prototypes of the named steps of videos that were read."""
+    """Learn prototypes of the named steps of videos."""
     corrected = [
         CorrectedVideo(video.views, [step for step in steps if step.start_s < video.duration_s], video.clock)
         for video, steps in videos
@@ -103,8 +100,12 @@ def learn_from_videos(videos: Sequence[tuple[Video, Sequence[AnnotatedStep]]]) -
 
 
 def copy_model(source: Path, out: Path) -> None:
-    """Copy the files of a model folder, without prototypes."""
-    for name in (WEIGHTS_FILE, TEXT_ENCODER_FILE, CONFIG_FILE):  # the configuration last: a folder with it is whole
+    """Copy the files of a model folder without its prototypes."""
+    for name in (
+        WEIGHTS_FILE,
+        TEXT_ENCODER_FILE,
+        CONFIG_FILE,
+    ):  # the configuration comes last and marks a complete folder
         if (source / name).is_file():
             with atomic_path(out / name) as temporary:
                 shutil.copyfile(source / name, temporary)
@@ -113,15 +114,13 @@ def copy_model(source: Path, out: Path) -> None:
 
 
 def spread_narrations(videos: Sequence[CorrectedSteps]) -> list[tuple[str, float, str]]:
-    """Video, time and text of narrations: each step's text every few seconds of its span."""
+    """Video, time and text of narrations that repeat the text of each step every few seconds."""
     rows = []
     for video in videos:
         for step in video.steps:
-            num = max(1, round((step.end_s - step.start_s) / NARRATION_SPACING_S))
-            rows += [
-                (video.name, step.start_s + (i + 0.5) / num * (step.end_s - step.start_s), " ".join(step.text.split()))
-                for i in range(num)
-            ]
+            duration_s, text = step.end_s - step.start_s, " ".join(step.text.split())
+            num = max(1, round(duration_s / NARRATION_SPACING_S))
+            rows += [(video.name, step.start_s + (i + 0.5) / num * duration_s, text) for i in range(num)]
     return rows
 
 
@@ -133,54 +132,51 @@ def fine_tune(
     device: str = "auto",
     display: Any = None,
 ) -> None:
-    """Go on training a model with corrected steps; leaves a model folder. After an interruption call
-    it again to go on.
-    """
+    """Fine-tune a model on corrected steps and write it to a folder. Calling it again resumes an interrupted run."""
     from hiero.training.from_files import TrainOptions, train_from_files
     from hiero.training.loop import STATE_FILE, SilentDisplay
 
     if engine.folder is None or not engine.uses_minilm:
-        raise InputError("fine-tuning is for models with the sentence encoder minilm; leave it out (--no-fine-tune)")
-    work = out.parent / f".{out.name}.training"  # stays after an interruption, and the next run goes on with it
+        raise InputError("only models with the sentence encoder minilm can be fine-tuned; use --no-fine-tune")
+    work = out.parent / f".{out.name}.training"  # kept after an interruption, so that the next run can resume
     shutil.rmtree(work / "features", ignore_errors=True)
     (work / "features").mkdir(parents=True)
     for i, (video, _) in enumerate(videos):
         features = video.source.features.get(engine.backbones[0])
         if features is None:
-            raise InputError(
-                f"{video.path}: has no features of {engine.backbones[0]} to train on; leave it out (--no-fine-tune)"
-            )
+            raise InputError(f"{video.path}: has no {engine.backbones[0]} features to train on; use --no-fine-tune")
         np.save(work / "features" / f"{i}.npy", features.astype(np.float32))
     pack(work / "features", work / "store", backbone=engine.folder.config.backbone, clock=videos[0][0].clock, window=1)
-    numbered = [CorrectedSteps(str(i), steps.source, steps.steps) for i, (_, steps) in enumerate(videos)]
+    numbered = [replace(steps, name=str(i)) for i, (_, steps) in enumerate(videos)]
     with (work / "narrations.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("video", "time_s", "text"), *spread_narrations(numbered)])
     num_windows = sum(math.ceil(video.duration_s / tuning.window_s) for video, _ in videos)
     batch_size = max(1, min(tuning.batch_size, num_windows))
     epochs = max(1, round(tuning.num_updates / (num_windows // batch_size)))
     sizes = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={tuning.window_s}"]
-
-    def train(resume: bool) -> None:
-        train_from_files(
-            work / "store",
-            work / "narrations.csv",
-            work / "model",
-            initial=model,
-            settings=[*sizes, *tuning.options],
-            options=TrainOptions(
-                resume, device, tuning.save_every_s, display or SilentDisplay(), validation_share=0.0, capture=False
-            ),
-        )
-
-    model = engine.folder.path
-    has_begun = (work / "model" / STATE_FILE).is_file()
+    train = partial(
+        train_from_files,
+        work / "store",
+        work / "narrations.csv",
+        work / "model",
+        initial=engine.folder.path,
+        settings=[*sizes, *tuning.options],
+    )
+    options = TrainOptions(
+        (work / "model" / STATE_FILE).is_file(),
+        device,
+        tuning.save_every_s,
+        display or SilentDisplay(),
+        validation_share=0.0,
+        capture=False,
+    )
     try:
-        train(resume=has_begun)
+        train(options=options)
     except InputError:
-        if not has_begun:
+        if not options.resume:
             raise
-        shutil.rmtree(work / "model")  # of other steps or videos
-        train(resume=False)
+        shutil.rmtree(work / "model")  # the interrupted run had other steps or videos
+        train(options=replace(options, resume=False))
     copy_model(work / "model", out)
     shutil.rmtree(work)
 
@@ -195,12 +191,12 @@ def adapt(
     display: Any = None,
     log: Callable[[str], None] = lambda _: None,
 ) -> StepPrototypes:
-    """All that `hiero adapt` does: a model folder that knows the named steps of some videos."""
+    """Write a copy of a model that knows the named steps of some videos, like `hiero adapt`."""
     if engine.folder is None:
-        raise InputError("raw features have no model to adapt; name one with --model")
+        raise InputError("raw features have no model to adapt; choose one with --model")
     if not corrections:
         raise InputError(
-            "none of these videos has corrected steps; correct some on the page (hiero serve), or hiero import-steps"
+            "none of these videos has corrected steps; correct some with hiero serve or hiero import-steps"
         )
     source = open_model_folder(engine.folder.path).path
     if out.resolve() == source.resolve():
@@ -209,9 +205,8 @@ def adapt(
     num_steps = sum(len(steps.steps) for steps in corrections)
     if tune is None:
         has_features = all(engine.backbones[0] in video.source.features for video, _ in videos)
-        tune = (
-            num_steps >= MIN_TUNING_STEPS and len(videos) >= MIN_TUNING_VIDEOS and engine.uses_minilm and has_features
-        )
+        has_enough = num_steps >= MIN_TUNING_STEPS and len(videos) >= MIN_TUNING_VIDEOS
+        tune = has_enough and engine.uses_minilm and has_features
     out.mkdir(parents=True, exist_ok=True)
     if tune:
         log(f"training on {num_steps} steps of {len(videos)} videos")

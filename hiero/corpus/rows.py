@@ -1,9 +1,8 @@
-"""Rows of the tables: what a corpus stores of a video, and what is read back.
+"""Rows of the tables of a corpus: how a video is stored and read back.
 
-A row of the steps is a step of some level: when it is, its label, a vector, a summary of what it
-shows, a thumbnail. The row of level −1 is the video itself; its column `about` says what the steps
-were made from. A row of the speech is a window of one to three utterances: its video, when it is,
-its words, and their vector by the sentence encoder.
+A row of the steps table is a step with its times, label, vector, summary and thumbnail. The row of
+level −1 is the video itself; its column `about` is an `IndexedVideo`. A row of the speech table is a
+window of one to three utterances with its times, words and sentence vector.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hiero.corpus.table import VIDEO_LEVEL, vector_width
-from hiero.engine import Embedder, Video
+from hiero.engine import Video
 from hiero.errors import InputError
 from hiero.formats.transcripts import find_transcript
 from hiero.model.model_folder import SHIPPED
 from hiero.sources.source import VideoSource
 from hiero.storage.files import parse_json
-from hiero.text.minilm import MINILM_SIZE
 from hiero.types import Hierarchy, RestsOn, Step, VideoFile
 
 if TYPE_CHECKING:
@@ -37,20 +35,20 @@ HIT_COLUMNS = ["video", "level", "step", "start_s", "end_s", "thread", "label"]
 
 @dataclass(frozen=True)
 class IndexedVideo:
-    """A video of a corpus: where it was, what it was made from, by which model.
+    """A video of a corpus.
 
     Attributes:
-        video: Its name, unique in the corpus.
-        path: The file, absolute; the address of a remote one.
-        sha256: Of the file's content, when it was indexed; of several files, of their contents in this order.
+        video: The name of the video, unique in the corpus.
+        path: The absolute path of the file, or its address if it is remote.
+        sha256: Hash of the content when the video was indexed. Several files are hashed in their order.
         model: Name of the model that found the steps.
-        model_key: Identifies the weights; only steps with the same key can be compared.
+        model_key: Identifies the weights. Only steps with the same key can be compared.
         duration_s: Length of the video.
         levels: Number of steps of each level, coarse to fine.
-        indexed_at: When it was indexed, in seconds since 1970.
-        model_at: Folder of the model; empty for a shipped one, which is found by its name.
-        files: Where several files were read as one video, these in time order, absolute; `path` is the first.
-        transcripts: Identifies the transcripts that lay beside the files; empty where there were none.
+        indexed_at: When the video was indexed, in seconds since 1970.
+        model_at: Folder of the model. Empty for shipped models, which are found by name.
+        files: The files in time order if several were read as one video; `path` is then the first.
+        transcripts: Identifies the transcripts next to the files. Empty if there were none.
     """
 
     video: str
@@ -67,25 +65,25 @@ class IndexedVideo:
 
     @property
     def source(self) -> VideoSource:
-        """What it is read from: the file, or several that are one video."""
+        """The file of the video, or several files that are one video."""
         return VideoSource.of([file.path for file in self.files] or self.path)
 
     @property
     def missing_files(self) -> list[Path]:
-        """Those of its files that are gone; what is remote counts as there."""
+        """Local files of the video that no longer exist."""
         return self.source.missing_paths
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields; `files` only where there are several, `transcripts` only where there are some."""
+        """All fields, without `files` and `transcripts` if they are empty."""
         return {name: value for name, value in asdict(self).items() if value or name not in ("files", "transcripts")}
 
     def to_json(self) -> str:
-        """As in the column `about`."""
+        """The content of the column `about`."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> IndexedVideo:
-        """The reverse of `to_json`."""
+        """The inverse of `to_json`."""
         fields = parse_json(text)
         files = tuple(VideoFile(**file) for file in fields.get("files", ()))
         return cls(**{**fields, "levels": tuple(fields["levels"]), "files": files})
@@ -93,22 +91,22 @@ class IndexedVideo:
 
 @dataclass(frozen=True)
 class Hit:
-    """A step of some video of a corpus, as a search gives it.
+    """A step found by a search in a corpus.
 
     Attributes:
         video: Name of the video.
-        level: Of the step in its hierarchy, 0 the coarsest.
+        level: Level of the step in its hierarchy (0 is the coarsest).
         step: Id of the step, unique in its video.
-        start_s: When it begins.
-        end_s: When it ends.
-        thread: Steps of a level of one video with the same thread are alike.
-        label: Its name, if it has one.
-        score: Cosine similarity with the query; where texts are compared with pictures, how likely
-            the step shows it; of `Corpus.like`, how likely it is the same step. Where something is
-            said there, joined with how likely the query is said.
-        rests_on: What speaks for it: what is said, what is seen, or both. None where no video of
-            the corpus has a transcript.
-        quote: What is said there, where the hit rests on speech.
+        start_s: When the step begins.
+        end_s: When the step ends.
+        thread: Steps of one level and video with the same thread are alike.
+        label: Name of the step, if it has one.
+        score: Cosine similarity with the query. With a picture encoder, the probability that the
+            step shows the query; for `Corpus.like`, the probability that it is the same step. If the
+            video has speech, combined with the probability that the query is said.
+        rests_on: Whether the hit is supported by speech, pictures or both. None if no video of the
+            corpus has a transcript.
+        quote: The words that are said, if the hit rests on speech.
     """
 
     video: str
@@ -128,22 +126,16 @@ class Hit:
         return self.video, self.level, self.step
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the JSON of `hiero search`; times are rounded to milliseconds. `rests_on`, `quote`
-        where there is speech.
-        """
-        document = {
-            **asdict(self),
-            "start_s": round(self.start_s, 3),
-            "end_s": round(self.end_s, 3),
-            "score": round(self.score, 4),
-        }
+        """The JSON of `hiero search`. Without speech, `rests_on` and `quote` are left out."""
+        times = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3)}
+        document = {**asdict(self), **times, "score": round(self.score, 4)}
         if self.rests_on is None:
             del document["rests_on"], document["quote"]
         return document
 
     @classmethod
     def from_row(cls, row: dict[str, Any], score: float) -> Hit:
-        """From the HIT_COLUMNS of a row."""
+        """Build a hit from the HIT_COLUMNS of a row."""
         return cls(**{name: row[name] for name in HIT_COLUMNS}, score=float(score))
 
     def overlap(self, other: Hit) -> float:
@@ -155,7 +147,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class VideoRows:
-    """A video as a corpus will have it."""
+    """The rows of a video."""
 
     record: IndexedVideo
     rows: pa.Table
@@ -163,30 +155,37 @@ class VideoRows:
 
     @property
     def width(self) -> int:
-        """Numbers of a vector."""
+        """Size of the vectors."""
         return vector_width(self.rows.schema)
+
+    def matches(self, stored: StoredVideo | None) -> bool:
+        """Whether a stored video is complete and was made from the same content by the same model."""
+        if stored is None or not stored.is_whole:
+            return False
+        old, new = stored.records[0], self.record
+        return (old.sha256, old.model_key, old.transcripts) == (new.sha256, new.model_key, new.transcripts)
 
 
 @dataclass
 class StoredVideo:
-    """What a table has under the name of a video, which may be more or less than one whole video."""
+    """The rows stored under the name of a video, which may be incomplete or repeated."""
 
     records: list[IndexedVideo] = field(default_factory=list)
     num_rows: Counter[int] = field(default_factory=Counter)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is in once, with all its steps."""
+        """Whether the video is stored once, with all its steps."""
         return len(self.records) == 1 and self.num_rows == {VIDEO_LEVEL: 1, **dict(enumerate(self.records[0].levels))}
 
     @property
     def is_mixed(self) -> bool:
-        """Whether it is in several times, made from different content or by different models."""
+        """Whether the video is stored several times, from different content or by different models."""
         return len({(record.sha256, record.model_key, record.levels) for record in self.records}) > 1
 
 
 def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
-    """The videos of rows with the columns `video`, `level` and `about`, by name."""
+    """Group rows with the columns `video`, `level` and `about` by the name of the video."""
     out: dict[str, StoredVideo] = {}
     for row in rows:
         stored = out.setdefault(row["video"], StoredVideo())
@@ -197,42 +196,34 @@ def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
 
 
 def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> VideoRows:
-    """A video as a corpus will have it."""
+    """The rows of a video for a corpus."""
+    engine = video.engine
     origin = video.origin or VideoSource.of(video.path)
-    stored = [file.stored_name for file in origin.files]
-    files = tuple(map(_with_path, video.files, stored)) if video.is_joined else ()
+    paths = [file.stored_name for file in origin.files]
+    model_folder = None if engine.name in SHIPPED else engine.folder
     record = IndexedVideo(
-        name,
-        stored[0],
-        sha256,
-        video.engine.name,
-        video.engine.key,
-        video.duration_s,
-        tuple(len(level) for level in steps.levels),
-        time.time(),
-        _model_folder(video.engine),
-        files,
-        transcripts,
+        video=name,
+        path=paths[0],
+        sha256=sha256,
+        model=engine.name,
+        model_key=engine.key,
+        duration_s=video.duration_s,
+        levels=tuple(len(level) for level in steps.levels),
+        indexed_at=time.time(),
+        model_at="" if model_folder is None else str(model_folder.path.resolve()),
+        files=tuple(replace(f, path=p) for f, p in zip(video.files, paths, strict=True)) if video.is_joined else (),
+        transcripts=transcripts,
     )
-    return VideoRows(record, build_rows(video, steps, record), build_speech_rows(video, name))
+    return VideoRows(record, _step_rows(video, steps, record), _speech_rows(video, name))
 
 
-def _with_path(file: VideoFile, path: str) -> VideoFile:
-    return replace(file, path=path)
-
-
-def _model_folder(engine: Embedder) -> str:
-    return "" if engine.folder is None or engine.name in SHIPPED else str(engine.folder.path.resolve())
-
-
-def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.Table:
-    """All rows of a video: first that of the video itself, then its steps, level by level."""
+def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.Table:
+    """The row of the video itself, then those of its steps, level by level."""
     import pyarrow as pa
 
     whole = Step("whole", 0.0, video.duration_s, 0)
     steps = [(VIDEO_LEVEL, whole), *((i, step) for i, level in enumerate(hierarchy.levels) for step in level)]
     spans = [np.array([[0, len(video.nodes)]]), *(video.level_spans(level) for level in hierarchy.levels)]
-    vectors = np.concatenate([video.embed_spans(level_spans) for level_spans in spans])
     summaries = video.summarise_spans(np.concatenate(spans))
     thumbnails = [video.source.thumbnail_at((step.start_s + step.end_s) / 2) for _, step in steps]
     return pa.table(
@@ -248,18 +239,17 @@ def build_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "picture": pa.array(thumbnails, pa.binary()),
             "summary": pa.array([None] * len(steps) if summaries is None else summaries.to_bytes(), pa.binary()),
             "about": [record.to_json(), *("" for _ in steps[1:])],
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), vectors.shape[1]),
+            "vector": _vector_column(np.concatenate([video.embed_spans(level_spans) for level_spans in spans])),
         }
     )
 
 
-def build_speech_rows(video: Video, name: str) -> pa.Table | None:
-    """Rows of what is said in a video; None where it has no transcript."""
+def _speech_rows(video: Video, name: str) -> pa.Table | None:
     if not video.transcript:
         return None
     import pyarrow as pa
 
-    windows, vectors = video.speech.windows, video.speech.vectors
+    windows = video.speech.windows
     return pa.table(
         {
             "uid": [f"{name}\n{i}" for i in range(len(windows))],
@@ -267,46 +257,38 @@ def build_speech_rows(video: Video, name: str) -> pa.Table | None:
             "start_s": [window.start_s for window in windows],
             "end_s": [window.end_s for window in windows],
             "text": pa.array([window.text for window in windows], pa.string()),
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), MINILM_SIZE),
+            "vector": _vector_column(video.speech.vectors),
         }
     )
 
 
+def _vector_column(vectors: np.ndarray) -> pa.FixedSizeListArray:
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), vectors.shape[1])
+
+
 def transcripts_key(source: VideoSource) -> str:
-    """Identifies the transcripts that lie beside the files of a video; empty where there are none."""
+    """Identifies the transcripts next to the files of a video. Empty if there are none."""
     digest, num = hashlib.sha256(), 0
     for path in source.paths:
-        beside = find_transcript(path)
-        if beside is not None:
-            digest.update(beside.read_bytes())
+        transcript = find_transcript(path)
+        if transcript is not None:
+            digest.update(transcript.read_bytes())
             num += 1
         digest.update(b"\0")
     return digest.hexdigest() if num else ""
 
 
-def select_changed(videos: Sequence[VideoRows], stored: Mapping[str, StoredVideo], again: bool) -> list[VideoRows]:
-    """Those of some videos that are not in as they are."""
-
-    def is_unchanged(video: VideoRows) -> bool:
-        present = stored.get(video.record.video)
-        if again or present is None or not present.is_whole:
-            return False
-        old, new = present.records[0], video.record
-        return (old.sha256, old.model_key, old.transcripts) == (new.sha256, new.model_key, new.transcripts)
-
-    return [video for video in videos if not is_unchanged(video)]
-
-
 def check_content(record: IndexedVideo) -> list[str]:
-    """What is wrong with the files of a video; what is remote is asked about, not brought."""
+    """Problems with the files of a video. Remote files are not downloaded."""
     source = record.source
     try:
         key = source.known_key()
     except InputError as error:
         return [f"{record.video}: {error}"]
-    # Of a remote file that was never here, or has changed since, the key is not known.
-    if key == record.sha256 or (
-        key is None and source.is_remote and not any(file.was_downloaded for file in source.files)
-    ):
+    # The key of a remote file is unknown if it was never downloaded or has changed since.
+    is_unknown = key is None and source.is_remote and not any(file.was_downloaded for file in source.files)
+    if is_unknown or key == record.sha256:
         return []
     return [f"{record.video}: {record.path} has changed; index it again"]

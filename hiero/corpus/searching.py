@@ -1,36 +1,39 @@
-"""The steps nearest to a vector, each moment once; of texts, in the order of all that is stored of
-them and of what is said.
-"""
+"""Searches in the steps of a corpus: by a text, by a vector, or for the same step in other videos."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
 from typing import Any
 
 import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit
-from hiero.corpus.table import SPEECH, CorpusTables, RowFilter
+from hiero.corpus.table import SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, vector_width
 from hiero.errors import InputError
 from hiero.speech.evidence import join_evidence, name_witness, shorten_quote, spoken_probability
+from hiero.steps.correspondence import correspondence, same_step_probability
 from hiero.vectors import cosine_similarity
 
-MAX_OVERLAP = 0.5  # IoU of two hits in one video, above which they are the same moment on two levels
-OVERSAMPLING = 4  # rows that are fetched for each hit, since some repeat a moment
-MIN_SCORED_ROWS = 500  # of the nearest by their vectors, that are compared with all that is stored of them
-
-
+MAX_OVERLAP = 0.5  # IoU above which two hits in one video are the same moment
+OVERSAMPLING = 4  # rows fetched for each hit, because some repeat a moment
+MIN_SCORED_ROWS = 500  # rows that are scored by their summaries
 SPEECH_COLUMNS = ["video", "start_s", "end_s", "text"]
-MIN_SPOKEN_PROBABILITY = 0.1  # that a text is said in a window; less is no evidence
-WINDOWS_PER_HIT = 12  # rows that are fetched for each hit: windows overlap, and several fall into one step
+MIN_SPOKEN_PROBABILITY = 0.1  # probability below which speech is ignored
+WINDOWS_PER_HIT = 12  # windows of speech fetched for each hit, because several fall into one step
+MAX_ALIGNED_VIDEOS = 64  # videos that are compared step by step
+NUM_NEAREST_STEPS = 500  # nearest steps whose videos are candidates
+MAX_READ_STEPS = 20_000  # steps of all candidates, whose vectors are in memory together
+CONTEXT_STEPS = 64  # steps before and after a step that are compared, too
 
-ScoreSummaries = Callable[[list[bytes]], np.ndarray]  # how well steps fit, by their summaries
+ScoreSummaries = Callable[[list[bytes]], np.ndarray]  # scores steps by their summaries
 
 
 @dataclass(frozen=True)
 class SpokenMoment:
-    """When something is said in a video of a corpus that is near to a query."""
+    """A moment at which something similar to the query is said."""
 
     video: str
     start_s: float
@@ -38,15 +41,10 @@ class SpokenMoment:
     quote: str
     probability: float
 
-    @property
-    def middle_s(self) -> float:
-        """The moment that says which step it belongs to."""
-        return (self.start_s + self.end_s) / 2
-
 
 @dataclass(frozen=True)
 class StepQuery:
-    """What is searched for, and where: None as vector searches by `spoken` alone."""
+    """A search for steps. Without a vector, only `spoken` decides."""
 
     vector: np.ndarray | None
     num: int
@@ -57,33 +55,39 @@ class StepQuery:
     score: ScoreSummaries | None = None
     spoken: Sequence[SpokenMoment] | None = None
 
-    @property
-    def rows(self) -> RowFilter:
-        levels = () if self.level is None else (self.level,)
-        return RowFilter(self.videos, self.exclude, levels, only_steps=self.level is None)
+
+def step_filter(videos: Sequence[str], level: int | None = None, exclude: str | None = None) -> RowFilter:
+    """The steps of some videos, at one level or at all."""
+    return RowFilter(videos, exclude, () if level is None else (level,), only_steps=level is None)
+
+
+def check_num(num: int) -> None:
+    """Raise InputError unless the number of results is at least 1."""
+    if num < 1:
+        raise InputError(f"-n must be at least 1, got {num}")
 
 
 def search_steps(tables: CorpusTables, query: StepQuery) -> list[Hit]:
-    """The steps nearest to a vector, each moment once: of hits that overlap on two levels the nearer stays."""
+    """The steps nearest to a query. Of overlapping hits in one video, only the best is kept."""
     num, vector, width = query.num, query.vector, tables.width()
-    if num < 1:
-        raise InputError(f"-n is at least 1, got {num}")
+    check_num(num)
     if vector is not None and width is not None and len(vector) != width:
         raise InputError(
-            f"{tables.uri}: its vectors have {width} numbers, the query {len(vector)}; it was made by another model"
+            f"{tables.uri}: its vectors have {width} numbers, the query has {len(vector)}; use the model of the corpus"
         )
     num_rows = OVERSAMPLING * num if query.score is None else max(OVERSAMPLING * num, MIN_SCORED_ROWS)
     columns = [*HIT_COLUMNS, *(["summary"] if query.score is not None else [])]
-    by_step = _spoken_steps(tables, query.spoken, query.level) if query.spoken else {}
-    spoken_rows = _step_rows(tables, list(by_step), columns, vector) if by_step else []
+    where = step_filter(query.videos, query.level, query.exclude)
+    moments = _best_moments(tables, query.spoken, query.level) if query.spoken else {}
+    spoken_rows = _rows_of_steps(tables, list(moments), columns, vector) if moments else []
     while True:
-        rows = [] if vector is None else tables.nearest(vector, query.rows, columns, num_rows, query.exact)
-        near = {row_key(row) for row in rows}
-        candidates = _score_rows([*rows, *(row for row in spoken_rows if row_key(row) not in near)], query.score)
+        rows = [] if vector is None else tables.nearest(vector, where, columns, num_rows, query.exact)
+        near = {_row_key(row) for row in rows}
+        candidates = _score_rows([*rows, *(row for row in spoken_rows if _row_key(row) not in near)], query.score)
         if query.spoken is not None:
-            candidates = [join_speech(hit, by_step.get(hit.key)) for hit in candidates]
+            candidates = [join_speech(hit, moments.get(hit.key)) for hit in candidates]
         hits = suppress_overlaps(sorted(candidates, key=lambda hit: -hit.score), num)
-        if len(hits) >= num or len(rows) < num_rows:  # enough, or there are no more
+        if len(hits) >= num or len(rows) < num_rows:  # enough hits, or no more rows
             return hits
         num_rows *= 4
 
@@ -91,10 +95,9 @@ def search_steps(tables: CorpusTables, query: StepQuery) -> list[Hit]:
 def find_spoken(
     tables: CorpusTables, vector: np.ndarray, num_hits: int, rows: RowFilter, exact: bool = False
 ) -> list[SpokenMoment]:
-    """The moments at which a text is said most likely, best first."""
-    found = tables.nearest(vector, rows, SPEECH_COLUMNS, WINDOWS_PER_HIT * num_hits, exact, SPEECH)
+    """The moments at which a text is most likely said, best first."""
     moments = []
-    for row in found:
+    for row in tables.nearest(vector, rows, SPEECH_COLUMNS, WINDOWS_PER_HIT * num_hits, exact, SPEECH):
         probability = float(spoken_probability(np.array(1 - row["_distance"])))
         if probability >= MIN_SPOKEN_PROBABILITY:
             quote = shorten_quote(row["text"])
@@ -103,64 +106,57 @@ def find_spoken(
 
 
 def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None) -> list[Hit]:
-    """Hits of rows with a `_distance`: scored by their summaries where they have them, else by their vectors."""
+    """Hits of rows, scored by their summaries if they have any and otherwise by their `_distance`."""
     hits = [Hit.from_row(row, 1 - row["_distance"]) for row in rows]
-    summaries = [row["summary"] for row in rows if score is not None and row["summary"]]
-    if score is None or not summaries:
+    scored = [i for i, row in enumerate(rows) if score is not None and row["summary"]]
+    if score is None or not scored:
         return hits
-    scores = iter(score(summaries))
-    hits = [
-        replace(hit, score=float(next(scores))) if row["summary"] else hit for hit, row in zip(hits, rows, strict=True)
-    ]
-    return average_with_coarser(hits)
+    for i, value in zip(scored, score([rows[i]["summary"] for i in scored]), strict=True):
+        hits[i] = replace(hits[i], score=float(value))
+    return _average_with_coarser(hits)
 
 
 def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
-    """A hit by what is seen, with what is said there: two independent witnesses, and which of them speaks for it.
+    """Combine the score of a hit with the probability that the query is said, as independent evidence.
 
-    A cosine is no probability; where no pictures were read it stands for one all the same. Related
-    texts and steps have cosines of some tenths, so that words that are said come first, as they
-    should.
+    Without a picture encoder the score is a cosine and stands in for a probability. Related texts and
+    steps have cosines of a few tenths, so spoken words rank first, as they should.
     """
     if moment is None:
         return replace(hit, rests_on="pictures")
     seen = float(np.clip(hit.score, 0.0, 1.0))
     rests_on = name_witness(seen, moment.probability)
-    quote = None if rests_on == "pictures" else moment.quote
     score = float(join_evidence(np.array(seen), np.array(moment.probability)))
-    return replace(hit, score=score, rests_on=rests_on, quote=quote)
+    return replace(hit, score=score, rests_on=rests_on, quote=None if rests_on == "pictures" else moment.quote)
 
 
-def row_key(row: dict[str, Any]) -> tuple[str, int, str]:
-    """Identifies the step of a row, as `Hit.key`."""
+def _row_key(row: dict[str, Any]) -> tuple[str, int, str]:
     return row["video"], row["level"], row["step"]
 
 
-def _spoken_steps(
+def _best_moments(
     tables: CorpusTables, spoken: Sequence[SpokenMoment], level: int | None
 ) -> dict[tuple[str, int, str], SpokenMoment]:
-    """The steps in which something is said, of a level or of the finest of each video, with the
-    best moment of each.
-    """
+    """The best moment of each step in which something is said, at one level or the finest of each video."""
     names = list(dict.fromkeys(moment.video for moment in spoken))
-    rows = StepQuery(None, 1, names, level).rows
-    by_video: dict[str, list[Hit]] = {}
-    for row in tables.read(rows, HIT_COLUMNS).to_pylist():
-        by_video.setdefault(row["video"], []).append(Hit.from_row(row, 0.0))
+    by_video = defaultdict(list)
+    for row in tables.read(step_filter(names, level), HIT_COLUMNS).to_pylist():
+        by_video[row["video"]].append(Hit.from_row(row, 0.0))
     best: dict[tuple[str, int, str], SpokenMoment] = {}
     for moment in spoken:  # the most likely first
-        steps = by_video.get(moment.video, [])  # none where the video was removed meanwhile
+        steps = by_video[moment.video]
         finest = max((step.level for step in steps), default=0)
-        inside = [step for step in steps if step.level == finest and step.start_s <= moment.middle_s < step.end_s]
+        middle_s = (moment.start_s + moment.end_s) / 2
+        inside = [step for step in steps if step.level == finest and step.start_s <= middle_s < step.end_s]
         if inside:
             best.setdefault(inside[0].key, moment)
     return best
 
 
-def _step_rows(
+def _rows_of_steps(
     tables: CorpusTables, keys: Sequence[tuple[str, int, str]], columns: list[str], vector: np.ndarray | None
 ) -> list[dict[str, Any]]:
-    """Columns of steps, and the `_distance` of their vectors from a query; 1 without one."""
+    """Rows of steps with the `_distance` of their vectors from a query, or 1 without a query."""
     uids = [f"{video}\n{level}\n{step}" for video, level, step in keys]
     rows: list[dict[str, Any]] = tables.read(RowFilter(uids=uids), [*columns, "vector"], len(uids)).to_pylist()
     for row in rows:
@@ -169,29 +165,97 @@ def _step_rows(
     return rows
 
 
-def average_with_coarser(hits: list[Hit]) -> list[Hit]:
-    """Hits with the mean of their scores and those of the coarser steps that they are parts of."""
-    by_video: dict[str, list[Hit]] = {}
+def _average_with_coarser(hits: list[Hit]) -> list[Hit]:
+    """Average the score of each hit with those of the coarser steps that contain it."""
+    by_video = defaultdict(list)
     for hit in hits:
-        by_video.setdefault(hit.video, []).append(hit)
+        by_video[hit.video].append(hit)
     out = []
     for hit in hits:
-        around = [
-            o for o in by_video[hit.video] if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)
-        ]
-        out.append(replace(hit, score=sum(other.score for other in around) / len(around)))
+        others = by_video[hit.video]
+        scores = [o.score for o in others if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)]
+        out.append(replace(hit, score=sum(scores) / len(scores)))
     return out
 
 
 def suppress_overlaps(hits: list[Hit], num: int) -> list[Hit]:
-    """The first hits that are no repetition of a nearer one in the same video, at most `num`."""
-    by_video: dict[str, list[Hit]] = {}
-    out = []
+    """The first `num` hits that do not repeat a better one in the same video."""
+    by_video = defaultdict(list)
+    out: list[Hit] = []
     for hit in hits:
-        nearer = by_video.setdefault(hit.video, [])
-        if all(hit.overlap(other) <= MAX_OVERLAP for other in nearer):
-            nearer.append(hit)
+        if len(out) < num and all(hit.overlap(better) <= MAX_OVERLAP for better in by_video[hit.video]):
+            by_video[hit.video].append(hit)
             out.append(hit)
-            if len(out) == num:
-                break
     return out
+
+
+@dataclass(frozen=True)
+class StepSequence:
+    """Steps of one video and level in time order, with their vectors."""
+
+    hits: list[Hit]
+    vectors: np.ndarray
+
+    def around(self, index: int) -> StepSequence:
+        """A step and its neighbours."""
+        part = slice(max(0, index - CONTEXT_STEPS), index + CONTEXT_STEPS + 1)
+        return StepSequence(self.hits[part], self.vectors[part])
+
+
+def read_step_sequences(tables: CorpusTables, rows: RowFilter) -> list[StepSequence]:
+    """Steps with their vectors, sorted by level and video."""
+    found = tables.read(rows, [*HIT_COLUMNS, "vector"])
+    vectors = np.asarray(found["vector"].combine_chunks().flatten(), dtype=np.float32)
+    vectors = vectors.reshape(len(found), vector_width(found.schema))
+    hits = [Hit.from_row(row, 1.0) for row in found.select(HIT_COLUMNS).to_pylist()]
+    order = sorted(range(len(hits)), key=lambda i: (hits[i].level, hits[i].video, hits[i].start_s))
+    groups = [list(group) for _, group in groupby(order, key=lambda i: (hits[i].level, hits[i].video))]
+    return [StepSequence([hits[i] for i in group], vectors[group]) for group in groups]
+
+
+def find_same_steps(
+    tables: CorpusTables,
+    name: str,
+    level: int,
+    time_s: float,
+    num: int,
+    videos: Sequence[str] = (),
+    exact: bool = False,
+) -> tuple[Hit, list[Hit]] | None:
+    """The step of a video at a moment, and the steps of other videos that are most likely the same."""
+    check_num(num)
+    by_level = {s.hits[0].level: s for s in read_step_sequences(tables, RowFilter([name], levels=(VIDEO_LEVEL, level)))}
+    own = by_level.get(level)
+    at_time = [i for i, hit in enumerate(own.hits) if hit.start_s <= time_s < hit.end_s] if own is not None else []
+    if own is None or not at_time:
+        return None
+    index = at_time[0]
+    step, vector = own.hits[index], own.vectors[index]
+    whole = by_level.get(VIDEO_LEVEL, own).vectors[0]
+    names = _candidate_videos(tables, RowFilter(videos, name, (level,)), vector, whole, exact)
+    others = read_step_sequences(tables, RowFilter(names, levels=(level,))) if names else []
+    others = [steps.around(int(cosine_similarity(steps.vectors, vector[None])[:, 0].argmax())) for steps in others]
+    near = own.around(index)
+    scores = correspondence(near.vectors, [steps.vectors for steps in others])
+    row = near.hits.index(step)
+    ranked = [
+        (score, hit)
+        for part, steps in zip(scores, others, strict=True)
+        for score, hit in zip(part[row], steps.hits, strict=True)
+    ]
+    ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[:num]
+    return step, [replace(hit, score=float(same_step_probability(score))) for score, hit in ranked]
+
+
+def _candidate_videos(
+    tables: CorpusTables, steps: RowFilter, vector: np.ndarray, whole: np.ndarray, exact: bool
+) -> list[str]:
+    """Videos with the steps nearest to a step and videos nearest to its video, alternating."""
+    near_steps = tables.nearest(vector, steps, ["video"], NUM_NEAREST_STEPS, exact)
+    near_videos = tables.nearest(whole, replace(steps, levels=(VIDEO_LEVEL,)), ["video"], MAX_ALIGNED_VIDEOS, exact)
+    by_step, by_video = (list(dict.fromkeys(row["video"] for row in rows)) for rows in (near_steps, near_videos))
+    names = [video for pair in zip_longest(by_step, by_video) for video in pair if video is not None]
+    names = list(dict.fromkeys(names))[:MAX_ALIGNED_VIDEOS]
+    while len(names) > 1 and tables.count(RowFilter(names, levels=steps.levels)) > MAX_READ_STEPS:
+        names = names[: len(names) // 2]
+    return names

@@ -1,9 +1,8 @@
-"""The LanceDB tables of a corpus: steps, and what is said. No other module knows LanceDB or its SQL.
+"""The LanceDB tables of a corpus: steps and speech. No other module knows LanceDB or its SQL.
 
-Both are written by one process at a time, a commit is retried after a conflict, and a full disk is
-reported in one line. Speech is written before the steps and removed after them, so a process that
-is killed in between leaves speech of a video that is not in, or not complete: a search ignores it,
-and the next `hiero index` replaces it.
+One process writes at a time, and commits are retried after a conflict. Speech is written before steps
+and removed after them, so a killed process leaves at most speech of a video whose steps are missing.
+Searches ignore it and the next `hiero index` replaces it.
 """
 
 from __future__ import annotations
@@ -31,24 +30,21 @@ if TYPE_CHECKING:
 
 STEPS: Literal["steps"] = "steps"
 SPEECH: Literal["speech"] = "speech"
-VIDEO_LEVEL = -1  # of the row that is a whole video
-ALL_ROWS = 100_000_000  # LanceDB returns 10 rows where no limit is given
-LOCK_FILE = ".lock"  # in the folder of a corpus; it stays there, empty
-MAX_ATTEMPTS = 20  # of a commit, while other processes write
-MAX_BACKOFF_S = 0.1  # of the first attempt; it grows with each
-MAX_READS = 3  # of a version that writers may prune meanwhile
-DISK_FULL = "no space left on the disk; free some, then run the same command again: it goes on with what is not in yet"
-NUM_PROBES = 40  # parts of the index that a search visits
-REFINE_FACTOR = 10  # candidates of the index that are compared exactly, for each result
-# Each candidate is read from another place of the table, which is most of a search's time. Whoever wants
-# more results than a person looks at orders them by something else.
-MAX_REFINED = 500
-MIN_INDEXED_ROWS = 100_000  # fewer are compared one by one, which is exact
-# Each commit leaves a small file. They are put together, which rewrites all rows, when there are so many of
-# them and they hold such a share of the rows: a row is then written a few times, however many follow. Or
-# when there are far too many.
+VIDEO_LEVEL = -1  # level of the row that describes a whole video
+ALL_ROWS = 100_000_000  # LanceDB returns 10 rows unless a limit is given
+MAX_ATTEMPTS = 20  # attempts at a commit while other processes write
+MAX_BACKOFF_S = 0.1  # longest pause after the first attempt; it grows with each
+MAX_READS = 3  # attempts at reading a version that writers may prune
+DISK_FULL = "no space left on the disk; free some, then run the same command again to continue"
+NUM_PROBES = 40  # partitions of the index that a search visits
+# A search compares up to REFINE_FACTOR candidates of the index exactly for each result, and up to
+# MAX_REFINED in all: reading them takes most of its time.
+REFINE_FACTOR, MAX_REFINED = 10, 500
+MIN_INDEXED_ROWS = 100_000  # smaller tables are searched exactly, without an index
+# Each commit leaves a small file. Small files are merged, which rewrites all rows, once there are
+# MIN_FILES with MIN_NEW_SHARE of the rows, or MAX_FILES.
 MIN_FILES, MIN_NEW_SHARE, MAX_FILES = 32, 0.25, 256
-OLD_VERSION = timedelta(minutes=1)  # older ones are pruned; a reader of one reads the latest instead
+OLD_VERSION = timedelta(minutes=1)  # age at which versions are pruned
 
 Result = TypeVar("Result")
 TableName = Literal["steps", "speech"]
@@ -56,26 +52,21 @@ TableName = Literal["steps", "speech"]
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Which rows are meant; what is empty allows all."""
+    """A selection of rows. Empty fields select everything."""
 
     videos: Sequence[str] = ()
-    exclude: str | None = None  # a video
+    exclude: str | None = None  # name of a video
     levels: Sequence[int] = ()
     uids: Sequence[str] = ()
-    only_steps: bool = False  # not the rows of whole videos
+    only_steps: bool = False  # leaves out the rows of whole videos
 
     def to_sql(self) -> str | None:
-        conditions = []
-        if self.only_steps:
-            conditions.append(f"level > {VIDEO_LEVEL}")
-        if self.levels:
-            conditions.append(f"level IN ({', '.join(str(int(level)) for level in self.levels)})")
-        if self.videos:
-            conditions.append(f"video IN {_sql_strings(self.videos)}")
+        conditions = [f"level > {VIDEO_LEVEL}"] if self.only_steps else []
         if self.exclude is not None:
-            conditions.append(f"video != {_sql_string(self.exclude)}")
-        if self.uids:
-            conditions.append(f"uid IN {_sql_strings(self.uids)}")
+            conditions.append(f"video != {_sql_literal(self.exclude)}")
+        for column, values in (("level", self.levels), ("video", self.videos), ("uid", self.uids)):
+            if values:
+                conditions.append(f"{column} IN ({', '.join(map(_sql_literal, values))})")
         return " AND ".join(conditions) or None
 
 
@@ -83,17 +74,8 @@ ANY_ROW = RowFilter()
 WHOLE_VIDEOS = RowFilter(levels=(VIDEO_LEVEL,))
 
 
-def _sql_string(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _sql_strings(texts: Sequence[str]) -> str:
-    return f"({', '.join(map(_sql_string, texts))})"
-
-
-def is_local(uri: str) -> bool:
-    """Whether a corpus is a folder of this machine, not an address such as s3://…."""
-    return "://" not in uri
+def _sql_literal(value: str | int) -> str:
+    return str(int(value)) if not isinstance(value, str) else "'" + value.replace("'", "''") + "'"
 
 
 def is_corpus_folder(path: Path) -> bool:
@@ -102,40 +84,41 @@ def is_corpus_folder(path: Path) -> bool:
 
 
 class CorpusTables:
-    """The tables of a corpus, always as the last writer left them."""
+    """The tables of a corpus in their latest version."""
 
     def __init__(self, uri: str, create: bool) -> None:
         try:
             import lancedb
         except ImportError:
             raise InputError("a corpus needs LanceDB; run: pip install 'hiero-video[serve]'") from None
-        if is_local(uri) and not create and not Path(uri).is_dir():
-            raise InputError(f"{uri}: no such corpus; make one: hiero index VIDEO… --to {uri}")
-        if is_local(uri) and Path(uri).is_file():
+        advice = f"create one with: hiero index VIDEO… --to {uri}"
+        if _is_local(uri) and not create and not Path(uri).is_dir():
+            raise InputError(f"{uri}: no such corpus; {advice}")
+        if _is_local(uri) and Path(uri).is_file():
             raise InputError(f"{uri}: is a file; a corpus is a folder")
         self.uri = uri
         self._tables: dict[TableName, Any] = {}
-        self._silent_version: int | None = None  # version of the steps when there was no table of speech
+        self._version_without_speech: int | None = None  # version of the steps for which no speech table was found
         try:
             self._db = lancedb.connect(uri)
             is_empty = self.find(STEPS) is None
         except (ValueError, OSError, RuntimeError) as error:
-            raise InputError(f"{uri}: not a corpus that can be opened ({_reason(error)})") from error
+            raise InputError(f"{uri}: cannot open the corpus ({_short_message(error)})") from error
         if is_empty and not create:
-            raise InputError(f"{uri}: not a corpus; make one: hiero index VIDEO… --to {uri}")
+            raise InputError(f"{uri}: not a corpus; {advice}")
 
     # Reading
 
     def find(self, name: TableName) -> Any:
-        """The latest version of a LanceDB table; None where there is none yet."""
+        """The latest version of a LanceDB table, or None if it does not exist yet."""
         if name in self._tables:
             self._tables[name].checkout_latest()
         elif name == STEPS:
             self._open(name)
-        elif self._silent_version != (version := getattr(self.find(STEPS), "version", None)):
-            # Speech is written before steps: while these have the same version, no table of speech was made.
+        elif self._version_without_speech != (version := getattr(self.find(STEPS), "version", None)):
+            # Speech is written before steps, so no speech table appears while the steps keep their version.
             self._open(name)
-            self._silent_version = version
+            self._version_without_speech = version
         return self._tables.get(name)
 
     def _open(self, name: TableName) -> None:
@@ -146,17 +129,17 @@ class CorpusTables:
         except ValueError as error:
             if "not found" not in str(error):
                 raise
-            # Another process is creating it, or was killed then: there is a folder, and no version in it yet.
+            # The folder has no version yet: another process is creating the table or was killed while it did.
 
     def get(self, name: TableName) -> Any:
-        """The latest version of a LanceDB table. Raises InputError where there is none."""
+        """The latest version of a LanceDB table. Raises InputError if it does not exist."""
         table = self.find(name)
         if table is None:
-            raise InputError(f"{self.uri}: is empty; add videos: hiero index VIDEO… --to {self.uri}")
+            raise InputError(f"{self.uri}: is empty; add videos with: hiero index VIDEO… --to {self.uri}")
         return table
 
     def count(self, rows: RowFilter, name: TableName = STEPS) -> int:
-        """Number of rows; 0 where there is no table."""
+        """Number of rows, 0 if there is no table."""
         return 0 if self.find(name) is None else read_latest(lambda: int(self.get(name).count_rows(rows.to_sql())))
 
     def read(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> pa.Table:
@@ -172,7 +155,7 @@ class CorpusTables:
         exact: bool = False,
         name: TableName = STEPS,
     ) -> list[dict[str, Any]]:
-        """The rows whose vectors have the largest cosine with one, nearest first, with their `_distance`."""
+        """The rows nearest to a vector by cosine distance, nearest first, with their `_distance`."""
 
         def search() -> list[dict[str, Any]]:
             query = self.get(name).search(vector.astype(np.float32), vector_column_name="vector")
@@ -187,25 +170,26 @@ class CorpusTables:
         return read_latest(search)
 
     def width(self) -> int | None:
-        """Numbers of a vector of a step; None where there is no table yet."""
+        """Size of the vectors of steps, or None if there is no table yet."""
         return None if self.find(STEPS) is None else vector_width(self.get(STEPS).schema)
 
     # Writing
 
     def change(self, change: Callable[[bool], Result], schema: pa.Schema | None = None) -> Result:
-        """Change the latest versions in one commit, and put small files together where that is due.
+        """Change the latest versions in one commit, then merge small files if necessary.
 
-        `change` is called with whether other writers are locked out.
+        `change` is called with whether other writers are locked out. With a `schema`, a missing table
+        of steps is created.
         """
         with write_lock(self.uri) as is_locked:
             if schema is not None and self.find(STEPS) is None:
                 commit(self.uri, lambda: self.create(STEPS, schema))
             result = commit(self.uri, lambda: change(is_locked))
-            self._tidy(is_locked)
+            self._merge_small_files(is_locked)
         return result
 
     def create(self, name: TableName, schema: pa.Schema) -> None:
-        """Make an empty table, unless another process was first."""
+        """Create an empty table unless another process has done so."""
         try:
             self._tables[name] = self._db.create_table(name, schema=schema, exist_ok=True)
         except (ValueError, OSError, RuntimeError) as error:
@@ -217,22 +201,22 @@ class CorpusTables:
                 raise error from None
 
     def replace(self, name: TableName, videos: Sequence[str], rows: pa.Table | None) -> None:
-        """Put rows in place of all rows of some videos, in one commit."""
+        """Replace all rows of some videos in one commit. Without `rows` they are deleted."""
         if self.find(name) is None:
             if rows is None:
                 return
             self.create(name, rows.schema)
-        table, old = self.get(name), RowFilter(videos=videos)
-        is_in = bool(videos) and table.count_rows(old.to_sql()) > 0
+        table, old = self.get(name), RowFilter(videos)
+        exists = bool(videos) and table.count_rows(old.to_sql()) > 0
         if rows is None:
-            if is_in:
+            if exists:
                 table.delete(old.to_sql())
-        elif is_in:
-            drop_repeated(table, old)  # the merge would update both
+        elif exists:
+            drop_repeated(table, old)  # the merge would update both copies
             merge = table.merge_insert("uid").when_matched_update_all().when_not_matched_insert_all()
             merge.when_not_matched_by_source_delete(old.to_sql()).execute(rows)
         else:
-            table.add(rows)  # takes no longer where many are in
+            table.add(rows)  # unlike a merge, as fast in a large table
 
     def overwrite(self, rows: pa.Table) -> None:
         """Replace all steps."""
@@ -242,43 +226,43 @@ class CorpusTables:
         """Remove all rows of some videos."""
         for name in names:
             if (table := self.find(name)) is not None:
-                table.delete(RowFilter(videos=videos).to_sql())
+                table.delete(RowFilter(videos).to_sql())
 
     def optimize(self) -> None:
-        """Put small files together, prune old versions, and index the vectors where there are many."""
+        """Merge small files, prune old versions, and index the vectors of large tables."""
         if self.find(STEPS) is not None:
             with write_lock(self.uri) as is_locked:
                 commit(self.uri, lambda: self._optimize(is_locked))
 
     def _optimize(self, is_locked: bool) -> None:
         for table in filter(None, (self.find(STEPS), self.find(SPEECH))):
-            # Files that no version refers to are of writers that were killed, if no other can be at work now.
+            # With the lock, files without a version can only come from killed writers.
             table.optimize(cleanup_older_than=OLD_VERSION, delete_unverified=is_locked)
             if table.count_rows() >= MIN_INDEXED_ROWS and not table.list_indices():
                 from lancedb.index import IvfSq
 
                 table.create_index("vector", config=IvfSq(distance_type="cosine"))
 
-    def _tidy(self, is_locked: bool) -> None:
-        """`optimize` where it is due. It needs as much space as the table; without it the commit stays valid."""
+    def _merge_small_files(self, is_locked: bool) -> None:
+        """Optimize if it is worthwhile. If the disk is too full for that, the commit before remains valid."""
         stats = self.get(STEPS).stats()
         files, num_rows = stats["fragment_stats"], stats["num_rows"]
-        num_new = num_rows - files["lengths"]["max"]  # all but those of the largest file
+        num_new = num_rows - files["lengths"]["max"]  # all rows outside the largest file
         num_files = files["num_small_fragments"]
         if num_files < MIN_FILES or (num_new < MIN_NEW_SHARE * num_rows and num_files < MAX_FILES):
             return
         try:
             commit(self.uri, lambda: self._optimize(is_locked))
         except InputError:
-            return  # too many others write: one of them will
+            return  # too many writers; one of them will do it
         except OSError as error:
             if not is_disk_full(error):
                 raise
-            warnings.warn(f"{self.uri}: no space to put its files together; searches will take longer", stacklevel=2)
+            warnings.warn(f"{self.uri}: no space left to merge its files; searches will be slower", stacklevel=2)
 
 
 def vector_width(schema: pa.Schema) -> int:
-    """Numbers of a vector of a table."""
+    """Size of the vectors of a table."""
     return int(schema.field("vector").type.list_size)
 
 
@@ -290,8 +274,8 @@ def query_rows(table: Any, rows: RowFilter, columns: list[str], num: int = ALL_R
 
 
 def drop_repeated(table: Any, rows: RowFilter = ANY_ROW) -> None:
-    """Of rows that are in twice keep the one that was written last."""
-    # Again until none is left: where another process puts files together just then, LanceDB retries the
+    """Keep only the last written of rows with the same uid."""
+    # Repeated until none is left: if another process merges files in between, LanceDB retries the
     # deletion on the new version, in which the rows have other ids, and deletes nothing.
     while True:
         found = query_rows(table, rows, ["uid"]).with_row_id(True).to_arrow()
@@ -305,49 +289,49 @@ def drop_repeated(table: Any, rows: RowFilter = ANY_ROW) -> None:
 
 @contextmanager
 def write_lock(uri: str) -> Iterator[bool]:
-    """Wait until no other process writes to a corpus; yields whether others are locked out.
+    """Wait until no other process writes to a corpus. Yields whether other writers are locked out.
 
-    LanceDB notices two commits that change the same rows, but not two that insert the same new
-    ones. The lock belongs to the system, so that of a killed process is free.
+    LanceDB notices two commits that change the same rows, but not two that insert the same new rows.
     """
-    if not is_local(uri):
-        yield False
-        return
-    Path(uri).mkdir(parents=True, exist_ok=True)
-    lock = FileLock(Path(uri) / LOCK_FILE)
+    lock = None
+    if _is_local(uri):
+        Path(uri).mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(Path(uri) / ".lock")
+            lock.acquire()
+        except (OSError, NotImplementedError):  # a network file system without locks
+            lock = None
     try:
-        lock.acquire()
-    except (OSError, NotImplementedError):  # a network file system without locks
-        yield False
-        return
-    try:
-        yield True
+        yield lock is not None
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
 
 
 def commit(uri: str, change: Callable[[], Result]) -> Result:
-    """Make a change, and retry where another process has written in between."""
-    for attempt in range(MAX_ATTEMPTS):
+    """Make a change, and retry it if another process has written in between."""
+    attempt = 0
+    while True:
+        attempt += 1
         try:
             return change()
         except (RuntimeError, OSError) as error:
+            message = str(error)
             if is_disk_full(error):
                 raise OSError(errno.ENOSPC, DISK_FULL, uri) from error
-            # LanceDB has no class for this error; its message is such as "Retryable commit conflict for version 7".
-            if "onflict" not in str(error) and "retr" not in str(error).lower():
-                if "LanceError(IO)" in str(error):  # such as a disk that fails; what follows is a place in its source
-                    message = str(error).rpartition("LanceError(IO):")[2].split(", /")[0].strip()
-                    raise OSError(errno.EIO, message, uri) from error
+            # LanceDB has no class for this error. A typical message: "Retryable commit conflict for version 7".
+            if "onflict" not in message and "retr" not in message.lower():
+                if "LanceError(IO)" in message:  # such as a failing disk; the rest is a line of LanceDB's source
+                    reason = message.rpartition("LanceError(IO):")[2].split(", /")[0].strip()
+                    raise OSError(errno.EIO, reason, uri) from error
                 raise
-            if attempt == MAX_ATTEMPTS - 1:
-                raise InputError(f"{uri}: too many writers at a time ({error})") from error
-            time.sleep(random.uniform(0, MAX_BACKOFF_S * (attempt + 1)))
-    raise AssertionError("not reached")
+            if attempt == MAX_ATTEMPTS:
+                raise InputError(f"{uri}: too many processes are writing to this corpus ({message})") from error
+            time.sleep(random.uniform(0, MAX_BACKOFF_S * attempt))
 
 
 def read_latest(query: Callable[[], Result]) -> Result:
-    """The answer of a query to the latest version; retried where a writer has pruned that version meanwhile."""
+    """Run a query, and repeat it if a writer has pruned the version it reads."""
     for _ in range(MAX_READS - 1):
         try:
             return query()
@@ -357,8 +341,12 @@ def read_latest(query: Callable[[], Result]) -> Result:
     return query()
 
 
-def _reason(error: Exception) -> str:
-    """What LanceDB says, in a line: of an object store it passes on all that it has, in braces."""
+def _is_local(uri: str) -> bool:
+    return "://" not in uri
+
+
+def _short_message(error: Exception) -> str:
+    """LanceDB's message in one line: for object stores it adds the whole response in braces."""
     text = str(error)
     message = re.search(r"<Message>(.*?)</Message>", text) or re.search(r'message: \\?"([^"\\]+)', text)
     return f"{text.split('{')[0].strip(' :')}: {message[1]}" if message else text.split("{")[0].strip(" :")

@@ -17,7 +17,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.requests import ClientDisconnect
 
 import hiero
-from hiero.corpus.watching import ArrivalWatcher
+from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.serve import edit_routes, job_routes, uploads, user_routes, video_routes
 from hiero.serve.edit_routes import to_etag

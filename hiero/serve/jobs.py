@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from hiero.corpus.watching import ArrivalWatcher
+from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library

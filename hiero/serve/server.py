@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from hiero.corpus.watching import ArrivalWatcher
+from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.serve.app import Application, create_app
 from hiero.serve.connections import KEEP_ALIVE_S, LimitedProtocol

@@ -165,7 +165,7 @@ def test_annotations_instead_of_edits(files, tmp_path):
     (steps,) = annotated_corrections(files, file)
     assert (steps.name, steps.steps) == ("v0", (AnnotatedStep(0.0, 60.0, "x"),))
     file.write_text(json.dumps({"other": {"steps": [{"start_s": 0, "end_s": 60, "text": "x"}]}}))
-    with pytest.raises(InputError, match="none of these videos"):
+    with pytest.raises(InputError, match="any of these videos"):
         annotated_corrections(files, file)
 
 

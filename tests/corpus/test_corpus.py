@@ -14,10 +14,10 @@ import pytest
 from hiero.cli import app, main
 from hiero.cli.corpus import parse_moment
 from hiero.corpus import corpus as corpus_module
-from hiero.corpus import index_files as index_module
+from hiero.corpus import indexing as index_module
 from hiero.corpus import table as table_module
 from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, IndexSettings, add_video
-from hiero.corpus.index_files import index_files
+from hiero.corpus.indexing import index_files
 from hiero.corpus.searching import suppress_overlaps
 from hiero.corpus.table import CorpusTables
 from hiero.engine import load
@@ -93,7 +93,7 @@ def test_the_same_step_elsewhere(corpus):
     assert "a" not in {hit.video for hit in hits}
     with pytest.raises(InputError, match="no step of level 1 at 999 s"):
         corpus.like("a", 999.0)
-    with pytest.raises(InputError, match="holds no video z"):
+    with pytest.raises(InputError, match="has no video z"):
         corpus.like("z", 1.0)
 
 
@@ -123,20 +123,20 @@ def test_removing_and_checking(corpus, tmp_path):
     corpus.remove(["it's"])
     assert [record.video for record in corpus.videos()] == ["a", "b"]
     assert len(corpus) < before
-    with pytest.raises(InputError, match="say which videos"):
+    with pytest.raises(InputError, match="name the videos to remove"):
         corpus.remove([])
-    with pytest.raises(InputError, match="holds no c"):
+    with pytest.raises(InputError, match="has no video c"):
         corpus.remove(["c"])
     assert corpus.check() == []
     (tmp_path / "a.npy").unlink()
     session(tmp_path / "b.npy", [1], seed=4)
     corpus.table.delete("video = 'b' AND level = 1")
     problems = corpus.check()
-    assert any("a.npy is gone" in line for line in problems)
+    assert any("a.npy is missing" in line for line in problems)
     assert any("b: steps are missing" in line for line in problems)
     assert any("b.npy has changed" in line for line in problems)
     corpus.table.delete("video = 'a' AND level = -1")
-    assert any("steps without their video" in line for line in corpus.check())
+    assert any("has steps but no video" in line for line in corpus.check())
     corpus.remove(["a"])  # as it says
     assert not any(line.startswith("a:") for line in corpus.check())
 
@@ -144,16 +144,16 @@ def test_removing_and_checking(corpus, tmp_path):
 WRITER = """
 import contextlib, sys
 from pathlib import Path
-from hiero.corpus import corpus as module, index_files, table
+from hiero.corpus import corpus as module, indexing, table
 from hiero.engine import load
 
-index_files.MAX_VIDEOS = int(sys.argv[2])
+indexing.MAX_VIDEOS = int(sys.argv[2])
 table.MIN_FILES = 3  # tidied up all the time
 if sys.argv[3] == "without locks":  # as at an address
     table.write_lock = contextlib.contextmanager(lambda uri: (yield False))
 engine, corpus = load("raw"), module.Corpus(sys.argv[1], create=True)
 files = {Path(path).stem: Path(path) for path in sys.argv[4:]}
-assert not index_files.index_files(corpus, engine, files, engine.read, module.IndexSettings([2])).problems
+assert not indexing.index_files(corpus, engine, files, engine.read, module.IndexSettings([2])).problems
 """
 
 
@@ -210,7 +210,9 @@ def test_repeated_videos_and_missing_steps_are_repaired(corpus, engine, tmp_path
     (tmp_path / "a.npy").write_bytes(content)
     corpus.table.delete("video = 'b' AND level = 1 AND start_s > 0" if kill == "step" else "video = 'b' AND level = -1")
     problems = corpus.check()
-    assert any("a: is in 3 times; run: hiero corpus check" in line and line.endswith("--repair") for line in problems)
+    assert any(
+        "a: is stored 3 times; run: hiero corpus check" in line and line.endswith("--repair") for line in problems
+    )
     with pytest.raises(SystemExit):
         app(["corpus", "check", corpus.uri])
     assert corpus.check() == problems  # only looked at
@@ -309,7 +311,7 @@ def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, ca
     with monkeypatch.context() as patch:  # no space to tidy up: what was committed is in
         patch.setattr(table_module, "MIN_FILES", 1)
         patch.setattr(CorpusTables, "_optimize", lambda *_: (_ for _ in ()).throw(full))
-        with pytest.warns(UserWarning, match="no space to put its files together"):
+        with pytest.warns(UserWarning, match="no space left to merge its files"):
             app(command[1:], result_action="return_value")
     assert corpus.num_videos == 4
     assert corpus.check() == []
@@ -433,9 +435,9 @@ def test_a_pruned_version_is_read_again():
 
 def test_another_model_has_another_space(corpus, engine, tmp_path):
     other = SimpleNamespace(key="other", name="other")
-    with pytest.raises(InputError, match="in the space of raw, other has another"):
+    with pytest.raises(InputError, match="indexed with the model raw, not other"):
         corpus.check_model(other)
-    with pytest.raises(InputError, match="its vectors have 32 numbers, the query 5"):
+    with pytest.raises(InputError, match="its vectors have 32 numbers, the query has 5"):
         corpus.search(np.ones(5))
 
 
@@ -444,16 +446,16 @@ def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
     newer = load("raw")
     newer.__dict__["key"] = "raw-2"
     before = [(record.video, record.levels) for record in corpus.videos()]
-    with pytest.raises(InputError, match="was made by another version of raw; make its steps anew: hiero index --to"):
+    with pytest.raises(InputError, match="indexed with another version of raw; run: hiero index --to"):
         corpus.check_query_model(newer)
     (tmp_path / "b.npy").rename(tmp_path / "elsewhere")
     with pytest.raises(
-        InputError, match=r"b.npy cannot be read again: bring it back, or take it out: hiero corpus remove"
+        InputError, match=r"b.npy is missing. Restore it, or remove the video with: hiero corpus remove"
     ):
         corpus.renew(newer, newer.read)
     assert {record.model_key for record in corpus.videos()} == {engine.key}
     (tmp_path / "elsewhere").rename(tmp_path / "b.npy")
-    with pytest.warns(UserWarning, match="another version of raw: its 3 videos are indexed anew"):
+    with pytest.warns(UserWarning, match="another version of raw: indexing its 3 videos again"):
         result = index_files(corpus, newer, {"d": session(tmp_path / "d.npy", [1, 2])}, newer.read)
     assert result.num_added == 1
     assert [(record.video, record.levels) for record in corpus.videos() if record.video != "d"] == before
@@ -462,7 +464,7 @@ def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
 
 
 def test_not_a_corpus(tmp_path):
-    with pytest.raises(InputError, match="no such corpus; make one: hiero index"):
+    with pytest.raises(InputError, match="no such corpus; create one with: hiero index"):
         Corpus(str(tmp_path / "none"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="not a corpus"):
@@ -571,7 +573,7 @@ def test_files_that_are_one_video(tmp_path, engine):
     assert corpus.check() == [f"GX010001: {paths[0]} has changed; index it again"]
     assert add_video(corpus, engine, paths, engine.read)[1]
     paths[1].unlink()
-    assert corpus.check() == [f"GX010001: {paths[1]} is gone"]
+    assert corpus.check() == [f"GX010001: {paths[1]} is missing"]
     with pytest.raises(InputError, match="no such file"):
         add_video(corpus, engine, paths, engine.read)
 

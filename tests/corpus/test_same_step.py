@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hiero.corpus import same_step
+from hiero.corpus import searching
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.table import STEPS, VIDEO_LEVEL, CorpusTables
 from hiero.engine import load
@@ -85,13 +85,13 @@ def test_only_in_some_videos_and_levels(corpus):
 
 def test_what_is_compared_is_bounded(corpus, monkeypatch):
     """Fewer videos, and only steps near the nearest one of a long video: a right one stays first."""
-    monkeypatch.setattr(same_step, "MAX_ALIGNED_VIDEOS", 2)
+    monkeypatch.setattr(searching, "MAX_ALIGNED_VIDEOS", 2)
     hits = corpus.like("a", 30.0)[1]
     assert len({hit.video for hit in hits}) == 2
     assert (hits[0].video, hits[0].start_s) in {("b", 40.0), ("c", 20.0)}
-    monkeypatch.setattr(same_step, "MAX_READ_STEPS", 7)
+    monkeypatch.setattr(searching, "MAX_READ_STEPS", 7)
     assert len({hit.video for hit in corpus.like("a", 30.0)[1]}) == 1
-    monkeypatch.setattr(same_step, "CONTEXT_STEPS", 1)
+    monkeypatch.setattr(searching, "CONTEXT_STEPS", 1)
     assert 0 < len(corpus.like("a", 30.0)[1]) <= 3
 
 
@@ -102,7 +102,7 @@ def test_steps_without_the_row_of_their_video(corpus, tmp_path):
     rows = rows.filter([place != ("a", VIDEO_LEVEL) for place in places])
     tables = CorpusTables(str(tmp_path / "damaged"), create=True)
     tables.replace(STEPS, [], rows)
-    step, hits = same_step.find_same_steps(tables, "a", 1, 30.0, 3)
+    step, hits = searching.find_same_steps(tables, "a", 1, 30.0, 3)
     assert step.start_s == 20.0
     assert [(hit.video, hit.start_s) for hit in hits] == compare_all(corpus, "a", 1)[0][:3]
-    assert same_step.find_same_steps(tables, "z", 1, 30.0, 3) is None
+    assert searching.find_same_steps(tables, "z", 1, 30.0, 3) is None

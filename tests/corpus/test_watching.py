@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hiero.corpus.watching import ArrivalWatcher
+from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.sources import remote
 from hiero.sources.source import VideoSource

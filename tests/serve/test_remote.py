@@ -7,7 +7,7 @@ import shutil
 import pytest
 from fastapi.testclient import TestClient
 
-from hiero.corpus.watching import ArrivalWatcher
+from hiero.corpus.indexing import ArrivalWatcher
 from hiero.serve import jobs
 from hiero.serve.app import create_app
 from hiero.serve.library import is_corpus, open_library
