@@ -1,5 +1,13 @@
 """CaptainCook4D for benchmarks: features, annotations, splits, and the files that `hiero train` and
 `hiero eval own` take.
+
+The source folder has one row per second of each recording:
+
+- `kinetics400_logits.safetensors`: `logits/RECORDING` (T, 400) int8 and `scale` (400,). The logits
+  are int8 · scale, with the classes of Kinetics-400 in alphabetical order.
+- `omnivore_pca384.safetensors`: `pca/RECORDING` (T, 384) int8, `scale` (384,), `basis` (1024, 384)
+  and `mean` (1024,). A feature is (int8 · scale) @ basis.T + mean.
+- `annotations.json`: `recipe`, `seconds` and timed `steps` of each recording.
 """
 
 from __future__ import annotations

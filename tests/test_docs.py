@@ -1,12 +1,12 @@
-"""What the documentation says is so: commands parse, files exist, generated pages are up to date,
-lines are wrapped.
+"""The documentation is true: commands parse, Python blocks run, pages and files exist, generated pages are up to date,
+pages keep to their length, and numbers that stand in several places agree.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
-import shlex
 import tomllib
 from pathlib import Path
 
@@ -14,48 +14,183 @@ import pytest
 
 import hiero
 from hiero.cli import app
+from tests.documentation import PAGES, ROOT, count_words, read_blocks, read_commands, read_options
+from tests.processes import run_python
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKED_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
+# Programs that the documentation may use without a check of their arguments.
+PROGRAMS = {"apt-get", "cat", "cd", "cp", "curl", "docker", "ffmpeg", "git", "install", "ls", "mkdir", "pip", "podman"}
+PROGRAMS |= {"pre-commit", "rm", "systemctl", "tee", "torchrun", "useradd"}
+WORD_LIMITS = {
+    "README.md": 700,
+    "CONTRIBUTING.md": 1000,
+    "docs/guides/*.md": 1200,
+    "docs/results.md": 2500,
+    "docs/experiments/*.md": 200,
+    "docs/performance.md": 1500,
+    "docs/benchmarks.md": 800,
+    "docs/protocols.md": 800,
+    "docs/method.md": 900,
+    "docs/design.md": 1400,
+    "docs/reference/api.md": 3000,
+    "docs/reference/json.md": 1200,
+    "docs/reference/environment.md": 480,
+}
+MAX_DOCS_WORDS = 26_000
+UNFINISHED = {
+    "README.md",
+    "CONTRIBUTING.md",
+    "quickstart.md",
+    "own-videos.md",
+    "server.md",
+    "archive.md",
+    "backbones.md",
+}
+SHELL_BLOCKS = [block for page in PAGES for block in read_blocks(page, "sh", "bash")]
+OFFLINE = """
+import socket
+
+def refuse(*_):
+    raise OSError("the documentation is run without a network")
+
+socket.socket.connect = socket.getaddrinfo = refuse
+"""
 
 
-def documented_commands() -> list[tuple[str, str]]:
-    """The page and the text of each command in a block of shell code."""
-    commands = []
-    for page in PAGES:
-        for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
-            commands += [(page.name, line) for line in block.splitlines() if line.startswith("hiero ")]
-    return commands
+@pytest.mark.parametrize("block", SHELL_BLOCKS, ids=str)
+def test_shell_blocks(block):
+    commands = read_commands(block.code)
+    assert commands or "=" in block.code
+    for command in commands:
+        check_command(command)
 
 
-@pytest.mark.parametrize(("page", "line"), documented_commands())
-def test_documented_commands_parse(page, line):
-    tokens = shlex.split(line, comments=True)[1:]
-    function, bound, unused, *_ = app.parse_known_args(tokens)
-    assert function.__name__.replace("_", "-").startswith(tuple(tokens[:3]))
+def check_command(words: list[str]) -> None:
+    """A documented command can be run: it exists, and takes these options."""
+    match words:
+        case ["hiero", *arguments]:
+            check_hiero(arguments)
+        case ["python" | "python3", "-m", module, *arguments]:
+            check_module(module, arguments)
+        case ["python" | "python3", "-c", code]:
+            compile(code, "<documentation>", "exec")
+        case ["python" | "python3", path, *_]:
+            assert (ROOT / path).exists(), f"{path} does not exist"
+        case ["make", *arguments]:
+            targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+            assert {argument for argument in arguments if "=" not in argument} <= targets
+        case ["pip", "install", *arguments]:
+            for names in re.findall(r"hiero-video\[([\w,]+)\]", " ".join(arguments)):
+                assert set(names.split(",")) <= set(read_extras())
+        case [program, *_]:
+            assert program in PROGRAMS, f"{program} is not a program that the documentation may use"
+
+
+def check_hiero(arguments: list[str]) -> None:
+    if {"--help", "-h", "--version"} & set(arguments):
+        return
+    function, bound, unused, *_ = app.parse_known_args(arguments)
+    assert function.__name__.replace("_", "-").startswith(tuple(arguments[:3]))
     assert not unused
-    assert bound.arguments or len(tokens) == 1
+    assert bound.arguments or len(arguments) <= 2
+
+
+def check_module(module: str, arguments: list[str]) -> None:
+    if module in ("venv", "pip", "pytest"):
+        return
+    if module == "hiero":
+        check_hiero(arguments)
+        return
+    assert (ROOT / f"{module.replace('.', '/')}.py").exists(), f"python -m {module} does not exist"
+    if module.startswith("benchmarks."):
+        options, choices = read_options(module)
+        used = {argument for argument in arguments if re.match(r"--?[a-z]", argument)}
+        assert used <= options, f"python -m {module} has no option {', '.join(used - options)}"
+        assert not choices or arguments[0] in choices
+
+
+def read_extras() -> list[str]:
+    return list(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 
 def test_there_are_documented_commands():
-    assert len(documented_commands()) >= 5
-    assert any(page == "README.md" for page, _ in documented_commands())
+    assert len(SHELL_BLOCKS) >= 20
+    assert any(block.page.name == "README.md" for block in SHELL_BLOCKS)
 
 
-def test_documented_pages_and_pictures_exist():
+@pytest.mark.parametrize(
+    ("script", "wanted"),
+    [
+        ("hiero ask a.mp4 'cut it'  # where", [["hiero", "ask", "a.mp4", "cut it"]]),
+        ("hiero steps a.mp4 \\\n  --json > out.json", [["hiero", "steps", "a.mp4", "--json"]]),
+        ("HIERO_HOME=x hiero steps a | python -m json.tool", [["hiero", "steps", "a"], ["python", "-m", "json.tool"]]),
+        ("cat > .env <<END\nhiero nonsense\nEND\nmake test", [["cat"], ["make", "test"]]),
+        ("sudo -u hiero /opt/bin/hiero doctor && docker compose exec hiero hiero doctor", [["hiero", "doctor"]] * 2),
+        ("for f in *.mp4; do hiero steps $f; done", [["hiero", "steps", "$f"]]),
+    ],
+)
+def test_commands_of_a_shell_script(script, wanted):
+    assert read_commands(script) == wanted
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if read_blocks(page, "python") and page.name not in UNFINISHED],
+    ids=lambda page: page.name,
+)
+def test_python_blocks(page, tmp_path):
+    """The blocks of a page share a namespace, as in a notebook."""
+    blocks = [block for block in read_blocks(page, "python") if block.reason is None]
+    # Each block begins at its line of the page, so that a traceback names the right one.
+    program = [OFFLINE, f"import os\nos.chdir({str(tmp_path)!r})\nnamespace = {{'__name__': '__main__'}}"]
+    for block in blocks:
+        code = "\n" * (block.line - 1) + block.code
+        program.append(f"exec(compile({code!r}, {str(page)!r}, 'exec'), namespace)")
+    done = run_python("\n".join(program), check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_reasons_are_given_for_blocks_that_are_not_run():
     for page in PAGES:
-        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        marks = page.read_text().count("<!-- not run")
+        assert marks == len([block for block in read_blocks(page, "python") if block.reason]), page.name
 
 
-def test_the_page_of_commands_is_up_to_date():
-    generate = runpy.run_path(str(ROOT / "docs" / "_commands.py"))["generate"]
-    assert (ROOT / "docs/reference/commands.md").read_text() == generate(), "run: python docs/_commands.py"
+def test_pages_keep_to_their_length():
+    for pattern, limit in WORD_LIMITS.items():
+        for page in ROOT.glob(pattern):
+            if page.name in UNFINISHED:
+                continue
+            assert count_words(page) <= limit, f"{page.relative_to(ROOT)} has {count_words(page)} words"
+    if not UNFINISHED:
+        assert sum(count_words(page) for page in (ROOT / "docs").rglob("*.md")) <= MAX_DOCS_WORDS
+
+
+def test_linked_pages_and_pictures_exist():
+    for page in LINKED_PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target, anchor in re.findall(r"\]\((?!https?:|mailto:)([^)#]*)(?:#([^)]*))?\)", text):
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page.name} links to {target}"
+            if anchor:
+                assert anchor in read_anchors(linked), f"{page.name} links to {target}#{anchor}"
+
+
+def read_anchors(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r" +", "-", re.sub(r"[^\w\- ]", "", heading.lower().strip())) for heading in headings}
+
+
+@pytest.mark.parametrize("name", ["commands", "api"])
+def test_generated_pages_are_up_to_date(name):
+    generate = runpy.run_path(str(ROOT / "docs" / f"_{name}.py"))["generate"]
+    assert (ROOT / f"docs/reference/{name}.md").read_text() == generate(), f"run: python docs/_{name}.py"
 
 
 def test_all_public_names_are_in_the_reference():
-    named = re.findall(r"^::: hiero\.(\w+)$", (ROOT / "docs/reference/api.md").read_text(), re.MULTILINE)
-    assert sorted(named) == hiero.__all__
+    headings = re.findall(r"^### (\w+)$", (ROOT / "docs/reference/api.md").read_text(), re.MULTILINE)
+    assert sorted(headings) == hiero.__all__
 
 
 def test_all_environment_variables_are_documented():
@@ -75,21 +210,32 @@ def test_the_example_of_a_plugin_is_the_one_that_is_tested():
 def test_the_layers_in_the_guide_for_contributors():
     contract, _ = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = [sorted(layer.split(" | ")) for layer in contract["layers"]]
-    block = re.search(r"```\n(cli\n.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    block = re.search(r"```\w*\n(cli\n.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
     assert [sorted(line.split()) for line in block[1].splitlines()] == layers
 
 
-def test_files_that_contributors_are_sent_to_exist():
-    for name in ("CONTRIBUTING.md", "docs/design.md", "docs/method.md", "docs/results.md", "docs/performance.md"):
-        for path in re.findall(r"`((?:hiero|tests|docs|benchmarks)/[\w./]+)`", (ROOT / name).read_text()):
-            assert (ROOT / path).exists(), f"{name} names {path}"
+def test_files_that_readers_are_sent_to_exist():
+    for page in PAGES:
+        for path in re.findall(r"`((?:hiero|tests|docs|benchmarks|examples|deploy)/[\w./-]+)`", page.read_text()):
+            assert (ROOT / path).exists(), f"{page.name} names {path}"
+    packages = "|".join(path.name for path in (ROOT / "hiero").iterdir() if path.is_dir())
+    for path in re.findall(rf"`((?:{packages})/[\w./]+)`", (ROOT / "docs/design.md").read_text()):
+        assert (ROOT / "hiero" / path).exists(), f"design.md names {path}"
+
+
+def test_modules_that_readers_are_sent_to_exist():
+    for page in PAGES:
+        for module in re.findall(r"\b((?:benchmarks|examples)(?:\.[a-z]\w*)+)", page.read_text()):
+            name = ".".join(module.split(".")[:2])
+            if not name.endswith((".md", ".py", ".png", ".json")) and page.name not in UNFINISHED:
+                assert (ROOT / f"{name.replace('.', '/')}.py").exists(), f"{page.name} names {name}"
 
 
 def test_prose_is_wrapped():
-    for page in PAGES:
+    for page in LINKED_PAGES:
         fenced = False
         for number, line in enumerate(page.read_text().splitlines(), start=1):
             if line.lstrip().startswith("```"):
                 fenced = not fenced
-            elif not fenced and not line.startswith(("|", "![")):
+            elif not fenced and not line.startswith(("|", "![", "[![")):
                 assert len(line) <= 120, f"{page.name}:{number}"
