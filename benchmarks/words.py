@@ -347,7 +347,7 @@ def recall_of(heads: Sequence[JointHead], vectors: Tensor, tokens: Tensor) -> di
 
 def write_label_vectors() -> None:
     """MiniLM's vectors of all bundled labels with each prompt, and of the names of classes, into the package."""
-    from hiero.engine.vocabulary import class_names, default_labels, rich_labels
+    from hiero.engine.video_nodes import class_names, default_labels, rich_labels
     from hiero.storage.files import save_arrays
     from hiero.text.joint_text import PROMPTS
     from hiero.text.minilm import LABEL_VECTORS, MiniLMEncoder

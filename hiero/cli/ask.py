@@ -146,7 +146,7 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tup
 
     """
     from hiero.data.features import FEATURE_SUFFIXES
-    from hiero.extraction.collection import VIDEO_SUFFIXES
+    from hiero.decoding.recordings import VIDEO_SUFFIXES
     from hiero.sources.addresses import is_address
 
     suffixes = (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)

@@ -110,7 +110,7 @@ def index(
     """
     from hiero.corpus.corpus import Corpus, IndexSettings
     from hiero.corpus.indexing import index_files
-    from hiero.extraction.collection import find_recordings
+    from hiero.decoding.recordings import find_recordings
 
     if index_options.watch and (not videos or index_options.again or not index_options.every > 0):
         raise InputError("--watch needs a folder or an address to look at, --every above 0, and no --again")
@@ -156,7 +156,7 @@ def _index_arrivals(
 ) -> None:
     """`--watch`: index what arrives, a line each, until Ctrl-C or a signal to end."""
     from hiero.corpus.indexing import ArrivalWatcher
-    from hiero.extraction.collection import NoFilesError, find_files
+    from hiero.decoding.recordings import NoFilesError, find_files
 
     with suppress(NoFilesError):  # a mistake in a name ends it now; later a folder may be gone for a while
         find_files(videos, resolve_clashes=True)

@@ -194,7 +194,7 @@ def adapt(
 def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSource]:
     """Videos of files, folders, patterns and corpora, by name."""
     from hiero.corpus.corpus import Corpus
-    from hiero.extraction.collection import find_recordings
+    from hiero.decoding.recordings import find_recordings
     from hiero.serve.library import is_corpus
 
     videos: dict[str, VideoSource] = {}

@@ -148,7 +148,9 @@ def extract(
         One of `hiero backbones`.
     """
     from hiero.backbones.registry import fetch_weights, find_backbone
-    from hiero.extraction.collection import ExtractionPlan, extract_all, find_videos
+    from hiero.decoding.recordings import find_videos
+    from hiero.extraction.collection import extract_all
+    from hiero.extraction.plan import ExtractionPlan
     from hiero.extraction.ray_cluster import extract_on_cluster
 
     if processes.jobs < 1 or (processes.workers is not None and processes.workers < 1):

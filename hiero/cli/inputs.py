@@ -93,8 +93,7 @@ def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs
     Raises:
         InputError: There is nothing to read.
     """
-    from hiero.extraction.collection import find_recordings, is_collection
-    from hiero.sources.chapters import find_siblings
+    from hiero.decoding.recordings import find_recordings, find_siblings, is_collection
 
     if not paths:
         raise InputError(
@@ -130,7 +129,7 @@ def read_all(
         InputError: A video that stands alone cannot be read.
         OSError: The disk is full.
     """
-    from hiero.extraction.collection import failure_message
+    from hiero.sources.addresses import failure_message
     from hiero.storage.files import is_disk_full
 
     results: Results[Result] = Results(inputs)

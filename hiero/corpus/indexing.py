@@ -13,7 +13,7 @@ from hiero.corpus.corpus import DEFAULT_SETTINGS, Corpus, IndexSettings, ReadVid
 from hiero.corpus.rows import IndexedVideo, VideoRows
 from hiero.engine import Engine
 from hiero.errors import InputError
-from hiero.extraction.collection import NoFilesError, find_files, join_chapters
+from hiero.decoding.recordings import NoFilesError, find_files, join_chapters
 from hiero.sources.source import VideoInput, VideoSource
 
 LOOKUP_SIZE = 256  # files looked up together

@@ -22,7 +22,6 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hiero.child_process import python_command
 from hiero.decoding.decode import MAX_FRAME_S, DisplayedFrame, Sampling, VideoReader, new_reformatter, scaled_size
 from hiero.decoding.packets import packets_from
 from hiero.errors import InputError
@@ -35,6 +34,16 @@ MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depe
 NUM_MEMORIES = 2  # of a worker: it fills one while the other is read
 CLOSE_TIMEOUT_S = 1.0
 CPU = "cpu"  # in place of the number of a GPU
+PROGRAM = (
+    "import importlib, sys; sys.path.insert(0, sys.argv[1]); importlib.import_module(sys.argv[2]).main(sys.argv[3:])"
+)
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """Command of a process that calls `main` of a module, from the same copy of hiero as this process."""
+    root = Path(__file__).resolve().parents[2]
+    # -P: modules in the current folder are not imported
+    return [sys.executable, "-P", "-c", PROGRAM, str(root), module, *arguments]
 
 
 class PartError(Exception):

@@ -7,7 +7,7 @@ server and notebooks share.
 from hiero.engine.embedder import NO_TEXT, Embedder
 from hiero.engine.engine import Engine, engine_for, load
 from hiero.engine.video import Video
-from hiero.engine.vocabulary import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries, class_names, default_labels
+from hiero.engine.video_nodes import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries, class_names, default_labels
 
 __all__ = [
     "CLASS_TEMPERATURE",

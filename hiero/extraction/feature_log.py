@@ -44,17 +44,16 @@ CREATE TABLE windows (
 SYNC_EVERY = 16  # windows
 MAX_HEADER_BYTES = 2**16
 MAX_WINDOWS = 2**31
-MAX_THUMBNAILS_BYTES = 2**22  # of a window
+MAX_THUMBNAILS_BYTES = 2**22  # per window
 OLD_RECORD = struct.Struct("<4sQdII")  # mark, number, end, bytes of thumbnails, checksum
 THUMBNAIL = struct.Struct("<QdI")  # segment, time, bytes of the picture
-
 
 WindowRow = tuple[int, float, bytes, bytes]  # number, end, features, thumbnails
 
 
 @dataclass(frozen=True)
 class LogHeader:
-    """What the rows of a log are."""
+    """Which backbones produced the rows of a log, from which source, and how."""
 
     backbones: tuple[str, ...]
     widths: tuple[int, ...]
@@ -71,7 +70,7 @@ class LogHeader:
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
-        """Rows and width of what each backbone gives for a window."""
+        """Rows and width of the features of a window, for each backbone."""
         networks = [find_backbone(name) for name in self.backbones]
         return {network.name: (self.num_segments if network.per_frame else 1, network.width) for network in networks}
 
@@ -82,7 +81,7 @@ class LogHeader:
 
     @classmethod
     def from_json(cls, text: str | bytes, path: Path) -> LogHeader:
-        """The reverse of `to_json`. Raises InputError where it is not the header of a recording."""
+        """Read what `to_json` wrote. Raises InputError if it is not the header of a recording."""
         try:
             document = parse_json(text)
             if document.pop("format") not in FORMATS:
@@ -91,12 +90,12 @@ class LogHeader:
             widths = tuple(int(width) for width in document.pop("widths"))
             header = cls(names, widths, **document)
             if not names or header.num_segments not in (1, 2) or not 1e-3 < header.spacing_s < 1e3:
-                raise ValueError("its numbers make no sense")
+                raise ValueError("impossible numbers")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: not a recording of hiero watch ({error})") from error
         if tuple(width for _, width in header.shapes.values()) != widths:
             raise InputError(
-                f"{path}: No installed backbones named {', '.join(names)} produce features of these widths."
+                f"{path}: no installed backbones named {', '.join(names)} produce features of these widths"
             )
         return header
 
@@ -122,6 +121,7 @@ class FeatureLog:
     """A log that is being written. Two processes never write the same file."""
 
     def __init__(self, path: Path, header: LogHeader, is_same: Callable[[LogHeader], bool] = lambda _: False) -> None:
+        """Open a log. Windows of an existing log are kept if `is_same` accepts its header."""
         self.path, self.header = path, header
         self.end_s, self.num_windows = 0.0, 0
         self._done: set[int] = set()
@@ -130,7 +130,7 @@ class FeatureLog:
         try:
             self._lock.acquire()
         except Timeout:
-            raise LogInUseError(f"{path}: another hiero watch is writing it; choose another folder with -o") from None
+            raise LogInUseError(f"{path}: another hiero watch is writing it. Choose another folder with -o.") from None
         try:
             if not self._resume(is_same):
                 for suffix in ("", "-wal", "-shm", "-journal"):
@@ -139,29 +139,26 @@ class FeatureLog:
         except BaseException as error:
             self._lock.release()
             if isinstance(error, sqlite3.DatabaseError):
-                raise InputError(
-                    f"{path}: the recording is damaged ({error}); choose another folder with -o"
-                ) from error
+                raise InputError(f"{path}: is damaged ({error}). Choose another folder with -o.") from error
             raise
 
     @property
     def num_done(self) -> int:
-        """The number of windows that were written."""
+        """Number of windows in the log."""
         return len(self._done)
 
     def _resume(self, is_same: Callable[[LogHeader], bool]) -> bool:
-        """Take over the windows of an earlier run of the same recording, if there are any."""
+        """Keep the windows of an earlier run of the same recording, if there are any."""
         try:
             header = read_header(self.path)
             if not _is_sqlite(self.path) or replace(header, key=self.header.key) != self.header or not is_same(header):
                 return False
-            records = [(record.index, record.end_s) for record in read_records(self.path)]
+            for index, end_s in [(record.index, record.end_s) for record in read_records(self.path)]:
+                self._mark(index, end_s)
         except InputError:  # missing or damaged
             return False
         self.header = header
-        for index, end_s in records:
-            self._mark(index, end_s)
-        return bool(records)
+        return bool(self._done)
 
     def _open(self) -> sqlite3.Connection:
         """Open the file for writing. A write-ahead log needs no sync for each window and survives a power failure."""
@@ -175,13 +172,13 @@ class FeatureLog:
         return connection
 
     def has(self, index: int) -> bool:
-        """Whether a window has a record."""
+        """Whether a window is in the log."""
         return index in self._done
 
     def append(
         self, index: int, end_s: float, rows: Mapping[str, Tensor], thumbnails: Sequence[Thumbnail] = ()
     ) -> None:
-        """Add a window. Raises OSError where it cannot be written, for example on a full disk."""
+        """Add a window. Raises OSError if it cannot be written, for example on a full disk."""
         pictures = b"".join(THUMBNAIL.pack(t.segment, t.time_s, len(t.picture)) + t.picture for t in thumbnails)
         values = [rows[name].to(torch.float32).numpy().astype("<f4").tobytes() for name in self.header.backbones]
         features = b"".join(values)
@@ -201,7 +198,7 @@ class FeatureLog:
         self._done.add(index)
 
     def close(self) -> None:
-        """Close the file, and let others have it."""
+        """Close the file and release its lock."""
         if not self._lock.is_locked:
             return
         with suppress(sqlite3.Error):
@@ -211,25 +208,53 @@ class FeatureLog:
         self._lock.release()
 
 
+def read_header(path: Path) -> LogHeader:
+    """Read the header of a log. Raises InputError if it cannot be read."""
+    if _is_sqlite(path):
+        return LogHeader.from_json(next(_query(path, "SELECT document FROM header"), ("",))[0], path)
+    with path.open("rb") as file:
+        return LogHeader.from_json(file.readline(MAX_HEADER_BYTES), path)
+
+
 def read_records(path: Path) -> Iterator[LogRecord]:
-    """Windows of a log, one in memory at a time. A damaged window is left out, as if it had been skipped."""
+    """Windows of a log, one in memory at a time. Damaged windows are left out as if they had been skipped."""
     header = read_header(path)
-    windows = _read_sqlite(path) if _is_sqlite(path) else _read_old_format(path, header)
-    for index, end_s, features, thumbnails in windows:
+    shapes = header.shapes
+    ends = np.cumsum([num_rows * width for num_rows, width in shapes.values()])
+    for index, end_s, features, pictures in _read_sqlite(path) if _is_sqlite(path) else _read_old_format(path, header):
         if len(features) != header.num_row_bytes or not 0 <= index < MAX_WINDOWS or not math.isfinite(end_s):
             raise InputError(f"{path}: window {index} is damaged")
-        rows, position = {}, 0
-        for name, (num_rows, width) in header.shapes.items():
-            values = np.frombuffer(features, "<f4", num_rows * width, position).astype(np.float32)
-            rows[name] = torch.from_numpy(values.reshape(num_rows, width))
-            position += values.nbytes
-        yield LogRecord(index, end_s, rows, _parse_thumbnails(thumbnails))
+        values = np.split(np.frombuffer(features, "<f4").astype(np.float32), ends[:-1])
+        rows = {
+            name: torch.from_numpy(part.reshape(shape))
+            for (name, shape), part in zip(shapes.items(), values, strict=True)
+        }
+        yield LogRecord(index, end_s, rows, list(_parse_thumbnails(pictures)))
+
+
+def load_recording(path: Path) -> tuple[VideoFeatures, int]:
+    """The features of a whole recording, and the number of skipped windows."""
+    header = read_header(path)
+    records = {record.index: record for record in read_records(path)}
+    if not records:
+        raise InputError(f"{path}: contains no windows yet")
+    indices = sorted(records)
+    num_windows, end_s = indices[-1] + 1, records[indices[-1]].end_s
+    check_fits(num_windows * header.num_row_bytes, f"{path}: its features")
+    # Skipped windows repeat the one before them; those at the beginning repeat the first.
+    shown = np.searchsorted(indices, np.arange(num_windows), side="right") - 1
+    windows = [records[indices[position]] for position in np.maximum(shown, 0)]
+    rows = {name: torch.cat([window.rows[name] for window in windows]) for name in header.backbones}
+    track = Thumbnails()
+    for index in indices:
+        track.add(records[index].thumbnails)
+    features = join_windows([find_backbone(name) for name in header.backbones], rows, end_s, header.spacing_s)
+    source = VideoFeatures(features, end_s, header.spacing_s, track.times_s, track.pictures)
+    return source, num_windows - len(records)
 
 
 def is_in_use(path: Path) -> bool:
     """Whether a process is writing a log."""
-    if not path.is_file():
-        return False
     try:
         with _writer_lock(path):
             return False
@@ -237,35 +262,8 @@ def is_in_use(path: Path) -> bool:
         return True
 
 
-def read_header(path: Path) -> LogHeader:
-    """What the rows of a log are. Raises InputError where it cannot be read."""
-    if _is_sqlite(path):
-        documents = list(_query(path, "SELECT document FROM header"))
-        return LogHeader.from_json(documents[0][0] if documents else "", path)
-    with path.open("rb") as file:
-        return LogHeader.from_json(file.readline(MAX_HEADER_BYTES), path)
-
-
-def load_recording(path: Path) -> tuple[VideoFeatures, int]:
-    """The features of a whole recording, and how many windows were skipped."""
-    header = read_header(path)
-    records = {record.index: record for record in read_records(path)}
-    if not records:
-        raise InputError(f"{path}: holds no window yet")
-    indices = sorted(records)
-    num_windows, end_s = indices[-1] + 1, records[indices[-1]].end_s
-    check_fits(num_windows * header.num_row_bytes, f"{path}: its features")
-    # Skipped windows look like the one before them; those at the beginning like the first.
-    shown = np.searchsorted(indices, np.arange(num_windows), side="right") - 1
-    windows = [records[indices[position]] for position in np.maximum(shown, 0)]
-    rows = {name: torch.cat([window.rows[name] for window in windows]) for name in header.backbones}
-    track = Thumbnails()
-    for index in indices:
-        track.add(records[index].thumbnails)
-    networks = [find_backbone(name) for name in header.backbones]
-    features = join_windows(networks, rows, end_s, header.spacing_s)
-    source = VideoFeatures(features, end_s, header.spacing_s, track.times_s, track.pictures)
-    return source, num_windows - len(records)
+def _writer_lock(path: Path) -> FileLock:
+    return FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -278,14 +276,14 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Every statement is a transaction of its own; the calls come from one thread at a time."""
+    """Every statement is a transaction of its own; only one thread at a time makes calls."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
 def _query(path: Path, statement: str) -> Iterator[tuple[Any, ...]]:
-    """Rows that a database gives. Raises InputError where it is damaged or cannot be read."""
+    """Rows of a query. Raises InputError if the file is damaged or cannot be read."""
     try:
         with closing(_connect(path)) as connection:
             yield from connection.execute(statement)
@@ -294,20 +292,19 @@ def _query(path: Path, statement: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _read_sqlite(path: Path) -> Iterator[WindowRow]:
-    """Windows in their order, without those that are damaged."""
     statement = "SELECT number, end_s, features, thumbnails, checksum FROM windows ORDER BY number"
-    for index, end_s, features, thumbnails, checksum in _query(path, statement):
-        has_bytes = isinstance(features, bytes) and isinstance(thumbnails, bytes)
-        if has_bytes and _checksum(index, end_s, features, thumbnails) == checksum:
-            yield index, end_s, features, thumbnails
+    for index, end_s, features, pictures, checksum in _query(path, statement):
+        has_bytes = isinstance(features, bytes) and isinstance(pictures, bytes)
+        if has_bytes and _checksum(index, end_s, features, pictures) == checksum:
+            yield index, end_s, features, pictures
 
 
-def _checksum(index: int, end_s: float, features: bytes, thumbnails: bytes) -> int:
-    return zlib.crc32(f"{index} {end_s}".encode() + features + thumbnails)
+def _checksum(index: int, end_s: float, features: bytes, pictures: bytes) -> int:
+    return zlib.crc32(f"{index} {end_s}".encode() + features + pictures)
 
 
 def _read_old_format(path: Path, header: LogHeader) -> Iterator[WindowRow]:
-    """Whole records of a file of the earlier format, up to the first that is damaged or cut off."""
+    """Records of the earlier format up to the first damaged one."""
     size = header.num_row_bytes
     with path.open("rb") as file:
         file.readline(MAX_HEADER_BYTES)
@@ -319,15 +316,8 @@ def _read_old_format(path: Path, header: LogHeader) -> Iterator[WindowRow]:
             yield index, end_s, payload[:size], payload[size:]
 
 
-def _parse_thumbnails(data: bytes) -> list[Thumbnail]:
-    out, position = [], 0
-    while position + THUMBNAIL.size <= len(data):
-        segment, time_s, size = THUMBNAIL.unpack_from(data, position)
-        position += THUMBNAIL.size
-        out.append(Thumbnail(segment, time_s, data[position : position + size]))
-        position += size
-    return out
-
-
-def _writer_lock(path: Path) -> FileLock:
-    return FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+def _parse_thumbnails(data: bytes) -> Iterator[Thumbnail]:
+    while len(data) >= THUMBNAIL.size:
+        segment, time_s, size = THUMBNAIL.unpack_from(data)
+        yield Thumbnail(segment, time_s, data[THUMBNAIL.size : THUMBNAIL.size + size])
+        data = data[THUMBNAIL.size + size :]

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from hiero.backbones.registry import fetch_weights
+from hiero.decoding.recordings import probe_duration
 from hiero.errors import InputError
-from hiero.extraction.collection import ExtractionProgress, ExtractionResult, extract_video, probe_duration
+from hiero.extraction.collection import ExtractionProgress, ExtractionResult, extract_video
 from hiero.extraction.plan import ExtractionPlan, LazyBackbones
 from hiero.sources.source import SourceFile, VideoInput, VideoSource
 

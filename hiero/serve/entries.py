@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hiero.data.features import FEATURE_SUFFIXES
-from hiero.extraction.collection import VIDEO_SUFFIXES
+from hiero.decoding.recordings import VIDEO_SUFFIXES
 from hiero.sources.source import LocalFile, SourceFile, VideoSource
 
 PLAYABLE_S, MAX_PLAYABLE = 5.0, 10_000  # how long it is believed which file a player opens, and of how many videos

@@ -17,10 +17,10 @@ from typing import Any, Literal
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.rows import IndexedVideo
 from hiero.corpus.table import is_corpus_folder
+from hiero.decoding.recordings import NoFilesError, find_recordings, is_collection, is_video_address
 from hiero.engine import Engine, Video, engine_for
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
-from hiero.extraction.collection import NoFilesError, find_recordings, is_collection, is_video_address
 from hiero.serve.edits import FileEdits
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.sources.addresses import is_address

@@ -11,8 +11,8 @@ import anyio
 from fastapi import Query
 
 from hiero.decoding.decode import probe
+from hiero.decoding.recordings import VIDEO_SUFFIXES
 from hiero.errors import InputError
-from hiero.extraction.collection import VIDEO_SUFFIXES
 from hiero.serve.edits import clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library

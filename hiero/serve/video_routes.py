@@ -12,10 +12,10 @@ from fastapi.responses import FileResponse, Response
 
 import hiero
 from hiero.corpus.corpus import Corpus, Hit
+from hiero.decoding.recordings import probe_duration
 from hiero.engine import Video
 from hiero.engine.joined import place_files
 from hiero.errors import InputError
-from hiero.extraction.collection import probe_duration
 from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
 from hiero.serve.entries import Entry, NotFoundError

@@ -1,4 +1,4 @@
-"""Addresses of remote files as text: what may be shown, what names the same file, and what is secret."""
+"""Addresses of remote files as text: hide secrets, and tell which addresses name the same file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import urllib.parse
 from pathlib import Path
 
+from hiero.errors import InputError
+
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://", re.ASCII)
 HTTP_SCHEMES = ("http", "https")
-# Parameters that sign an address or say who asks: they do not make it another file.
+# Parameters of an address that sign it or identify the user; the file does not depend on them.
 SIGNATURE = re.compile(
     r"x-(amz|goog|oss|obs|cos|ms)-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|"
     r"s[veprst]|sig|spr|sip|srt|sdd|skoid|sktid|sk[tesv]|(access_?|auth_?|id_?)?token|auth|jwt|api_?key|password|hdnts|hmac",
@@ -20,13 +22,13 @@ SECRET_VALUE = re.compile(
     r"(?i)\b([\w-]*(?:secret|token|passw|signature|credential|sig|authorization)[\w-]*)(\s*[=:]\s*)[^\s,;&'\"]+"
 )
 URL_IN_TEXT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://[^\s'\"<>)\]]+")
-MIN_SECRET_LENGTH = 6  # shorter values of variables could be parts of words
+MIN_SECRET_LENGTH = 6  # shorter values of variables could be parts of ordinary words
 MAX_REASON_LENGTH = 200
-COPY_NAMES: dict[Path, str] = {}  # addresses as they are shown, by the path of the local copy
+COPY_NAMES: dict[Path, str] = {}  # public addresses by the path of the local copy
 
 
 def is_address(text: object) -> bool:
-    """Whether a text is the address of something remote (s3://…, https://…), not the name of a file.
+    """Whether a text is an address (s3://…, https://…) and not the name of a file.
 
     Examples:
         >>> is_address("s3://bucket/kitchen.mp4"), is_address("videos/kitchen.mp4"), is_address("C:/kitchen.mp4")
@@ -36,7 +38,6 @@ def is_address(text: object) -> bool:
 
 
 def scheme_of(address: str) -> str:
-    """What stands before :// in an address, in lower case."""
     return address.partition("://")[0].lower()
 
 
@@ -45,12 +46,12 @@ def is_http(address: str) -> bool:
 
 
 def has_magic(text: str) -> bool:
-    """Whether a part of an address is a pattern. A question mark is none: it begins a query."""
+    """Whether a part of an address is a pattern. A question mark does not count, since it begins a query."""
     return "*" in text or "[" in text
 
 
 def public_address(address: str) -> str:
-    """An address as it may be shown and stored: without user, password, and signing parameters.
+    """An address without user, password and query, which may be shown and stored.
 
     Examples:
         >>> public_address("https://me:secret@host/kitchen.mp4?X-Amz-Signature=ab12")
@@ -63,7 +64,7 @@ def public_address(address: str) -> str:
             parts.append(part)
             continue
         authority, slash, path = rest.partition("/")
-        # A key of an object store may hold a question mark; what follows one is a query where it says NAME=VALUE.
+        # Keys of object stores may contain a question mark: only ?NAME=VALUE is a query.
         path = re.sub(r"[?#].*" if is_http(part) else r"\?[\w.-]+=.*", "", path, flags=re.DOTALL)
         authority = authority.rpartition("@")[2].partition("?")[0]
         parts.append(f"{scheme.lower()}://{authority}{slash}{path}")
@@ -71,14 +72,14 @@ def public_address(address: str) -> str:
 
 
 def query_identity(address: str) -> str:
-    """The parameters that choose a file, without those that sign the address. Only for hashes: never show it."""
+    """The parameters that select a file, without signatures. Only for hashes, since they may be secret."""
     query = urllib.parse.parse_qsl(address.partition("?")[2].partition("#")[0]) if is_http(address) else []
     named = sorted((name, value) for name, value in query if not SIGNATURE.fullmatch(name))
     return f"?{urllib.parse.urlencode(named)}" if named else ""
 
 
 def describe_error(error: BaseException, address: str = "") -> str:
-    """What an error says, in a short line without anything secret."""
+    """The message of an error in one short line without secrets."""
     text = " ".join(str(error).split()) or type(error).__name__
     if address:
         text = text.replace(address, public_address(address))
@@ -91,10 +92,20 @@ def describe_error(error: BaseException, address: str = "") -> str:
 
 
 def display_addresses(text: str) -> str:
-    """A message with addresses in place of the paths of their copies."""
+    """Replace paths of local copies in a message by the addresses of the files."""
     if f"{os.sep}remote{os.sep}" not in text:
         return text
-    for path in sorted(COPY_NAMES, key=lambda path: -len(path.name)):  # a name may be the beginning of another
+    for path in sorted(COPY_NAMES, key=lambda path: -len(path.name)):  # a name may be the prefix of another
         for copy in (str(path), str(path.resolve())):
             text = text.replace(copy, COPY_NAMES[path])
     return text
+
+
+def failure_message(name: str, error: Exception) -> str:
+    """What went wrong with a file, in one line."""
+    text = display_addresses(str(error))
+    if isinstance(error, InputError):
+        return text if name in text else f"{name}: {text}"
+    if isinstance(error, OSError):
+        return f"{display_addresses(str(error.filename or name))}: {error.strerror or text}"
+    return f"{name}: {type(error).__name__}: {text}"

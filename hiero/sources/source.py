@@ -1,6 +1,6 @@
-"""Where a video comes from, resolved once: a local file, a remote one, or the chapters of a recording.
+"""VideoSource: where a video comes from, which is a local file, a remote one, or the chapters of a recording.
 
-`VideoSource.of` takes what a person gave; everything behind it works on the local `paths` after `fetch`.
+Inputs are resolved once, by `VideoSource.of`. All other code works on the local `paths` after `fetch`.
 """
 
 from __future__ import annotations
@@ -36,37 +36,30 @@ class LocalFile:
         """What another machine resolves to the same file."""
         return str(self.path.resolve())
 
-    @property
-    def stored_name(self) -> str:
-        """The file as a corpus stores it."""
-        return str(self.path.resolve())
+    stored_name = location  # as a corpus stores it
 
     def exists(self) -> bool:
         return self.path.is_file()
 
-    def fetch(self, progress: ProgressCallback = no_progress) -> Path:
+    def fetch(self, _: ProgressCallback = no_progress) -> Path:
         """The local path: there is nothing to download."""
-        del progress
         return self.path
 
     def fetch_companions(self) -> None:
-        """Transcripts and sidecars of a local file are beside it already."""
-
-    def known_key(self) -> str | None:
-        """Hash of the content."""
-        return content_key(self.path)
+        """Do nothing: transcripts and sidecars are already beside the file."""
 
     def key(self) -> str:
         """Hash of the content."""
         return content_key(self.path)
 
+    known_key = key
+
     def state(self) -> object:
-        """Changes when somebody writes to the file."""
+        """Changes when the file is written to."""
         return file_state(self.path)
 
-    def growth(self, max_age_s: float) -> tuple[object, ...]:
+    def growth(self, _: float) -> tuple[object, ...]:
         """Size and time of the last change."""
-        del max_age_s
         stat = self.path.stat()
         return stat.st_size, stat.st_mtime_ns
 
@@ -86,7 +79,7 @@ class VideoSource:
 
     @classmethod
     def of(cls, given: VideoInput) -> VideoSource:
-        """The video behind a path, an address, or a list of them. Nothing is read."""
+        """Resolve a path, an address, or a list of them, without reading anything."""
         if isinstance(given, VideoSource):
             return given
         parts = [given] if isinstance(given, str | Path) else list(given)
@@ -94,12 +87,12 @@ class VideoSource:
 
     @classmethod
     def join(cls, sources: Sequence[VideoSource]) -> VideoSource:
-        """Videos that follow each other, as one."""
+        """Join videos that follow each other."""
         return cls(tuple(file for source in sources for file in source.files))
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Local files; those of remote ones may not be downloaded yet."""
+        """Local files; copies of remote files may not exist yet."""
         return tuple(file.path for file in self.files)
 
     @property
@@ -109,12 +102,12 @@ class VideoSource:
 
     @property
     def name(self) -> str:
-        """The first file as people know it: its path, or its address without passwords."""
+        """Path of the first file, or its address without passwords."""
         return self.files[0].name
 
     @property
     def identity(self) -> str:
-        """The same for two names of one video."""
+        """Equal for two names of the same video."""
         return "\n".join(str(file.path) if file.is_remote else str(file.path.resolve()) for file in self.files)
 
     @property
@@ -136,11 +129,11 @@ class VideoSource:
         return tuple(file.fetch(progress) for file in self.files)
 
     def key(self) -> str:
-        """Hash of the content of all files in their order; downloads a remote file whose content is not known."""
+        """Hash of the content of all files in order; downloads remote files whose content is not known."""
         return join_keys([file.key() for file in self.files])
 
     def known_key(self) -> str | None:
-        """`key` where it can be told without downloading anything; else None."""
+        """`key` if it is known without a download, else None."""
         keys = [file.known_key() for file in self.files]
         known = [key for key in keys if key is not None]
         return join_keys(known) if len(known) == len(keys) else None
@@ -150,7 +143,7 @@ VideoInput: TypeAlias = VideoSource | Path | str | Sequence[Path | str]
 
 
 def join_keys(keys: Sequence[str]) -> str:
-    """A key for files in their order, from the key of each; that of a single one is its own."""
+    """One key for files in order, from the key of each. A single file keeps its own."""
     return keys[0] if len(keys) == 1 else hashlib.sha256("\n".join(keys).encode()).hexdigest()[:KEY_LENGTH]
 
 

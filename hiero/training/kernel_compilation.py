@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from hiero.child_process import python_command
 from hiero.config import LossConfig, ModelConfig
 from hiero.data.narrated_windows import TrainingBatch
+from hiero.decoding.decode_worker import python_command
 from hiero.devices import num_usable_cores
 from hiero.model.hiero import HiERO
 from hiero.training.half_weights import HalfWeights

@@ -150,9 +150,9 @@ def test_names_are_unique(run, tmp_path):
     ("arguments", "message"),
     [
         ([], "say which video"),
-        (["{tmp}/empty"], "no videos or feature files in this folder"),
-        (["{tmp}/*.mp4"], r"\*.mp4: no videos or feature files match"),
-        (["{tmp}/**.mp4"], "not a pattern of file names"),
+        (["{tmp}/empty"], "no videos or feature files"),
+        (["{tmp}/*.mp4"], r"\*.mp4: contains no videos or feature files"),
+        (["{tmp}/**.mp4"], "not a valid pattern"),
         (["{tmp}/gone.mp4"], "gone.mp4: no such file"),
     ],
 )

@@ -14,9 +14,10 @@ from hiero.cli.ask import split_queries
 from hiero.cli.inputs import find_inputs
 from hiero.corpus.corpus import Corpus
 from hiero.decoding.decode import probe
+from hiero.decoding.recordings import find_videos, is_collection, is_video_address
 from hiero.engine import load
 from hiero.errors import InputError
-from hiero.extraction.collection import ExtractionProgress, extract_all, find_videos, is_collection, is_video_address
+from hiero.extraction.collection import ExtractionProgress, extract_all
 from hiero.extraction.video_features import VideoFeatures
 from hiero.sources.source import VideoSource
 from tests.extraction.test_collection import egovlp_file, plan_for

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiero import child_process
-from hiero.decoding import decode, packets, parallel_decode
+from hiero.decoding import decode, decode_worker, packets, parallel_decode
 from hiero.decoding.decode import DisplayedFrame, Sampling, new_reformatter, read_segments
 from hiero.decoding.decode_worker import GpuFrame, PartDecoder, PartError, PartTask
 from hiero.decoding.parallel_decode import read_segments_parallel
@@ -190,7 +189,7 @@ def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
         f"lambda file, gpu: (open({str(log)!r}, 'a').write(f' {{gpu}}'), av.open(file))[1]; "
     )
     run = "importlib.import_module"
-    monkeypatch.setattr(child_process, "PROGRAM", child_process.PROGRAM.replace(run, stub + run))
+    monkeypatch.setattr(decode_worker, "PROGRAM", decode_worker.PROGRAM.replace(run, stub + run))
     pool = parallel_decode.DecodingPool(2, gpu=3)
     monkeypatch.setattr(parallel_decode, "decoding_pool", lambda *_: pool)
 

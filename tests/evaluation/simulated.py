@@ -30,7 +30,7 @@ def replace_minilm(monkeypatch, encode):
     """Texts are encoded by `encode`, so that no weights are needed."""
     for module in ("embedder", "vocabulary"):
         monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", encode)
-    monkeypatch.setattr("hiero.engine.vocabulary.class_name_vectors", lambda: encode(class_names()))
+    monkeypatch.setattr("hiero.engine.video_nodes.class_name_vectors", lambda: encode(class_names()))
 
 
 # Official benchmarks

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from benchmarks.words import JointHead
-from hiero.engine.vocabulary import class_names, default_labels, rich_labels
+from hiero.engine.video_nodes import class_names, default_labels, rich_labels
 from hiero.storage.files import load_arrays
 from hiero.text import joint_text
 from hiero.text.joint_text import HEAD_FILE, JOINT_SIZE, PROMPTS, encode_joint_texts, joint_key, pooling_temperature

@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from hiero import child_process
 from hiero.config import LossConfig, ModelConfig
+from hiero.decoding import decode_worker
 from hiero.model.hiero import HiERO
 from hiero.training import kernel_compilation
 from hiero.training.kernel_compilation import kernels_compiled_beside
@@ -39,14 +39,14 @@ def processes(monkeypatch):
 
 
 def test_the_process_does_not_outlive_the_set_up(processes, monkeypatch):
-    monkeypatch.setattr(child_process, "PROGRAM", "import time; time.sleep(60)")
+    monkeypatch.setattr(decode_worker, "PROGRAM", "import time; time.sleep(60)")
     with kernels_compiled_beside(*make_objective()):
         assert processes[0].poll() is None
     assert processes[0].poll() is not None
 
 
 def test_a_process_that_fails_or_does_not_start_is_no_error(processes, monkeypatch):
-    monkeypatch.setattr(child_process, "PROGRAM", "raise SystemExit(1)")
+    monkeypatch.setattr(decode_worker, "PROGRAM", "raise SystemExit(1)")
     with kernels_compiled_beside(*make_objective()):
         assert processes[0].wait(30) == 1
     monkeypatch.setattr(sys, "executable", "/nowhere/python")

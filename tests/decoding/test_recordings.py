@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hiero.sources.chapters import find_siblings, group_chapters, parse_chapter
+from hiero.decoding.recordings import find_siblings, group_chapters, parse_chapter
 
 
 def names(paths, folder=""):
