@@ -34,13 +34,13 @@ SECTIONS: dict[str, dict[str, list[str]]] = {
         "load": [],
         "Engine": ["read", "read_array"],
         "Embedder": [],
-        "Video": ["steps", "ask", "label", "likely_labels", "locate"],
-        "VideoFeatures": ["thumbnail_at", "save", "load"],
+        "Video": ["steps", "ask", "label", "locate"],
+        "VideoFeatures": [],
         "ProgressEvent": [],
         "InputError": [],
     },
     "Results": {
-        "Hierarchy": ["to_dict", "from_dict", "to_rows", "to_dataframe", "of_file"],
+        "Hierarchy": ["to_dict", "from_dict", "to_dataframe"],
         "Step": [],
         "Answer": [],
         "Match": [],
@@ -67,7 +67,7 @@ SECTIONS: dict[str, dict[str, list[str]]] = {
         "embed_features": [],
         "spectral_cut": [],
         "read_released": [],
-        "Released": ["model", "save"],
+        "Released": [],
     },
     "Settings": {"ModelConfig": [], "LossConfig": [], "TrainConfig": [], "TextConfig": [], "Behaviour": []},
     "Data": {"read_features": [], "collate": [], "Batch": [], "Window": []},
@@ -82,8 +82,18 @@ DETAILED = {"Engine", "Video"}  # their methods are described with their argumen
 # Their attributes are left out: they serve the package itself, or another page describes them.
 BRIEF = {"Embedder", "VideoFeatures", "VideoFile", "Utterance", "IndexedVideo", "HieroEnsemble", "Losses", "Released"}
 BRIEF |= {"ProgressEvent", "Hit", "Level", "embed_features", "Behaviour", "Batch", "Backbone", "Exporter"}
-BRIEF |= {"ModelConfig", "LossConfig", "TrainConfig", "TextConfig", "Step"}
-OBVIOUS = {"start_s", "end_s"}  # attributes that need no description
+BRIEF |= {"collate", "Transcript", "ModelConfig", "LossConfig", "TrainConfig", "TextConfig", "Step", "spectral_cut"}
+MADE_BY_HIERO = {"Engine", "Embedder", "Video", "IndexedVideo"}  # nobody calls these classes
+OBVIOUS = {
+    "start_s",
+    "end_s",
+    "duration_s",
+    "engine",
+    "path",
+    "query",
+    "uri",
+    "video",
+}  # attributes that need no description
 HEADING = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Examples):$")
 ENTRY = re.compile(r"    (\w+): (.*)")
 
@@ -104,8 +114,8 @@ def generate() -> str:
 def describe(name: str, value: Any, methods: list[str]) -> list[str]:
     """The entry of a public name."""
     text, arguments = split_docstring(value)
-    is_error = inspect.isclass(value) and issubclass(value, Exception)
-    call = [] if is_error else ["```text", *format_call(name, value), "```", ""]
+    is_called = name not in MADE_BY_HIERO and not (inspect.isclass(value) and issubclass(value, Exception))
+    call = [] if not is_called else ["```text", *format_call(name, value), "```", ""]
     lines = [f"### {name}\n", *call, text.split("\n\n")[0], ""]
     if name not in BRIEF:
         lines += [f"- `{argument}`: {meaning}" for argument, meaning in arguments.items() if argument not in OBVIOUS]
