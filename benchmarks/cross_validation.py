@@ -51,7 +51,7 @@ from hiero.data.stores import FeatureStore
 from hiero.engine import class_names
 from hiero.evaluation.metrics import grounding_recall, procedure_scores
 from hiero.model.ensemble import HieroEnsemble
-from hiero.model.pretrained import write_model_folder
+from hiero.model.hiero import write_model_folder
 from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans
 from hiero.steps.hierarchy import default_step_counts
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR, centre_and_normalise, cut_steps, step_labels

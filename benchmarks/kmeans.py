@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from hiero.kernels.kmeans import kmeans
-from hiero.model.spectral import NUM_ITERATIONS, NUM_RESTARTS
+from hiero.kernels.normalised_cut import NUM_ITERATIONS, NUM_RESTARTS
 
 CASES = {
     "cut, 10 minutes": (600, 10, 10),

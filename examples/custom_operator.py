@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from examples.train_loop import SIZES, WORLD, train
 from hiero import HiERO, ModelConfig, load_model
-from hiero.model.neighbours import Neighbours
+from hiero.model.tdgc import Neighbours
 from hiero.plugins import register
 
 

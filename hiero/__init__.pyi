@@ -19,11 +19,11 @@ from .engine import load as load
 from .errors import InputError as InputError
 from .extraction.video_features import VideoFeatures as VideoFeatures
 from .formats.registry import Exporter as Exporter
-from .model.embed import embed_features as embed_features
 from .model.ensemble import HieroEnsemble as HieroEnsemble
+from .model.ensemble import embed_features as embed_features
 from .model.ensemble import load_model as load_model
 from .model.hiero import HiERO as HiERO
-from .model.hiero import Losses as Losses
+from .model.losses import Losses as Losses
 from .model.released import Released as Released
 from .model.released import read_released as read_released
 from .model.spectral import spectral_cut as spectral_cut

@@ -195,10 +195,11 @@ for name in "huggingface_hub safetensors sklearn cyclopts rich transformers av l
 import torch
 from hiero.config import LossConfig, ModelConfig
 from hiero.model.hiero import HiERO
-import hiero.model.released, hiero.model.embed, hiero.training.captured_step
+from hiero.model.losses import Timed, compute_losses
+import hiero.model.released, hiero.model.ensemble, hiero.training.captured_step
 model = HiERO(ModelConfig(input_size=4, hidden_size=8, embedding_size=4, text_size=4))
 levels = model.train()(torch.randn(2, 40, 4))
 texts, times, mask = torch.randn(2, 3, 4), torch.rand(2, 3) * 20, torch.ones(2, 3, dtype=torch.bool)
-model.losses(levels, texts, times, mask, LossConfig()).total.backward()
+compute_losses(model, levels, Timed(texts, times, mask), LossConfig()).total.backward()
 """
     )

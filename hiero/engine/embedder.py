@@ -133,7 +133,7 @@ class Embedder:
             return features.copy()
         import torch
 
-        from hiero.model.embed import embed_features
+        from hiero.model.ensemble import embed_features
 
         return embed_features(self.model, torch.from_numpy(features), clock, [level])[output].float().numpy()
 

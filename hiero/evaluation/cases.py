@@ -110,7 +110,7 @@ class Case:
             return {"projected0": self.features.astype(np.float32), f"level{engine.deep_level}": self.features}
         import torch
 
-        from hiero.model.embed import embed_features
+        from hiero.model.ensemble import embed_features
 
         features = torch.from_numpy(self.features.astype(np.float32))
         outputs = embed_features(engine.model, features, self.video.clock, {0, engine.deep_level})

@@ -1,4 +1,4 @@
-"""Feature files through a model: one file, or a folder whose finished files are skipped when it is run again."""
+"""Embedding of feature files: one file, or a folder. Files that are up to date are skipped."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from torch import OutOfMemoryError
 
 from hiero.data.features import find_features, read_features
 from hiero.errors import InputError
-from hiero.model.embed import embed_features
-from hiero.model.ensemble import HieroEnsemble
+from hiero.model.ensemble import HieroEnsemble, embed_features
 from hiero.model.hiero import HiERO
 from hiero.storage.files import save_tensors
 from hiero.types import Clock
 
-STAMP = "hiero"  # the metadata entry of an output that says what it was computed from
+STAMP = "hiero"  # metadata entry that identifies the source and the settings of an output
 
 
 @dataclass(frozen=True)
 class FileEmbedder:
-    """Writes what `embed_features` gives for feature files."""
+    """Applies `embed_features` to feature files."""
 
     model: HiERO | HieroEnsemble
     clock: Clock
@@ -34,16 +33,14 @@ class FileEmbedder:
     version: str = ""
 
     def embed_file(self, source: Path, target: Path) -> None:
-        """Embed a file, whatever is at `target`. Raises InputError where it cannot be read or does
-        not fit the model.
-        """
-        stamp = self._stamp(source)  # before it is read: a file that changes meanwhile is then done again
+        """Embed a file and overwrite `target`."""
+        stamp = self._stamp(source)  # taken first: a file that changes in between is embedded again
         features = read_features(source, self.model.config.input_size)
         tensors = embed_features(self.model, features, self.clock, self.levels, self.threads)
         save_tensors(target, tensors, {STAMP: stamp})
 
     def embed_files(self, targets: Mapping[Path, Path], progress: Callable[[str], None] = lambda _: None) -> list[str]:
-        """Embed many files; those that were done by the same model with the same settings are skipped."""
+        """Embed files unless they are up to date. Returns the error messages."""
         problems = []
         for source, target in targets.items():
             try:
@@ -52,15 +49,13 @@ class FileEmbedder:
             except InputError as error:
                 problems.append(str(error))
             except (MemoryError, OutOfMemoryError):
-                problems.append(f"{source}: does not fit in memory on this device")
+                problems.append(f"{source}: too large for the memory of this device")
             progress(source.name)
         return problems
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        """All that an output depends on, but for its source; the fingerprint reads every weight, so
-        it is taken once.
-        """
+        """The model and the settings. The fingerprint reads every weight, so it is computed once."""
         return {
             "hiero": self.version,
             "model": self.model.fingerprint(),
@@ -77,29 +72,27 @@ class FileEmbedder:
 
 
 def output_files(source: Path, out: Path) -> dict[Path, Path]:
-    """Where the output of each feature file goes: `out` for a file, the same tree below `out` for a folder."""
+    """The output of each feature file: `out` for a file, the same tree below `out` for a folder."""
     is_inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
     if is_inside or out.resolve() == source.resolve():
-        raise InputError(f"-o {out} would mix with the input {source}; choose another place")
+        raise InputError(f"-o {out} would mix with the input {source}; choose another folder")
     if source.is_dir() and out.is_file():
         raise InputError(f"-o {out} is a file; a folder of features needs a folder to write to")
     if source.is_file() and out.is_dir():
-        raise InputError(
-            f"-o {out} is a folder; name the file to write, such as {out / source.with_suffix('.safetensors').name}"
-        )
+        raise InputError(f"-o {out} is a folder; name a file, such as {out / (source.stem + '.safetensors')}")
     if source.is_file():
         return {source: out}
     return {file: out / file.relative_to(source).with_suffix(".safetensors") for file in find_features(source)}
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the tensors of a safetensors file, by name."""
+    """Shapes of the tensors of a safetensors file by name."""
     with safe_open(path, "pt") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
 
 
 def _read_stamp(path: Path) -> str | None:
-    """None when the file is damaged or not ours."""
+    """The stamp of an output; None if the file is damaged or has none."""
     try:
         with safe_open(path, "pt") as file:
             return (file.metadata() or {}).get(STAMP)

@@ -1,88 +1,136 @@
-"""HiERO, the whole network: input projection, encoder, decoder, and the heads into the space shared with text."""
+"""HiERO, the whole network: input projection, encoder, decoder, and the heads into the space shared
+with text. Networks are saved as model folders; with huggingface_hub installed, also on a hub.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, Self
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.config import LossConfig, ModelConfig
+from hiero.config import ModelConfig
 from hiero.data.batches import check_batch, uniform_spacing
 from hiero.errors import InputError
-from hiero.model.losses import Timed, alignment_loss, gather_reachable, thread_loss
-from hiero.model.model_folder import ModelFolder
-from hiero.model.pretrained import PretrainedMixin
+from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FILE, ModelFolder, open_model_folder
 from hiero.model.tdgc import gates_of_layers
 from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder
+from hiero.storage.checkpoints import dequantise, describe_mismatch
+from hiero.storage.files import atomic_path, load_tensors, save_tensors
 
-MIN_SQUARE = 1e-6  # of all values of a video, so that a constant one is not divided by zero
-MIN_RELATIVE_DEVIATION = 1e-4  # against the mean deviation of all channels; below it a channel counts as constant
+MIN_SQUARE = 1e-6  # smallest sum of squares of a video, for constant features
+MIN_RELATIVE_DEVIATION = 1e-4  # a channel with less of the mean deviation is constant
 
+if TYPE_CHECKING:
 
-class VideoHead(nn.Sequential):
-    """h_v: Linear → LayerNorm → ReLU → Linear, into the shared space (not normalised)."""
+    class ModelHubMixin:
+        def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None: ...
+        @classmethod
+        def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self: ...
+        def push_to_hub(self, repo_id: str, **options: Any) -> str: ...
+else:
+    try:
+        from huggingface_hub import ModelHubMixin
+    except ImportError:
 
-    def __init__(self, size: int, embedding_size: int) -> None:
-        super().__init__(
-            nn.Linear(size, embedding_size),
-            nn.LayerNorm(embedding_size),
-            nn.ReLU(),
-            nn.Linear(embedding_size, embedding_size),
-        )
+        class ModelHubMixin:
+            """Saving to folders only."""
 
+            def save_pretrained(self, save_directory, **_):
+                Path(save_directory).mkdir(parents=True, exist_ok=True)
+                self._save_pretrained(Path(save_directory))
 
-class TextHead(nn.Sequential):
-    """h_t: Linear → ReLU → Linear on the text encoder's output, into the shared space (not normalised)."""
-
-    def __init__(self, size: int, embedding_size: int) -> None:
-        super().__init__(nn.Linear(size, embedding_size), nn.ReLU(), nn.Linear(embedding_size, embedding_size))
-
-
-class Losses(NamedTuple):
-    """The losses of a batch, scalars. `HiERO.losses` returns them.
-
-    Attributes:
-        alignment: L_vna, without its weight.
-        threads: L_ft, without its weight; 0 where no threads were cut.
-        total: The weighted sum, which training minimises.
-
-    Examples:
-        >>> import hiero, torch
-        >>> losses = hiero.Losses(torch.tensor(2.0), torch.tensor(0.5), torch.tensor(2.5))
-        >>> losses.total.item()
-        2.5
-    """
-
-    alignment: Tensor
-    threads: Tensor
-    total: Tensor
+            def push_to_hub(self, *_, **__):
+                raise InputError("sharing on a hub needs huggingface_hub; run: pip install huggingface_hub")
 
 
-class Peers(Protocol):
-    """Other processes that hold parts of the same batch."""
+class PretrainedMixin(ModelHubMixin):
+    """Saving and loading. The text encoder and the other entries of config.json are kept and saved again."""
 
-    rank: int
-    num: int
+    config: ModelConfig
+    _extra: dict[str, Any] | None = None  # other entries of config.json
+    _text_encoder: Path | None = None
 
-    def gather(self, part: Tensor) -> Tensor:
-        """(B, …) of each process → (all B, …), with gradients."""
+    def fingerprint(self) -> str:
+        """A hash of configuration and weights, which identifies results of this model."""
+        model: Any = self
+        settings = {**self.config.to_dict(), **self._network_settings()}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for name, value in model.state_dict().items():
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
 
-    def share(self, count: Tensor | int) -> Tensor:
-        """Weight of this process's mean over `count` items in the mean over all processes, times their number."""
+    def _save_pretrained(self, save_directory: Path) -> None:
+        model: Any = self
+        target = save_directory / TEXT_ENCODER_FILE
+        if self._text_encoder is not None and self._text_encoder.resolve() != target.resolve():
+            with atomic_path(target) as path:
+                shutil.copyfile(self._text_encoder, path)
+        extra = {**self._network_settings(), **(self._extra or {})}
+        write_model_folder(save_directory, self.config, model.state_dict(), extra)
+
+    def _network_settings(self) -> dict[str, Any]:
+        """The settings of the networks of an ensemble, for config.json."""
+        return {}
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
+        """Load a model of this class, in evaluation mode. `hiero.load_model` loads any model.
+
+        Raises:
+            InputError: The folder is missing or damaged, or holds a model of the other class.
+        """
+        return cls.from_folder(open_model_folder(pretrained_model_name_or_path, **options))
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder) -> Self:
+        """The model of an open folder, in evaluation mode."""
+        try:
+            model: Any = cls._build(folder)
+        except InputError as error:
+            raise InputError(f"{folder.path}: {error}") from error
+        state = dequantise(load_tensors(folder.path / WEIGHTS_FILE))
+        if problems := describe_mismatch(model.state_dict(), state):
+            file = folder.path / WEIGHTS_FILE
+            raise InputError(f"{file}: does not fit its config.json ({problems}); take both files from one model")
+        model.load_state_dict(state)
+        model._extra, model._text_encoder = folder.extra, folder.text_encoder
+        return model.eval()
+
+    @classmethod
+    def _build(cls, folder: ModelFolder) -> Self:
+        """A network with the settings of a folder, without its weights."""
+        raise NotImplementedError
+
+
+def write_model_folder(
+    folder: Path, config: ModelConfig, state: dict[str, Tensor], extra: dict[str, Any] | None = None
+) -> None:
+    """Write config.json and model.safetensors."""
+    try:
+        text = json.dumps({"model": config.to_dict(), **(extra or {})}, indent=2) + "\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{folder}: the configuration must hold plain values only ({error})") from error
+    save_tensors(folder / WEIGHTS_FILE, state)
+    with atomic_path(folder / CONFIG_FILE) as path:
+        path.write_text(text)
 
 
 class HiERO(nn.Module, PretrainedMixin):
     """A hierarchy-aware encoder of video segments (ICCV 2025).
 
-    A graph U-Net over the segments of a video: the Temporal Encoder halves the rate level by level,
-    the Function-Aware Decoder goes back up and reasons inside threads, clusters of nodes with the
-    same function. Two heads map nodes and narrations into one space. `save_pretrained` writes a
-    model folder, `hiero.load_model` loads one.
+    HiERO is a graph U-Net over the segments of a video. The Temporal Encoder halves the rate level
+    by level. The Function-Aware Decoder goes back up and reasons inside threads, which are clusters
+    of nodes with the same function. Two heads map nodes and narrations into one space.
+    `save_pretrained` writes a model folder, and `hiero.load_model` loads one.
 
     Args:
-        config: Sizes and settings; defaults are the paper's.
+        config: Sizes and settings. The defaults are those of the paper.
 
     Examples:
         >>> import hiero, torch
@@ -106,19 +154,21 @@ class HiERO(nn.Module, PretrainedMixin):
         self.project = nn.Linear(config.input_size, config.hidden_size)
         self.encoder = TemporalEncoder(config)
         self.decoder = FunctionAwareDecoder(config)
-        self.video_head = VideoHead(config.hidden_size, config.embedding_size)
-        self.text_head = TextHead(config.text_size, config.embedding_size)
+        size = config.embedding_size
+        # h_v and h_t, into the shared space
+        self.video_head = nn.Sequential(
+            nn.Linear(config.hidden_size, size), nn.LayerNorm(size), nn.ReLU(), nn.Linear(size, size)
+        )
+        self.text_head = nn.Sequential(nn.Linear(config.text_size, size), nn.ReLU(), nn.Linear(size, size))
 
     @classmethod
-    def _make(cls, folder: ModelFolder) -> Self:
+    def _build(cls, folder: ModelFolder) -> Self:
         if folder.networks:
-            raise InputError(f"holds {len(folder.networks)} networks, not one; load it with hiero.load_model")
+            raise InputError(f"is an ensemble of {len(folder.networks)} networks; load it with hiero.load_model")
         return cls(folder.config)
 
     def configure(self, config: ModelConfig) -> None:
-        """Run with other settings that change no weights: `behaviour`, `threads_at_inference`,
-        `num_threads`, `kappa` …
-        """
+        """Change settings that do not affect the weights: `behaviour`, `threads_at_inference`, `kappa` …"""
         self.config = config
         self.decoder.configure(config)
 
@@ -135,17 +185,17 @@ class HiERO(nn.Module, PretrainedMixin):
 
         Args:
             features: Backbone features, (B, T, F).
-            mask: True on the nodes of each video, which are a prefix of T, (B, T); by default all are.
-            times: In seconds, not decreasing, (B, T); by default by the clock of the configuration.
-            spacing_s: Time between nodes where it is the same everywhere and known; otherwise it is
-                read off the times.
-            threads: Cut & Match on or off; by default on while training and otherwise as configured.
+            mask: True on the nodes of each video, which fill a prefix of T, (B, T). Defaults to all.
+            times: Times in seconds, not decreasing, (B, T). Defaults to the clock of the configuration.
+            spacing_s: Time between nodes if it is constant. Defaults to what the times say.
+            threads: Whether Cut & Match is on. Defaults to on in training and to the configuration
+                otherwise.
 
         Returns:
-            Levels 0 … depth − 1 of the decoder, finest first; with depth 0 the projected features alone.
+            Levels 0 … depth − 1 of the decoder, finest first. With depth 0, only the projected features.
 
         Raises:
-            InputError: An argument has another shape or type, or holds what it must not; the message names it.
+            InputError: An argument has a wrong shape, type or value.
 
         Examples:
             >>> import hiero, torch
@@ -166,34 +216,25 @@ class HiERO(nn.Module, PretrainedMixin):
     def forward_unchecked(
         self, features: Tensor, mask: Tensor, times: Tensor, spacing_s: float | None, *, threads: bool
     ) -> list[Level]:
-        """`forward` without a look at the data, so that nothing waits for the device.
+        """`forward` without checks of the data, which would wait for the device.
 
-        Args:
-            features: (B, T, F).
-            mask: Each video's nodes, a prefix of T, (B, T).
-            times: In seconds, (B, T).
-            spacing_s: Time between nodes where all are equally far apart; None for irregular times.
-            threads: Whether Cut & Match is on.
-
-        Returns:
-            Levels 0 … depth − 1.
+        `spacing_s` is None for irregular times.
         """
         features = self._normalise_input(features, mask)
-        features = self.project(torch.where(mask[..., None], features, 0))  # padding may hold anything, NaN included
-        gates, depth = self._stage_gates(features.shape[1], spacing_s), len(self.encoder.stages)
+        features = self.project(torch.where(mask[..., None], features, 0))  # padding may be NaN
+        gates = self._stage_gates(features.shape[1], spacing_s)
+        depth = len(self.encoder.stages)
         levels = self.encoder(Level(features, mask, times, spacing_s), None if gates is None else gates[:depth])
         return self.decoder(levels, None if gates is None else gates[depth:], cut=threads)
 
     def _stage_gates(self, length: int, spacing_s: float | None) -> list[list[Tensor]] | None:
-        """Gates of all layers of each stage, encoder first; None where a stage computes its own: on
-        CPUs and on irregular clocks.
+        """Gates of all layers of each stage, encoder first, computed at once.
 
-        Such is the time inside threads with the release's quirk, too.
+        None if the stages compute their own: on CPUs, for irregular times, and for ranks inside
+        threads that follow the release.
         """
-        if spacing_s is None or self.config.behaviour.mixed_threads:
-            return None
         stages = [*self.encoder.stages, *self.decoder.stages]
-        if not all(stage.is_tdgc for stage in stages):
+        if spacing_s is None or self.config.behaviour.mixed_threads or not all(stage.is_tdgc for stage in stages):
             return None
         distances = [*self.encoder.distances(length, spacing_s), *self.decoder.distances(length, spacing_s)]
         most = max([0, *[len(row) for row in distances]])
@@ -204,12 +245,12 @@ class HiERO(nn.Module, PretrainedMixin):
         gates = gates_of_layers(layers, rows)
         if gates is None:
             return None
-        num_layers = len(layers) // len(stages)
+        num_layers = self.config.num_layers
         return [[gates[i * num_layers + j, : len(row)] for j in range(num_layers)] for i, row in enumerate(distances)]
 
     def _normalise_input(self, features: Tensor, mask: Tensor) -> Tensor:
         """Shift and scale the features (B, T, F) as configured."""
-        if self.config.centre:  # by the mean of the video, which takes the place of the training set's
+        if self.config.centre:  # the mean of the video replaces that of the training set
             num_nodes = mask.sum(1)[:, None, None].clamp_min(1)
             features = features - torch.where(mask[..., None], features, 0).sum(1, keepdim=True) / num_nodes
         elif self.config.standardise:
@@ -223,13 +264,12 @@ class HiERO(nn.Module, PretrainedMixin):
         return features
 
     def standardise(self, mean: Tensor, deviation: Tensor) -> None:
-        """Set how input channels are shifted and scaled (with `standardise` in the configuration).
+        """Set mean and standard deviation of the input channels (with `standardise` in the configuration).
 
-        A channel that is constant in training is switched off: nothing was learned about what it
-        says when it is not.
+        A channel that is constant in training is switched off, because nothing was learned about it.
 
         Args:
-            mean: Of each channel over the training videos, (F,).
+            mean: Mean of each channel over the training videos, (F,).
             deviation: Standard deviation of each channel over the training videos, (F,).
         """
         self.input_mean.copy_(mean)
@@ -243,54 +283,3 @@ class HiERO(nn.Module, PretrainedMixin):
     def embed_text(self, vectors: Tensor) -> Tensor:
         """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
         return F.normalize(self.text_head(vectors), dim=-1)
-
-    def losses(
-        self,
-        levels: list[Level],
-        texts: Tensor,
-        text_times: Tensor,
-        text_mask: Tensor,
-        config: LossConfig,
-        peers: Peers | None = None,
-    ) -> Losses:
-        """L = L_vna + L_ft of a batch: nodes align with narrations, threads tighten.
-
-        Args:
-            levels: What `forward` returns.
-            texts: Text encoder outputs of the narrations of each video, (B, M, text_size).
-            text_times: When they are, in seconds, (B, M).
-            text_mask: True on narrations, False on padding, (B, M).
-            config: Weights, windows and temperature.
-            peers: Other processes that hold the rest of the batch: all nodes are compared with the
-                narrations of all.
-
-        Examples:
-            >>> import hiero, torch
-            >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16, text_size=4))
-            >>> texts, text_times = torch.randn(2, 5, 4), 20 * torch.rand(2, 5)
-            >>> text_mask = torch.ones(2, 5, dtype=torch.bool)
-            >>> losses = model.losses(model(torch.randn(2, 40, 8)), texts, text_times, text_mask, hiero.LossConfig())
-            >>> losses.total.backward()
-        """
-        texts = torch.where(text_mask[..., None], texts, 0)  # padding may hold anything, NaN included
-        nodes = Timed(levels[0].features, levels[0].times, levels[0].mask)
-        narrations = Timed(texts, text_times, text_mask)
-        # Fewer nodes go through h_v, but how many depends on the data: compiled steps need fixed
-        # shapes, peers equal ones.
-        if peers is None and not torch.compiler.is_compiling():
-            nodes = gather_reachable(nodes, narrations, config)
-        nodes = nodes._replace(vectors=self.video_head(nodes.vectors))
-        narrations = narrations._replace(vectors=self.text_head(narrations.vectors))
-        if peers is not None:
-            nodes, narrations = (Timed(*map(peers.gather, part)) for part in (nodes, narrations))
-        alignment = alignment_loss(nodes, narrations, config)
-        tightness = alignment.new_zeros(())
-        clustered = [(level.features, level.threads) for level in levels if level.threads is not None]
-        if clustered and config.thread_weight:
-            if config.projected_threads:
-                clustered = [(self.video_head(features), threads) for features, threads in clustered]
-            tightness = thread_loss(clustered, config.temperature)
-            if peers is not None:
-                tightness = tightness * peers.share(sum((threads >= 0).sum() for _, threads in clustered))
-        total = config.alignment_weight * alignment + config.thread_weight * tightness
-        return Losses(alignment, tightness, total)

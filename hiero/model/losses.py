@@ -1,13 +1,15 @@
-"""The two losses of the paper (Sec. 3.2): align nodes with narrations, tighten threads.
+"""The two losses of the paper (Sec. 3.2): nodes align with narrations, and threads tighten.
 
 Both are −log of a share of softmax mass, log Σ_all − log Σ_positive. The large similarity matrix
-between all nodes and all narrations of a batch is walked in row blocks (`paired_logsumexp`); unless
-one block holds it all, none is stored for the gradient.
+between all nodes and all narrations of a batch is processed in blocks of rows
+(`paired_logsumexp`), which are not stored for the gradient if there are several.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import operator
+from functools import reduce
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -16,26 +18,98 @@ from torch.utils.checkpoint import checkpoint
 
 from hiero.config import LossConfig
 from hiero.kernels.paired_logsumexp import BLOCK_SIZE, paired_logsumexp, to_single
+from hiero.model.hiero import HiERO
+from hiero.model.unet import Level
 
 
 class Timed(NamedTuple):
-    """Nodes or narrations of a batch: vectors (B, N, D), their times in seconds (B, N), and a mask (B, N)."""
+    """Nodes or narrations of a batch: vectors (B, N, D), times in seconds (B, N), and a mask (B, N)."""
 
     vectors: Tensor
     times: Tensor
     mask: Tensor
 
 
+class Losses(NamedTuple):
+    """The losses of a batch, scalars. `TrainStep` returns them.
+
+    Attributes:
+        alignment: L_vna, without its weight.
+        threads: L_ft, without its weight; 0 if no threads were cut.
+        total: The weighted sum, which training minimises.
+
+    Examples:
+        >>> import hiero, torch
+        >>> losses = hiero.Losses(torch.tensor(2.0), torch.tensor(0.5), torch.tensor(2.5))
+        >>> losses.total.item()
+        2.5
+    """
+
+    alignment: Tensor
+    threads: Tensor
+    total: Tensor
+
+
+class Peers(Protocol):
+    """Other processes that hold parts of the same batch."""
+
+    rank: int
+    num: int
+
+    def gather(self, part: Tensor) -> Tensor:
+        """(B, …) of each process → (all B, …), with gradients."""
+
+    def share(self, count: Tensor | int) -> Tensor:
+        """Weight of this process's mean over `count` items in the mean over all processes, times their number."""
+
+
+def compute_losses(
+    model: HiERO, levels: list[Level], narrations: Timed, config: LossConfig, peers: Peers | None = None
+) -> Losses:
+    """L = L_vna + L_ft of a batch, from the levels of the network and the text encoder's outputs.
+
+    With `peers`, all nodes are compared with the narrations of all processes.
+
+    Examples:
+        >>> import hiero, torch
+        >>> from hiero.model.losses import Timed, compute_losses
+        >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16, text_size=4))
+        >>> texts = Timed(torch.randn(2, 5, 4), 20 * torch.rand(2, 5), torch.ones(2, 5, dtype=torch.bool))
+        >>> losses = compute_losses(model, model(torch.randn(2, 40, 8)), texts, hiero.LossConfig())
+        >>> losses.total.backward()
+    """
+    nodes = Timed(levels[0].features, levels[0].times, levels[0].mask)
+    # Reachable nodes are fewer, but their number depends on the data: compiled steps need fixed
+    # shapes, and peers need equal ones.
+    if peers is None and not torch.compiler.is_compiling():
+        nodes = gather_reachable(nodes, narrations, config)
+    nodes = nodes._replace(vectors=model.video_head(nodes.vectors))
+    texts = torch.where(narrations.mask[..., None], narrations.vectors, 0)  # padding may be NaN
+    narrations = narrations._replace(vectors=model.text_head(texts))
+    if peers is not None:
+        nodes, narrations = (Timed(*map(peers.gather, part)) for part in (nodes, narrations))
+    alignment = alignment_loss(nodes, narrations, config)
+    tightness = alignment.new_zeros(())
+    clustered = [(level.features, level.threads) for level in levels if level.threads is not None]
+    if clustered and config.thread_weight:
+        if config.projected_threads:
+            clustered = [(model.video_head(features), threads) for features, threads in clustered]
+        tightness = thread_loss(clustered, config.temperature)
+        if peers is not None:
+            tightness = tightness * peers.share(sum((threads >= 0).sum() for _, threads in clustered))
+    total = config.alignment_weight * alignment + config.thread_weight * tightness
+    return Losses(alignment, tightness, total)
+
+
 def alignment_loss(node_batch: Timed, text_batch: Timed, config: LossConfig, level: int | Tensor = 0) -> Tensor:
-    """L_vna: a node's narrations are those of its video within w = 2^level/α seconds; all others push it away.
+    """L_vna: the narrations of a node are those of its video within w = 2^level/α seconds; all others are negatives.
 
         v2t = mean over nodes of −log( Σ_{n ∈ P} e^{v·n/τ} / Σ_{n ∈ P ∪ N} e^{v·n/τ} ),   t2v the same over narrations
 
-    Nodes and narrations without a positive take no part, not even as negatives. With β > 0 a
-    same-video negative must lie within 2^level·β/α seconds. `sym` is the sum of both directions.
-    `inside` is the share of the same loss with each video alone: its steps are then distinguished
-    from each other, which is what grounding needs, while negatives from other videos can be
-    distinguished by their rooms.
+    Nodes and narrations without a positive take no part, not even as negatives. With β > 0, a
+    negative of the same video must lie within 2^level·β/α seconds. `sym` is the sum of both
+    directions. `inside` is the share of the same loss computed within each video: grounding must
+    distinguish the steps of one video, while negatives of other videos differ by their rooms.
     """
     nodes, node_times, node_mask = node_batch
     texts, text_times, text_mask = text_batch
@@ -50,8 +124,8 @@ def alignment_loss(node_batch: Timed, text_batch: Timed, config: LossConfig, lev
 
     nodes = F.normalize(to_single(nodes), dim=-1)
     texts = F.normalize(texts.to(nodes.dtype), dim=-1)
-    similarity = to_single(nodes @ texts.mT) / config.temperature  # (B, T, M), of a video with its own narrations
-    # Positives must be the same numbers among all candidates as above, so both products have autocast's precision.
+    similarity = to_single(nodes @ texts.mT) / config.temperature  # (B, T, M), within each video
+    # Positives must equal the same entries among all candidates, so both products use the precision of autocast.
     device_type = nodes.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else nodes.dtype
     node_all, text_all = paired_logsumexp(
@@ -72,9 +146,7 @@ def alignment_loss(node_batch: Timed, text_batch: Timed, config: LossConfig, lev
 
 
 def gather_reachable(nodes: Timed, texts: Timed, config: LossConfig) -> Timed:
-    """Only the level-0 nodes that have a positive, moved together: the others take no part in L_vna,
-    so h_v can skip them.
-    """
+    """The level-0 nodes that have a positive. The others take no part in L_vna, so h_v can skip them."""
     near = (nodes.times[:, :, None] - texts.times[:, None, :]).abs() <= 1 / config.alpha
     used = (near & texts.mask[:, None, :]).any(2) & nodes.mask
     order = (~used).int().argsort(dim=1, stable=True)[:, : max(1, int(used.sum(1).max()))]
@@ -83,7 +155,7 @@ def gather_reachable(nodes: Timed, texts: Timed, config: LossConfig) -> Timed:
 
 
 def _safe_logsumexp(x: Tensor, dim: int, used: Tensor) -> Tensor:
-    """log Σ exp along `dim`, 0 with zero gradient where nothing is `used` (where every entry is −∞)."""
+    """log Σ exp along `dim`; 0 with zero gradient for rows that are not `used`, whose entries are all −∞."""
     x = torch.where(used.unsqueeze(dim), x, 0.0)
     return torch.where(used, x.logsumexp(dim), 0.0)
 
@@ -99,14 +171,13 @@ def _mean_loss(node_loss: Tensor, node_used: Tensor, text_loss: Tensor, text_use
 
 
 def thread_loss(levels: list[tuple[Tensor, Tensor]], temperature: float = 0.05) -> Tensor:
-    """L_ft: a node's similarity should lie with the nodes of its own thread.
+    """L_ft: a node should be similar to the nodes of its own thread.
 
         mean over nodes i of −log( Σ_{j: cⱼ = cᵢ} e^{xᵢ·xⱼ/τ} / Σⱼ e^{xᵢ·xⱼ/τ} )
 
     where j are the nodes of the same video and level, i included.
     """
-    total: Tensor | None = None
-    count: Tensor | None = None
+    parts, counts = [], []
     for x, threads in levels:
         x = F.normalize(to_single(x), dim=-1)
         num_rows = max(1, BLOCK_SIZE // max(1, x.shape[0] * x.shape[1]))
@@ -116,20 +187,16 @@ def thread_loss(levels: list[tuple[Tensor, Tensor]], temperature: float = 0.05) 
                 part = checkpoint(_thread_loss_sum, rows, row_threads, x, threads, temperature, use_reentrant=False)
             else:
                 part = _thread_loss_sum(rows, row_threads, x, threads, temperature)
-            total = part if total is None else total + part
-        num_used = (threads >= 0).sum()
-        count = num_used if count is None else count + num_used
-    if total is None or count is None:
-        raise ValueError("thread_loss needs at least one level")
-    return total / count.clamp_min(1)
+            parts.append(part)
+        counts.append((threads >= 0).sum())
+    return reduce(operator.add, parts) / reduce(operator.add, counts).clamp_min(1)
 
 
 def _thread_loss_sum(rows: Tensor, row_threads: Tensor, x: Tensor, threads: Tensor, temperature: float) -> Tensor:
     """Sum over the rows (B, R, D) of log Σ_all − log Σ_own thread."""
     logits = to_single(rows @ x.mT) / temperature
     used = row_threads >= 0
-    # A row that takes no part is compared with everything, itself included, so that no sum is
-    # empty; it is dropped below.
+    # Rows of padding are compared with everything, so that no sum is empty, and dropped below.
     candidates = logits.masked_fill((threads < 0)[:, None, :] & used[..., None], -torch.inf)
     positives = logits.masked_fill((threads[:, None, :] != row_threads[..., None]) & used[..., None], -torch.inf)
     return torch.where(used, candidates.logsumexp(-1) - positives.logsumexp(-1), 0.0).sum()

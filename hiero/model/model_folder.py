@@ -1,12 +1,10 @@
-"""A model folder: config.json, model.safetensors and, where a text encoder was trained along,
+"""A model folder: config.json, model.safetensors and, if a text encoder was trained along,
 text_encoder.safetensors.
 
-Several networks that are used together (`HieroEnsemble`) are one model: config.json lists their
-settings, and the names of their weights begin with `networks.0.`, `networks.1.` … Weights may be
-stored in 8 bits (hiero/storage/checkpoints.py).
-
-Here it is read as far as that needs no torch: settings, and the text head as plain arrays.
-`hiero.load_model` reads all.
+The folder of an ensemble lists the settings of its networks in config.json; the names of their
+weights start with `networks.0.`, `networks.1.` … Weights may be stored in 8 bits
+(hiero/storage/checkpoints.py). This module reads settings and the text head without torch;
+`hiero.load_model` reads everything.
 """
 
 from __future__ import annotations
@@ -29,9 +27,8 @@ SHIPPED = ("hiero-k400", "hiero-omnivore-b")
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_ENCODER_FILE = "text_encoder.safetensors"
-PROJECTION = "projection"  # of an ensemble, among its weights
-PROTOTYPE_FILES = ("prototypes.safetensors", "prototypes.json")  # of an adapted model: see hiero.steps.prototypes
-# of huggingface_hub that are passed on
+PROJECTION = "projection"  # name among the weights of an ensemble
+PROTOTYPE_FILES = ("prototypes.safetensors", "prototypes.json")  # files of an adapted model, see hiero.steps.prototypes
 HUB_OPTIONS = ("revision", "cache_dir", "force_download", "token", "local_files_only")
 
 
@@ -46,39 +43,34 @@ class ModelFolder:
 
     @property
     def text_encoder(self) -> Path | None:
-        """The file of the text encoder that was trained along; None without one."""
+        """The file of the trained text encoder, if any."""
         return self.path / TEXT_ENCODER_FILE if (self.path / TEXT_ENCODER_FILE).is_file() else None
 
     @cached_property
     def _text_heads(self) -> list[dict[str, np.ndarray]]:
         """The weights of each network's text head."""
         prefixes = [f"networks.{i}.text_head." for i in range(len(self.networks))] or ["text_head."]
-        return [
-            {
-                name.removeprefix(prefix): value.astype(np.float32)
-                for name, value in dequantise(load_arrays(self.path / WEIGHTS_FILE, prefix)).items()
-            }
-            for prefix in prefixes
-        ]
+        return [self._weights(prefix) for prefix in prefixes]
 
     @cached_property
     def _projection(self) -> np.ndarray | None:
-        if not self.networks:
-            return None
-        return np.asarray(dequantise(load_arrays(self.path / WEIGHTS_FILE, PROJECTION))[PROJECTION], dtype=np.float32)
+        return self._weights(PROJECTION)[""] if self.networks else None
+
+    def _weights(self, prefix: str) -> dict[str, np.ndarray]:
+        """The weights whose names start with a prefix, by the rest of the name, in single precision."""
+        weights = dequantise(load_arrays(self.path / WEIGHTS_FILE, prefix))
+        return {name.removeprefix(prefix): value.astype(np.float32) for name, value in weights.items()}
 
     def embed_text(self, vectors: np.ndarray) -> np.ndarray:
-        """h_t, as `HiERO.embed_text`: text encoder outputs (n, text_size) → unit vectors in the
-        shared space (n, E).
-        """
+        """Text encoder outputs (n, text_size) → unit vectors in the shared space (n, E), as `HiERO.embed_text`."""
         try:
             parts = []
             for head in self._text_heads:
                 hidden = np.maximum(vectors @ head["0.weight"].T + head["0.bias"], 0)
                 parts.append(unit_vectors(hidden @ head["2.weight"].T + head["2.bias"]))
-            return (
-                parts[0] if self._projection is None else unit_vectors(np.concatenate(parts, axis=1) @ self._projection)
-            )
+            if self._projection is None:
+                return parts[0]
+            return unit_vectors(np.concatenate(parts, axis=1) @ self._projection)
         except (KeyError, ValueError) as error:
             raise InputError(f"{self.path / WEIGHTS_FILE}: does not fit its config.json ({error})") from error
 
@@ -89,7 +81,7 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
     for file in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / file).is_file():
             raise InputError(
-                f"{folder}: not a model folder, {file} is missing; for an authors' .pth run hiero import-checkpoint"
+                f"{folder}: not a model folder, {file} is missing; convert .pth by hiero import-checkpoint"
             )
     extra: Any = None
     try:
@@ -102,18 +94,18 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
         raise InputError(f"{folder / CONFIG_FILE}: cannot be read ({error.strerror or error})") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:  # a JSON error is a ValueError
         if isinstance(extra, dict) and "head" in extra:
-            raise InputError(f"{folder}: is a head, not a model; use it with hiero head eval") from error
+            raise InputError(f"{folder}: a head, not a model; use it with hiero head eval") from error
         raise InputError(f"{folder / CONFIG_FILE}: not a hiero configuration ({error})") from error
     return ModelFolder(folder, config, extra, networks)
 
 
 def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
-    """The folder of a shipped model, of a path, or of a hub id, which is fetched."""
+    """The folder of a shipped model, a path, or a hub id, which is downloaded."""
     if str(name) in SHIPPED:
         return ASSETS / str(name)
     if Path(name).is_dir():
         return Path(name)
-    # A mistyped path can look like a hub id; where its parent is a folder here, a path was meant.
+    # A mistyped path can look like a hub id. If its parent folder exists, it is a path.
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)) or Path(name).parent.is_dir():
         raise InputError(f"{name}: no such model folder")
     try:
@@ -127,4 +119,4 @@ def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
         files = [CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE, *PROTOTYPE_FILES]
         return Path(snapshot_download(str(name), allow_patterns=files, **options))
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: no such model folder, and it could not be fetched from a hub ({error})") from error
+        raise InputError(f"{name}: no such model folder, and the download from the hub failed ({error})") from error

@@ -1,7 +1,7 @@
-"""The parts of the network that can be replaced: operator, pooling and clustering.
+"""The replaceable parts of the network: operator, pooling and clustering.
 
 `ModelConfig` names them, and a saved model records the names. Other packages add parts as entry
-points, scripts with `hiero.plugins.register`:
+points, and scripts add them with `hiero.plugins.register`:
 
     register("hiero.operators", "my-operator", MyOperator)
     HiERO(ModelConfig(input_size=256, operator="my-operator"))
@@ -35,8 +35,8 @@ and computes for each node i some function of its own features and those of its 
     x'ᵢ = f(xᵢ, {(xⱼ, pᵢ − pⱼ) : j ∈ N(i)})
 
 where p is the time in seconds, or the rank inside a thread. Padding (`~neighbours.mask`) may hold
-anything and must not reach other nodes. A stage puts LeakyReLU between its layers and LayerNorm
-after the last.
+any values, which must not influence other nodes. A stage puts LeakyReLU between its layers and
+LayerNorm after the last.
 """
 
 Pooling = Callable[[ModelConfig], nn.Module]
@@ -60,21 +60,21 @@ class ThreadClustering(Protocol):
 
 
 def find_operator(name: str) -> Operator:
-    """An operator by its name. Raises InputError where none is registered."""
+    """The operator of a name. Raises InputError if none is registered."""
     return TDGC if name == PAPER_PARTS["operator"] else load_plugin("hiero.operators", name)
 
 
 def find_pooling(name: str) -> Pooling:
-    """A pooling by its name. Raises InputError where none is registered."""
+    """The pooling of a name. Raises InputError if none is registered."""
     return MeanPooling if name == PAPER_PARTS["pooling"] else load_plugin("hiero.poolings", name)
 
 
 def find_clustering(name: str) -> ThreadClustering:
-    """A clustering of the decoder by its name. Raises InputError where none is registered."""
+    """The clustering of a name. Raises InputError if none is registered."""
     return spectral_threads if name == PAPER_PARTS["clustering"] else load_plugin("hiero.thread_clusterings", name)
 
 
 def check_shape(part: str, x: Tensor, expected: tuple[int, ...]) -> None:
-    """Check what a part of another package returned."""
+    """Check the output of a part of another package."""
     if x.shape != expected:
         raise InputError(f"{part} must return shape {tuple(expected)}, got {tuple(x.shape)}")

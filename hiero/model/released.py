@@ -5,7 +5,9 @@ They pickle an OmegaConf configuration beside the weights. It is read as inert d
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,66 +17,50 @@ from torch import Tensor
 
 from hiero.config import Behaviour, LossConfig, ModelConfig
 from hiero.errors import InputError
-from hiero.model.hiero import HiERO
+from hiero.model.hiero import HiERO, write_model_folder
 from hiero.model.model_folder import TEXT_ENCODER_FILE
-from hiero.model.pretrained import write_model_folder
+from hiero.storage.checkpoints import describe_mismatch
 from hiero.storage.files import save_tensors
 from hiero.storage.pickles import Opaque, read_torch
 from hiero.types import Clock
 
-# Classes of a pickled OmegaConf tree; read as inert data.
+# Classes of a pickled OmegaConf tree, which are read as inert data
+_OMEGACONF_MODULES = "dictconfig.DictConfig listconfig.ListConfig base.ContainerMetadata base.Metadata"
+_OMEGACONF_NODES = "Any Integer Float String Boolean Enum Bytes Path"
+_VALUE_TYPES = "int float str bool list"
 OMEGACONF = frozenset(
-    {
-        f"omegaconf.{name}"
-        for name in ("dictconfig.DictConfig", "listconfig.ListConfig", "base.ContainerMetadata", "base.Metadata")
-    }
-    | {
-        f"omegaconf.nodes.{kind}Node"
-        for kind in ("Any", "Integer", "Float", "String", "Boolean", "Enum", "Bytes", "Path")
-    }
-    | {
-        "typing.Any",
-        *(
-            f"{module}.{kind}"
-            for module in ("builtins", "__builtin__")
-            for kind in ("int", "float", "str", "bool", "list")
-        ),
-    }
+    {"typing.Any"}
+    | {f"omegaconf.{name}" for name in _OMEGACONF_MODULES.split()}
+    | {f"omegaconf.nodes.{kind}Node" for kind in _OMEGACONF_NODES.split()}
+    | {f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in _VALUE_TYPES.split()}
 )
-# What optimizer and scheduler states may hold beside tensors; none of it is used.
+# Classes in the states of optimizers and schedulers, which are ignored
 UNUSED_CLASSES = frozenset(
-    {
-        "torch.device",
-        "numpy.dtype",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray.scalar",
-        "collections.Counter",
-    }
+    {"torch.device", "numpy.dtype", "collections.Counter"}
+    | {f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")}
 )
-# The release can be configured into other networks; these settings give the one of the paper and of its checkpoints.
-REQUIRED_SETTINGS = {
+REQUIRED_SETTINGS = {  # settings of the paper's network; the released code also supports others
     "pool": "mean",
     "conv.aggr": "mean",
     "conv.pos_act": "tanh",
     "conv.use_signed_temporal_distance": True,
     "conv.use_pos_attr": True,
 }
-KMEANS_SEED = 42  # of the release; its configuration does not hold it
-MAX_INTERPOLATION_DEPTH = 32  # of references to references
-MAX_CONFIG_NODES = 20_000  # of a configuration, values included; far more than the authors' have
+KMEANS_SEED = 42  # seed of the released code, which its configuration does not contain
+MAX_INTERPOLATION_DEPTH = 32
+MAX_CONFIG_NODES = 20_000  # far more than the authors' configurations have
 
 
 @dataclass(frozen=True)
 class Released:
-    """What a checkpoint of the release holds, in this package's terms. `read_released` returns it.
+    """A released checkpoint, converted to this package. `read_released` returns it.
 
     Attributes:
-        config: Settings of the network.
-        losses: Settings of the losses that it was trained with.
+        config: Configuration of the network.
+        losses: Configuration of the losses that it was trained with.
         state: Weights of `HiERO`.
-        text_encoder: Weights of the text encoder in its own layout (transformers' DistilBERT,
-            CLIP); empty without one.
-        source: The authors' configuration, as plain values.
+        text_encoder: Weights of the text encoder (DistilBERT of transformers, or CLIP), or empty.
+        source: The authors' configuration as plain values.
 
     Examples:
         >>> released = read_released(checkpoint)
@@ -95,20 +81,14 @@ class Released:
         return model.eval()
 
     def save(self, folder: Path) -> None:
-        """Write a model folder; the authors' configuration goes into config.json under `source`."""
+        """Write a model folder. The authors' configuration is stored in config.json under `source`."""
         if self.text_encoder:
             save_tensors(folder / TEXT_ENCODER_FILE, self.text_encoder)
         else:
-            (folder / TEXT_ENCODER_FILE).unlink(missing_ok=True)  # of an earlier import into the same folder
-        task = self.source.get("task", {})
-        extra = {
-            "losses": self.losses.to_dict(),
-            "text_encoder": {
-                "name": task.get("text_encoder"),
-                "file": TEXT_ENCODER_FILE if self.text_encoder else None,
-            },
-            "source": self.source,
-        }
+            (folder / TEXT_ENCODER_FILE).unlink(missing_ok=True)  # left by an earlier import
+        name = self.source.get("task", {}).get("text_encoder")
+        text_encoder = {"name": name, "file": TEXT_ENCODER_FILE if self.text_encoder else None}
+        extra = {"losses": self.losses.to_dict(), "text_encoder": text_encoder, "source": self.source}
         write_model_folder(folder, self.config, self.state, extra)
 
 
@@ -119,8 +99,8 @@ def read_released(path: Path | str) -> Released:
         path: The .pth file.
 
     Raises:
-        InputError: The file is missing, damaged, not a checkpoint of the release, or of another
-            network than the paper's.
+        InputError: The file is missing, damaged, not a checkpoint of the release, or not of the
+            network of the paper.
 
     Examples:
         >>> released = read_released(checkpoint)
@@ -132,57 +112,44 @@ def read_released(path: Path | str) -> Released:
         return _read(path)
     except InputError as error:
         raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
+    except KeyError as error:
+        raise InputError(f"{path}: not a HiERO checkpoint of the released layout, {error} is missing") from error
+    except (RuntimeError, IndexError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: weights or settings do not fit the released layout ({error})") from error
 
 
 def _read(path: Path) -> Released:
     raw = read_torch(path, opaque=OMEGACONF | UNUSED_CLASSES)
     if not isinstance(raw, dict) or not {"model", "task", "config"} <= set(raw):
-        raise InputError(f"{path}: not a HiERO checkpoint; expected the entries model, task and config")
+        raise InputError("not a HiERO checkpoint; expected the entries model, task and config")
     source = resolve_interpolations(to_container(raw["config"]))
-    _check_settings(source, path)
-    try:
-        config, losses = _configs(source, raw["model"], raw["task"])
-        state, text_encoder = _convert(raw["model"], raw["task"])
-    except KeyError as error:
-        raise InputError(f"{path}: not a HiERO checkpoint of the released layout, {error} is missing") from error
-    except InputError:
-        raise
-    except (RuntimeError, IndexError, AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: weights or settings do not fit the released layout ({error})") from error
-    _check_shapes(config, state, path)
+    _check_settings(source)
+    config, losses = _configs(source, raw["model"], raw["task"])
+    state, text_encoder = _convert(raw["model"], raw["task"])
+    with torch.device("meta"):  # shapes only
+        expected = HiERO(config).state_dict()
+    if problems := describe_mismatch(expected, state):
+        raise InputError(f"the weights do not fit the configuration of the checkpoint ({problems})")
     return Released(config, losses, state, text_encoder, source)
 
 
-def _check_shapes(config: ModelConfig, state: dict[str, Tensor], path: Path) -> None:
-    with torch.device("meta"):  # shapes only
-        expected = {name: tuple(value.shape) for name, value in HiERO(config).state_dict().items()}
-    actual = {name: tuple(value.shape) for name, value in state.items()}
-    if wrong := sorted(name for name in expected.keys() | actual.keys() if expected.get(name) != actual.get(name)):
-        lines = [f"{name}: expected {expected.get(name)}, found {actual.get(name)}" for name in wrong[:8]]
-        raise InputError(f"{path}: weights do not fit its configuration\n  " + "\n  ".join(lines))
-
-
-def _check_settings(source: Any, path: Path) -> None:
-    if (
-        not isinstance(source, dict)
-        or not isinstance(source.get("model"), dict)
-        or not isinstance(source.get("task"), dict)
-    ):
-        raise InputError(f"{path}: not a HiERO checkpoint; its configuration has no model and task")
+def _check_settings(source: Any) -> None:
+    if not isinstance(source, dict) or not all(isinstance(source.get(name), dict) for name in ("model", "task")):
+        raise InputError("not a HiERO checkpoint; its configuration has no model and task")
     for name, expected in REQUIRED_SETTINGS.items():
         node: Any = source["model"]
         for part in name.split("."):
             node = node.get(part, expected) if isinstance(node, dict) else expected
         if node != expected:
-            raise InputError(f"{path}: made with model.{name} = {node}; only {expected}, as in the paper, is supported")
+            raise InputError(f"trained with model.{name} = {node}; only {expected}, as in the paper, is supported")
 
 
 def to_container(node: Any) -> Any:
-    """A pickled OmegaConf tree as dicts, lists and values."""
-    limit = _VisitLimit()
+    """Convert a pickled OmegaConf tree to dicts, lists and values."""
+    count_visit = _visit_counter()
 
     def walk(node: Any) -> Any:
-        limit.count()
+        count_visit()
         if not isinstance(node, Opaque):
             return node
         state = node.state if isinstance(node.state, dict) else {}
@@ -200,7 +167,7 @@ def to_container(node: Any) -> Any:
 
 def resolve_interpolations(tree: Any) -> Any:
     """Replace interpolations ${a.b} that name another entry of the tree; others stay as text."""
-    limit = _VisitLimit()
+    count_visit = _visit_counter()
 
     def look_up(name: str, depth: int) -> Any:
         node = tree
@@ -211,9 +178,9 @@ def resolve_interpolations(tree: Any) -> Any:
         return walk(node, depth + 1)
 
     def walk(node: Any, depth: int = 0) -> Any:
-        limit.count()
+        count_visit()
         if depth > MAX_INTERPOLATION_DEPTH:
-            raise InputError("the checkpoint's configuration refers to itself")
+            raise InputError("the configuration of the checkpoint refers to itself")
         if isinstance(node, dict):
             return {key: walk(value, depth) for key, value in node.items()}
         if isinstance(node, list):
@@ -225,22 +192,21 @@ def resolve_interpolations(tree: Any) -> Any:
     return walk(tree)
 
 
-class _VisitLimit:
-    """Ends walks through configurations that were built to be endless."""
+def _visit_counter() -> Callable[[], None]:
+    """A function that stops walks through configurations that were built to be endless."""
+    visits = itertools.count(1)
 
-    def __init__(self) -> None:
-        self.num_visits = 0
+    def count_visit() -> None:
+        if next(visits) > MAX_CONFIG_NODES:
+            raise InputError("the configuration of the checkpoint is larger than any of HiERO")
 
-    def count(self) -> None:
-        self.num_visits += 1
-        if self.num_visits > MAX_CONFIG_NODES:
-            raise InputError("the checkpoint's configuration is larger than any of HiERO's")
+    return count_visit
 
 
 def _configs(
     source: dict[str, Any], model: dict[str, Tensor], task: dict[str, Tensor]
 ) -> tuple[ModelConfig, LossConfig]:
-    """Our settings: sizes from the weights themselves, the rest from the authors' configuration."""
+    """Configurations with sizes from the weights and all else from the authors' configuration."""
     settings, losses, features = source["model"], source["task"], source.get("features", {})
     stages = {int(name.split(".")[1]) for name in model if name.startswith("up_stages.")}
     layers = {
@@ -276,28 +242,26 @@ def _configs(
 
 
 def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The released weights under our names, and those of the text encoder."""
+    """Rename the weights of the network; also returns those of the text encoder."""
     size = model["up_stages.0.module_1.lin_rel.weight"].shape[0]
     state = {
-        "project.weight": model.get("proj.1.weight", torch.eye(size)),  # released models may go without a projection
+        "project.weight": model.get("proj.1.weight", torch.eye(size)),  # optional in the release
         "project.bias": model.get("proj.1.bias", torch.zeros(size)),
     }
     for name, value in model.items():
         if match := re.fullmatch(r"(up|down)_stages\.(\d+)\.module_(\d+)\.(.+)", name):
-            side, stage, module, parameter = match[1], match[2], int(match[3]), match[4]
+            side, stage, module, parameter = match.groups()
             prefix = f"{'encoder' if side == 'up' else 'decoder'}.stages.{stage}"
             if parameter == "lin_rel.weight":
                 # Every second module is a layer: modules 1, 3, 5 are layers 0, 1, 2.
-                state |= _convert_tdgc(
-                    model, name.removesuffix(parameter), f"{prefix}.layers.{(module - 1) // 2}.", size
-                )
+                layer = f"{prefix}.layers.{(int(module) - 1) // 2}."
+                state |= _convert_tdgc(model, name.removesuffix(parameter), layer, size)
             elif parameter in ("weight", "bias") and f"{name.rsplit('.', 1)[0]}.lin_rel.weight" not in model:
                 state[f"{prefix}.norm.{parameter}"] = value  # a module without lin_rel is the LayerNorm
-    for ours, theirs in ((0, 1), (1, 2), (3, 4)):  # theirs begins with a module without weights
-        for parameter in ("weight", "bias"):
+    for parameter in ("weight", "bias"):
+        for ours, theirs in ((0, 1), (1, 2), (3, 4)):  # theirs starts with a module without weights
             state[f"video_head.{ours}.{parameter}"] = task[f"projector.net.{theirs}.{parameter}"]
-    for index in (0, 2):
-        for parameter in ("weight", "bias"):
+        for index in (0, 2):
             state[f"text_head.{index}.{parameter}"] = task[f"text_proj.{index}.{parameter}"]
     text_encoder = {
         name.removeprefix("text_model."): value for name, value in task.items() if name.startswith("text_model.")
@@ -306,7 +270,7 @@ def _convert(model: dict[str, Tensor], task: dict[str, Tensor]) -> tuple[dict[st
 
 
 def _convert_tdgc(model: dict[str, Tensor], theirs: str, ours: str, size: int) -> dict[str, Tensor]:
-    """One TDGC layer, by the prefixes of its weights; their two matrices become one."""
+    """Convert one TDGC layer; its two matrices become one."""
     bias = model.get(theirs + "bias", torch.zeros(size)).flatten()
     state = {
         f"{ours}mix.weight": torch.cat([model[theirs + "lin_root.weight"], model[theirs + "lin_rel.weight"]]),

@@ -12,19 +12,17 @@ from torch.nn import functional as F
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.kernels.gated_messages import SLOPE
-from hiero.model.neighbours import Neighbours, timed_neighbours, uniform_distances, uniform_neighbours
 from hiero.model.parts import ThreadClustering, check_shape, find_clustering, find_operator, find_pooling
 from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, resample, upsample, upsample_by_time
 from hiero.model.spectral import spectral_threads
-from hiero.model.tdgc import TDGC, uniform_gates
+from hiero.model.tdgc import TDGC, Neighbours, timed_neighbours, uniform_distances, uniform_gates, uniform_neighbours
 
 
 class SharedDropout(nn.Module):
-    """Dropout that several processes share: each draws for all videos of the global batch and keeps
-    the part of its own.
+    """Dropout that gives several processes the same result as one.
 
-    `part` is (rank, number of processes). With one process it is torch's; with several that begin
-    with the same random state, every video loses the same values as in one process.
+    Each process draws for the whole global batch and keeps its own part. `part` is (rank, number of
+    processes). All processes must start with the same random state.
     """
 
     def __init__(self, p: float) -> None:
@@ -41,7 +39,7 @@ class SharedDropout(nn.Module):
 
 
 class Stage(nn.Module):
-    """Dropout, then layers with LeakyReLU between them, LayerNorm and LeakyReLU after the last."""
+    """Dropout, layers with LeakyReLU between them, then LayerNorm and LeakyReLU."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -52,28 +50,24 @@ class Stage(nn.Module):
 
     @property
     def is_tdgc(self) -> bool:
-        """Whether all layers are the paper's operator, which has faster paths than other layers."""
+        """Whether all layers are the operator of the paper, which has faster paths."""
         return all(type(layer) is TDGC for layer in self.layers)
 
     def forward(self, x: Tensor, neighbours: Neighbours, gates: Sequence[Tensor] | None = None) -> Tensor:
-        """x (B, T, D) → (B, T, D). `gates`: those of each layer, where all are TDGC."""
+        """x (B, T, D) → (B, T, D). `gates` holds those of each layer, if all are TDGC."""
         x = self.dropout(x)
-        if self.is_tdgc:
-            x = self._run_tdgc(x, neighbours, gates)
-        else:
-            for i, layer in enumerate(self.layers):
+        is_tdgc = self.is_tdgc
+        if is_tdgc and gates is None and neighbours.linked and neighbours.is_uniform:
+            # The gates of all layers at once take a third of the kernels.
+            gates = uniform_gates([layer.gate for layer in self.layers], neighbours.distance).unbind()  # type: ignore[misc]
+        for i, layer in enumerate(self.layers):
+            if is_tdgc:
+                x = layer(x, neighbours, None if gates is None else gates[i], activate=i < len(self.layers) - 1)
+            else:
                 shape = x.shape
                 x = layer(F.leaky_relu(x, SLOPE) if i else x, neighbours)
                 check_shape(f"operator {type(layer).__name__}", x, shape)
         return F.leaky_relu_(self.norm(x), SLOPE)
-
-    def _run_tdgc(self, x: Tensor, neighbours: Neighbours, gates: Sequence[Tensor] | None) -> Tensor:
-        # those of all layers at once: a third of the kernels
-        if gates is None and neighbours.linked and neighbours.is_uniform:
-            gates = uniform_gates([layer.gate for layer in self.layers], neighbours.distance).unbind()  # type: ignore[misc]
-        for i, layer in enumerate(self.layers):
-            x = layer(x, neighbours, None if gates is None else gates[i], activate=i < len(self.layers) - 1)
-        return x
 
 
 @dataclass(frozen=True)
@@ -83,9 +77,9 @@ class Level:
     Attributes:
         features: (B, T, D).
         mask: True on nodes, False on padding, (B, T).
-        times: In seconds, (B, T).
-        spacing_s: Time between nodes where it is the same everywhere; None for irregular times.
-        threads: Thread of each node within its video, −1 on padding, (B, T); None where nothing was cut.
+        times: Times in seconds, (B, T).
+        spacing_s: Time between nodes; None for irregular times.
+        threads: Thread of each node within its video, −1 on padding, (B, T); None without threads.
 
     Examples:
         >>> import hiero, torch
@@ -110,7 +104,7 @@ def temporal_neighbours(level: Level, radius_s: float) -> Neighbours:
 
 
 def _video_group(mask: Tensor) -> Tensor:
-    """All nodes of a video as one group for the neighbour search: 0 on nodes, −1 on padding."""
+    """One group for all nodes of a video: 0 on nodes, −1 on padding."""
     return mask.long() - 1
 
 
@@ -125,40 +119,32 @@ class TemporalEncoder(nn.Module):
         self.poolings = nn.ModuleList(make_pooling(config) for _ in range(config.depth))
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
-        """How far apart neighbours are in each stage, on a uniform clock with so many nodes at level 0."""
+        """Distances of the neighbours in each stage, for `length` equally spaced nodes at level 0."""
         return [
             uniform_distances(-(-length // 2**depth), spacing_s * 2**depth, self.radius_s * 2**depth)
             for depth in range(1, len(self.stages) + 1)
         ]
 
     def forward(self, level: Level, gates: Sequence[Sequence[Tensor]] | None = None) -> list[Level]:
-        """Level 0 → levels 0 … depth. `gates`: of each stage, as `Stage` takes them."""
+        """Level 0 → levels 0 … depth. `gates` holds those of each stage."""
         levels = [level]
-        for depth, (stage, pooling) in enumerate(zip(self.stages, self.poolings, strict=True), start=1):
+        for i, (stage, pooling) in enumerate(zip(self.stages, self.poolings, strict=True)):
             mask = level.mask[:, ::2]
-            pooled = pooling(level.features, level.mask)
-            check_shape(f"pooling {type(pooling).__name__}", pooled, (*mask.shape, level.features.shape[2]))
-            level = Level(
-                features=pooled,
-                mask=mask,
-                times=level.times[:, ::2],
-                spacing_s=None if level.spacing_s is None else 2 * level.spacing_s,
-            )
-            neighbours = temporal_neighbours(level, self.radius_s * 2**depth)
-            level = replace(
-                level,
-                features=level.features
-                + stage(level.features, neighbours, None if gates is None else gates[depth - 1]),
-            )
+            x = pooling(level.features, level.mask)
+            check_shape(f"pooling {type(pooling).__name__}", x, (*mask.shape, level.features.shape[2]))
+            spacing_s = None if level.spacing_s is None else 2 * level.spacing_s
+            level = Level(x, mask, level.times[:, ::2], spacing_s)
+            neighbours = temporal_neighbours(level, self.radius_s * 2 ** (i + 1))
+            level = replace(level, features=x + stage(x, neighbours, None if gates is None else gates[i]))
             levels.append(level)
         return levels
 
 
 class FunctionAwareDecoder(nn.Module):
-    """Back to full rate, reasoning inside threads on the way: stage(encoder + upsampled), no residual.
+    """Each level upsamples, adds the encoder's features and applies a stage without a residual.
 
-    Every level but 0 is cut into threads of similar nodes; inside a thread, time is the rank among its members.
-    Level 0 works on the plain temporal chain.
+    Every level except 0 is cut into threads of similar nodes; inside a thread, the rank of a node
+    replaces its time. Level 0 works on the temporal neighbours.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -167,27 +153,31 @@ class FunctionAwareDecoder(nn.Module):
         self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
 
     def configure(self, config: ModelConfig) -> None:
-        """Run with other settings that change no weights."""
-        self.config, self.cluster = config, find_clustering(config.clustering)
+        """Change settings that do not affect the weights."""
+        self.config = config
+        self.cluster = find_clustering(config.clustering)
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
-        """How far apart neighbours are in each stage, on a uniform clock with so many nodes at level 0."""
-        radius, depths = self.config.thread_radius, range(len(self.stages) - 1, 0, -1)
-        inside_threads = [uniform_distances(-(-length // 2**depth), 1.0, radius) for depth in depths]
-        return [*inside_threads, uniform_distances(length, spacing_s, self.config.radius_s)] if self.stages else []
+        """Distances of the neighbours in each stage, for `length` equally spaced nodes at level 0."""
+        if not self.stages:
+            return []
+        depths = range(len(self.stages) - 1, 0, -1)
+        inside_threads = [uniform_distances(-(-length // 2**depth), 1.0, self.config.thread_radius) for depth in depths]
+        return [*inside_threads, uniform_distances(length, spacing_s, self.config.radius_s)]
 
     def forward(
         self, levels: list[Level], gates: Sequence[Sequence[Tensor]] | None = None, *, cut: bool
     ) -> list[Level]:
         """Levels 0 … depth of the encoder → levels 0 … depth − 1 of the decoder."""
         config = self.config
-        if not self.stages:  # depth 0: no graph
+        if not self.stages:  # depth 0
             return levels
         x = levels[-1].features
         out: list[Level] = []
         for i, stage in enumerate(self.stages):
             depth = len(levels) - 2 - i
-            level, stage_gates = levels[depth], None if gates is None else gates[i]
+            level = levels[depth]
+            stage_gates = None if gates is None else gates[i]
             if level.spacing_s is None:
                 x = level.features + upsample_by_time(x, level.times, level.mask)
             else:
@@ -198,7 +188,7 @@ class FunctionAwareDecoder(nn.Module):
             elif cut:
                 threads = cut_threads(x, level.mask, config, self.cluster)
                 x = reason_in_threads(stage, x, threads, config, stage_gates)
-            else:  # the video is one thread, and the rank of a node in it is its index
+            else:  # the whole video is one thread
                 neighbours = uniform_neighbours(_video_group(level.mask), 1.0, config.thread_radius, x.dtype)
                 x = stage(x, neighbours, stage_gates)
             out.append(replace(level, features=x, threads=threads))
@@ -210,11 +200,14 @@ class FunctionAwareDecoder(nn.Module):
 
 @torch.no_grad()
 def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig, cluster: ThreadClustering = spectral_threads) -> Tensor:
-    """Threads by clustering a few evenly spread samples; every node takes the label of its nearest one."""
+    """Cluster a few evenly spread samples into threads; each node gets the label of its nearest sample."""
     with torch.autocast(x.device.type, enabled=False):  # the cut needs single precision
         x = x.float() if x.dtype != torch.float64 else x
         if config.sample_points is None:
-            return _cut_all_nodes(x, mask, config, cluster)
+            threads = torch.full_like(mask, -1, dtype=torch.long)
+            for i, num_nodes in enumerate(mask.sum(1).tolist()):
+                threads[i, :num_nodes] = _cluster_labels(x[i : i + 1, :num_nodes], config, cluster)[0]
+            return threads
         labels = _cluster_labels(resample(x, mask, config.sample_points), config, cluster)
         nearest = nearest_sample(mask, config.sample_points, rounded=config.behaviour.rounded_samples)
         threads = labels.gather(1, nearest)
@@ -223,17 +216,10 @@ def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig, cluster: ThreadClu
         return torch.where(mask, threads, -1)
 
 
-def _cut_all_nodes(x: Tensor, mask: Tensor, config: ModelConfig, cluster: ThreadClustering) -> Tensor:
-    threads = torch.full_like(mask, -1, dtype=torch.long)
-    for i, num_nodes in enumerate(mask.sum(1).tolist()):
-        threads[i, :num_nodes] = _cluster_labels(x[i : i + 1, :num_nodes], config, cluster)[0]
-    return threads
-
-
 def _cluster_labels(x: Tensor, config: ModelConfig, cluster: ThreadClustering) -> Tensor:
-    """Labels (B, S) of nodes (B, S, D). Those of another package's clustering are checked."""
+    """Labels (B, S) of nodes (B, S, D). Labels of other packages are checked."""
     labels = cluster(x, config)
-    if cluster is spectral_threads:  # known to be right; a look at the labels would wait for the GPU
+    if cluster is spectral_threads:  # a check would wait for the GPU
         return labels
     name = f"clustering {config.clustering}"
     check_shape(name, labels, x.shape[:2])
@@ -243,7 +229,7 @@ def _cluster_labels(x: Tensor, config: ModelConfig, cluster: ThreadClustering) -
 
 
 def _truncate_labels(labels: Tensor, nearest: Tensor, mask: Tensor, num_samples: int) -> Tensor:
-    """Labels as the release propagates them: times the weight, divided by the weight, the fraction cut off."""
+    """Labels as the release propagates them: multiplied and divided by a weight, then truncated."""
     position = torch.arange(mask.shape[1], device=mask.device) / (mask.sum(1, keepdim=True) - 1).clamp_min(1)
     distance = (nearest / (num_samples - 1)).float() - position.float()
     weight = 1 / distance.square().clamp_min(MIN_SQUARED_DISTANCE)
@@ -255,8 +241,8 @@ def reason_in_threads(
 ) -> Tensor:
     """Run a stage inside each thread.
 
-    Nodes are sorted so that the members of a thread are adjacent, in time order; neighbours are
-    then shifts along the sorted nodes.
+    Sorting makes the members of a thread adjacent, in time order, so that neighbours are shifts
+    along the sorted nodes.
     """
     if config.behaviour.mixed_threads:
         group, rank, position = _mixed_groups(threads)
@@ -264,16 +250,15 @@ def reason_in_threads(
         neighbours = timed_neighbours(group.gather(1, order), rank.gather(1, order).float(), config.thread_radius)
     else:
         position, _ = sort_positions(threads, config.num_threads)
-        order = torch.empty_like(position).scatter_(
-            1, position, torch.arange(x.shape[1], device=x.device).expand_as(position)
-        )
+        index = torch.arange(x.shape[1], device=x.device).expand_as(position)
+        order = torch.empty_like(position).scatter_(1, position, index)
         neighbours = uniform_neighbours(threads.gather(1, order), 1.0, config.thread_radius, x.dtype)
     return _Permute.apply(stage(_Permute.apply(x, order, position), neighbours, gates), position, order)
 
 
 def sort_positions(threads: Tensor, num_threads: int) -> tuple[Tensor, Tensor]:
-    """Sort nodes by thread: stable, padding last."""
-    # Counting sort: a thread starts after the members of all threads before it.
+    """Position of each node in a stable sort by thread with padding last, and its rank in the thread."""
+    # Counting sort: a thread starts after the members of all earlier threads.
     thread = torch.where(threads < 0, num_threads, threads)
     member = thread[..., None] == torch.arange(num_threads + 1, device=threads.device)
     count = member.cumsum(1)
@@ -283,12 +268,11 @@ def sort_positions(threads: Tensor, num_threads: int) -> tuple[Tensor, Tensor]:
 
 
 def _mixed_groups(threads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The release's neighbour search on unsorted thread ids: group, rank, and position when sorted by
-    both, (B, T) each.
+    """Groups of the release's neighbour search: group, rank, and position sorted by both, (B, T) each.
 
-    It searches the borders between ids by bisection in ids that are not sorted, so a "thread"
-    becomes a stretch of the video in which nodes of any thread are neighbours when their ranks are
-    close. Borders depend on the whole batch.
+    The release finds the borders between thread ids by bisection, but the ids are not sorted. Its
+    "threads" are therefore stretches of the video in which nodes of any thread with similar ranks
+    are neighbours. The borders depend on the whole batch.
     """
     batch, length = threads.shape
     num_threads = int(threads.max()) + 1
@@ -299,7 +283,7 @@ def _mixed_groups(threads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     node = torch.arange(len(ids), device=ids.device)
     inside = (node[:, None] >= borders[:-1]) & (node[:, None] < borders[1:])
     group = torch.full_like(threads, -1)
-    # in no stretch: alone
+    # A node outside all stretches is a group of its own.
     group[valid] = torch.where(inside.any(1), inside.int().argmax(1), batch * num_threads + node)
     _, rank = sort_positions(threads, num_threads)
     key = torch.where(valid, group * length + rank, torch.iinfo(torch.long).max)
@@ -308,7 +292,7 @@ def _mixed_groups(threads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _Permute(torch.autograd.Function):
-    """Reorder nodes; the gradient is the inverse reordering (a gather, where autograd would scatter-add)."""
+    """Reorder nodes. The gradient is the inverse reordering: a gather, where autograd would scatter and add."""
 
     @staticmethod
     def forward(ctx, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -322,6 +306,6 @@ class _Permute(torch.autograd.Function):
 
 
 def _gather_rows(x: Tensor, order: Tensor) -> Tensor:
-    """Rows of each video in the given order, copied row by row. (B, T, D), (B, T) → (B, T, D)"""
+    """Rows of each video in the given order: (B, T, D), (B, T) → (B, T, D)."""
     start = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (order + start).flatten()).view_as(x)

@@ -8,7 +8,7 @@ single precision:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SUFFIXES = (".pth", ".pt", ".torch", ".bin", ".safetensors")
 WRAPPER_KEYS = ("state_dict", "model")  # where training scripts put the state dict, beside optimizer and epoch
-MAX_LISTED = 12  # names in an error message
+MAX_LISTED = 3  # names of each kind in an error message
 INT8_MAX = 127
 MIN_INT8_SIZE = 4096  # smaller arrays are not quantised
 VALUES, SCALE = "#int8", "#scale"
@@ -79,21 +79,29 @@ def load_strict(build: Callable[[], tuple[Network, dict[str, Tensor]]], path: Pa
         network, state = build()
     except (KeyError, IndexError, ValueError, RuntimeError) as error:
         raise InputError(f"{path}: not {description} ({type(error).__name__}: {error})") from error
-    expected = network.state_dict()
-    problems = []
-    for kind, names in (("missing", expected.keys() - state.keys()), ("unexpected", state.keys() - expected.keys())):
-        if names:
-            more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-            problems.append(f"{kind}: {', '.join(sorted(names)[:MAX_LISTED])}{more}")
-    problems += [
-        f"{name} is {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-        for name, value in expected.items()
-        if name in state and state[name].shape != value.shape
-    ]
-    if problems:
-        raise InputError(f"{path}: not {description}; {'; '.join(problems[:MAX_LISTED])}")
+    if problems := describe_mismatch(network.state_dict(), state):
+        raise InputError(f"{path}: not {description}; {problems}")
     network.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
     return network.requires_grad_(False).eval()
+
+
+def describe_mismatch(expected: Mapping[str, Tensor], actual: Mapping[str, Tensor]) -> str:
+    """How a state dict differs from the expected one, in one line; empty if it fits."""
+    differences = {
+        "missing": sorted(expected.keys() - actual.keys()),
+        "unexpected": sorted(actual.keys() - expected.keys()),
+        "wrong shape": [
+            f"{name} {tuple(actual[name].shape)} instead of {tuple(value.shape)}"
+            for name, value in expected.items()
+            if name in actual and actual[name].shape != value.shape
+        ],
+    }
+    parts = []
+    for kind, names in differences.items():
+        if names:
+            more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+            parts.append(f"{kind}: {', '.join(names[:MAX_LISTED])}{more}")
+    return "; ".join(parts)
 
 
 def quantise(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from hiero.config import ModelConfig
 from hiero.data.narrated_windows import TrainingBatch
 from hiero.errors import InputError
 from hiero.kernels import normalised_cut_triton
-from hiero.model.hiero import Losses
+from hiero.model.losses import Losses
 from hiero.training.half_weights import HalfWeights
 from hiero.training.kernel_compilation import kernels_compiled_beside
 from hiero.training.step import Objective, TrainStep

@@ -14,9 +14,9 @@ from torch import Tensor
 from hiero.config import TrainConfig
 from hiero.data.narrated_windows import NarratedWindows, ResidentWindows, TrainingBatch
 from hiero.errors import InputError
-from hiero.model.hiero import HiERO, Losses
+from hiero.model.hiero import HiERO, write_model_folder
+from hiero.model.losses import Losses
 from hiero.model.model_folder import TEXT_ENCODER_FILE
-from hiero.model.pretrained import write_model_folder
 from hiero.model.unet import SharedDropout
 from hiero.storage.files import save_tensors
 from hiero.text.encoders import TextEncoder

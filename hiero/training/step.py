@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from hiero.config import LossConfig, RunConfig
 from hiero.data.narrated_windows import TrainingBatch
-from hiero.model.hiero import HiERO, Losses, Peers
+from hiero.model.hiero import HiERO
+from hiero.model.losses import Losses, Peers, Timed, compute_losses
 
 Tokens = tuple[Tensor, Tensor]
 """Token ids and their mask, (texts, L) each."""
@@ -61,7 +62,8 @@ class Objective(nn.Module):
             text_noise = self.augmentation.text_noise
             if text_noise and self.training:
                 texts = texts + text_noise / texts.shape[-1] ** 0.5 * self._randn(texts.shape, texts.device)
-            return self.model.losses(levels, texts, x.text_times, x.text_mask, self.losses, self.peers)
+            narrations = Timed(texts, x.text_times, x.text_mask)
+            return compute_losses(self.model, levels, narrations, self.losses, self.peers)
 
     def _augment(self, features: Tensor) -> Tensor:
         if not self.training:

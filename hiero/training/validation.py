@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hiero.data.narrated_windows import NarratedWindows
+from hiero.model.losses import Timed, compute_losses
 from hiero.training.step import Objective
 
 
@@ -34,7 +35,7 @@ def validate(
         x = windows.read(range(start, min(start + batch_size, len(windows)))).with_vectors(text_vectors).to(device)
         with torch.autocast(device.type, dtype=objective.precision, enabled=objective.precision is not None):
             levels = model.forward_unchecked(x.features, x.mask, x.times, objective.spacing_s, threads=True)
-            losses = model.losses(levels, x.texts, x.text_times, x.text_mask, config)
+            losses = compute_losses(model, levels, Timed(x.texts, x.text_times, x.text_mask), config)
             similarity = model.embed_text(x.texts) @ model.embed_video(levels[0].features).mT  # (B, M, T)
         loss_sums += torch.stack([losses.alignment, losses.threads]).double().cpu()
         num_batches += 1

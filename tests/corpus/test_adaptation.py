@@ -24,7 +24,7 @@ from hiero.corpus.adaptation import (
 )
 from hiero.errors import InputError
 from hiero.formats.hiero_json import edits_file, write_edits
-from hiero.model.pretrained import write_model_folder
+from hiero.model.hiero import write_model_folder
 from hiero.sources.source import VideoSource
 from hiero.storage.files import load_tensors
 from hiero.training.loop import STATE_FILE, SilentDisplay

@@ -15,7 +15,7 @@ from hiero.kernels import gated_messages_triton
 from hiero.kernels.gated_messages import SLOPE, sum_messages
 from hiero.kernels.gated_messages_triton import sum_messages_triton
 from hiero.model import tdgc
-from hiero.model.neighbours import uniform_neighbours
+from hiero.model.tdgc import uniform_neighbours
 from hiero.model.unet import Stage
 from tests.kernels.triton_device import DEVICE, INTERPRETED, TRITON_MARKS
 

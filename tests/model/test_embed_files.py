@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.model.embed import embed_features
 from hiero.model.embed_files import FileEmbedder, output_files, tensor_shapes
+from hiero.model.ensemble import embed_features
 from hiero.model.hiero import HiERO
 from hiero.types import Clock
 

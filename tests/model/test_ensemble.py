@@ -11,11 +11,9 @@ from torch.nn import functional as F
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.model.embed import embed_features
-from hiero.model.ensemble import HieroEnsemble, load_model
-from hiero.model.hiero import HiERO
+from hiero.model.ensemble import HieroEnsemble, embed_features, load_model
+from hiero.model.hiero import HiERO, write_model_folder
 from hiero.model.model_folder import open_model_folder
-from hiero.model.pretrained import write_model_folder
 from hiero.storage.checkpoints import quantise
 from hiero.types import Clock
 
@@ -56,7 +54,7 @@ def test_a_folder_gives_it_back(ensemble, tmp_path):
     ensemble.save_pretrained(tmp_path)
     loaded = load_model(tmp_path)
     assert isinstance(loaded, HieroEnsemble)
-    with pytest.raises(InputError, match=r"holds 2 networks, not one; load it with hiero\.load_model"):
+    with pytest.raises(InputError, match=r"ensemble of 2 networks; load it with hiero\.load_model"):
         HiERO.from_pretrained(tmp_path)
     assert [network.config for network in loaded.members] == list(CONFIGS)
     features, texts = torch.randn(1, 30, 6), torch.randn(4, 10)

@@ -11,7 +11,7 @@ from hiero.config import LossConfig, ModelConfig
 from hiero.kernels import paired_logsumexp
 from hiero.model import losses
 from hiero.model.hiero import HiERO
-from hiero.model.losses import Timed, alignment_loss, gather_reachable, thread_loss
+from hiero.model.losses import Timed, alignment_loss, compute_losses, gather_reachable, thread_loss
 from tests.conftest import close
 from tests.oracle import losses as oracle
 
@@ -186,21 +186,17 @@ def test_the_model_s_losses_with_and_without_the_head():
     )
     model = HiERO(config).double().eval()
     x = torch.randn(2, 24, 6, dtype=torch.float64)
-    texts, times, mask = (
-        torch.randn(2, 7, 4, dtype=torch.float64),
-        torch.rand(2, 7) * 12,
-        torch.ones(2, 7, dtype=torch.bool),
-    )
+    texts = Timed(torch.randn(2, 7, 4, dtype=torch.float64), torch.rand(2, 7) * 12, torch.ones(2, 7, dtype=torch.bool))
     levels = model(x, threads=True)
-    plain = model.losses(levels, texts, times, mask, LossConfig())
-    projected = model.losses(levels, texts, times, mask, LossConfig(projected_threads=True))
+    plain = compute_losses(model, levels, texts, LossConfig())
+    projected = compute_losses(model, levels, texts, LossConfig(projected_threads=True))
     close(plain.total, plain.alignment + plain.threads)
     close(plain.alignment, projected.alignment)
     expected = thread_loss([(model.video_head(level.features), level.threads) for level in levels[1:]])
     close(projected.threads, expected)
     assert not torch.allclose(plain.threads, projected.threads)
-    assert model.losses(model(x, threads=False), texts, times, mask, LossConfig()).threads == 0
-    assert model.losses(levels, texts, times, mask, LossConfig(thread_weight=0)).total == plain.alignment
+    assert compute_losses(model, model(x, threads=False), texts, LossConfig()).threads == 0
+    assert compute_losses(model, levels, texts, LossConfig(thread_weight=0)).total == plain.alignment
 
 
 def test_rubbish_in_the_padding_of_texts():
@@ -208,5 +204,6 @@ def test_rubbish_in_the_padding_of_texts():
     model = HiERO(config).eval()
     texts = torch.cat([torch.randn(2, 3, 4), torch.full((2, 2, 4), torch.nan)], 1)
     mask = torch.tensor([[True, True, True, False, False]] * 2)
-    model.losses(model(torch.randn(2, 24, 6)), texts, torch.rand(2, 5) * 12, mask, LossConfig()).total.backward()
+    levels = model(torch.randn(2, 24, 6))
+    compute_losses(model, levels, Timed(texts, torch.rand(2, 5) * 12, mask), LossConfig()).total.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())

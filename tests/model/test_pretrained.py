@@ -39,7 +39,7 @@ def test_round_trip(model, tmp_path):
     assert {"config.json", "model.safetensors"} <= {p.name for p in tmp_path.iterdir()}
     other = HiERO.from_pretrained(tmp_path)
     assert type(load_model(tmp_path)) is HiERO
-    with pytest.raises(InputError, match="holds one network, not an ensemble"):
+    with pytest.raises(InputError, match="is a single network, not an ensemble"):
         HieroEnsemble.from_pretrained(tmp_path)
     assert other.config == CONFIG
     assert not other.training

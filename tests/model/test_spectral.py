@@ -155,11 +155,11 @@ def test_automatic_number_on_very_short_videos():
         (lambda: spectral_cut(torch.full((4, 3), torch.nan), 2), "finite floating-point numbers"),
         (lambda: spectral_cut(torch.zeros(4, 3).long(), 2), "finite floating-point numbers"),
         (lambda: spectral_cut(torch.ones(4, 3), 2, kappa=0.0), "kappa must be positive"),
-        (lambda: spectral_cut(torch.ones(4, 3), 2, method="magic"), "method one of"),
+        (lambda: spectral_cut(torch.ones(4, 3), 2, method="magic"), "method must be one of"),
         (lambda: spectral_cut(torch.ones(4, 3), 2, form="plain"), "form must be one of"),
         (
             lambda: spectral_cut(torch.ones(1, 4, 3), 2, mask=torch.zeros(1, 4, dtype=torch.bool)),
-            "at least one node a video",
+            "at least one node per video",
         ),
         (
             lambda: spectral_cut(torch.ones(1, 4, 3), 2, mask=torch.ones(1, 4) > 0, method="landmarks"),

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.config import ModelConfig
-from hiero.model.neighbours import timed_neighbours, uniform_neighbours
-from hiero.model.tdgc import TDGC
+from hiero.model.tdgc import TDGC, timed_neighbours, uniform_neighbours
 from hiero.model.unet import Stage
 from tests.conftest import close
 from tests.oracle import edgelist

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hiero.data.batches import node_times
-from hiero.model.embed import embed_features
+from hiero.model.ensemble import embed_features
 from hiero.model.unet import Level
 from hiero.types import Clock
 from tests.conftest import close, load, pad
