@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from hiero.kernels.kmeans import kmeans
-from hiero.kernels.normalised_cut import NUM_ITERATIONS, NUM_RESTARTS
+from hiero.model.spectral import KMEANS_ITERATIONS, KMEANS_RESTARTS
 
 CASES = {
     "cut, 10 minutes": (600, 10, 10),
@@ -37,13 +37,17 @@ def make_points(num_points: int, width: int, num_clusters: int, noise: float = 1
 
 
 def run_ours(points: np.ndarray, num_clusters: int) -> np.ndarray:
-    settings = {"num_restarts": NUM_RESTARTS, "num_iterations": NUM_ITERATIONS}
+    settings = {"num_restarts": KMEANS_RESTARTS, "num_iterations": KMEANS_ITERATIONS}
     return kmeans(torch.from_numpy(points)[None], num_clusters, **settings)[0].numpy()
 
 
 def run_sklearn(points: np.ndarray, num_clusters: int) -> np.ndarray:
     # tol=0: until nothing moves, as ours
-    return KMeans(num_clusters, n_init=NUM_RESTARTS, max_iter=NUM_ITERATIONS, tol=0, random_state=0).fit(points).labels_
+    return (
+        KMeans(num_clusters, n_init=KMEANS_RESTARTS, max_iter=KMEANS_ITERATIONS, tol=0, random_state=0)
+        .fit(points)
+        .labels_
+    )
 
 
 def inertia(points: np.ndarray, labels: np.ndarray) -> float:

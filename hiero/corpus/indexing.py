@@ -11,9 +11,9 @@ from pathlib import Path
 
 from hiero.corpus.corpus import DEFAULT_SETTINGS, Corpus, IndexSettings, ReadVideo, read_changed
 from hiero.corpus.rows import IndexedVideo, VideoRows
+from hiero.decoding.recordings import NoFilesError, find_files, join_chapters
 from hiero.engine import Engine
 from hiero.errors import InputError
-from hiero.decoding.recordings import NoFilesError, find_files, join_chapters
 from hiero.sources.source import VideoInput, VideoSource
 
 LOOKUP_SIZE = 256  # files looked up together

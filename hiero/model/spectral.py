@@ -26,8 +26,6 @@ from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.kernels.kmeans import kmeans
 from hiero.kernels.normalised_cut import (
-    NUM_ITERATIONS,
-    NUM_RESTARTS,
     Form,
     cut_samples,
     leading_eigenvectors,
@@ -40,6 +38,8 @@ CutMethod = Literal["auto", "exact", "landmarks"]
 NUM_LANDMARKS = 2048
 CHUNK_SIZE = 2**24  # entries of the similarity of nodes with landmarks that are computed at once
 NUM_MATRICES = 3  # matrices of the size of S that the exact method stores at once
+KMEANS_RESTARTS = 10
+KMEANS_ITERATIONS = 100
 PADDING_EIGENVALUE = -2.0  # below every eigenvalue of M, which are in [−1, 1]
 MIN_EIGENVALUE = 1e-3  # ratios of smaller eigenvalues are meaningless
 
@@ -162,9 +162,9 @@ def spectral_cut(
         vectors[..., :num_clusters],
         num_clusters,
         random_state=random_state,
-        num_restarts=NUM_RESTARTS,
+        num_restarts=KMEANS_RESTARTS,
         mask=mask,
-        num_iterations=NUM_ITERATIONS,
+        num_iterations=KMEANS_ITERATIONS,
     )
     return labels[0] if single else labels
 
