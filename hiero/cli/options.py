@@ -153,7 +153,7 @@ class VideoOptions:
         self, video: Video, progress: ProgressCallback, log: Callable[[str], None]
     ) -> Transcript | None:
         """`--transcript`, `--no-transcript`, `--speech`."""
-        from hiero.speech.files import TranscriptSettings, load_transcript
+        from hiero.speech.recognition import TranscriptSettings, load_transcript
 
         settings = TranscriptSettings(self.transcript, not self.no_transcript, self.speech, self.cache)
         return load_transcript(video.files, video.origin, settings, progress, log)

@@ -13,8 +13,7 @@ from hiero.engine.embedder import NO_TEXT
 from hiero.engine.video_nodes import VideoNodes
 from hiero.errors import InputError
 from hiero.sources.source import VideoSource
-from hiero.speech.answers import SeenEvidence, ask_with_speech, name_by_speech
-from hiero.speech.evidence import SpeechEvidence
+from hiero.speech.evidence import SeenEvidence, SpeechEvidence, ask_with_speech, name_by_speech
 from hiero.speech.transcripts import Transcript
 from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans, span_means
 from hiero.steps.hierarchy import build_hierarchy

@@ -1,46 +1,48 @@
-"""What is said in a video as evidence: which words of a transcript a text is near to, and how it is
-joined with what is seen.
+"""Answers and names of steps from what is seen and what is said.
 
-Utterances are encoded by the sentence encoder, and windows of one to three neighbours are compared
-with texts: recognisers cut sentences in the middle. A sentence's vector is the mean over its words,
-so that of a window follows from its utterances. Each node gets the cosine of the best window around
-it, and a text spreads its belief over the nodes as it does over what is seen
-(`hiero.steps.grounding`). Both give a probability for every candidate span, and the two are
-independent witnesses:
+The sentence encoder encodes the utterances of a transcript. Windows of one to three neighbouring
+utterances are compared with texts, because recognisers cut sentences in the middle. The vector of a
+window is the mean of its utterances, weighted by their number of words. Each node gets the cosine of
+the best window around it, which is scored like the similarity with pictures
+(`hiero.steps.grounding`). Both give a probability for every candidate span and count as independent
+evidence:
 
     p = 1 − (1 − p_seen) (1 − p_said)
 
-Parameters were chosen by `python -m benchmarks.speech` on its development half.
+`python -m benchmarks.speech` chose the parameters on its development half.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from hiero.speech.transcripts import Transcript
-from hiero.steps.grounding import score_spans
+from hiero.steps.grounding import TEMPERATURE, best_ordered_spans, log_lift, score_spans, span_means
+from hiero.steps.similarity import LABEL_TEMPERATURE, MATCH, presence_probability, softmax
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
-from hiero.types import Clock, RestsOn, Utterance
+from hiero.types import Answer, Clock, Match, RestsOn, Step, Utterance
 from hiero.vectors import unit_vectors
 
-MAX_WINDOW = 3  # utterances that are compared as one
-MAX_PAUSE_S = 4.0  # between utterances of one window
-SILENCE = 0.0  # similarity of a node where nothing is said: that of unrelated texts
-SPEECH_TEMPERATURE = 0.1  # with which a text spreads its belief over what is said
-# Slope and offset: how likely a text is said, by the cosine of the best window. Fitted with as many
-# texts that are said as not (13.5 and -6.8), then at odds of 3 to 7: most of what is asked about a
-# video is not said in it.
+MAX_WINDOW = 3  # utterances in a window
+MAX_PAUSE_S = 4.0  # longest pause inside a window
+SILENCE = 0.0  # similarity of a node without speech, as of unrelated texts
+SPEECH_TEMPERATURE = 0.1
+# Slope and offset of the probability that a text is said, given the cosine of the best window. They
+# were fitted on equally many said and unsaid texts (13.5 and -6.8), then shifted to odds of 3 to 7:
+# most queries about a video are not said in it.
 SPEECH_PRESENCE = (13.5, -7.6)
-MAX_OVERLAP = 0.5  # of two answers, as a share of the shorter one
-BOTH_SHARE = 0.25  # of the evidence: where one of the two has less, the answer rests on the other alone
-CHUNK = 512  # texts that are encoded between two reports
+MAX_OVERLAP = 0.5  # overlap of two answers, relative to the shorter one
+BOTH_SHARE = 0.25  # smallest share of the evidence that is mentioned
+CHUNK = 512  # texts encoded between two progress reports
 MAX_QUOTE_LENGTH = 200  # characters
+MIN_SPOKEN_PROBABILITY = 0.7  # of a phrase as the name of a step, given pictures
 
-# What people say around a step and not of it, at the beginning of a phrase.
+# phrases around the description of a step
 FILLER = re.compile(
     r"(?:(?:and|so|now|then|next|okay|ok|well|first|after that|all right|alright|um|uh|also|finally|just|"
     r"(?:here|this|that|there|it|what)(?:'s| is| are)?|"
@@ -51,15 +53,14 @@ FILLER = re.compile(
 )
 CLAUSE_END = re.compile(r"[.,;:!?…]+|\b(?:and then|and|then|because|so that|which|while|until|but)\b", re.IGNORECASE)
 MIN_PHRASE_WORDS, MAX_PHRASE_WORDS = 2, 7
-MAX_STEP_PHRASES = 5  # that may name one step
-# A phrase that is said in a step is its name more often than any other: by these log odds, and more
-# where the step is all about it.
+MAX_STEP_PHRASES = 5  # candidates for the name of a step
+# Prior log odds that a phrase said in a step is its name, and the bonus of a phrase that sums up the step.
 SPOKEN_LOG_ODDS, CENTRAL_LOG_ODDS = 1.0, 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class SpeechEvidence:
-    """The windows of a transcript, and their vectors."""
+    """The windows of a transcript and their vectors."""
 
     windows: tuple[Utterance, ...]
     vectors: np.ndarray
@@ -68,7 +69,7 @@ class SpeechEvidence:
     def from_transcript(
         cls, transcript: Transcript, progress: Callable[[float], None] = lambda _: None
     ) -> SpeechEvidence:
-        """Encode a transcript; vectors of texts that were encoded before come from the cache."""
+        """Encode a transcript."""
         utterances = transcript.utterances
         parts = [np.zeros((0, MINILM_SIZE), np.float32)]
         for start in range(0, len(utterances), CHUNK):
@@ -76,41 +77,37 @@ class SpeechEvidence:
             parts.append(encode_minilm([utterance.text for utterance in chunk]))
             progress(chunk[-1].end_s)
         runs = window_runs(transcript)
-        return cls(
-            tuple(_join(utterances[first:end]) for first, end in runs),
-            window_vectors(utterances, np.concatenate(parts), runs),
-        )
+        windows = tuple(_join(utterances[first:end]) for first, end in runs)
+        return cls(windows, window_vectors(utterances, np.concatenate(parts), runs))
 
     def spans(self, clock: Clock, num_nodes: int) -> np.ndarray:
-        """The nodes [start, end) of each window, (W, 2); at least one node each."""
+        """The nodes [start, end) of each window, (W, 2), at least one node each."""
         spans = [clock.span(window.start_s, window.end_s, num_nodes) for window in self.windows]
         return np.array(spans, dtype=int).reshape(-1, 2)
 
     def similarity(self, texts: Sequence[str], clock: Clock, num_nodes: int) -> np.ndarray:
-        """Of each text with what is said at each node, (Q, T): the best window's; `SILENCE` where nothing is said."""
+        """Cosine of each text with the best window at each node, (Q, T), or `SILENCE`."""
         cosines = encode_minilm(list(texts)) @ self.vectors.T
         return spread_windows(cosines, self.spans(clock, num_nodes), num_nodes)
 
     def quote(self, vector: np.ndarray, span: Sequence[int] | np.ndarray, clock: Clock, num_nodes: int) -> str | None:
-        """The words inside a span that are nearest to a text."""
+        """The words inside a span that are most similar to a text."""
         spans = self.spans(clock, num_nodes)
         inside = np.flatnonzero((spans[:, 0] < span[1]) & (spans[:, 1] > span[0]))
         if not len(inside):
             return None
-        # Of windows that are as near the shortest: what they add is not what was asked for.
+        # argmax returns the first of equal windows, which is the shortest.
         cosines = self.vectors[inside] @ vector
         return shorten_quote(self.windows[inside[int(np.argmax(cosines))]].text)
 
 
 def shorten_quote(text: str) -> str:
-    """What is shown of words that were said: all, or their beginning."""
+    """Limit a quote to 200 characters."""
     return text if len(text) <= MAX_QUOTE_LENGTH else text[: MAX_QUOTE_LENGTH - 1].rstrip() + "…"
 
 
 def window_runs(transcript: Transcript) -> list[tuple[int, int]]:
-    """Runs [first, end) of one to three neighbouring utterances without long pauses between them, in
-    the order of beginnings.
-    """
+    """Runs [first, end) of one to three neighbouring utterances without long pauses between them."""
     utterances = transcript.utterances
     runs = []
     for first in range(len(utterances)):
@@ -122,25 +119,20 @@ def window_runs(transcript: Transcript) -> list[tuple[int, int]]:
 
 
 def window_vectors(utterances: Sequence[Utterance], vectors: np.ndarray, runs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Unit vectors of runs of utterances, (W, S): the means of their vectors (U, S), each as often
-    as it has words.
-    """
+    """Unit vectors of runs of utterances, (W, S): the means of their vectors (U, S), weighted by their words."""
     weighted = vectors * np.array([[len(utterance.text.split())] for utterance in utterances])
     total = np.concatenate([np.zeros((1, vectors.shape[1])), np.cumsum(weighted, axis=0, dtype=np.float64)])
     first, end = np.array(runs, dtype=int).reshape(-1, 2).T
-    sums = total[end] - total[first]
-    return unit_vectors(sums).astype(np.float32)
+    return unit_vectors(total[end] - total[first]).astype(np.float32)
 
 
 def _join(utterances: Sequence[Utterance]) -> Utterance:
-    """Neighbouring utterances as one."""
-    return Utterance(
-        utterances[0].start_s, max(part.end_s for part in utterances), " ".join(part.text for part in utterances)
-    )
+    end_s = max(part.end_s for part in utterances)
+    return Utterance(utterances[0].start_s, end_s, " ".join(part.text for part in utterances))
 
 
 def spread_windows(cosines: np.ndarray, spans: np.ndarray, num_nodes: int) -> np.ndarray:
-    """The largest of the values (Q, W) of the windows that cover each node, (Q, T); `SILENCE` where none does."""
+    """The largest value (Q, W) among the windows that cover each node, (Q, T), or `SILENCE`."""
     out = np.full((len(cosines), num_nodes), SILENCE, dtype=np.float64)
     for column, (start, end) in enumerate(spans):
         np.maximum(out[:, start:end], cosines[:, column, None], out=out[:, start:end])
@@ -148,26 +140,26 @@ def spread_windows(cosines: np.ndarray, spans: np.ndarray, num_nodes: int) -> np
 
 
 def speech_probability(similarity: np.ndarray, spans: np.ndarray, spacing_s: float) -> np.ndarray:
-    """How likely each span is where each text is said, (Q, N)."""
+    """Probability that each span is where each text is said, (Q, N)."""
     scores = score_spans(similarity, spans, spacing_s, SPEECH_TEMPERATURE)
     return np.asarray(spoken_probability(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
 
 
 def spoken_probability(similarity: np.ndarray) -> np.ndarray:
-    """How likely a text is said, by its similarity with the best window."""
+    """Probability that a text is said, given its similarity with the best window."""
     slope, offset = SPEECH_PRESENCE
     return np.asarray(1 / (1 + np.exp(-slope * similarity - offset)))
 
 
 def join_evidence(seen: np.ndarray, spoken: np.ndarray) -> np.ndarray:
-    """Two independent witnesses: the probability that at least one is right."""
+    """Probability that at least one of two independent sources is right."""
     return np.asarray(1 - (1 - seen) * (1 - spoken))
 
 
 def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]:
-    """Greedily the best spans, none of which lies for half or more in a better one, nor a better one in it.
+    """Choose the best spans greedily, without any that covers half of a better one or lies half inside it.
 
-    Stricter than `nms`: utterances are short, and pieces of the video around them would be the same answer again.
+    This is stricter than `nms`: utterances are short, and the spans around one would repeat the same answer.
     """
     chosen: list[int] = []
     remaining = np.argsort(-scores, kind="stable")
@@ -181,7 +173,7 @@ def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]
 
 
 def name_witness(seen: float, spoken: float) -> RestsOn:
-    """What an answer rests on."""
+    """The evidence for an answer: pictures, speech or both."""
     seen_weight, speech_weight = (-np.log1p(-min(p, 1 - 1e-9)) for p in (seen, spoken))
     speech_share = speech_weight / max(seen_weight + speech_weight, 1e-12)
     if speech_share > 1 - BOTH_SHARE:
@@ -189,11 +181,70 @@ def name_witness(seen: float, spoken: float) -> RestsOn:
     return "pictures" if speech_share < BOTH_SHARE else "both"
 
 
-# Names of steps
+# Answers
 
 
 @dataclass(frozen=True)
-class SpokenPhrase:
+class SeenEvidence:
+    """Spans of nodes that could be answers, and the similarity (Q, T) of the queries with the nodes.
+
+    The similarity is None if the model has no text encoder.
+    """
+
+    clock: Clock
+    num_nodes: int
+    spans: np.ndarray
+    similarity: np.ndarray | None
+    temperature: float
+    presence: tuple[float, ...]
+    make_match: Callable[[np.ndarray, float], Match]
+
+    def probability(self, spans: np.ndarray) -> np.ndarray | float:
+        """Probability that each span shows each text, (Q, N), as in `Video.ask`."""
+        if self.similarity is None:
+            return 0.0
+        own = score_spans(self.similarity, self.spans, self.clock.spacing_s, self.temperature)
+        present = presence_probability(self.similarity, self.spans, own.argmax(1).tolist(), self.presence)
+        scores = score_spans(self.similarity, spans, self.clock.spacing_s, self.temperature)
+        return np.asarray(np.array(present)[:, None] * np.minimum(scores / own.max(1, keepdims=True), 1.0))
+
+
+def ask_with_speech(
+    queries: Sequence[str], seen: SeenEvidence, speech: SpeechEvidence, num: int, in_order: bool
+) -> list[Answer]:
+    """`Video.ask` for a video with a transcript. If the model has no text encoder, only speech counts."""
+    num_nodes, clock = seen.num_nodes, seen.clock
+    speech_similarity = speech.similarity(queries, clock, num_nodes)
+    spans = np.unique(np.concatenate([seen.spans, speech.spans(clock, num_nodes)]), axis=0)
+    if in_order:
+        gain = log_lift(speech_similarity, SPEECH_TEMPERATURE)
+        if seen.similarity is not None:
+            gain = gain + log_lift(seen.similarity, TEMPERATURE)
+        spans = np.concatenate([spans, np.array(best_ordered_spans(gain))])
+    by_speech = speech_probability(speech_similarity, spans, clock.spacing_s)
+    by_sight = np.broadcast_to(seen.probability(spans), by_speech.shape)
+    probability = join_evidence(by_sight, by_speech)
+    vectors = encode_minilm(list(queries))
+    answers = []
+    for i, query in enumerate(queries):
+        present = float(probability[i].max())
+        chosen = [len(spans) - len(queries) + i] if in_order else distinct_spans(spans, probability[i], num)
+        matches = []
+        for j in chosen:
+            # `by_speech` is lower for long spans, but words in a part of a span are evidence for all of it.
+            spoken = spoken_probability(speech_similarity[i, spans[j, 0] : spans[j, 1]].max())
+            rests_on = name_witness(float(by_sight[i, j]), float(spoken))
+            quote = None if rests_on == "pictures" else speech.quote(vectors[i], spans[j], clock, num_nodes)
+            match = seen.make_match(spans[j], present if in_order else float(probability[i, j]))
+            matches.append(replace(match, rests_on=rests_on, quote=quote))
+        answers.append(Answer(query, present, tuple(matches)))
+    return answers
+
+
+# Names of steps
+
+
+class SpokenPhrase(NamedTuple):
     """A phrase that may name a step."""
 
     text: str
@@ -201,7 +252,7 @@ class SpokenPhrase:
 
 
 def step_phrases(utterances: Sequence[Utterance]) -> list[SpokenPhrase]:
-    """Short phrases out of what is said in a step, those first that most of it is about."""
+    """Short phrases that are said in a step, the most central ones first."""
     phrases = list(dict.fromkeys(phrase for utterance in utterances for phrase in split_phrases(utterance.text)))
     if not phrases:
         return []
@@ -210,13 +261,12 @@ def step_phrases(utterances: Sequence[Utterance]) -> list[SpokenPhrase]:
         vectors = encode_minilm(phrases)
         centrality = (vectors @ vectors.sum(0) - 1) / (len(phrases) - 1)  # the mean cosine with the others
     order = np.argsort(-centrality, kind="stable")[:MAX_STEP_PHRASES]
-    return [
-        SpokenPhrase(phrases[i], SPOKEN_LOG_ODDS + CENTRAL_LOG_ODDS * max(0.0, float(centrality[i]))) for i in order
-    ]
+    log_odds = SPOKEN_LOG_ODDS + CENTRAL_LOG_ODDS * np.maximum(0.0, centrality.astype(float))
+    return [SpokenPhrase(phrases[i], float(log_odds[i])) for i in order]
 
 
 def split_phrases(text: str) -> list[str]:
-    """The clauses of an utterance that are short enough for a name, without what is said around it.
+    """The clauses of an utterance that are short enough for a name, without fillers.
 
     Examples:
         >>> split_phrases("Okay, now we're going to cut the onion, and then I wash it.")
@@ -224,8 +274,50 @@ def split_phrases(text: str) -> list[str]:
     """
     phrases = []
     for clause in CLAUSE_END.split(text):
-        phrase = FILLER.sub("", clause.strip(), count=1).strip() if FILLER.match(clause.strip()) else clause.strip()
+        phrase = clause.strip()
+        if filler := FILLER.match(phrase):
+            phrase = phrase[filler.end() :].strip()
         words = phrase.split()
         if MIN_PHRASE_WORDS <= len(words) <= MAX_PHRASE_WORDS and any(len(word) > 2 for word in words):
             phrases.append(phrase[0].lower() + phrase[1:])
     return phrases
+
+
+def name_by_speech(
+    level: Sequence[Step],
+    spans: np.ndarray,
+    transcript: Transcript,
+    compare: Callable[[Sequence[str]], np.ndarray],
+    others: np.ndarray | None,
+) -> list[Step]:
+    """Name steps by a phrase that is said in them if it is probable, and more probable than the label.
+
+    `compare` gives the similarity of texts with the nodes. `others` is that of all labels with the
+    steps, (V, N), or None if similarities are with pictures.
+    """
+    by_step = [step_phrases(transcript.between(step.start_s, step.end_s)) for step in level]
+    texts = list(dict.fromkeys(phrase.text for phrases in by_step for phrase in phrases))
+    if not texts:
+        return list(level)
+    similarity = dict(zip(texts, span_means(compare(texts), spans), strict=True))  # (steps,) of each phrase
+    out = []
+    for number, (step, phrases) in enumerate(zip(level, by_step, strict=True)):
+        if not phrases:
+            out.append(step)
+            continue
+        own = np.array([similarity[phrase.text][number] for phrase in phrases])
+        log_odds = np.array([phrase.log_odds for phrase in phrases])
+        if others is None:
+            slope, offset = MATCH
+            probabilities = 1 / (1 + np.exp(-slope * own - offset - log_odds))
+            threshold = max(MIN_SPOKEN_PROBABILITY, step.score or 0.0)
+        else:
+            logits = [own / LABEL_TEMPERATURE + log_odds, others[:, number] / LABEL_TEMPERATURE]
+            shares = softmax(np.concatenate(logits)[None])[0]
+            probabilities = shares[: len(phrases)]
+            threshold = shares[len(phrases) :].max()
+        best = int(np.argmax(probabilities))
+        if probabilities[best] >= threshold:
+            step = replace(step, label=phrases[best].text, score=float(probabilities[best]))
+        out.append(step)
+    return out

@@ -1,7 +1,7 @@
-"""`--speech`: the transcript of a video by the recogniser that is installed, cached by content; an
-interrupted run goes on.
+"""The transcript of a video: a given file, a file beside the video, or the result of a speech recogniser.
 
-The recogniser is faster-whisper, or pocketsphinx, whose small English model comes with its package.
+The recogniser (`--speech`) is faster-whisper, or pocketsphinx, whose small English model comes with
+its package. Results are cached by the content of the video, and an interrupted run is resumed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,39 +22,106 @@ import numpy as np
 from hiero.decoding.audio import SAMPLE_RATE, has_audio, read_audio
 from hiero.decoding.decode import probe
 from hiero.errors import InputError
-from hiero.speech.transcripts import Transcript
+from hiero.formats.transcripts import find_transcript
+from hiero.sources.addresses import display_addresses
+from hiero.sources.source import SourceFile, VideoSource
+from hiero.speech.transcripts import Transcript, join_transcripts, read_transcript
+from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
-from hiero.storage.files import read_json, write_text
-from hiero.types import ProgressCallback, ProgressEvent, Utterance, no_progress
+from hiero.storage.files import FEATURE_SUFFIXES, read_json, write_text
+from hiero.types import ProgressCallback, ProgressEvent, Utterance, VideoFile, no_progress
 
-SPEECH_VERSION = 1  # of the cached files
+SPEECH_VERSION = 1  # version of the cached files
 NO_RECOGNISER = (
     "--speech needs a speech recogniser: pip install 'hiero-video[speech]' (pocketsphinx: small, English, rough), or "
-    "pip install faster-whisper (better; fetches its model once). Or give a transcript: --transcript FILE.srt"
+    "pip install faster-whisper (better; downloads its model once). Or give a transcript: --transcript FILE.srt"
 )
-# of sound that is recognised at once; it is cut in the quietest moment near its end
-CHUNK_S, SEARCHED_S, QUIET_S = 60.0, 15.0, 0.3
-PAUSE_S, MAX_UTTERANCE_S = 0.6, 12.0  # where pocketsphinx' words are divided into utterances
-FRAMES_PER_S = 100  # of pocketsphinx
+CHUNK_S = 60.0  # length of the pieces of sound that are recognised
+SEARCHED_S, QUIET_S = 15.0, 0.3  # a piece ends in the quietest moment (of QUIET_S) of its last SEARCHED_S
+PAUSE_S, MAX_UTTERANCE_S = 0.6, 12.0  # pauses between, and length of, utterances of pocketsphinx
+FRAMES_PER_S = 100  # frame rate of pocketsphinx
 WHISPER_VARIABLE = "HIERO_WHISPER_MODEL"  # name or folder of Whisper's model
 WHISPER_MODEL = "base.en"
+
+
+@dataclass(frozen=True)
+class TranscriptSettings:
+    """Where a transcript comes from: a given file, files beside the video, or a recogniser."""
+
+    file: Path | None = None
+    find: bool = True
+    recognise: bool = False
+    cache: bool = True
+
+
+DEFAULT_SETTINGS = TranscriptSettings()
+
+
+def load_transcript(
+    files: Sequence[VideoFile],
+    origin: VideoSource | None = None,
+    settings: TranscriptSettings = DEFAULT_SETTINGS,
+    progress: ProgressCallback = no_progress,
+    log: Callable[[str], None] = lambda _: None,
+) -> Transcript | None:
+    """The transcript of a video, which may consist of several files. An unusable file beside a video is only logged."""
+    if settings.file is not None:
+        end_s = files[-1].end_s
+        transcript: Transcript | None = read_transcript(settings.file).until(end_s)
+        if not transcript:
+            name = Path(files[0].path).name
+            raise InputError(f"{settings.file}: begins after {name} ends ({end_s:.0f} s); is it of another video?")
+    else:
+        origin = origin or VideoSource.of([part.path for part in files])
+        parts = []
+        for part, source in zip(files, origin.files, strict=True):
+            own = _load_file_transcript(source, settings, progress, log)
+            parts.append((None if own is None else own.until(part.duration_s), part.start_s))
+        transcript = join_transcripts(parts)
+    if transcript:
+        weights.get("minilm", progress)  # needed to search the transcript; later it would be downloaded silently
+    return transcript or None
+
+
+def _load_file_transcript(
+    file: SourceFile, settings: TranscriptSettings, progress: ProgressCallback, log: Callable[[str], None]
+) -> Transcript | None:
+    path = file.path
+    beside = find_transcript(path) if settings.find else None
+    if beside is not None:
+        try:
+            transcript = read_transcript(beside)
+        except InputError as error:
+            log(f"{error}; it is not used as a transcript")
+        else:
+            purpose = "recognise speech instead" if settings.recognise else "ignore it"
+            name = display_addresses(str(beside))
+            log(f"transcript: {name} ({len(transcript)} utterances); to {purpose}, add --no-transcript")
+            return transcript
+    if not settings.recognise:
+        return None
+    if path.suffix.lower() in FEATURE_SUFFIXES:
+        log(f"{path.name}: a feature file has no sound; give a transcript: --transcript FILE.srt")
+        return None
+    recognised = recognise_speech(file.fetch(progress), cache=settings.cache, progress=progress)
+    num_utterances = "no sound track" if recognised is None else f"{len(recognised)} utterances recognised"
+    log(f"{path.name}: {num_utterances}")
+    return recognised
 
 
 def recognise_speech(
     path: Path, *, cache: bool = True, progress: ProgressCallback = no_progress, recogniser: Recogniser | None = None
 ) -> Transcript | None:
-    """What is said in a video."""
+    """Recognise the speech of a video. Returns None if it has no sound track."""
     recogniser = recogniser or load_recogniser()
     if not has_audio(path):
         return None
-    state, file = file_state(path), None
-    if cache:
-        file = cache_folder("speech") / f"{content_key(path)}-{recogniser.key}-{SPEECH_VERSION}.json"
-        if (known := read_cached(file, _load)) is not None:
-            return Transcript(known[0])
-    partial = None if file is None else file.with_suffix(".partial")
-    known = None if partial is None else read_cached(partial, _load)
-    utterances, num_done = (list(known[0]), known[1]) if known is not None else ([], 0)
+    state = file_state(path)
+    file = cache_folder("speech") / f"{content_key(path) if cache else ''}-{recogniser.key}-{SPEECH_VERSION}.json"
+    unfinished = file.with_suffix(".partial")
+    if cache and (known := read_cached(file, _load)) is not None:
+        return Transcript(tuple(known[0]))
+    utterances, num_done = (read_cached(unfinished, _load) if cache else None) or ([], 0)
     total_s, name = probe(path).duration_s, f"speech of {path.name}"
     progress(ProgressEvent("read", name, 0.0, total_s))
     for chunk in cut_at_pauses(_skip(read_audio(path), num_done)):
@@ -63,18 +132,17 @@ def recognise_speech(
         ]
         num_done += len(chunk)
         progress(ProgressEvent("read", name, num_done / SAMPLE_RATE, total_s))
-        if partial is not None and file_state(path) == state:
-            store_cached(lambda: _save(partial, utterances, num_done))  # noqa: B023  called at once
-    transcript = Transcript(tuple(utterances))
-    if file is not None and partial is not None and file_state(path) == state:
-        store_cached(lambda: _save(file, utterances, num_done), progress)
+        if cache and file_state(path) == state:
+            store_cached(partial(_save, unfinished, utterances, num_done))
+    if cache and file_state(path) == state:
+        store_cached(partial(_save, file, utterances, num_done), progress)
         with suppress(OSError):
-            partial.unlink(missing_ok=True)
-    return transcript
+            unfinished.unlink(missing_ok=True)
+    return Transcript(tuple(utterances))
 
 
 def _skip(blocks: Iterator[np.ndarray], num_samples: int) -> Iterator[np.ndarray]:
-    """Blocks without their first samples, which an earlier run has recognised."""
+    """Skip the samples that an earlier run has recognised."""
     for block in blocks:
         if num_samples < len(block):
             yield block[num_samples:]
@@ -86,33 +154,32 @@ def _save(file: Path, utterances: list[Utterance], num_done: int) -> None:
     write_text(file, json.dumps({"num_samples": num_done, "utterances": rows}, ensure_ascii=False))
 
 
-def _load(file: Path) -> tuple[tuple[Utterance, ...], int]:
-    """What was recognised, and how many samples that was. Raises where the file is not what `_save` wrote."""
+def _load(file: Path) -> tuple[list[Utterance], int]:
+    """The recognised utterances, and the number of samples that they cover."""
     document = read_json(file)
     num_samples = document["num_samples"]
     if not isinstance(num_samples, int) or num_samples < 0:
-        raise InputError(f"{file}: not what was stored")
-    return tuple(Utterance.from_dict(row) for row in document["utterances"]), num_samples
+        raise InputError(f"{file}: damaged")
+    return [Utterance.from_dict(row) for row in document["utterances"]], num_samples
 
 
 class Recogniser(Protocol):
-    """What turns sound into words."""
+    """A speech recogniser. Its key identifies program and model, for the cache."""
 
     @property
-    def key(self) -> str:
-        """Names program and model: what one recognised is not taken for another's."""
+    def key(self) -> str: ...
 
     def recognise(self, samples: np.ndarray) -> list[Utterance]:
-        """The words in samples (n,) int16 at 16 kHz, with times from their beginning."""
+        """The utterances in samples (n,) int16 at 16 kHz, with times from the first sample."""
 
 
 def recogniser_name() -> str | None:
-    """The recogniser that is installed, the better one first; None where none is."""
+    """The name of the best installed recogniser, or None."""
     return next((name for name in ("faster_whisper", "pocketsphinx") if find_spec(name) is not None), None)
 
 
 def load_recogniser() -> Recogniser:
-    """The recogniser that is installed. Raises InputError where none is, or its model cannot be had."""
+    """The best installed recogniser."""
     name = recogniser_name()
     if name is None:
         raise InputError(NO_RECOGNISER)
@@ -120,9 +187,7 @@ def load_recogniser() -> Recogniser:
 
 
 class Whisper:
-    """faster-whisper. Its model is fetched when it is first used; a folder with one is taken from
-    `HIERO_WHISPER_MODEL`.
-    """
+    """faster-whisper. `HIERO_WHISPER_MODEL` names its model or a folder; a named one is downloaded on first use."""
 
     def __init__(self) -> None:
         self.model_name = os.environ.get(WHISPER_VARIABLE) or WHISPER_MODEL
@@ -134,17 +199,14 @@ class Whisper:
         return f"whisper-{safe[-60:]}"
 
     def recognise(self, samples: np.ndarray) -> list[Utterance]:
-        """See `Recogniser`."""
         if self._model is None:
             from faster_whisper import WhisperModel
 
             try:
                 self._model = WhisperModel(self.model_name, device="auto", compute_type="default")
-            except Exception as error:  # of whichever library fetches or reads it
-                raise InputError(
-                    f"Whisper's model {self.model_name} cannot be had ({error}); give a folder with one: "
-                    f"{WHISPER_VARIABLE}=FOLDER"
-                ) from error
+            except Exception as error:  # several libraries download and read it
+                advice = f"give a folder with one: {WHISPER_VARIABLE}=FOLDER"
+                raise InputError(f"Whisper's model {self.model_name} cannot be loaded ({error}); {advice}") from error
         segments, _ = self._model.transcribe(samples.astype(np.float32) / 2**15, vad_filter=True)
         length_s = len(samples) / SAMPLE_RATE
         return [
@@ -163,7 +225,6 @@ class PocketSphinx:
         self._decoder: Any = None
 
     def recognise(self, samples: np.ndarray) -> list[Utterance]:
-        """See `Recogniser`."""
         from pocketsphinx import Decoder, Segmenter
 
         if self._decoder is None:
@@ -187,22 +248,22 @@ class PocketSphinx:
 
 
 def group_words(words: Sequence[tuple[float, float, str]]) -> list[Utterance]:
-    """Words with their times as utterances: divided at pauses, and where one becomes too long."""
-    groups: list[list[tuple[float, float, str]]] = []
-    for word in words:
-        is_new = not groups or word[0] - groups[-1][-1][1] > PAUSE_S or word[1] - groups[-1][0][0] > MAX_UTTERANCE_S
-        if is_new:
-            groups.append([])
-        groups[-1].append(word)
-    return [
-        Utterance(group[0][0], group[-1][1], " ".join(word.split("(")[0] for _, _, word in group)) for group in groups
-    ]
+    """Join words (start, end, word) to utterances. An utterance ends at a pause or when it becomes too long."""
+    out: list[Utterance] = []
+    for start_s, end_s, word in words:
+        word = word.split("(")[0]
+        if out and start_s - out[-1].end_s <= PAUSE_S and end_s - out[-1].start_s <= MAX_UTTERANCE_S:
+            out[-1] = Utterance(out[-1].start_s, end_s, f"{out[-1].text} {word}")
+        else:
+            out.append(Utterance(start_s, end_s, word))
+    return out
 
 
 def cut_at_pauses(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Samples in chunks of about a minute, cut where it is quietest, so that no word is in two of them."""
+    """Cut samples into pieces of about a minute where it is quietest, so that no word is cut."""
     parts: list[np.ndarray] = []
-    size, limit = 0, round(CHUNK_S * SAMPLE_RATE)
+    limit = round(CHUNK_S * SAMPLE_RATE)
+    size = 0
     for block in blocks:
         parts.append(block)
         size += len(block)
@@ -210,13 +271,14 @@ def cut_at_pauses(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
             samples = np.concatenate(parts)
             cut = quietest(samples[:limit])
             yield samples[:cut]
-            parts, size = [samples[cut:]], len(samples) - cut
+            parts = [samples[cut:]]
+            size -= cut
     if size:
         yield np.concatenate(parts)
 
 
 def quietest(samples: np.ndarray) -> int:
-    """The sample in the middle of the quietest moment near the end of a chunk."""
+    """The sample in the middle of the quietest moment near the end of a piece."""
     width = round(QUIET_S * SAMPLE_RATE)
     first = max(0, len(samples) - round(SEARCHED_S * SAMPLE_RATE))
     energy = np.concatenate([[0.0], np.cumsum(samples[first:].astype(np.float64) ** 2)])

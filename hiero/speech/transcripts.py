@@ -34,17 +34,12 @@ class Transcript:
 
     def between(self, start_s: float, end_s: float) -> tuple[Utterance, ...]:
         """The utterances whose middle is inside [start_s, end_s)."""
-        return tuple(
-            utterance for utterance in self.utterances if start_s <= (utterance.start_s + utterance.end_s) / 2 < end_s
-        )
+        return tuple(u for u in self.utterances if start_s <= (u.start_s + u.end_s) / 2 < end_s)
 
     def until(self, end_s: float) -> Transcript:
-        """What begins before the end of a video; the last utterance ends with it. Transcripts of a
-        longer cut go on.
-        """
-        return Transcript(
-            tuple(Utterance(s.start_s, min(s.end_s, end_s), s.text) for s in self.utterances if s.start_s < end_s)
-        )
+        """The utterances that begin before `end_s`, and end there at the latest."""
+        utterances = (Utterance(u.start_s, min(u.end_s, end_s), u.text) for u in self.utterances if u.start_s < end_s)
+        return Transcript(tuple(utterances))
 
     def to_srt(self) -> str:
         """SubRip subtitles."""
@@ -55,23 +50,16 @@ def read_transcript(path: Path | str) -> Transcript:
     """Read a transcript.
 
     Args:
-        path: .srt, .vtt, or .json as openai-whisper, faster-whisper, whisper.cpp and WhisperX write it.
+        path: An .srt or .vtt file, or a .json file of openai-whisper, faster-whisper, whisper.cpp or WhisperX.
 
     Raises:
-        InputError: The file is missing, of another kind, too large, or has no utterance with a time.
+        InputError: The file is missing, too large, of another kind, or has no utterance with a time.
     """
     return Transcript(read_utterances(Path(path)))
 
 
 def join_transcripts(parts: Sequence[tuple[Transcript | None, float]]) -> Transcript | None:
-    """One transcript of several files that follow each other, each with the time at which it begins."""
-    if all(transcript is None for transcript, _ in parts):
-        return None
-    return Transcript(
-        tuple(
-            Utterance(utterance.start_s + begin_s, utterance.end_s + begin_s, utterance.text)
-            for transcript, begin_s in parts
-            if transcript is not None
-            for utterance in transcript
-        )
-    )
+    """Join the transcripts of consecutive files, each given with the time at which the file begins."""
+    found = [(transcript, begin_s) for transcript, begin_s in parts if transcript is not None]
+    utterances = (Utterance(u.start_s + begin_s, u.end_s + begin_s, u.text) for part, begin_s in found for u in part)
+    return Transcript(tuple(utterances)) if found else None

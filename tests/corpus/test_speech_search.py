@@ -14,7 +14,7 @@ from hiero.corpus.searching import SpokenMoment, join_speech
 from hiero.corpus.table import SPEECH
 from hiero.engine import load
 from hiero.sources.source import VideoSource
-from hiero.speech.files import load_transcript
+from hiero.speech.recognition import load_transcript
 from tests.optional import skip_without, weights_or_skip
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")

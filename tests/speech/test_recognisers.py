@@ -80,7 +80,7 @@ def test_a_model_that_cannot_be_had(monkeypatch):
         raise RuntimeError("no connection")
 
     stub_whisper(monkeypatch, fail)
-    with pytest.raises(InputError, match=r"base\.en cannot be had \(no connection\); give a folder"):
+    with pytest.raises(InputError, match=r"base\.en cannot be loaded \(no connection\); give a folder"):
         Whisper().recognise(np.zeros(10, np.int16))
 
 

@@ -11,8 +11,7 @@ import pytest
 from hiero.cli import app
 from hiero.engine import load
 from hiero.errors import InputError
-from hiero.speech.files import load_transcript
-from hiero.speech.recognition import recognise_speech
+from hiero.speech.recognition import load_transcript, recognise_speech
 from hiero.speech.transcripts import Transcript
 from hiero.types import Clock, Utterance, VideoFile
 from tests.films import import_av, write_video
@@ -173,7 +172,7 @@ def test_the_commands(film, tmp_path, capsys):
     [
         (["--transcript", "{folder}/gone.srt"], "no such file"),
         (["--transcript", "{folder}/words.srt", "--speech"], "exclude each other"),
-        (["--transcript", "{folder}/late.srt"], "another video's"),
+        (["--transcript", "{folder}/late.srt"], "of another video"),
         (["{folder}/b.npy", "--transcript", "{folder}/words.srt"], "is of one video"),
     ],
 )
