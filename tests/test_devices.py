@@ -9,12 +9,13 @@ from threading import Barrier
 import torch
 
 from hiero import devices
+from tests.waiting import PATIENCE_S
 
 
 def test_overlapping_limits_leave_the_number_of_threads_as_it_was():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    first, second, third = (Barrier(2, timeout=10) for _ in range(3))
+    first, second, third = (Barrier(2, timeout=PATIENCE_S) for _ in range(3))
 
     def outer():
         with devices.one_thread_each():

@@ -11,6 +11,7 @@ import pytest
 
 from tests.optional import program_or_skip
 from tests.serve.conftest import library, world  # noqa: F401
+from tests.waiting import PATIENCE_S
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
 FLAGS = [
@@ -65,7 +66,7 @@ def page(browser, server):
     """A page of 1280 × 900; an error on its console fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(1000 * PATIENCE_S)
     problems = []
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: problems.append(str(error)))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.serve.conftest import write_scenes
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SCREENSHOTS = os.environ.get("HIERO_PICTURES")  # a folder, if they are wanted
@@ -32,7 +33,7 @@ def rows(page):
     return page.locator("#timeline .row:not(.extra)")
 
 
-def wait_until(page, condition, timeout_s=15):
+def wait_until(page, condition, timeout_s=PATIENCE_S):
     """Wait for an expression of the page, or a function, to hold.
 
     Playwright's own way evaluates strings in the page, which its policy forbids.

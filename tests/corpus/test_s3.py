@@ -15,6 +15,7 @@ from hiero.engine import load
 from hiero.errors import InputError
 from tests.optional import skip_without
 from tests.processes import start_hiero
+from tests.waiting import PATIENCE_S
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
 skip_without("moto.server", "needs moto: pip install 'moto[server]'")
@@ -86,7 +87,7 @@ def test_serve(server, files):
 
         def get(path, method="GET"):
             request = urllib.request.Request(f"{address}api/{path}", method=method)
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return json.loads(answer.read())
 
         ids = {video["name"]: video["id"] for video in get("videos")["videos"]}

@@ -20,7 +20,7 @@ from tests.optional import program_or_skip
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 VIDEO = bytes(range(256)) * 1000
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Upstream(BaseHTTPRequestHandler):
@@ -34,12 +34,10 @@ class Upstream(BaseHTTPRequestHandler):
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            for i in range(2):
-                self.wfile.write(b"9\r\ndata: %d\n\n\r\n" % i)
-                self.wfile.flush()
-                if i == 0:
-                    self.server.seen.wait(WAIT_S)  # the second only when the first has arrived
-            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.write(b"9\r\ndata: 0\n\n\r\n")
+            self.wfile.flush()
+            has_arrived = self.server.seen.wait(WAIT_S)  # a proxy that buffers would hold the first event back
+            self.wfile.write(b"9\r\ndata: %d\n\n\r\n0\r\n\r\n" % has_arrived)
         elif self.path == "/video.mp4":
             first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
             headers = {"Content-Type": "video/mp4", "Content-Range": f"bytes {first}-{last}/{len(VIDEO)}"}
@@ -178,9 +176,7 @@ def test_events_arrive_one_by_one(proxy):
     connection = connect(port)
     connection.request("GET", "/events", headers={"Accept-Encoding": "gzip"})
     response = connection.getresponse()
-    begin = time.monotonic()
     assert response.readline() == b"data: 0\n"
-    assert time.monotonic() - begin < WAIT_S / 2
     upstream.seen.set()
     assert response.read().endswith(b"data: 1\n\n")
     connection.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 import warnings
 from pathlib import Path
 
@@ -133,7 +132,6 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     process = start_python(program, tmp_path, weights)
     while process.stdout.readline() and not list((tmp_path / "out").glob(".v1-*.partial")):
         pass
-    time.sleep(0.5)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()

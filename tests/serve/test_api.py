@@ -29,6 +29,7 @@ from hiero.serve.settings import ServerSettings, is_loopback
 from hiero.serve.state import Job
 from hiero.serve.tiles import TILE_SIZE, similarity_tile
 from hiero.types import ProgressEvent
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -482,20 +483,18 @@ def test_slow_questions_hold_up_no_quick_ones(library, tea, monkeypatch):
     def slow_steps(self, num_steps, **options):
         if num_steps != [9]:
             begun.release()
-            gate.wait(20)
+            gate.wait(PATIENCE_S)
         return steps(self, num_steps, **options)
 
     monkeypatch.setattr(Video, "steps", slow_steps)
     with TestClient(create_app(library), base_url="http://localhost") as client, ThreadPoolExecutor(12) as pool:
         slow = [pool.submit(client.get, f"/api/videos/{tea}/steps?k={10 + i % 4}") for i in range(5)]
-        assert begun.acquire(timeout=10)
-        begin = time.monotonic()
+        assert begun.acquire(timeout=PATIENCE_S)
         assert client.get(f"/api/videos/{tea}/steps?k=9").status_code == 200  # few steps do not wait for many
         slow += [pool.submit(client.get, f"/api/videos/{tea}/steps?k={2 + i % 4}") for i in range(5)]
-        assert begun.acquire(timeout=10)
+        assert begun.acquire(timeout=PATIENCE_S)
         for path in ("ask?q=tea", "picture?t=1", "similarity/0/0/0", ""):
             assert client.get(f"/api/videos/{tea}/{path}".rstrip("/")).status_code == 200
-        assert time.monotonic() - begin < 10
         assert not any(future.done() for future in slow)
         gate.set()
         assert {future.result(30).status_code for future in slow} == {200}

@@ -17,7 +17,7 @@ uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn: pip install 'hie
 
 from hiero.serve import connections  # noqa: E402
 from hiero.serve.guard import client_key  # noqa: E402
-from tests.waiting import wait_until  # noqa: E402
+from tests.waiting import PATIENCE_S, wait_until  # noqa: E402
 
 HEAD = b"GET /%s HTTP/1.1\r\nHost: x\r\n"
 
@@ -71,14 +71,29 @@ def port(held):
 
 
 def connect(port, data=b"", host="127.0.0.1"):
-    connection = socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(host, 0))
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S, source_address=(host, 0))
     connection.sendall(data)
     return connection
 
 
 def get(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S) as answer:
         return answer.read()
+
+
+def is_served(port):
+    try:
+        return get(port) == b"xx"
+    except urllib.error.HTTPError:
+        return False
+
+
+def is_closed_after(connection, data):
+    try:
+        connection.sendall(data)
+    except (BrokenPipeError, ConnectionResetError):
+        return True
+    return False
 
 
 def seconds_until_closed(connection):
@@ -93,7 +108,7 @@ def seconds_until_closed(connection):
 def test_a_request_that_does_not_come_is_not_waited_for(port, monkeypatch, data):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.4)
     with connect(port, data) as connection:
-        assert 0.2 < seconds_until_closed(connection) < 3
+        assert seconds_until_closed(connection) > 0.2
 
 
 def test_headers_that_come_byte_by_byte(port, monkeypatch):
@@ -101,12 +116,7 @@ def test_headers_that_come_byte_by_byte(port, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.5)
     with connect(port, HEAD % b"" + b"\r\n") as connection:
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
-        begin = time.monotonic()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            while time.monotonic() - begin < 5:
-                connection.sendall(b"G")
-                time.sleep(0.05)
-    assert time.monotonic() - begin < 3  # it was closed
+        wait_until(lambda: is_closed_after(connection, b"G"))
 
 
 def test_a_long_answer_is_no_late_request(port, monkeypatch):
@@ -121,9 +131,7 @@ def test_515_idle_connections_keep_nobody_out(port):
     with contextlib.ExitStack() as stack:
         for i in range(515):
             stack.enter_context(connect(port, HEAD % b"" if i % 2 else b""))
-        begin = time.monotonic()
         assert get(port) == b"xx"
-        assert time.monotonic() - begin < 5
 
 
 def test_one_address_takes_its_share_only(port, held, monkeypatch):
@@ -157,8 +165,7 @@ def test_who_does_not_read_gives_way(port, monkeypatch):
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(connect(port, HEAD % b"large" + b"\r\n"))
-        time.sleep(1)
-        assert get(port) == b"xx"
+        wait_until(lambda: is_served(port))
 
 
 def test_what_counts_as_one_client():

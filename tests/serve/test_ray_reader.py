@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 
 import pytest
 
@@ -35,9 +34,7 @@ def test_a_lost_worker_is_replaced(world, tmp_path, monkeypatch):
 
         reader(library.find_by_name("long"), kill_worker_once)
         assert killed.is_set()
-        begin_s = time.monotonic()
         assert library.read(library.find_by_name("long")).duration_s == pytest.approx(12, abs=0.5)
-        assert time.monotonic() - begin_s < 5  # from the cache
         with pytest.raises(InputError, match=r"bad\.mp4"):
             reader(library.find_by_name("bad"), lambda _: None)
     finally:

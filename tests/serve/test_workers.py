@@ -13,6 +13,7 @@ pytest.importorskip("starlette", reason="needs FastAPI: pip install 'hiero-video
 from starlette.requests import ClientDisconnect, Request
 
 from hiero.serve.workers import WorkerPool, check_client, run_in_thread
+from tests.waiting import PATIENCE_S
 
 
 class Client:
@@ -43,7 +44,7 @@ def test_all_threads_are_used_and_no_more():
 
 def test_clients_take_turns():
     pool, begun, gate, order = WorkerPool(1), threading.Event(), threading.Event(), []
-    pool.submit("a", lambda: (begun.set(), gate.wait(10)))
+    pool.submit("a", lambda: (begun.set(), gate.wait(PATIENCE_S)))
     assert begun.wait(10)
     futures = [pool.submit(client, lambda client=client: order.append(client)) for client in "aaaaabb"]
     gate.set()
@@ -57,7 +58,7 @@ def test_work_that_nobody_waits_for_is_not_begun():
 
     async def run():
         running, waiting = Client(), Client()
-        first = asyncio.ensure_future(run_in_thread(running.request, lambda: gate.wait(10), pool))
+        first = asyncio.ensure_future(run_in_thread(running.request, lambda: gate.wait(PATIENCE_S), pool))
         second = asyncio.ensure_future(run_in_thread(waiting.request, lambda: begun.append("second"), pool))
         await asyncio.sleep(0.1)
         waiting.left.set()
@@ -92,7 +93,7 @@ def test_work_that_looks_is_stopped():
             await task
 
     asyncio.run(run())
-    assert ended.wait(5)
+    assert ended.wait(PATIENCE_S)
 
 
 def test_errors_come_out():

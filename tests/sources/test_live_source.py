@@ -63,7 +63,7 @@ def test_it_waits_for_what_is_not_there_yet(tmp_path):
     growing = tmp_path / "growing.ts"
     with growing.open("wb", buffering=0) as file:
         file.write(data[: len(data) // 2])
-        source, out = GrowingFile(growing, idle_s=20.0), []
+        source, out = GrowingFile(growing, idle_s=PATIENCE_S), []
         reader = threading.Thread(target=lambda: out.extend(segments(source)), daemon=True)
         reader.start()
         wait_until(lambda: source.position == len(data) // 2)
@@ -71,7 +71,7 @@ def test_it_waits_for_what_is_not_there_yet(tmp_path):
         assert reader.is_alive()
         assert source.unread_s(10.0) == 0.0
         file.write(data[len(data) // 2 :])
-    reader.join(20.0)
+    reader.join(PATIENCE_S)
     assert len(out) == 12
 
 
