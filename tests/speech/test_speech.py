@@ -17,12 +17,12 @@ from hiero.types import Clock, Utterance, VideoFile
 from tests.films import import_av, write_video
 from tests.spoken import add_speech
 
-UTTERANCES = (  # over coffee, a cat, a motorcycle, a rocket, a portrait and grass, six seconds each
-    Utterance(1.0, 3.2, "Here is my cup of coffee."),
-    Utterance(8.0, 10.5, "My grandmother gave me this recipe."),
-    Utterance(13.0, 15.5, "Next we repair the motorcycle in the garage."),
-    Utterance(20.0, 22.5, "Remember to call the dentist on Monday."),
-    Utterance(32.0, 35.0, "Then I cut the onion into small pieces."),
+UTTERANCES = (  # over coffee, a cat, a motorcycle, a rocket, a portrait and grass, three seconds each
+    Utterance(0.5, 1.6, "Here is my cup of coffee."),
+    Utterance(4.0, 5.25, "My grandmother gave me this recipe."),
+    Utterance(6.5, 7.75, "Next we repair the motorcycle in the garage."),
+    Utterance(10.0, 11.25, "Remember to call the dentist on Monday."),
+    Utterance(16.0, 17.5, "Then I cut the onion into small pieces."),
 )
 
 
@@ -75,13 +75,13 @@ def test_what_is_only_said_is_found(film, spoken, query, index):
 
 def test_what_is_only_seen_rests_on_pictures(spoken):
     (answer,) = spoken.ask("a rocket on its launch pad")
-    assert 18 <= middle(answer.matches[0]) <= 24
+    assert 9 <= middle(answer.matches[0]) <= 12
     assert (answer.rests_on, answer.matches[0].quote) == ("pictures", None)
 
 
 def test_what_is_seen_and_said_rests_on_both(spoken):
     (answer,) = spoken.ask("a cup of coffee")
-    assert middle(answer.matches[0]) <= 6
+    assert middle(answer.matches[0]) <= 3
     assert answer.rests_on == "both"
     assert answer.matches[0].quote == UTTERANCES[0].text
 
@@ -98,7 +98,7 @@ def test_questions_in_order(spoken):
     for time_s, utterance in zip(middles, (UTTERANCES[0], UTTERANCES[2], UTTERANCES[3], UTTERANCES[4]), strict=True):
         assert abs(time_s - (utterance.start_s + utterance.end_s) / 2) < 3
     with pytest.raises(InputError, match="do not fit"):
-        spoken.ask(["x"] * 37, in_order=True)
+        spoken.ask(["x"] * 19, in_order=True)
 
 
 def test_without_words_nothing_changes(film):
@@ -123,11 +123,11 @@ def test_steps_are_named_by_what_is_said_and_seen(spoken):
 
 
 def test_raw_features_are_searched_by_speech_alone(film):
-    video = load("raw", backbone="default").read_array(np.random.default_rng(0).normal(size=(36, 8)), Clock(1, 1))
+    video = load("raw", backbone="default").read_array(np.random.default_rng(0).normal(size=(18, 8)), Clock(1, 1))
     video.transcript = Transcript(UTTERANCES)
     (answer,) = video.ask("cut the onion")
     assert answer.rests_on == "speech"
-    assert 31 <= middle(answer.matches[0]) <= 36
+    assert 15 <= middle(answer.matches[0]) <= 18
 
 
 # Files
@@ -188,11 +188,11 @@ def test_bad_transcripts_are_said(tmp_path, capsys, arguments, message):
 def test_files_that_are_one_video(film, tmp_path):
     paths = [tmp_path / "one.mp4", tmp_path / "two.mp4"]
     (tmp_path / "two.srt").write_text(Transcript(UTTERANCES).to_srt())
-    files = (VideoFile(str(paths[0]), 0.0, 100.0), VideoFile(str(paths[1]), 100.0, 21.0))
+    files = (VideoFile(str(paths[0]), 0.0, 100.0), VideoFile(str(paths[1]), 100.0, 12.0))
     lines = []
     transcript = load_transcript(files, log=lines.append)
     # the last begins after its file
-    assert [utterance.start_s for utterance in transcript] == [101.0, 108.0, 113.0, 120.0]
+    assert [utterance.start_s for utterance in transcript] == [100.5, 104.0, 106.5, 110.0]
     assert len(lines) == 1
 
 
