@@ -1,4 +1,4 @@
-# hiero in a container: docs/deploy.md. Non-root, and its root file system may be read-only.
+# hiero in a container: docs/guides/deploy.md. Non-root, and its root file system may be read-only.
 #
 #   docker build -t hiero .                                    for CPUs
 #   docker build -t hiero:cuda --build-arg TORCH=cu130 .       for NVIDIA GPUs

@@ -1,4 +1,4 @@
-"""Build the image and use it as docs/deploy.md says: python deploy/image_test.py, or make image-test
+"""Build the image and use it as docs/guides/deploy.md says: python deploy/image_test.py, or make image-test
 
 With buildah and podman, as root, without a daemon or a registry: unless one is named, the base is
 Debian with its own Python, made by debootstrap. The container has no network, a read-only root and
@@ -184,8 +184,8 @@ def check_doctor(podman: Podman) -> None:
 
 
 def check_backup(podman: Podman, name: str) -> None:
-    """A copy of the state that is made while the server runs is whole; the command is that of docs/deploy.md."""
-    page = (ROOT / "docs/deploy.md").read_text()
+    """A copy of the state that is made while the server runs is whole; the command is that of docs/guides/deploy.md."""
+    page = (ROOT / "docs/guides/deploy.md").read_text()
     (line,) = re.findall(r"^docker compose exec hiero (python .*VACUUM INTO.*)$", page, re.MULTILINE)
     podman("exec", name, *shlex.split(line))
     podman("exec", name, "sh", "-c", "mkdir -m 700 /tmp/copy && mv /var/lib/hiero/copy.sqlite /tmp/copy/state.sqlite")

@@ -209,7 +209,10 @@ def show_photographs(console: Console, out: Path) -> None:
     console.print(
         "the truth: " + ", ".join(f"{format_time(start)} {text}" for start, _, text in truth), highlight=False
     )
-    run(console, "index", str(film), "--to", str(out / "film-corpus"), "-k", f"3,{len(truth)}")
+    labels = out / "film-labels.txt"
+    write_text(labels, "\n".join([text for _, _, text in truth] + list(ABSENT)))
+    corpus = str(out / "film-corpus")
+    run(console, "index", str(film), "--to", corpus, "-k", f"3,{len(truth)}", "--labels", str(labels))
 
 
 def main(out: Path, video: Path | None = None) -> None:

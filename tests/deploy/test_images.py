@@ -1,4 +1,4 @@
-"""The image, the compose file and the unit say what docs/deploy.md promises. make image-test builds
+"""The image, the compose file and the unit say what docs/guides/deploy.md promises. make image-test builds
 and runs the image.
 """
 

@@ -102,7 +102,7 @@ def check_state(machine: Machine) -> Iterator[Finding]:
     if not file.is_file():
         yield ok("state", f"none in {folder} yet: hiero serve --state makes it")
         return
-    restore = f"stop the server and put back a copy of {file} (docs/deploy.md: backups)"
+    restore = f"stop the server and put back a copy of {file} (docs/guides/deploy.md: backups)"
     try:
         # Read-only: looking must not change anything, nor leave files that another user's server cannot write.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
