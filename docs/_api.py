@@ -60,7 +60,7 @@ SECTIONS: dict[str, dict[str, list[str]]] = {
     },
     "Model": {
         "load_model": [],
-        "HiERO": ["forward", "embed_video", "embed_text", "losses"],
+        "HiERO": ["forward", "embed_video", "embed_text"],
         "HieroEnsemble": [],
         "Level": [],
         "Losses": [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -55,6 +55,16 @@ def read_blocks(page: Path, *languages: str) -> list[Block]:
         )
         for match in found
     ]
+
+
+def read_shell_blocks(page: Path) -> list[Block]:
+    """Scripts of a page, and the commands behind the prompts of its console sessions."""
+    sessions = [
+        replace(block, code="\n".join(line[2:] for line in block.code.splitlines() if line.startswith("$ ")))
+        for block in read_blocks(page, "console")
+        if "$ " in block.code
+    ]
+    return [*read_blocks(page, "sh", "bash"), *sessions]
 
 
 def read_commands(script: str) -> list[list[str]]:

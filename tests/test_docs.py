@@ -14,7 +14,16 @@ import pytest
 
 import hiero
 from hiero.cli import app
-from tests.documentation import PAGES, ROOT, count_words, read_blocks, read_commands, read_options
+from hiero.types import PRESENCE_THRESHOLD
+from tests.documentation import (
+    PAGES,
+    ROOT,
+    count_words,
+    read_blocks,
+    read_commands,
+    read_options,
+    read_shell_blocks,
+)
 from tests.processes import run_python
 
 LINKED_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
@@ -36,9 +45,30 @@ WORD_LIMITS = {
     "docs/reference/json.md": 1200,
     "docs/reference/environment.md": 480,
 }
-MAX_DOCS_WORDS = 26_000
-UNFINISHED = {"commands.md"}
-SHELL_BLOCKS = [block for page in PAGES for block in read_blocks(page, "sh", "bash")]
+MAX_DOCS_WORDS = 26_000  # without the list of commands, which is as long as their help
+SHELL_BLOCKS = [block for page in PAGES for block in read_shell_blocks(page)]
+MODEL_CARDS = sorted((ROOT / "hiero/assets").glob("*/README.md"))
+# Numbers that stand on several pages. Each pattern finds at least one, and all of them agree when rounded.
+FACTS = {
+    "weights that the first video downloads, MB": [r"(\d+) MB of weights"],
+    "weights on disk, MB": [r"(\d+) MB on disk"],
+    "exposure of the systemd service": [r"exposure of ([\d.]+)"],
+    "cache of remote videos, GB": [r"cache holds (\d+) GB", r"`HIERO_REMOTE_CACHE_GB` \|.*\| (\d+) \|"],
+    "speed of reading a video": [r"(\d+\.\d) × real time", r"(\d+\.\d) times faster than real time"],
+    "hours of CaptainCook4D": [r"19 recipes[ (,]+(\d+\.\d) hours"],
+    "F1 of steps, known recipes": [r"F1 \(known / new recipes\) \| (\d+) /", r"HiERO \(`hiero steps`\) \| ([\d.]+)"],
+    "first answer, known recipes": [r"ask` is right .*?\| (\d+) %", r"`hiero-k400`, the mean of three\*\* \| ([\d.]+)"],
+    "first answer, new recipes": [r"ask` is right .*? / (\d+) %", r"`hiero-k400`.* ± 1\.6 .*? ([\d.]+) ±"],
+    "chores found": [r"15 real videos \| (\d+) %", r"15 chores, `search` .*?\| (\d+) /", r"this chore\? \| (\d+) %"],
+    "names before corrections": [r"corrected video \| (\d+) %", r"^\| no adaptation \| ([\d.]+)"],
+    "names after one correction": [r"corrected video .* / (\d+) %", r"^\| prototypes .*?\| \*\*([\d.]+)"],
+    "texts present below the threshold": [r"present in (\d+) % of 223", r"(\d+) % of such texts"],
+    "hits above 0.8": [r"(\d+) % of the hits above", r"hits above 0\.8, (\d+) %"],
+    "calibration error": [
+        r"calibration error of that probability \| ([\d.]+)",
+        r"`hiero ask` probability was ([\d.]+)",
+    ],
+}
 OFFLINE = """
 import socket
 
@@ -152,8 +182,32 @@ def test_pages_keep_to_their_length():
     for pattern, limit in WORD_LIMITS.items():
         for page in ROOT.glob(pattern):
             assert count_words(page) <= limit, f"{page.relative_to(ROOT)} has {count_words(page)} words"
-    if not UNFINISHED:
-        assert sum(count_words(page) for page in (ROOT / "docs").rglob("*.md")) <= MAX_DOCS_WORDS
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "commands.md"]
+    assert sum(map(count_words, pages)) <= MAX_DOCS_WORDS
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_numbers_agree(fact):
+    found = {}
+    for pattern in FACTS[fact]:
+        for page in [*PAGES, *MODEL_CARDS]:
+            text = re.sub(r"(?<![|\n])\n(?=[^\n|#`-])", " ", page.read_text())  # a sentence may be wrapped anywhere
+            found.update({f"{page.relative_to(ROOT)}: {pattern}": n for n in re.findall(pattern, text, re.MULTILINE)})
+        assert any(key.endswith(pattern) for key in found), f"no page matches {pattern}"
+    digits = min(len(number.partition(".")[2]) for number in found.values())
+    assert len({round(float(number), digits) for number in found.values()}) == 1, found
+
+
+def test_numbers_are_those_of_the_code():
+    weights = tomllib.loads((ROOT / "hiero/assets/weights.toml").read_text())
+    default = sum(weights[name]["megabytes"] for name in ("i3d-k400", "dinov2-text", "minilm"))
+    assert f"{default} MB of weights" in (ROOT / "README.md").read_text()
+    assert f"Below {PRESENCE_THRESHOLD}, where" in (ROOT / "docs/results.md").read_text()
+
+
+def test_all_extras_are_listed():
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(set(read_extras()) - {"dev", "docs"})
 
 
 def test_linked_pages_and_pictures_exist():
@@ -219,6 +273,20 @@ def test_modules_that_readers_are_sent_to_exist():
             name = ".".join(module.split(".")[:2])
             if not name.endswith((".md", ".py", ".png", ".json")):
                 assert (ROOT / f"{name.replace('.', '/')}.py").exists(), f"{page.name} names {name}"
+
+
+def test_python_names_that_readers_are_sent_to_exist():
+    for page in PAGES:
+        for name in re.findall(r"`hiero\.(\w+\.\w+(?:\.\w+)*)[`(]", page.read_text()):
+            first, *rest = name.split(".")
+            if first in hiero.__all__ or first == "example":
+                continue
+            module = ROOT / "hiero" / first
+            if module.is_dir() and rest:
+                module, rest = module / rest[0], rest[1:]
+            assert module.is_dir() or module.with_suffix(".py").exists(), f"{page.name} names hiero.{name}"
+            for part in rest[:1]:
+                assert re.search(rf"\b{part}\b", module.with_suffix(".py").read_text()), f"{page.name}: hiero.{name}"
 
 
 def test_prose_is_wrapped():
