@@ -50,7 +50,7 @@ from hiero.data.stores import FeatureStore
 from hiero.engine import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
 from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
-from hiero.steps.grounding import align_in_order, candidate_spans, ground_by_threads, rank_spans
+from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans, span_means, thread_runs
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR
 from hiero.steps.similarity import ClassEvidence, NodeEvidence, presence_statistics, text_similarity
 from hiero.storage.files import load_tensors, save_tensors
@@ -183,8 +183,8 @@ def score_model(
         texts = [step["text"] for step in annotations[recording]["steps"]]
         with torch.no_grad():
             queries = model.embed_text(encode_texts(texts, cache=work / "text").float().to(device)).cpu()
-        settings = {"num_threads": NUM_THREADS, "kappa": KAPPA, "min_nodes": MIN_NODES}
-        runs, scores = ground_by_threads(nodes.numpy(), queries.numpy(), **settings)
+        runs = thread_runs(nodes.numpy(), NUM_THREADS, kappa=KAPPA, min_nodes=MIN_NODES)
+        scores = span_means(queries.numpy() @ nodes.numpy().T, runs)
         predicted["threads"] += [runs[order[:NUM_SPANS]] * CLOCK.spacing_s for order in np.argsort(-scores, axis=1)]
         spans = candidate_spans(nodes.numpy(), CLOCK.spacing_s, NODE_LENGTH_PRIOR)
         ranked = rank_spans((queries @ nodes.mT).numpy(), spans, CLOCK.spacing_s)

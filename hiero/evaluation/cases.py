@@ -24,7 +24,7 @@ from hiero.devices import one_thread_each
 from hiero.engine import Embedder, Engine, Video, load
 from hiero.evaluation.protocols import Protocol
 from hiero.evaluation.results import Table
-from hiero.steps.clustering import cluster
+from hiero.steps.clustering import cluster, natural_partitions, tw_finch
 from hiero.steps.similarity import Evidence, NodeEvidence
 from hiero.types import AnnotatedStep, Clock
 
@@ -122,8 +122,6 @@ class Case:
         """Cluster all nodes. The rounds of TW-FINCH do not depend on `num` and are computed once."""
         if algorithm != "tw-finch":
             return cluster(x, num, algorithm, kappa=kappa, random_state=random_state)
-        from hiero.steps.twfinch import natural_partitions, tw_finch  # importing scipy is slow
-
         if source not in self.finch_rounds:
             self.finch_rounds[source] = natural_partitions(x)
         return tw_finch(x, num, self.finch_rounds[source])

@@ -1,21 +1,21 @@
-"""Which step of another video is the same step: by what is seen, by what comes before and after, and
-by how alike the videos are.
+"""Which step of another video is the same step, by its appearance, its context and the similarity of
+the videos.
 
-Two recordings of one activity go through much the same steps in much the same order. Their steps
-are matched in order by all monotone alignments at once (Needleman-Wunsch with sums in place of
-maxima). A path through the lattice of n × m steps skips a step of one video, a step of the other,
-or matches one with the other; with cᵢⱼ the cosine of the centred steps it weighs
+Two recordings of one activity have similar steps in a similar order. Their steps are matched in
+order by all monotone alignments at once (Needleman-Wunsch with sums instead of maxima). A path
+through the lattice of n × m steps skips a step of one video, skips a step of the other, or matches
+two steps. With cᵢⱼ the cosine of the centred steps,
 
     w(path) = Π over its matches exp((cᵢⱼ − c₀) / τ),   Z = Σ w(path),   Pᵢⱼ = Σ of the paths that match i with j / Z
 
-P says which step of that video it is, given all the others. Which video shows the same activity
-follows from Z, against C(n + m, n), what it would be without any match:
+P is the probability of a match given all other steps. Whether a video shows the same activity
+follows from Z, compared with its value without matches, C(n + m, n):
 
     score = log Pᵢⱼ + α log(Z / C(n + m, n)) / √(n m) + β cᵢⱼ
 
-The last term carries where videos have nothing else in common. τ, c₀, α and β were chosen on the
-development recordings of CaptainCook4D (`python -m benchmarks.same_step`), for true steps and for
-steps as they are cut, together.
+The last term decides if the videos have nothing else in common. τ, c₀, α and β were chosen on the
+development recordings of CaptainCook4D (`python -m benchmarks.same_step`), for annotated and for
+predicted steps together.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from hiero.steps.segmentation import MIN_NORM
 from hiero.vectors import unit_vectors
 
 TEMPERATURE = 0.1  # τ
-MIN_COSINE = 0.1  # c₀: steps that are less alike are rather skipped
+MIN_COSINE = 0.1  # c₀: less similar steps are skipped
 VIDEO_WEIGHT = 2.0  # α
 STEP_WEIGHT = 4.0  # β
 MIN_LOG_POSTERIOR = -10.0  # a step out of order is unlikely, not impossible
-# Log-odds that a hit is the same step, by its score: fitted on the first 20 hits of each step of
-# the development recordings.
+# Log-odds of the same step as a function of the score, fitted on the first 20 hits of each step of
+# the development recordings
 SCORE_SLOPE, SCORE_INTERCEPT = 0.64, -6.66
 
 
@@ -47,43 +47,42 @@ def correspondence(
     video_weight: float = VIDEO_WEIGHT,
     step_weight: float = STEP_WEIGHT,
 ) -> list[np.ndarray]:
-    """How much each step of other videos is the same as each step of this one."""
+    """Scores of the steps of this video against the steps of each other video, (n, m) each."""
     if not others:
         return []
     own = centre_steps(steps)
     cosines = [own @ centre_steps(other).T for other in others]
-    num, lengths = len(own), np.array([len(other) for other in others])
+    num = len(own)
+    lengths = np.array([len(other) for other in others])
     gain = np.full((len(others), num, lengths.max()), -np.inf)
     for padded, cosine in zip(gain, cosines, strict=True):
         padded[:, : cosine.shape[1]] = (cosine - min_cosine) / temperature
     posterior, log_sum = match_posterior(gain, lengths)
     log_paths = gammaln(num + lengths + 1) - gammaln(num + 1) - gammaln(lengths + 1)
-    alike = (log_sum - log_paths) / np.sqrt(num * lengths)
+    video_score = (log_sum - log_paths) / np.sqrt(num * lengths)
     return [
-        np.maximum(posterior[i, :, : lengths[i]], MIN_LOG_POSTERIOR) + video_weight * alike[i] + step_weight * cosine
+        np.maximum(posterior[i, :, : lengths[i]], MIN_LOG_POSTERIOR)
+        + video_weight * video_score[i]
+        + step_weight * cosine
         for i, cosine in enumerate(cosines)
     ]
 
 
 def same_step_probability(score: np.ndarray) -> np.ndarray:
-    """How likely it is the same step, of scores of `correspondence`."""
+    """Probability of the same step, from scores of `correspondence`."""
     return np.asarray(expit(SCORE_SLOPE * score + SCORE_INTERCEPT))
 
 
 def centre_steps(vectors: np.ndarray) -> np.ndarray:
-    """Unit vectors (n, D) without what all steps of their video share; of a single step nothing is
-    known to be shared.
-    """
+    """Unit vectors (n, D) without the mean of the video; a single step is not centred."""
     num = len(vectors)
     return unit_vectors(vectors - vectors.mean(0) * (num - 1) / num, MIN_NORM)
 
 
 def match_posterior(gain: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Probability that step i is matched with step j, over all monotone alignments: of one video with
-    V others at a time.
-    """
+    """Log-probability that step i is matched with step j over all monotone alignments, for V videos at once."""
     num, size = gain.shape[1:]
-    # The sums over what comes after are those over what comes before, with both videos reversed.
+    # Sums over later steps are sums over earlier steps with both videos reversed.
     reverse = np.broadcast_to(((lengths[:, None] - 1 - np.arange(size)) % size)[:, None], gain.shape)
     before = _path_sums(gain)
     after = _path_sums(np.take_along_axis(gain[:, ::-1], reverse, axis=2))
@@ -93,10 +92,10 @@ def match_posterior(gain: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _path_sums(gain: np.ndarray) -> np.ndarray:
-    """log of the weights of all paths to each corner of the lattice, (V, n + 1, m + 1)."""
+    """Log-sum of the weights of all paths to each corner of the lattice, (V, n + 1, m + 1)."""
     out = np.zeros((gain.shape[0], gain.shape[1] + 1, gain.shape[2] + 1))
     for i in range(gain.shape[1]):
         row = out[:, i].copy()  # step i is skipped
         row[:, 1:] = np.logaddexp(row[:, 1:], out[:, i, :-1] + gain[:, i])
-        out[:, i + 1] = np.logaddexp.accumulate(row, axis=1)  # and then any number of the other's
+        out[:, i + 1] = np.logaddexp.accumulate(row, axis=1)  # then skip any number of steps of the other video
     return out

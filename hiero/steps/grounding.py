@@ -1,21 +1,21 @@
-"""Step grounding: when does a video show what a text says? Candidate spans, and how well each answers.
+"""Step grounding: when does a video show what a text says?
 
-Two ways. The paper's (`ground_by_threads`): runs of threads, ranked by the mean of their similarity
-with the text. Ours (`candidate_spans`, `rank_spans`): contiguous pieces at several granularities,
-and a text that spreads one unit of belief over the nodes, as it does in training (t2v):
+The paper ranks runs of threads by the mean of their similarity with the text (`thread_runs`). We
+use contiguous pieces at several granularities (`candidate_spans`, `rank_spans`), and a text that
+distributes one unit of belief over the nodes, as in training (t2v):
 
     p = softmax(similarity / τ) over the video,      score of [a, b) = Σ_{a ≤ i < b} pᵢ / (b − a + c)
 
-A short span holds little belief, a long one pays for its length; c keeps very short ones from
-winning. On CaptainCook4D this finds more than runs of threads do (docs/results.md).
+A short span holds little belief and a long one pays for its length; c penalises very short spans.
+On CaptainCook4D this finds more steps than runs of threads (docs/results.md).
 
-Steps that a recipe or a manual lists come in that order in the video (`align_in_order`). Each gets a
-span; spans follow each other, and what is between them belongs to none. Dynamic programming over the
-nodes finds the best such assignment exactly:
+The steps of a recipe or a manual appear in its order (`align_in_order`). Each step gets a span;
+spans do not overlap, and nodes between them belong to no step. Dynamic programming over the nodes
+finds the best assignment exactly:
 
     maximise Σ_q Σ_{i ∈ span q} log (pᵩᵢ T),   p = softmax(similarity / τ) over the T nodes
 
-A node counts for a step if it fits it better than chance, 1/T; so spans end by themselves.
+A node counts for a step if it fits better than chance, 1/T, so spans end by themselves.
 """
 
 from __future__ import annotations
@@ -28,40 +28,24 @@ from hiero.steps.clustering import cluster
 from hiero.steps.segmentation import LENGTH_PRIOR, cut_at_granularities, label_runs
 
 LENGTHS_S = (25.0, 40.0, 60.0, 90.0, 140.0)  # usual lengths of a step, fine to coarse
-SHORT_VIDEO_S = 600.0  # shorter videos have shorter steps, in proportion
-TEMPERATURE = 0.1  # of cosines; twice the one that models are trained with
+SHORT_VIDEO_S = 600.0  # below this duration, the lengths of steps shrink in proportion
+TEMPERATURE = 0.1  # temperature of cosines, twice that of training
 LENGTH_OFFSET_S = 30.0  # c
 LENGTH_OFFSET_SHARE = 0.04  # c is at most this share of the video
-CHUNK_SIZE = 2**18  # entries of the cumulative sums of texts that are held at once
-MAX_IOU = 0.3  # answers to one question overlap less than this
-
-
-def ground_by_threads(
-    nodes: np.ndarray,
-    queries: np.ndarray,
-    *,
-    num_threads: int = 8,
-    kappa: float = 0.05,
-    min_nodes: int = 5,
-    random_state: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The paper's grounding: spectral clustering of the level-0 nodes after h_v, runs of equal label,
-    score = run's mean · query.
-    """
-    runs = thread_runs(nodes, num_threads, kappa=kappa, min_nodes=min_nodes, random_state=random_state)
-    return runs, span_means(queries @ nodes.T, runs)  # the mean of products is the product with the mean
+CHUNK_SIZE = 2**18  # entries of the cumulative sums that are computed at once
+MAX_IOU = 0.3  # largest overlap between the answers to one question
 
 
 def thread_runs(
     nodes: np.ndarray, num_threads: int, *, kappa: float = 0.05, min_nodes: int = 5, random_state: int = 0
 ) -> np.ndarray:
-    """Runs [start, end) of the threads of nodes (T, E), (R, 2), in time order."""
+    """Runs [start, end) of the threads of the nodes (T, E) in time order, (R, 2)."""
     labels = cluster(nodes, num_threads, "spectral", kappa=kappa, random_state=random_state)
     return label_runs(labels, min_nodes)
 
 
 def candidate_spans(nodes: np.ndarray, spacing_s: float, length_prior: float = LENGTH_PRIOR) -> np.ndarray:
-    """Spans that could be a step: pieces of the video at five granularities."""
+    """Candidate spans of steps: pieces of the video at five granularities, (N, 2)."""
     duration_s = len(nodes) * spacing_s
     shrink = min(1.0, duration_s / SHORT_VIDEO_S)
     spans: set[tuple[int, int]] = {(0, len(nodes))}
@@ -74,14 +58,14 @@ def candidate_spans(nodes: np.ndarray, spacing_s: float, length_prior: float = L
 def rank_spans(
     similarity: np.ndarray, spans: np.ndarray, spacing_s: float, *, num: int = 5, temperature: float = TEMPERATURE
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The best spans for each text."""
+    """Indices and scores of the best spans for each text."""
     return [nms(spans, row, num) for row in score_spans(similarity, spans, spacing_s, temperature)]
 
 
 def score_spans(
     similarity: np.ndarray, spans: np.ndarray, spacing_s: float, temperature: float = TEMPERATURE
 ) -> np.ndarray:
-    """How well each span answers each text, (Q, N)."""
+    """Score of each span for each text, (Q, N)."""
     offset = min(LENGTH_OFFSET_S / spacing_s, LENGTH_OFFSET_SHARE * similarity.shape[1])
     belief = np.exp((similarity - similarity.max(1, keepdims=True)) / temperature)
     return np.asarray(span_sums(belief / belief.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + offset))
@@ -91,7 +75,7 @@ def span_sums(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Sum of (Q, T) over the nodes of each span [start, end), (Q, N)."""
     out = np.empty((len(rows), len(spans)))
     num_rows = max(1, CHUNK_SIZE // max(1, rows.shape[1]))
-    # of many texts a few at a time: their sums stay in the processor's cache
+    # A few texts at a time, so that their sums stay in the processor's cache
     for start in range(0, len(rows), num_rows):
         part = rows[start : start + num_rows]
         total = np.zeros((len(part), rows.shape[1] + 1))
@@ -106,49 +90,47 @@ def span_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
 
 
 def nms(spans: np.ndarray, scores: np.ndarray, num: int, max_iou: float = MAX_IOU) -> tuple[np.ndarray, np.ndarray]:
-    """Non-maximum suppression: greedily the best spans whose IoU with each other is at most `max_iou`."""
+    """Non-maximum suppression: greedily choose the best spans whose IoU is at most `max_iou`."""
     remaining = np.argsort(-scores, kind="stable")
     chosen: list[int] = []
     while len(remaining) and len(chosen) < num:
         best = int(remaining[0])
         chosen.append(best)
-        remaining = remaining[_iou(spans[best], spans[remaining]) <= max_iou]
+        (start, end), others = spans[best], spans[remaining]
+        intersection = np.maximum(np.minimum(end, others[:, 1]) - np.maximum(start, others[:, 0]), 0)
+        iou = intersection / (end - start + others[:, 1] - others[:, 0] - intersection)
+        remaining = remaining[iou <= max_iou]
     indices = np.array(chosen)
     return indices, scores[indices]
 
 
-def _iou(span: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of one span with others."""
-    intersection = np.maximum(np.minimum(span[1], others[:, 1]) - np.maximum(span[0], others[:, 0]), 0)
-    return intersection / (span[1] - span[0] + others[:, 1] - others[:, 0] - intersection)
-
-
-def align_in_order(similarity: np.ndarray, temperature: float = TEMPERATURE) -> list[tuple[int, int]]:
+def align_in_order(similarity: np.ndarray) -> list[tuple[int, int]]:
     """The best span for each text, in order and without overlap."""
-    return best_ordered_spans(log_lift(similarity, temperature))
+    return best_ordered_spans(log_lift(similarity, TEMPERATURE))
 
 
 def log_lift(similarity: np.ndarray, temperature: float) -> np.ndarray:
-    """log (p T): how much more likely than by chance each text is at each node, (Q, T)."""
+    """log (p T): log-ratio of the belief in each text at each node to chance, (Q, T)."""
     logits = (similarity - similarity.max(1, keepdims=True)) / temperature
     return logits - np.log(np.exp(logits).mean(1, keepdims=True))
 
 
 def best_ordered_spans(gain: np.ndarray) -> list[tuple[int, int]]:
-    """The spans in order that maximise the sum of gains (Q, T) inside them. Raises ValueError if Q > T."""
+    """The ordered spans that maximise the sum of gains (Q, T) inside them. Raises ValueError if Q > T."""
     num, length = gain.shape
     if num > length:
         raise ValueError(f"{num} steps do not fit in order into {length} nodes")
-    # State 2q: before step q (after step q − 1); 2q + 1: inside step q. One node in time a row.
+    # State 2q is before step q (after step q − 1), state 2q + 1 is inside step q. Rows are nodes in time.
     num_states = 2 * num + 1
     best = np.full(num_states, -np.inf)
     best[0] = 0.0
-    jumps = np.zeros((length, num_states), dtype=np.int8)  # how many states back the best path was, a node earlier
+    jumps = np.zeros((length, num_states), dtype=np.int8)  # number of states back on the best path
     inside = np.arange(1, num_states, 2)
+    options = np.full((3, num_states), -np.inf)  # stay, go one state on, or go from inside q − 1 to inside q
     for i in range(length):
-        stay, one, two = best, _shift(best, 1), _shift(best, 2)
-        two = np.where(np.arange(num_states) % 2 == 1, two, -np.inf)  # from inside q − 1 straight to inside q
-        options = np.stack([stay, one, two])
+        options[0] = best
+        options[1, 1:] = best[:-1]
+        options[2, 3::2] = best[1:-2:2]
         jumps[i] = options.argmax(0)
         best = options.max(0)
         best[inside] += gain[:, i]
@@ -159,7 +141,3 @@ def best_ordered_spans(gain: np.ndarray) -> list[tuple[int, int]]:
         state -= int(jumps[i, state])
     members = (np.flatnonzero(path == 2 * q + 1) for q in range(num))
     return [(int(nodes[0]), int(nodes[-1]) + 1) for nodes in members]
-
-
-def _shift(row: np.ndarray, by: int) -> np.ndarray:
-    return np.concatenate([np.full(by, -np.inf), row[:-by]])

@@ -1,4 +1,4 @@
-"""A video as nested steps: each level covers it without gap or overlap, and finer steps lie inside coarser ones."""
+"""A video as nested steps. Each level covers the video without gaps, and finer steps lie inside coarser ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs, merge_
 from hiero.types import Clock, Step, link_levels
 from hiero.vectors import unit_vectors
 
-STEP_S = 60.0  # usual length of a step where nothing is said about their number; CaptainCook4D has one every 65 s
-MIN_STEP_S = 2.0  # length of a step, unless many are asked for
-MIN_FINEST_STEPS = 8  # of the finest level, if the video has the nodes for it
-THREAD_SIMILARITY = 0.6  # cosine of centred means above which two steps of a level are one thread
-MAX_GROUPED = 2000  # steps of a level that are compared with each other for threads
+STEP_S = 60.0  # default length of a step; CaptainCook4D has one every 65 s
+MIN_STEP_S = 2.0  # shortest step, unless many are requested
+MIN_FINEST_STEPS = 8  # steps of the finest level, if the video has enough nodes
+THREAD_SIMILARITY = 0.6  # cosine of centred means above which two steps belong to one thread
+MAX_GROUPED = 2000  # most steps that are compared with each other for threads
 
 
 def default_step_counts(duration_s: float, num_nodes: int) -> list[int]:
-    """Numbers of steps for three granularities, coarse to fine, from the length of a video. Short
-    videos have short steps.
-    """
+    """Numbers of steps of three levels, coarse to fine, for a video of some duration."""
     finest = max(1, round(duration_s / STEP_S), min(MIN_FINEST_STEPS, num_nodes // 2))
     return sorted({max(1, round(finest / 4)), max(1, round(finest / 2)), finest})
 
@@ -40,41 +38,39 @@ def build_hierarchy(
     if nodes.ndim != 2 or not len(nodes):
         raise InputError(f"nodes must be (T, D) with at least one node, got {tuple(nodes.shape)}")
     if method not in clustering_names():
-        raise InputError(f"method is one of {', '.join(clustering_names())}, got {method}")
+        raise InputError(f"method must be one of {', '.join(clustering_names())}, got {method}")
     counts = sorted(set(num_steps or default_step_counts(len(nodes) * clock.spacing_s, len(nodes))))
     if counts[0] < 1:
-        raise InputError(f"a level needs at least one step, got {counts[0]}")
+        raise InputError(f"a level must have at least one step, got {counts[0]}")
     x = np.asarray(nodes, dtype=np.float32)
     usual_s = len(x) * clock.spacing_s / counts[-1]
-    min_nodes = max(
-        1, round(min(MIN_STEP_S, usual_s / 2) / clock.spacing_s)
-    )  # who asks for many steps wants short ones
+    min_nodes = max(1, round(min(MIN_STEP_S, usual_s / 2) / clock.spacing_s))
     if method == "pieces":
         finest = cut_steps(x, counts[-1], min_nodes=min_nodes, length_prior=length_prior)
     else:
         labels = cluster(x, counts[-1], method)
         finest = merge_short_steps(x, [*label_runs(labels)[:, 0].tolist(), len(x)], min_nodes)
         counts = [max(1, round(count / counts[-1] * (len(finest) - 1))) for count in counts]
-    counts = sorted({min(count, len(finest) - 1) for count in counts}, reverse=True)  # two equal levels are one
+    counts = sorted({min(count, len(finest) - 1) for count in counts}, reverse=True)  # equal levels are merged
     levels = merge_steps(x, finest, counts)[::-1]
     return link_levels([_make_level(x, boundaries, number, clock) for number, boundaries in enumerate(levels)])
 
 
 def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> list[int]:
-    """Give every step shorter than `min_nodes`, the shortest first, to the neighbour that it is more like."""
+    """Merge every step shorter than `min_nodes`, shortest first, with its more similar neighbour."""
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x.astype(np.float64), 0)])
 
     def mean(start: int, end: int) -> np.ndarray:
         return unit_vectors((total[end] - total[start]) / (end - start))
 
-    # Steps as a linked list of their boundaries, and a queue of their lengths.
+    # Steps are a linked list of their boundaries, with a queue of their lengths.
     after = dict(itertools.pairwise(boundaries))
     before = {end: start for start, end in after.items()}
     queue = [(end - start, start) for start, end in after.items()]
     heapq.heapify(queue)
     while len(after) > 1:
         length, start = heapq.heappop(queue)
-        if start not in after or after[start] - start != length:  # it is part of another step by now
+        if start not in after or after[start] - start != length:  # merged into another step
             continue
         if length >= min_nodes:
             break
@@ -90,13 +86,11 @@ def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> l
 
 
 def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
-    """Thread of each step, numbered by first appearance: steps join while their centred means are
-    alike (average linkage).
-    """
+    """Thread of each step, by average linkage of the centred means; numbered by first appearance."""
     num = len(boundaries) - 1
     if num < 2:
         return [0] * num
-    if num > MAX_GROUPED:  # linkage takes the square of their number: steps take the thread of a larger one around them
+    if num > MAX_GROUPED:  # linkage is quadratic: give steps the thread of a larger step
         (larger,) = merge_steps(x, boundaries, [MAX_GROUPED])
         threads = group_into_threads(x, larger)
         return [threads[i] for i in np.searchsorted(larger, boundaries[:-1], side="right") - 1]
@@ -106,18 +100,17 @@ def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
 
 
 def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[int]:
-    """Agglomerative clustering: the two clusters whose members are nearest on average join, while they
-    are near enough.
+    """Average-linkage clustering: join the two nearest clusters while they are near enough.
 
-    Clusters that are each other's nearest may join in any order; a chain of nearest neighbours
+    Clusters that are nearest to each other may join in any order, and a chain of nearest neighbours
     leads to such a pair (Murtagh, A survey of recent advances in hierarchical clustering
-    algorithms, 1983). scipy has it too, but takes long to import.
+    algorithms, 1983). scipy has it too, but importing it is slow.
     """
     num = len(distances)
     distances = distances.astype(np.float64)
     np.fill_diagonal(distances, np.inf)
     sizes = np.ones(num)
-    member_of = np.arange(num)  # the row that stands for an item's cluster
+    member_of = np.arange(num)  # row of the cluster of each item
     open_rows = np.ones(num, dtype=bool)
     chain: list[int] = []
     while open_rows.any():
@@ -126,9 +119,9 @@ def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[
         row = chain[-1]
         nearest = int(distances[row].argmin())
         if len(chain) > 1 and distances[row, chain[-2]] <= distances[row, nearest]:
-            nearest = chain[-2]  # of equal ones, that which ends the chain
-        if not distances[row, nearest] <= max_distance:  # also where it is not a number
-            # All later joins of this cluster would be farther still: it is done, and so nobody's partner.
+            nearest = chain[-2]  # on a tie, end the chain
+        if not distances[row, nearest] <= max_distance:  # also if it is NaN
+            # Later joins of this cluster would be farther still, so it is done.
             open_rows[row] = False
             distances[row], distances[:, row] = np.inf, np.inf
             chain.pop()

@@ -1,19 +1,18 @@
-"""What named steps look like, learned from a few corrected videos at once, without training.
+"""Prototypes of named steps, learned at once from a few corrected videos, without training.
 
-Each view of a video (the model's nodes, what a classifier says, what pictures show) gives unit
-vectors x (T, D). Of each named step k of the corrected videos three things are kept. Its prototype,
-the mean of its nodes; a readout, which also knows what the step is not, since all other nodes take
-part; and where in a video it was:
+Each view of a video (nodes of the model, class probabilities, pictures) gives unit vectors x (T, D).
+For each named step k of the corrected videos, three things are kept: its prototype, which is the mean
+of its nodes; a readout, which is fitted against all other nodes; and its positions in the videos:
 
     prototype_k = mean of x over the nodes of step k, unit length
     readout_k   = (XᵀX/n + λI)⁻¹ Xᵀ(y_k − ȳ_k)/n / √ȳ_k       y_k is 1 inside the step, X all n nodes: ridge regression
     position_k  = a Gaussian around each relative time at which it was corrected
 
-A text that is the name of such a step, or nearly so, is as similar to a node as the model says, plus
+The similarity of the name of such a step with a node is that of the model plus
 
     w_p x·prototype + n/(n+1) (w_r x·readout + w_t log position)        n: how often the step was seen
 
-Weights were chosen on recipes for development by `python -m benchmarks.adaptation`; see docs/results.md.
+The weights were chosen on development recipes by `python -m benchmarks.adaptation`; see docs/results.md.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from hiero.vectors import unit_vectors
 
 ARRAYS_FILE, SETTINGS_FILE = PROTOTYPE_FILES
 MAX_LABELS = 20_000
-RIDGE = 0.003  # λ, of unit vectors
-POSITION_WIDTH = 0.05  # share of a video; half the length of the step is added
-POSITION_FLOOR = 0.05  # what is said of a place where the step was never seen
-POSITION_USUAL = 0.3  # the Gaussian's value that changes nothing
+RIDGE = 0.003  # λ for unit vectors
+POSITION_WIDTH = 0.05  # width of the Gaussian as a share of the video, plus half the length of the step
+POSITION_FLOOR = 0.05  # density at positions where the step was never seen
+POSITION_USUAL = 0.3  # density that does not change the similarity
 MIN_TEXT_SIMILARITY = 0.6  # cosine of sentence vectors above which a text may mean a named step
 
 
 @dataclass(frozen=True)
 class PrototypeWeights:
-    """How much each part adds to the similarity of a text with a node."""
+    """Weights of the three parts in the similarity of a text with a node."""
 
     prototype: float = 0.25
     readout: float = 0.2
@@ -52,7 +51,7 @@ class PrototypeWeights:
 
 @dataclass(frozen=True)
 class CorrectedVideo:
-    """Views of a video, and its named steps."""
+    """Views of a video and its named steps."""
 
     views: Mapping[str, np.ndarray]
     steps: Sequence[AnnotatedStep]
@@ -63,13 +62,12 @@ class CorrectedVideo:
         return len(next(iter(self.views.values())))
 
     def span(self, step: AnnotatedStep) -> tuple[int, int]:
-        """Nodes [start, end) of a step, at least one."""
         return self.clock.span(step.start_s, step.end_s, self.num_nodes)
 
 
 @dataclass(frozen=True)
 class StepPrototypes:
-    """What named steps look like, K of them."""
+    """Prototypes, readouts and positions of K named steps."""
 
     labels: tuple[str, ...]
     num_steps: np.ndarray
@@ -80,10 +78,10 @@ class StepPrototypes:
     def match(
         self, texts: Sequence[str], text_vectors: np.ndarray, label_vectors: np.ndarray
     ) -> list[tuple[int, float] | None]:
-        """The named step that each text means, and how surely; None where there is none.
+        """The named step that each text means, with a certainty, or None.
 
-        A text that is no name means the step of the nearest name, unless that name is among the
-        texts too: "add pepper" is not "add salt" where both are labels.
+        A text that is not a name means the step with the most similar name, unless that name is
+        among the texts too: "add pepper" is not "add salt" if both are given.
         """
         by_name = {normalise_name(label): i for i, label in enumerate(self.labels)}
         cosines = text_vectors @ label_vectors.T
@@ -93,22 +91,24 @@ class StepPrototypes:
         out: list[tuple[int, float] | None] = []
         for q, exact in enumerate(named):
             certainty = float((cosines[q, best[q]] - MIN_TEXT_SIMILARITY) / (1 - MIN_TEXT_SIMILARITY))
-            out.append((exact, 1.0) if exact is not None else (int(best[q]), certainty) if certainty > 0 else None)
+            if exact is not None:
+                out.append((exact, 1.0))
+            else:
+                out.append((int(best[q]), certainty) if certainty > 0 else None)
         return out
 
     def similarity(
         self, numbers: Sequence[int], views: Mapping[str, np.ndarray], weights: PrototypeWeights | None = None
     ) -> np.ndarray:
-        """What is added to the similarity of the names of some steps with the nodes of a video, (len(numbers), T)."""
+        """Addition to the similarity of some named steps with the nodes of a video, (len(numbers), T)."""
         weights = weights or PrototypeWeights()
         num_nodes = len(next(iter(views.values())))
         out = np.zeros((len(numbers), num_nodes), np.float32)
-        trust = self.num_steps / (self.num_steps + 1)  # a single step says little about what differs, and when
+        trust = self.num_steps / (self.num_steps + 1)  # a single example says little
         for name, rows in views.items():
             if name in self.means and rows.shape[1] == self.means[name].shape[1]:
-                directions = (
-                    weights.prototype * self.means[name] + weights.readout * trust[:, None] * self.readouts[name]
-                )
+                readouts = weights.readout * trust[:, None] * self.readouts[name]
+                directions = weights.prototype * self.means[name] + readouts
                 out += directions[list(numbers)] @ rows.T
         if weights.position:
             times = (np.arange(num_nodes) + 0.5) / num_nodes
@@ -116,13 +116,12 @@ class StepPrototypes:
                 middles, lengths = self.positions[self.positions[:, 2] == number, :2].T
                 width = POSITION_WIDTH + lengths.mean() / 2
                 density = np.exp(-0.5 * ((times[None] - middles[:, None]) / width) ** 2).mean(0)
-                out[row] += (
-                    weights.position * trust[number] * (np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL))
-                )
+                log_position = np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL)
+                out[row] += weights.position * trust[number] * log_position
         return out
 
     def save(self, folder: Path, metadata: Mapping[str, Any] | None = None) -> None:
-        """Write them into a model folder."""
+        """Write the prototypes into a model folder."""
         arrays = {f"means.{name}": value for name, value in self.means.items()}
         arrays |= {f"readouts.{name}": value for name, value in self.readouts.items()}
         arrays |= {"positions": self.positions.astype(np.float32), "num_steps": self.num_steps.astype(np.int32)}
@@ -132,60 +131,64 @@ class StepPrototypes:
 
     @classmethod
     def load(cls, folder: Path) -> StepPrototypes | None:
-        """Those of a model folder; None where it has none."""
+        """Read the prototypes of a model folder; None if it has none."""
         if not (folder / ARRAYS_FILE).is_file():
             return None
-        document, arrays = read_json(folder / SETTINGS_FILE), load_arrays(folder / ARRAYS_FILE)
+        document = read_json(folder / SETTINGS_FILE)
+        arrays = load_arrays(folder / ARRAYS_FILE)
         try:
             labels = tuple(str(label) for label in document["labels"])
-            means = {name[6:]: value.astype(np.float32) for name, value in arrays.items() if name.startswith("means.")}
-            readouts = {
-                name[9:]: value.astype(np.float32) for name, value in arrays.items() if name.startswith("readouts.")
-            }
+            means, readouts = (_select_arrays(arrays, prefix) for prefix in ("means.", "readouts."))
             positions, num_steps = arrays["positions"], arrays["num_steps"]
             shapes = {len(value) for value in (*means.values(), *readouts.values(), num_steps)} | {len(labels)}
             numbers = set(positions[:, 2].astype(int).tolist())
             is_whole = len(shapes) == 1 and set(means) == set(readouts) and 0 < len(labels) <= MAX_LABELS
             if not is_whole or positions.shape[1] != 3 or numbers != set(range(len(labels))):
-                raise ValueError("its parts do not fit each other")
+                raise ValueError("the arrays do not fit each other")
             if not all(bool(np.isfinite(value).all()) for value in arrays.values()):
-                raise ValueError("a number is not finite")
+                raise ValueError("numbers must be finite")
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise InputError(
-                f"{folder / ARRAYS_FILE}: not prototypes of steps ({error}); run hiero adapt again"
-            ) from error
+            raise InputError(f"{folder / ARRAYS_FILE}: not step prototypes ({error}); run hiero adapt again") from error
         return cls(labels, num_steps, means, readouts, positions)
 
 
+def _select_arrays(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {
+        name.removeprefix(prefix): value.astype(np.float32) for name, value in arrays.items() if name.startswith(prefix)
+    }
+
+
 def normalise_name(text: str) -> str:
-    """A name without what people write differently: case, spaces, the full stop."""
+    """A name without differences in case, spaces and final punctuation."""
     return " ".join(text.split()).casefold().rstrip(".! ")
 
 
 def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
-    """Prototypes of all named steps."""
+    """Learn prototypes of all named steps."""
     labels: dict[str, tuple[int, str]] = {}
     for video in videos:
         for step in video.steps:
             labels.setdefault(normalise_name(step.text), (len(labels), step.text.strip()))
     if not labels:
-        raise InputError(
-            "no step has a name; correct the steps of some videos first, or bring labels (hiero import-steps)"
-        )
+        raise InputError("no step has a name; name the steps of some videos first, or import them (hiero import-steps)")
     if len(labels) > MAX_LABELS:
-        raise InputError(f"{len(labels)} different names of steps; at most {MAX_LABELS} are learned")
+        raise InputError(f"steps must have at most {MAX_LABELS} different names, got {len(labels)}")
     means, readouts = {}, {}
     for view in sorted(set.intersection(*(set(video.views) for video in videos))):
         sums = np.zeros((len(labels), videos[0].views[view].shape[1]))
         inside = np.zeros((len(labels), sums.shape[1]))
         gram = np.zeros((sums.shape[1], sums.shape[1]))
-        total, lengths, num_nodes = np.zeros(sums.shape[1]), np.zeros(len(labels)), 0
+        total = np.zeros(sums.shape[1])
+        lengths = np.zeros(len(labels))
+        num_nodes = 0
         for video in videos:
             rows = video.views[view].astype(np.float64)
             gram += rows.T @ rows
-            total, num_nodes = total + rows.sum(0), num_nodes + len(rows)
+            total += rows.sum(0)
+            num_nodes += len(rows)
             for step in video.steps:
-                number, (start, end) = labels[normalise_name(step.text)][0], video.span(step)
+                number = labels[normalise_name(step.text)][0]
+                start, end = video.span(step)
                 inside[number] += rows[start:end].sum(0)
                 lengths[number] += end - start
                 sums[number] += unit_vectors(rows[start:end].mean(0))

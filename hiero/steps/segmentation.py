@@ -1,15 +1,15 @@
 """Temporal segmentation: the best K contiguous steps of a video, and how they merge into larger ones.
 
-Spectral clustering (the paper) finds threads that may come back; where every step happens once, in
-sequence, it pays to use time. A step is as good as its nodes are alike. With x the unit vectors of
-the centred nodes,
+Spectral clustering (the paper) finds threads that may recur. If every step happens once, in
+sequence, time helps. A step is good if its nodes are similar. With x the unit vectors of the
+centred nodes,
 
     cost of [a, b) = Σ |xᵢ − mean|² + λ (T/K) (log(b − a) − log(T/K))²
 
-The second term is a weak belief that steps are about equally long. Dynamic programming finds the
-best K steps exactly. Merging neighbours by Ward's rule, cheapest first, gives coarser levels in
-which finer steps nest; from single nodes on, it also gives cuts into very many steps, which dynamic
-programming would take minutes for.
+The second term is a weak prior for steps of equal length. Dynamic programming finds the best K steps
+exactly. Merging neighbours by Ward's rule, cheapest first, gives coarser levels in which finer steps
+nest. Starting from single nodes, it also gives cuts into very many steps, for which dynamic
+programming would take minutes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,13 @@ import numpy as np
 from hiero.errors import InputError
 from hiero.vectors import unit_vectors
 
-MIN_NORM = 1e-6  # a node that differs from the mean of its video by less does not differ
+MIN_NORM = 1e-6  # nodes closer to the mean of the video are treated as equal to it
 LENGTH_PRIOR = 0.1  # λ
-NODE_LENGTH_PRIOR = (
-    0.01  # λ for the nodes of a trained network: inside a step they are much alike, so what they say counts for more
-)
-PART_PRIOR = 1.0  # λ of the parts of a long video: a strong belief, so that no part is much longer than the others
-FEW_NODES = 8  # of a step, on average: for more and shorter steps neighbours are merged
-BLOCK_ROWS = 64  # of costs that are computed at a time
-# longer videos are first cut into parts of about this length, so that time grows with the length,
-# not its square
-MAX_NODES = 1024
+NODE_LENGTH_PRIOR = 0.01  # λ for the nodes of a trained network, which are very similar inside a step
+PART_PRIOR = 1.0  # λ for the parts of a long video, which should have similar lengths
+FEW_NODES = 8  # mean length of a step; cuts into shorter steps are found by merging
+BLOCK_ROWS = 64  # rows of costs computed at a time
+MAX_NODES = 1024  # longer videos are cut into parts first, so that the time is not quadratic
 
 
 def cut_steps(
@@ -51,9 +47,7 @@ def cut_at_granularities(
     length_prior: float = LENGTH_PRIOR,
     max_nodes: int = MAX_NODES,
 ) -> list[list[int]]:
-    """`cut_steps` into each of several numbers of steps: costs that the cuts share are computed once.
-    Other arguments are its.
-    """
+    """`cut_steps` for several numbers of steps, with costs that are computed once."""
     for num in nums:
         _check(x, num)
     x = centre_and_normalise(x.astype(np.float64))
@@ -77,11 +71,11 @@ def cut_at_granularities(
 def _cut_parts(
     x: np.ndarray, parts: list[int], nums: list[int], length_prior: float, min_nodes: int, max_nodes: int
 ) -> dict[int, list[int]]:
-    """Boundaries inside the parts of a long video for each number of steps, of which each part gets its share."""
+    """Boundaries for each number of steps, which are distributed over the parts of a long video."""
     out = {num: [0] for num in nums}
     shares = {num: _shares(np.diff(parts), num, min_nodes) for num in nums}
     for i, (start, end) in enumerate(pairwise(parts)):
-        costs = StepCosts(*_group_nodes(x[start:end], max_nodes))  # of one part at a time: they are large
+        costs = StepCosts(*_group_nodes(x[start:end], max_nodes))  # one part at a time, because costs are large
         for num in out:
             inside = costs.best_boundaries(shares[num][i], length_prior, min_nodes)
             out[num] += [start + boundary for boundary in inside[1:]]
@@ -89,7 +83,7 @@ def _cut_parts(
 
 
 def _shares(lengths: np.ndarray, num: int, min_nodes: int) -> list[int]:
-    """Share `num` among parts by their length, at least one each and as many as fit; largest remainders first."""
+    """Distribute `num` steps over parts by their lengths, largest remainders first, at least one each."""
     exact = lengths * num / lengths.sum()
     max_shares = np.maximum(1, lengths // min_nodes)
     shares = np.clip(np.floor(exact).astype(int), 1, max_shares)
@@ -101,15 +95,14 @@ def _shares(lengths: np.ndarray, num: int, min_nodes: int) -> list[int]:
 
 
 class StepCosts:
-    """What steps between groups of nodes cost, but for the prior, and the best cuts by it."""
+    """Costs of the steps between groups of nodes without the prior, and the best cuts."""
 
     def __init__(self, sums: np.ndarray, edges: np.ndarray) -> None:
         self.edges = edges
         self.is_uniform = bool(edges[-1] == len(sums))  # each group is one node
-        # A step ends at an edge (row) and begins at an earlier one (column); ∞ where there is none.
-        # Unit vectors have Σ|x|² = n. The (N + 1, N + 1) costs come in blocks of rows up to the
-        # diagonal: what lies above is ∞, and a block stays in the processor's cache while it is
-        # computed.
+        # A step ends at an edge (row) and starts at an earlier one (column). Unit vectors have
+        # Σ|x|² = n. The (N + 1, N + 1) costs are stored in blocks of rows up to the diagonal, above
+        # which they are ∞; a block fits into the processor's cache.
         total = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, 0)])
         square = np.einsum("nd,nd->n", total, total)
         self.blocks = []
@@ -125,7 +118,7 @@ class StepCosts:
             self.blocks.append(cost)
 
     def best_boundaries(self, num: int, length_prior: float, min_nodes: int = 1) -> list[int]:
-        """Dynamic programming: the best `num` steps, none shorter than `min_nodes`. Arguments as of `cut_steps`."""
+        """The best `num` steps by dynamic programming, none shorter than `min_nodes`."""
         edges = self.edges
         blocks = [cost + prior for cost, prior in zip(self.blocks, self._priors(num, length_prior), strict=True)]
         if num > 1 and min_nodes > 1:
@@ -148,19 +141,16 @@ class StepCosts:
         return [0, *(int(edges[i]) for i in reversed(ends))]
 
     def _priors(self, num: int, length_prior: float) -> Iterator[np.ndarray]:
-        """What the prior adds to each block of costs; above the diagonal anything that is finite."""
+        """The prior for each block of costs; entries above the diagonal are arbitrary."""
         edges, num_nodes = self.edges, int(self.edges[-1])
         usual = num_nodes / num
-        # of every length, once
         prior = length_prior * usual * np.log(np.maximum(np.arange(num_nodes + 1), 1) / usual) ** 2
-        # Of single nodes, a row is the one before shifted by one: windows of the prior from the
-        # longest length to the shortest.
+        # With single nodes, each row is the previous one shifted: windows of the reversed prior.
         falling = np.concatenate([prior[:0:-1], np.zeros(BLOCK_ROWS)])
         for rows in _row_blocks(len(edges)):
             if self.is_uniform:
-                yield np.lib.stride_tricks.sliding_window_view(falling, rows.stop)[
-                    num_nodes - np.arange(rows.start, rows.stop)
-                ]
+                windows = np.lib.stride_tricks.sliding_window_view(falling, rows.stop)
+                yield windows[num_nodes - np.arange(rows.start, rows.stop)]
             else:
                 yield prior[np.maximum(edges[rows, None] - edges[None, : rows.stop], 1)]
 
@@ -169,12 +159,12 @@ def merge_steps(x: np.ndarray, boundaries: list[int], nums: list[int]) -> list[l
     """Coarser cuts by merging neighbours, the cheapest pair first."""
     x = centre_and_normalise(x.astype(np.float64))
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])
-    # Boundaries as a linked list: those before and after each, and a queue of what it costs to take one out.
+    # Boundaries are a linked list, with a queue of the costs of removing each.
     last = len(boundaries) - 1
     before, after = list(range(-1, last)), list(range(1, last + 2))
 
     def merge_cost(i: int) -> float:
-        """Ward: what it costs to merge the steps on both sides of boundary i."""
+        """Cost of merging the steps on both sides of boundary i, by Ward's rule."""
         a, b, c = boundaries[before[i]], boundaries[i], boundaries[after[i]]
         gap = (total[b] - total[a]) / (b - a) - (total[c] - total[b]) / (c - b)
         return (b - a) * (c - b) / (c - a) * float(gap @ gap)
@@ -186,7 +176,7 @@ def merge_steps(x: np.ndarray, boundaries: list[int], nums: list[int]) -> list[l
     for num in nums:
         while len(costs) + 1 > max(1, num):
             cost, i = heapq.heappop(queue)
-            if costs.get(i) != cost:  # it was taken out, or costs something else by now
+            if costs.get(i) != cost:  # removed, or its cost has changed
                 continue
             del costs[i]
             after[before[i]], before[after[i]] = after[i], before[i]
@@ -199,7 +189,7 @@ def merge_steps(x: np.ndarray, boundaries: list[int], nums: list[int]) -> list[l
 
 
 def label_runs(labels: np.ndarray, min_nodes: int = 1) -> np.ndarray:
-    """Runs [start, end) of equal labels (T,), (R, 2); those shorter than `min_nodes` are left out, unless all are."""
+    """Runs [start, end) of equal labels (T,), (R, 2), without those shorter than `min_nodes` unless all are."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [len(labels)]])
     runs = np.stack([edges[:-1], edges[1:]], axis=1)
     long = runs[runs[:, 1] - runs[:, 0] >= min_nodes]
@@ -207,21 +197,19 @@ def label_runs(labels: np.ndarray, min_nodes: int = 1) -> np.ndarray:
 
 
 def similarity_matrix(x: np.ndarray, size: int) -> np.ndarray:
-    """Cosines of the centred nodes (T, D) with each other, (n, n) with n ≤ size: the picture in which
-    steps are squares.
-    """
+    """Cosines between the centred nodes (T, D) at lower resolution, (n, n) with n ≤ size; steps are squares in it."""
     edges = np.linspace(0, len(x), min(size, len(x)) + 1).round().astype(int)
     y = centre_and_normalise(np.add.reduceat(x, edges[:-1], axis=0), MIN_NORM)
     return np.asarray(y @ y.T)
 
 
 def to_grey(similarity: np.ndarray) -> np.ndarray:
-    """Cosines as bytes for a picture: alike is bright."""
+    """Cosines as grey values for a picture; similar is bright."""
     return np.clip(255 * (similarity + 0.2) / 1.2, 0, 255).astype(np.uint8)
 
 
 def step_labels(boundaries: list[int]) -> np.ndarray:
-    """Number of the step that each node is in, (T,)."""
+    """Step of each node, (T,)."""
     return np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
 
 
@@ -229,25 +217,24 @@ def _check(x: np.ndarray, num: int) -> None:
     if x.ndim != 2 or not len(x):
         raise InputError(f"x must be (T, D) with at least one node, got {x.shape}")
     if num < 1:
-        raise InputError(f"the number of pieces must be at least 1, got {num}")
+        raise InputError(f"the number of steps must be at least 1, got {num}")
     if not np.isfinite(x).all():
         raise InputError("x must hold finite numbers")
 
 
 def centre_and_normalise(x: np.ndarray, min_norm: float = 1e-12) -> np.ndarray:
-    """Nodes (T, D) minus their mean, then of length 1 unless shorter than `min_norm`.
+    """Nodes (T, D) minus their mean, as unit vectors unless shorter than `min_norm`.
 
-    What all nodes of a video share, the room and the camera, says nothing about its steps.
+    The mean is the room and the camera, which say nothing about the steps.
     """
     return unit_vectors(x - x.mean(0), min_norm)
 
 
 def _group_nodes(x: np.ndarray, max_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of small groups of neighbours (N, D), N ≤ max_nodes, and where the groups begin and end (N + 1,)."""
+    """Sums of groups of adjacent nodes (N, D), N ≤ max_nodes, and the edges of the groups (N + 1,)."""
     edges = np.linspace(0, len(x), min(len(x), max_nodes) + 1).round().astype(int)
     return np.add.reduceat(x, edges[:-1], axis=0), edges
 
 
 def _row_blocks(num: int) -> list[slice]:
-    """Rows of a large matrix, a few at a time."""
     return [slice(start, min(start + BLOCK_ROWS, num)) for start in range(0, num, BLOCK_ROWS)]

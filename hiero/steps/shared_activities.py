@@ -1,9 +1,8 @@
-"""Activities that several videos share: steps of all of them, grouped by what they are like and by when they come.
+"""Activities that several videos share: their steps, grouped by appearance and by position.
 
-Two steps are as far apart as their vectors (1 − cosine), plus a share of the difference of their
-places in their videos. How large that share is follows from the videos themselves: where steps that
-are alike come at the same place, as in recordings of one recipe, the place says a lot; in a folder
-of anything it says nothing.
+The distance of two steps is 1 − cosine of their vectors plus the weighted difference of their
+positions. The weight follows from the videos: in recordings of one recipe, similar steps have
+similar positions, which then say a lot; in an arbitrary folder they say nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import numpy as np
 from hiero.errors import InputError
 from hiero.vectors import cosine_similarity, unit_vectors
 
-PLACE_WEIGHT = 2.5  # of the difference of places, times the agreement of places; at most MAX_PLACE_WEIGHT
+PLACE_WEIGHT = 2.5  # weight of the difference of positions, multiplied by their agreement
 MAX_PLACE_WEIGHT = 1.0
-MAX_ACTIVITIES = 3  # times the usual number of steps of a video
-MAX_STEPS = 4000  # of all videos; the distances take the square of their number
-OTHERS = 0.95  # quantile of the similarity of all other steps with an activity, that a member of it must exceed
+MAX_ACTIVITIES = 3  # most activities, as a multiple of the median number of steps of a video
+MAX_STEPS = 4000  # most steps of all videos; the distances are quadratic in their number
+OTHERS = 0.95  # quantile of the similarity of all other steps with an activity
 MIN_NORM = 1e-9
 
 
@@ -30,9 +29,7 @@ def shared_activities(
     if not len(vectors):
         raise InputError("there are no steps to compare")
     if len(vectors) > MAX_STEPS:
-        raise InputError(
-            f"{len(vectors)} steps are more than the {MAX_STEPS} that are compared; take coarser ones (--level 0)"
-        )
+        raise InputError(f"at most {MAX_STEPS} steps can be compared, got {len(vectors)}; use coarser ones (--level 0)")
     if len(vectors) == 1:
         return np.zeros(1, dtype=int)
     weight = min(MAX_PLACE_WEIGHT, PLACE_WEIGHT * place_agreement(vectors, places, videos))
@@ -53,11 +50,10 @@ def shared_activities(
 
 
 def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Give steps back to the activity that they show, where their place alone has kept them from it.
+    """Reassign steps that only their position separated from the activity that they show.
 
-    A step goes over to an activity that several other videos have and its own has not, if by its
-    vector it is more like its members than like what else there is, and more like them than like
-    those of its own activity.
+    A step moves to an activity that several other videos have and its own video does not, if its
+    vector is clearly similar to the activity and more similar than to its current one.
     """
     labels = labels.copy()
     x = unit_vectors(np.asarray(vectors, dtype=np.float64))
@@ -66,15 +62,14 @@ def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray
     means = unit_vectors(sums)
     cosines = x @ means.T
     num_videos = np.array([len(np.unique(videos[labels == label])) for label in range(len(means))])
-    rest = sums[labels] - x  # of a step's own activity without the step itself
+    rest = sums[labels] - x  # the activity without the step itself
     own = (x * unit_vectors(rest)).sum(1)
     members = [np.median(own[labels == label]) for label in range(len(means))]
     others = [np.quantile(cosines[labels != label, label], OTHERS, method="lower") for label in range(len(means))]
     least = (np.array(members) + np.array(others)) / 2
     allowed = (cosines >= least) & (cosines > own[:, None]) & (num_videos >= 2)
-    for step in np.argsort(
-        -np.where(allowed, cosines, -np.inf).max(1), kind="stable"
-    ):  # the surest first: an activity once a video
+    # Most similar first: each video has an activity only once.
+    for step in np.argsort(-np.where(allowed, cosines, -np.inf).max(1), kind="stable"):
         missing = ~np.isin(np.arange(len(means)), labels[videos == videos[step]])
         if (open_ := allowed[step] & missing).any():
             labels[step] = int(np.where(open_, cosines[step], -np.inf).argmax())
@@ -82,7 +77,7 @@ def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray
 
 
 def step_distances(vectors: np.ndarray, places: np.ndarray, place_weight: float) -> np.ndarray:
-    """Distances of all pairs of steps, (N, N): 1 − cosine, plus the weighted difference of their places."""
+    """Distances of all pairs of steps, (N, N): 1 − cosine plus the weighted difference of their positions."""
     x = np.asarray(vectors, dtype=np.float64)
     distances = np.clip(1 - cosine_similarity(x, x), 0, None) + place_weight * np.abs(places[:, None] - places)
     np.fill_diagonal(distances, 0.0)
@@ -90,9 +85,7 @@ def step_distances(vectors: np.ndarray, places: np.ndarray, place_weight: float)
 
 
 def place_agreement(vectors: np.ndarray, places: np.ndarray, videos: np.ndarray) -> float:
-    """How much nearer in place the most similar steps of two videos are than any two: 0 not at all, 1
-    always at the same place.
-    """
+    """How much closer in position the most similar steps of two videos are than any two, from 0 to 1."""
     cosines = 1 - step_distances(vectors, places, 0.0)
     nearest, any_two = [], []
     for video in np.unique(videos):
@@ -108,9 +101,7 @@ def place_agreement(vectors: np.ndarray, places: np.ndarray, videos: np.ndarray)
 
 
 def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
-    """How much nearer a member is to its own group than to the next one, (b − a) / max(a, b), on
-    average. A single member has 0.
-    """
+    """Mean of (b − a) / max(a, b) with the distances a to the own and b to the next group; 0 for single members."""
     _, labels = np.unique(labels, return_inverse=True)
     sizes = np.bincount(labels)
     if len(sizes) < 2:

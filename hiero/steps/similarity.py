@@ -1,21 +1,23 @@
-"""Similarity of texts with the nodes of a video, from all that is known about them.
+"""Similarity of texts with the nodes of a video, from all available evidence.
 
-Three kinds of evidence, added. The model's own: cosines in the space that it shares with text. That
-of pictures: cosines with the whole picture, and with those of its patches that the text chooses.
-And classifiers': a text reads the classes whose names are near to it,
+Three kinds of evidence are added. The model gives cosines in the space that it shares with text.
+Pictures give cosines with the whole picture and with the patches that the text selects. Classifiers
+give the classes whose names are similar to the text,
 
     similarity = log Σ_c k_c p_c − log 1/C
     k = softmax over classes of (name_c · text) / T,   p = softmax(scores) of a node
 
-so 0 is chance. It knows nothing about steps but knows words that the model never saw. What each adds is measured in
-docs/results.md.
+so that 0 is chance; they know words that the model never saw. docs/results.md measures what each
+adds.
 
-Some pictures are like any text (a sink in the middle of the frame). `background_similarity` says by
-how much: it is subtracted.
+Some pictures are similar to any text (a sink in the middle of the frame). `background_similarity`
+estimates by how much, and it is subtracted.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,31 +26,28 @@ from hiero.steps.grounding import span_means
 
 LABEL_TEMPERATURE = 0.05
 PRESENCE = (10.9, -6.8, -3.0)  # fitted by `python -m benchmarks.captaincook4d words` on its development part
-PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # of similarity with pictures: by `python -m benchmarks.words score`
-MATCH = (15.0, -5.5)  # of the similarity of a stretch of video with one text of many; by eye on the same videos
-MIN_PROBABILITY = 1e-3  # of what a classifier says: below it is noise
+PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # the same for pictures, fitted by `python -m benchmarks.words score`
+MATCH = (15.0, -5.5)  # slope and offset for the similarity of a span with one text of many, chosen on the same videos
+MIN_PROBABILITY = 1e-3  # class probabilities below this are noise
 BACKGROUND_TEMPERATURE = 0.1
-MANY_TEXTS = 512  # whose similarity with all nodes is computed at a time
+MANY_TEXTS = 512  # texts compared with all nodes at a time
 CHUNK = 2048  # nodes whose patches are compared with texts at a time
 
 
 @dataclass(frozen=True)
 class NodeEvidence:
-    """The model's own: nodes as unit vectors of its space, (T, E); texts come through its h_t."""
+    """Nodes of the model as unit vectors in the space shared with text, (T, E)."""
 
     nodes: np.ndarray
     weight: float
 
     def similarity(self, texts: np.ndarray, projected: np.ndarray) -> np.ndarray:
-        """(Q, T), see `text_similarity`."""
         return self.weight * (projected @ self.nodes.T)
 
 
 @dataclass(frozen=True)
 class ClassEvidence:
-    """What a classifier sees in each node, probabilities (T, C), and the unit vectors (C, S) of its
-    classes' names.
-    """
+    """Class probabilities of each node (T, C), and the unit vectors (C, S) of the class names."""
 
     probabilities: np.ndarray
     names: np.ndarray
@@ -56,7 +55,6 @@ class ClassEvidence:
     temperature: float
 
     def similarity(self, texts: np.ndarray, projected: np.ndarray) -> np.ndarray:
-        """(Q, T), see `text_similarity`."""
         mass = softmax(texts @ self.names.T / self.temperature) @ self.probabilities.T
         return self.weight * np.log((mass + MIN_PROBABILITY) / (1 / len(self.names) + MIN_PROBABILITY))
 
@@ -66,7 +64,7 @@ Evidence = NodeEvidence | ClassEvidence
 
 @dataclass(frozen=True)
 class PictureEvidence:
-    """What pictures of the nodes show, in the space that they share with words."""
+    """Pictures of the nodes and their patches in the space that they share with text."""
 
     pictures: np.ndarray
     patches: np.ndarray
@@ -74,14 +72,12 @@ class PictureEvidence:
 
     @classmethod
     def from_rows(cls, rows: np.ndarray, size: int, temperature: float) -> PictureEvidence:
-        """From rows of a backbone, the vectors of a picture and of its patches one after the other,
-        (T, (1 + M) · size).
-        """
+        """Split rows of a backbone into the vectors of a picture and of its M patches, (T, (1 + M) · size)."""
         vectors = rows.astype(np.float32).reshape(len(rows), -1, size)
         return cls(vectors[:, 0], vectors[:, 1:], temperature)
 
     def similarity(self, texts: np.ndarray) -> np.ndarray:
-        """Of texts (Q, 2, D), each as a vector for whole pictures and one for patches, (Q, T)."""
+        """Similarity (Q, T) of texts (Q, 2, D), each with a vector for pictures and one for patches."""
         out = texts[:, 0] @ self.pictures.T
         for start in range(0, len(self.patches), CHUNK):
             patches = self.patches[start : start + CHUNK]
@@ -92,57 +88,53 @@ class PictureEvidence:
 
 
 def background_similarity(similarity: np.ndarray) -> np.ndarray:
-    """How alike each node is to any text: a soft maximum over many texts (Q, T) that have nothing
-    to do with it, (T,).
-    """
+    """Similarity of each node with any text, (T,): a soft maximum over many unrelated texts (Q, T)."""
     scaled = similarity / BACKGROUND_TEMPERATURE
     top = scaled.max(0)
     return np.asarray(BACKGROUND_TEMPERATURE * (top + np.log(np.exp(scaled - top).mean(0))))
 
 
 def text_similarity(evidence: list[Evidence], texts: np.ndarray, projected: np.ndarray) -> np.ndarray:
-    """Similarity of each text with each node."""
-    first, *others = evidence
+    """Similarity of each text with each node, (Q, T), from text vectors and their projections by h_t."""
     if len(texts) <= MANY_TEXTS:
-        return sum((part.similarity(texts, projected) for part in others), first.similarity(texts, projected))
-    # A large vocabulary a part at a time: what is held beside the result stays small.
-    chunks = [slice(start, start + MANY_TEXTS) for start in range(0, len(texts), MANY_TEXTS)]
-    out: np.ndarray | None = None
-    for chunk in chunks:
-        rows = text_similarity(evidence, texts[chunk], projected[chunk])
-        out = np.empty((len(texts), rows.shape[1]), rows.dtype) if out is None else out
-        out[chunk] = rows
-    assert out is not None
+        return functools.reduce(operator.add, [part.similarity(texts, projected) for part in evidence])
+    # A large vocabulary is processed in parts, which limits the memory beside the result.
+    first = text_similarity(evidence, texts[:MANY_TEXTS], projected[:MANY_TEXTS])
+    out = np.empty((len(texts), first.shape[1]), first.dtype)
+    out[:MANY_TEXTS] = first
+    for start in range(MANY_TEXTS, len(texts), MANY_TEXTS):
+        part = slice(start, start + MANY_TEXTS)
+        out[part] = text_similarity(evidence, texts[part], projected[part])
     return out
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Of each row."""
+    """Softmax of each row."""
     weight = np.exp(logits - logits.max(1, keepdims=True))
     return weight / weight.sum(1, keepdims=True)
 
 
 def label_probabilities(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """How belief about each span is shared among texts."""
+    """Probability of each text for each span."""
     return softmax(span_means(similarity, spans).T / LABEL_TEMPERATURE)
 
 
 def presence_probability(
     similarity: np.ndarray, spans: np.ndarray, best: list[int], weights: tuple[float, ...] = PRESENCE
 ) -> list[float]:
-    """How likely each text is in the video at all."""
+    """Probability that each text occurs in the video."""
     *slopes, offset = weights
     return (1 / (1 + np.exp(-presence_statistics(similarity, spans, best) @ np.array(slopes) - offset))).tolist()
 
 
 def match_probability(similarity: np.ndarray) -> np.ndarray:
-    """How likely a stretch of video shows what a text says, by their similarity with the background subtracted."""
+    """Probability that a span shows what a text says, from the similarity without background."""
     slope, offset = MATCH
     return np.asarray(1 / (1 + np.exp(-slope * similarity - offset)))
 
 
 def presence_statistics(similarity: np.ndarray, spans: np.ndarray, best: list[int]) -> np.ndarray:
-    """(Q, 2): the similarity of the best span, and how far that stands out of the video's mean."""
+    """Similarity of the best span, and its difference from the mean of the video, (Q, 2)."""
     each = np.arange(len(best))
     peak = span_means(similarity, spans[best])[each, each]
     return np.stack([peak, peak - similarity.mean(1)], axis=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.twfinch import merge_closest, natural_partitions, tw_finch
+from hiero.steps.clustering import merge_closest, natural_partitions, tw_finch
 from tests.conftest import load_json
 from tests.oracle import twfinch as oracle
 
