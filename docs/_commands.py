@@ -16,25 +16,48 @@ Every command and its options, as `hiero COMMAND --help` shows them. Results go 
 progress to standard error. The exit code is 0 on success, 1 if a part of the work failed or a file could not be
 written, 2 for a mistake in the arguments, and 130 after Ctrl-C.
 """
+SHARED_OPTIONS = re.compile(r"(?m)^\*\*(?P<name>[\w-]+ options)\*\*:\n\n(?P<options>(?:\* .*\n)+)")
 LIST_ITEM = re.compile(r"(?P<mark>\s*(?:[*+-]|\d+\.)\s+)\S")
 TOKEN = re.compile(r"(?:`[^`]*`|\*\[[^\]]*\]\*|\S)+")
 
 
 def generate() -> str:
-    """The page as it should be."""
+    """The text of the page."""
     from hiero.cli import GROUPS, app
 
     text = app.generate_docs(output_format="markdown", heading_level=1)
     text = text[text.index(f"**{next(iter(GROUPS))}**:") :]
-    # cyclopts puts in how Python itself was started
+    # cyclopts adds the way in which Python itself was started
     text = re.sub(r"(?m)^(hiero(?: [a-z][a-z-]*)+) -m \S+", r"\1", text)
-    text = re.sub(r" \*\[default: (False|\"\")\]\*", "", text)  # what is off unless said needs no word
-    text = re.sub(r"\n    (?=[^\s-])", " ", text)  # lines of a list item that go on
+    text = re.sub(r" \*\[default: (False|\"\")\]\*", "", text)
+    text = re.sub(r"(?m)^```console\n.*\n```\n", "", text)  # the examples show the usage
+    text = re.sub(r"\n    (?=[^\s-])", " ", text)  # continuation lines of a list item
+    text = re.sub(r"(?m)(?:^\* `[^`\n]+`\n)+", _to_code_block, text)
+    text = _share_options(text)
     return re.sub(r"\n{3,}", "\n\n", wrap(f"{HEAD}\n{text}\n"))
 
 
+def _share_options(text: str) -> str:
+    """Keep the first copy of a group of options that several commands have, and link to it elsewhere."""
+    shown: set[str] = set()
+
+    def replace(group: re.Match[str]) -> str:
+        name = group["name"]
+        if name in shown:
+            return f"[{name}](#{name.lower().replace(' ', '-')}): see above.\n"
+        shown.add(name)
+        return f"### {name}\n\n{group['options']}"
+
+    return SHARED_OPTIONS.sub(replace, text)
+
+
+def _to_code_block(examples: re.Match[str]) -> str:
+    lines = [line.removeprefix("* `").removesuffix("`") for line in examples[0].splitlines()]
+    return "\n".join(["```sh", *lines, "```", ""])
+
+
 def wrap(text: str, width: int = WIDTH) -> str:
-    """Markdown with paragraphs and list items wrapped; code, tables, headings and pictures stay as they are."""
+    """Wrap the paragraphs and list items of Markdown, but not its code, tables, headings and pictures."""
     out: list[str] = []
     block: list[str] = []
     fenced = False
@@ -54,9 +77,7 @@ def wrap(text: str, width: int = WIDTH) -> str:
 
 
 def _fill(block: list[str], width: int) -> list[str]:
-    """One paragraph or list item; one whose lines all fit stays as it is. No line begins with what
-    would be a mark of a list.
-    """
+    """Wrap one paragraph or list item, unless all its lines fit. No line may begin with a list marker."""
     if all(len(line.rstrip()) <= width for line in block):
         return [line.rstrip() for line in block]
     item = LIST_ITEM.match(block[0])

@@ -1,20 +1,17 @@
-"""The command line: one function a command, in groups.
+"""The command line: one function per command, in groups.
 
-Imports of what is heavy stay inside the functions, so that `hiero --help` and a mistake in an
-option are answered at once.
+Heavy modules are imported inside the functions, so that `hiero --help` answers at once.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import sys
 
-from cyclopts import App, Group
+from cyclopts import App, Group, Parameter
 
 import hiero
 from hiero.cli import (
-    annotation,
     ask,
     corpus,
     corrections,
@@ -29,27 +26,23 @@ from hiero.cli import (
     steps,
     tables,
     watch,
-    weights,
 )
 from hiero.cli.console import log
+from hiero.cli.inputs import path_exists
+from hiero.cli.options import OPTIONS
 from hiero.errors import InputError
 
 app = App(
     name="hiero",
-    help="Hours of first-person video in, a searchable hierarchy of what was done out.",
+    help="Turn hours of first-person video into a searchable hierarchy of steps.",
     version=hiero.__version__,
     help_format="markdown",
+    group_parameters=OPTIONS,
+    default_parameter=Parameter(show_default=lambda default: None if default is False or default == "" else default),
     suppress_keyboard_interrupt=False,
 )
 GROUPS = {
-    "Videos": (
-        steps.steps,
-        ask.ask,
-        ask.label,
-        watch.watch,
-        corrections.import_steps,
-        annotation.push_steps,
-    ),
+    "Videos": (steps.steps, ask.ask, ask.label, watch.watch, corrections.import_steps, corrections.push_steps),
     "Collections": (corpus.index, corpus.search, corpus.app, report.report),
     "Models": (
         corrections.adapt,
@@ -60,7 +53,7 @@ GROUPS = {
         heads.app,
         extraction.extract,
         extraction.backbones,
-        weights.app,
+        models.weights_app,
     ),
     "Benchmarks": (evaluation.app, tables.table, tables.app, figures.app),
     "Server": (serve.app, doctor.doctor),
@@ -74,14 +67,13 @@ for group_number, (title, commands) in enumerate(GROUPS.items()):
         else:
             app.command(command, group=group, sort_key=number)
 for flag in ("--help", "--version"):
-    app[flag].group = ("Options",)
+    app[flag].group = (OPTIONS,)
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one clear line and exit code 2, an interruption 130."""
+    """Run the command line. Mistakes of the user exit with code 2, failed file access with 1, Ctrl-C with 130."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names of files need not be text. In JSON what stands for such a byte is read back as the same.
-        sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid text
     try:
         _check_encoding(sys.argv[1:])
         app(extraction.expand_ray_address(sys.argv[1:]))
@@ -89,31 +81,24 @@ def main() -> None:
         log(f"hiero: {error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        log("hiero: interrupted; what was finished is kept, run the same command again to go on (train: with --resume)")
+        log("hiero: interrupted; run the same command again to continue (hiero train needs --resume)")
         sys.exit(130)
     except UnicodeEncodeError as error:
         text = error.object[max(0, error.start - 60) : error.start + 20]
-        log(f"hiero: {text!a} is not UTF-8; rename the file, or type it anew")
+        log(f"hiero: {text!a} is not UTF-8; rename the file or type the text again")
         sys.exit(2)
     except OSError as error:
-        # Python names the file where it cannot be opened, not where its disk fails later.
-        name = error.filename or ", ".join(filter(_is_there, sys.argv[1:])) or "a file"
-        log(f"hiero: {name}: {error.strerror or error}; nothing half-written was left behind")
+        # Python names the file if opening it fails, but not if its disk fails later.
+        name = error.filename or ", ".join(filter(path_exists, sys.argv[1:])) or "a file"
+        log(f"hiero: {name}: {error.strerror or error}; no partly written file remains")
         sys.exit(1)
 
 
-def _is_there(argument: str) -> bool:
-    """Whether an argument is the name of a file. pathlib would raise where a text is too long for a name."""
-    return os.path.exists(argument)  # noqa: PTH110
-
-
 def _check_encoding(arguments: list[str]) -> None:
-    """Refuse words that are not UTF-8. Names of files that are there may be anything."""
+    """Refuse text that is not UTF-8, unless it names an existing file."""
     for argument in arguments:
         try:
             argument.encode("utf-8")
         except UnicodeEncodeError:
-            if not _is_there(argument):
-                raise InputError(
-                    f"{argument!r} is not UTF-8, and no file of this name is there; type it in UTF-8"
-                ) from None
+            if not path_exists(argument):
+                raise InputError(f"{argument!r} is not UTF-8, and no file has this name; type it in UTF-8") from None

@@ -1,4 +1,4 @@
-"""What all commands share: lines on standard error, JSON and tables on standard output, and progress bars."""
+"""Output that all commands share: messages, JSON, tables and progress bars."""
 
 from __future__ import annotations
 
@@ -14,36 +14,33 @@ from hiero.types import ProgressCallback, ProgressEvent, format_time, locate_tim
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, ProgressColumn
+    from rich.progress import Progress
     from rich.table import Table
     from rich.text import Text
 
+    from hiero.training.loop import TrainingStatus
     from hiero.types import VideoFile
 
-MIN_MEASURED_S = 1.0  # a speed is shown after this time; before it would jump about
+MIN_MEASURED_S = 1.0  # a speed measured over less time would fluctuate
+LOSS_NAMES = {"alignment": "L_vna", "threads": "L_ft"}  # as the paper writes them
 
 
 def log(line: str) -> None:
-    """A line for the person at the terminal, on standard error: standard output is for results."""
-    print(_show_addresses(line), file=sys.stderr)
+    """Print a message to standard error, with addresses in place of the paths of cached copies."""
+    if "/remote/" in line:
+        from hiero.sources.addresses import display_addresses
 
-
-def _show_addresses(line: str) -> str:
-    """A line with the addresses of remote videos in place of the paths of their copies."""
-    if "/remote/" not in line:
-        return line
-    from hiero.sources.addresses import display_addresses
-
-    return display_addresses(line)
+        line = display_addresses(line)
+    print(line, file=sys.stderr)
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """A result as one line of JSON on standard output."""
+    """Print a result as one line of JSON to standard output."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def results_console(title: str | None = None) -> Console:
-    """The console for results, which prints text as it is. `title` is the name of one of several videos."""
+    """The console for results, which prints text unchanged, after a title if there is one."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
@@ -53,7 +50,7 @@ def results_console(title: str | None = None) -> Console:
 
 
 def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
-    """A table without lines. right: the columns that are aligned to the right."""
+    """A table without lines; the columns named in `right` are right-aligned."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -63,12 +60,12 @@ def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
 
 
 def file_columns(files: Sequence[VideoFile]) -> list[str]:
-    """The column that says which file a row is in, where several were read as one video."""
+    """The column for `file_cells`, if the video consists of several files."""
     return ["in file"] if len(files) > 1 else []
 
 
 def file_cells(files: Sequence[VideoFile], time_s: float) -> list[str]:
-    """The cell of `file_columns`: the file, and the time in it."""
+    """The file that a time falls into and the time in that file, if the video consists of several files."""
     if len(files) < 2:
         return []
     file, file_time_s = locate_time(files, time_s)
@@ -76,7 +73,7 @@ def file_cells(files: Sequence[VideoFile], time_s: float) -> list[str]:
 
 
 def speech_cells(rests_on: str | None, quote: str | None) -> list[Text]:
-    """What a result rests on, and what is said there; nothing where the video has no transcript."""
+    """The evidence for a result and the matching words; empty for videos without a transcript."""
     from rich.text import Text
 
     if rests_on is None:
@@ -86,9 +83,7 @@ def speech_cells(rests_on: str | None, quote: str | None) -> list[Text]:
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Any]:
-    """A bar on standard error; yields a function of the name of what is done, and of how many units
-    that was (by default one).
-    """
+    """A bar on standard error. Yields a function to call with the name of a finished item and its size (default 1)."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -105,56 +100,37 @@ def progress_bar(title: str, total: int) -> Iterator[Any]:
 
 
 @contextmanager
-def download_bars() -> Iterator[ProgressCallback]:
-    """A callback with bars for what is fetched; nothing is drawn until something is."""
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with _transient_bars(*columns) as bars:
-        tasks: dict[str, Any] = {}
-
-        def show(event: ProgressEvent) -> None:
-            if event.stage == "message":
-                log(event.message)
-            elif event.stage == "download":
-                if event.name not in tasks:
-                    bars.start()
-                    tasks[event.name] = bars.add_task(event.name, total=event.total)
-                bars.update(tasks[event.name], completed=event.done)
-
-        yield show
-
-
-def _reading_columns() -> tuple[Any, ...]:
-    """Of bars for videos: name, bar, time and speed, what is left."""
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+def transient_bars() -> Iterator[Progress]:
+    """Bars on standard error that appear when started, only on a terminal, and disappear at the end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     description, status = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[status]}")
-    return description, BarColumn(), status, TimeRemainingColumn()
+    console = Console(stderr=True)
+    columns = (description, BarColumn(), status, TimeRemainingColumn())
+    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    try:
+        yield bars
+    finally:
+        bars.stop()
 
 
 @contextmanager
 def reading_bars() -> Iterator[ProgressCallback]:
-    """A callback with a bar for a video, its time and how much faster than real time it goes, and for downloads."""
-    with _transient_bars(*_reading_columns()) as bars:
-        yield _ReadingTasks(bars)
+    """A progress callback that draws a bar for each file that is read or downloaded."""
+    with transient_bars() as bars:
+        yield ReadingBars(bars)
 
 
 @contextmanager
 def collection_bars(title: str, num_videos: int) -> Iterator[CollectionBars]:
-    """A bar over several videos, and below it that of the file that is read."""
-    with _transient_bars(*_reading_columns()) as bars:
+    """A bar for several videos, with the bars of the current video below it."""
+    with transient_bars() as bars:
         yield CollectionBars(title, num_videos, bars)
 
 
 class CollectionBars:
-    """How far a command over several videos is."""
+    """Progress of a command over several videos."""
 
     def __init__(self, title: str, num_videos: int, bars: Progress) -> None:
         self._num_videos, self._num_done, self._bars = num_videos, 0, bars
@@ -162,94 +138,114 @@ class CollectionBars:
 
     @contextmanager
     def reading(self, num_files: int = 1) -> Iterator[ProgressCallback]:
-        """A callback for the next video, of so many files, which is done when the block ends."""
+        """A progress callback for the next video, which counts as done when the block ends."""
         self._bars.start()
-        tasks = _ReadingTasks(self._bars, lambda: self._update(tasks.done_share / num_files))
+        tasks = ReadingBars(self._bars, lambda: self._update(tasks.num_files_done / num_files))
         try:
             yield tasks
         finally:
             tasks.remove()
             self._num_done += 1
             self._update(0.0)
-            self._bars.stop()  # what was found is printed now; the next video draws it again
+            self._bars.stop()  # the result is printed now; the next video starts the bars again
 
     def _update(self, share: float) -> None:
-        """The bar over all; `share` is what is done of the present video."""
-        self._bars.update(
-            self._task, completed=self._num_done + share, status=f"{self._num_done} of {self._num_videos}"
-        )
+        """Redraw the bar; `share` is the part of the current video that is done."""
+        status = f"{self._num_done} of {self._num_videos}"
+        self._bars.update(self._task, completed=self._num_done + share, status=status)
 
 
-class _ReadingTasks:
-    """A callback with a bar for each file that is read, its time and how much faster than real time it goes."""
+class ReadingBars:
+    """A progress callback with one bar for each file that is read or downloaded."""
 
     def __init__(self, bars: Progress, on_update: Callable[[], None] = lambda: None) -> None:
         self._bars, self._on_update = bars, on_update
-        self._tasks: dict[str, Any] = {}
-        self._downloads: dict[str, Any] = {}
+        self._tasks: dict[tuple[str, str], Any] = {}
+        self._starts: dict[tuple[str, str], tuple[float, float]] = {}  # amount and time at the start of the measurement
         self._shares: dict[str, float] = {}
-        self._starts: dict[str, tuple[float, float]] = {}  # seconds of an earlier run, and when this one began
 
     @property
-    def done_share(self) -> float:
-        """What is done, in files."""
+    def num_files_done(self) -> float:
         return sum(self._shares.values())
 
     def __call__(self, event: ProgressEvent) -> None:
         if event.stage == "message":
             log(event.message)
-        elif event.stage == "download":
-            self._update_download(event)
-        elif event.stage == "read":
-            self._update_reading(event)
-
-    def _update_reading(self, event: ProgressEvent) -> None:
-        if event.name not in self._tasks:
-            self._bars.start()
-            self._tasks[event.name] = self._bars.add_task(event.name, total=event.total, status="")
             return
-        earlier_s, begin = self._starts.setdefault(event.name, (event.done, time.monotonic()))
-        elapsed_s = time.monotonic() - begin
-        speed = f" {(event.done - earlier_s) / elapsed_s:.1f}x" if elapsed_s > MIN_MEASURED_S else ""
-        total = f" of {format_time(event.total)}" if event.total else ""
-        self._bars.update(
-            self._tasks[event.name], completed=event.done, status=f"{format_time(event.done)}{total}{speed}"
-        )
-        self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
-        self._on_update()
-
-    def _update_download(self, event: ProgressEvent) -> None:
-        """A bar with the bytes of what is fetched, which goes when all are there."""
-        if event.name not in self._downloads:
+        key = event.stage, event.name
+        if key in self._tasks:
+            start, start_time = self._starts.setdefault(key, (event.done, time.monotonic()))
+            elapsed_s = time.monotonic() - start_time
+            rate = (event.done - start) / elapsed_s if elapsed_s > MIN_MEASURED_S else None
+            self._bars.update(self._tasks[key], completed=event.done, status=_format_progress(event, rate))
+        else:
             self._bars.start()
-            self._downloads[event.name] = self._bars.add_task(event.name, total=event.total, status="")
-        self._bars.update(self._downloads[event.name], completed=event.done, status=format_download(event))
-        if event.total and event.done >= event.total:
-            self._bars.remove_task(self._downloads.pop(event.name))
+            self._tasks[key] = self._bars.add_task(event.name, total=event.total, status="")
+        if event.stage == "read":
+            self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
+            self._on_update()
+        elif event.total and event.done >= event.total:
+            self.remove(event.name, "download")
 
-    def remove(self) -> None:
-        """Take the bars of the files away."""
-        for task in (*self._tasks.values(), *self._downloads.values()):
-            self._bars.remove_task(task)
+    def remove(self, name: str | None = None, stage: str | None = None) -> None:
+        """Remove the bars of a file, or all of them."""
+        for key in [key for key in self._tasks if stage in (None, key[0]) and name in (None, key[1])]:
+            self._bars.remove_task(self._tasks.pop(key))
+            self._starts.pop(key, None)
 
 
-def format_download(event: ProgressEvent) -> str:
-    """How many bytes of what is fetched are there."""
+def _format_progress(event: ProgressEvent, rate: float | None) -> str:
+    """Amount and speed: time and a multiple of real time for reading, bytes and bytes per second for downloads."""
     from rich.filesize import decimal
 
-    total = f" of {decimal(int(event.total))}" if event.total else ""
-    return f"{decimal(int(event.done))}{total}"
+    if event.stage == "download":
+        done, total = decimal(int(event.done)), decimal(int(event.total or 0))
+        speed = "" if rate is None else f" {decimal(int(rate))}/s"
+    else:
+        done, total = format_time(event.done), format_time(event.total or 0)
+        speed = "" if rate is None else f" {rate:.1f}x"
+    return f"{done} of {total}{speed}" if event.total else f"{done}{speed}"
 
 
-@contextmanager
-def _transient_bars(*columns: ProgressColumn) -> Iterator[Progress]:
-    """Bars on standard error that are drawn once they are started, on a terminal only, and leave nothing behind."""
-    from rich.console import Console
-    from rich.progress import Progress
+class TrainDisplay:
+    """The display of a training run on standard error: messages, and a bar with losses, speed and time left."""
 
-    console = Console(stderr=True)
-    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    try:
-        yield bars
-    finally:
-        bars.stop()
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.console = Console(stderr=True, highlight=False)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            console=self.console,
+        )
+        self.task: Any = None
+
+    def log(self, line: str) -> None:
+        """Print a message above the bar."""
+        self.console.print(line, soft_wrap=True, markup=False)
+
+    @contextmanager
+    def steps(self, done: int, total: int) -> Iterator[None]:
+        """The bar of the optimisation steps; `done` of them are from an earlier run."""
+        self.task = self.progress.add_task("train", total=total, completed=done, status="")
+        with self.progress:
+            yield
+
+    @contextmanager
+    def texts(self, total: int) -> Iterator[Any]:
+        """The bar of encoded texts. Yields a function to call with the number of newly encoded texts."""
+        task = self.progress.add_task("texts", total=total, status="")
+        with self.progress:
+            yield lambda num_texts: self.progress.advance(task, num_texts)
+        self.progress.remove_task(task)
+
+    def report(self, report: TrainingStatus) -> None:
+        """Update the bar."""
+        losses = " ".join(f"{LOSS_NAMES.get(name, name)} {value:.3f}" for name, value in report.losses.items())
+        status = f"epoch {report.epoch} {losses} {report.windows_per_s:.0f} windows/s"
+        self.progress.update(self.task, completed=report.step, status=status)

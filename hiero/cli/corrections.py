@@ -1,20 +1,24 @@
-"""hiero import-steps, adapt: steps that a person corrected or labelled come back, and teach a model."""
+"""hiero import-steps, push-steps and adapt: exchange steps with annotation tools, and learn from corrected steps."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from hiero.cli.console import log
-from hiero.cli.display import TrainDisplay
-from hiero.cli.options import DEFAULTS, Flag, Join, OptionalOut, Out, Repeated, VideoOptions, parse_hz
+from hiero.cli.console import TrainDisplay, log, progress_bar
+from hiero.cli.options import Flag, Join, OptionalOut, Out, Repeated, VideoOptions, parse_hz
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
+    from hiero.formats.label_studio_api import LabelStudioProject
     from hiero.sources.source import VideoSource
+
+MAX_TASK_BYTES = 2**26
 
 
 @Parameter(name="*")
@@ -25,25 +29,20 @@ class StepFileOptions:
     Parameters
     ----------
     tier
-        Of an ELAN file: which tiers, coarse to fine; may be repeated. By default all with
-        annotations.
+        ELAN tier to read, from coarse to fine. Repeatable. Defaults to all tiers with annotations.
     fps
-        Frames a second that the tool has counted with: 25 for Label Studio (frameRate of its Video
-        tag); for CVAT and FiftyOne what the file says, else the video.
+        Frame rate in the annotation tool. Defaults to 25 for Label Studio, and to the rate in the
+        file or of the video for CVAT and FiftyOne.
     cut_overlaps
-        Where two steps overlap, the earlier one ends where the later one begins. Otherwise that is
-        an error.
+        End a step where the next one starts, instead of refusing steps that overlap.
     hz
-        For feature files: rows a second, where it is not what was written beside them, else 1.
+        Feature rows per second, for feature files. Defaults to the rate stored with the file, or 1.
     """
 
     tier: Repeated = None
     fps: float | None = None
     cut_overlaps: Flag = False
     hz: float | None = None
-
-
-READING_DEFAULTS = StepFileOptions()
 
 
 def import_steps(
@@ -53,75 +52,148 @@ def import_steps(
     video: Path,
     out: OptionalOut = None,
     replace: Flag = False,
-    reading: StepFileOptions = READING_DEFAULTS,
+    reading: StepFileOptions = StepFileOptions(),
 ) -> None:
-    """Take back steps that were corrected or made in another tool: they become the video's edits,
-    which the page shows.
+    """Import steps that were corrected or created in another tool.
 
-    Files that hiero exported give back the same steps; unchanged ones of annotation tools with
-    their ids and threads. In files of others, gaps become unnamed background steps, and a step
-    inside another one goes to a finer level.
+    Files exported by hiero give back the same steps. In other files, gaps become unnamed background
+    steps, and a step inside another one moves to a finer level.
 
     **Examples**
 
-    `hiero import-steps steps.eaf --video kitchen.mp4`
-
-    `hiero import-steps project.json --video kitchen.mp4 --replace`
-
-    `hiero import-steps http://localhost:8080/projects/3 --video kitchen.mp4`
-
-    `hiero import-steps labels.csv --video kitchen.mp4 --cut-overlaps -o kitchen-steps.json`
+    * `hiero import-steps steps.eaf --video kitchen.mp4`
+    * `hiero import-steps labels.csv --video kitchen.mp4 --cut-overlaps -o kitchen-steps.json`
+    * `hiero import-steps http://localhost:8080/projects/3 --video kitchen.mp4 --replace`
 
     Parameters
     ----------
     file
-        ELAN (.eaf), Label Studio (JSON), FiftyOne (samples.json, labels.json), CVAT (XML for video
-        or images 1.1), VIA 3 (project JSON), ActivityNet (JSON), WebVTT or SubRip (.vtt, .srt), a
-        table (.csv, .tsv), hiero's steps.json, or the page's edits (.hiero.json). Or the address of
-        a Label Studio project, with a token in LABEL_STUDIO_API_KEY.
+        ELAN (.eaf), Label Studio (JSON), FiftyOne (samples.json, labels.json), CVAT 1.1 (XML), VIA 3
+        (JSON), ActivityNet (JSON), subtitles (.vtt, .srt), table (.csv, .tsv), steps.json or
+        .hiero.json of hiero, or the address of a Label Studio project (token in
+        LABEL_STUDIO_API_KEY).
     video
-        The video, or feature file, that the steps are of. Where the file holds several videos, the
-        one of this name is taken.
+        Video or feature file that the steps belong to. If FILE holds several videos, the one with
+        this name is imported.
     out
-        Write there instead of beside the video, where `hiero serve` and `hiero adapt` look.
+        Output file. Defaults to a file next to the video, where `hiero serve` and `hiero adapt` find it.
     replace
-        Replace corrected steps that are there already.
+        Overwrite existing corrected steps.
     """
-    from hiero.cli.annotation import open_project
     from hiero.formats.hiero_json import edits_file, write_edits
     from hiero.formats.label_studio_api import is_project_address
     from hiero.formats.registry import read_step_document, read_step_file
 
     if not video.is_file():
-        raise InputError(f"{video}: no such file; --video is the video that the steps are of")
+        raise InputError(f"{video}: no such file; --video is the video that the steps belong to")
     target = out or edits_file(video)
     if target.exists() and not replace:
-        raise InputError(f"{target}: there are corrected steps already; --replace to replace them, or -o FILE")
+        raise InputError(f"{target}: corrected steps exist already; --replace overwrites them, -o FILE keeps both")
     duration_s = _duration(video, reading.hz)
+    settings: dict[str, Any] = {"fps": reading.fps, "cut_overlaps": reading.cut_overlaps}
     if is_project_address(file):
         project = open_project(file)
         try:
-            hierarchy = read_step_document(
-                project.export(), video, duration_s, fps=reading.fps, cut_overlaps=reading.cut_overlaps
-            )
+            hierarchy = read_step_document(project.export(), video, duration_s, **settings)
         except InputError as error:
-            message = str(error)
-            raise InputError(
-                message if message.startswith(project.server) else f"{project.address}: {message}"
-            ) from error
+            prefix = "" if str(error).startswith(project.server) else f"{project.address}: "
+            raise InputError(f"{prefix}{error}") from error
     else:
-        hierarchy = read_step_file(
-            Path(file),
-            video,
-            duration_s,
-            tiers=reading.tier or (),
-            fps=reading.fps,
-            cut_overlaps=reading.cut_overlaps,
-        )
+        hierarchy = read_step_file(Path(file), video, duration_s, tiers=reading.tier or (), **settings)
     write_edits(target, hierarchy)
     num_named = sum(step.label is not None for step in hierarchy)
     counts = ", ".join(str(len(level)) for level in hierarchy.levels)
     log(f"{target}: {counts} steps on {len(hierarchy.levels)} levels, {num_named} of them named")
+
+
+def _duration(video: Path, hz: float | None) -> float | None:
+    """The duration of a video or feature file in seconds; None if a video does not state it."""
+    from hiero.data.features import FEATURE_SUFFIXES, read_feature_array, read_sidecar
+    from hiero.types import Clock
+
+    if video.suffix.lower() not in FEATURE_SUFFIXES:
+        from hiero.decoding.decode import probe
+
+        return probe(video).duration_s
+    sidecar = read_sidecar(video)
+    clock = parse_hz(hz) or (sidecar.clock if sidecar is not None else Clock(1.0, 1.0))
+    return clock.start_s + len(read_feature_array(video)) * clock.spacing_s
+
+
+def push_steps(*files: Path, to: str, media_url: str = "", set_up: Flag = False) -> None:
+    """Send steps to a Label Studio project, as tasks with predictions that people correct.
+
+    The access token is read from LABEL_STUDIO_API_KEY. Videos that the project already has are skipped.
+    Import the corrected steps with `hiero import-steps`.
+
+    **Examples**
+
+    * `hiero push-steps out/*/steps.json --to http://localhost:8080/projects/3`
+    * `hiero push-steps steps.json --to http://localhost:8080/projects/3 --media-url http://localhost:8000/`
+
+    Parameters
+    ----------
+    files
+        steps.json or labelstudio.json written by `hiero steps -o`, or corrected steps (.hiero.json).
+    to
+        Address of the project, as shown by the browser.
+    media_url
+        Address of the folder with the videos, from which the browser plays them. Without it, set up
+        a storage in Label Studio.
+    set_up
+        Replace the labelling interface of the project if it was made for another purpose.
+    """
+    from hiero.formats.label_studio_api import extend_interface, labels_of_tasks
+
+    if not files:
+        raise InputError("name the files to send: hiero push-steps STEPS.json --to http://localhost:8080/projects/3")
+    project = open_project(to)
+    tasks = [task for file in files for task in _read_tasks(file, media_url)]
+    present = {str(task.get("data", {}).get("video")) for task in project.tasks()}
+    missing = [task for task in tasks if task["data"]["video"] not in present]
+    if missing:
+        interface, labels = project.read_interface(), labels_of_tasks(missing)
+        extended = extend_interface("<View></View>" if set_up else interface, labels)
+        if extended is None:
+            lacking = ", ".join(sorted(labels))
+            raise InputError(f"{project.address}: its interface lacks {lacking}; use a new project, or --set-up")
+        if extended.split() != interface.split():
+            project.write_interface(extended)
+        with progress_bar("sending", len(missing)) as advance:
+            for task in missing:
+                project.import_tasks([task])
+                advance(task["data"]["video"])
+    num_present = len(tasks) - len(missing)
+    skipped = f", {num_present} existed already" if num_present else ""
+    log(f"{project.address}: {len(missing)} tasks added{skipped}")
+
+
+def open_project(address: str) -> LabelStudioProject:
+    """A Label Studio project, with the token from the environment."""
+    from hiero.formats.label_studio_api import TOKEN_VARIABLE, LabelStudioProject
+
+    return LabelStudioProject(address, os.environ.get(TOKEN_VARIABLE, ""))
+
+
+def _read_tasks(file: Path, media_url: str) -> list[dict[str, Any]]:
+    """The Label Studio tasks of a file, with the addresses of the videos."""
+    from hiero.formats.hiero_json import parse_hierarchy
+    from hiero.formats.label_studio import to_task
+    from hiero.storage.files import parse_json, read_bounded
+
+    try:
+        document = parse_json(read_bounded(file, MAX_TASK_BYTES, "a file of steps"))
+        if isinstance(document, dict) and "levels" in document:
+            document = [to_task(parse_hierarchy(document))]
+        tasks: list[dict[str, Any]] = document
+        for task in tasks:
+            name = task["data"]["video"]
+            task["data"]["video"] = f"{media_url.rstrip('/')}/{quote(name)}" if media_url else name
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError) and str(error).startswith(str(file)):
+            raise
+        raise InputError(f"{file}: neither steps of hiero nor tasks of Label Studio ({error})") from error
+    return tasks
 
 
 def adapt(
@@ -130,53 +202,46 @@ def adapt(
     annotations: Path | None = None,
     fine_tune: bool | None = None,
     join: Join = None,
-    options: VideoOptions = DEFAULTS,
+    options: VideoOptions = VideoOptions(),
 ) -> None:
-    """Learn from corrected or labelled steps: a model that finds and names these steps in other videos too.
+    """Learn from corrected or labelled steps: the new model finds and names these steps in other videos.
 
-    At once, without training: what each named step looks like, in the model's space, and when it
-    usually comes. Use the new folder as any model: --model models/mine. From eight videos and a
-    hundred steps on the network also goes on training for a minute or two; after an interruption
-    run the same command again to go on with it.
+    Prototypes of the named steps need no training. With at least eight videos and a hundred steps, the
+    network is also fine-tuned for a minute or two; an interrupted run continues when it is run again.
 
     **Examples**
 
-    `hiero adapt kitchen1.mp4 kitchen2.mp4 -o models/mine`
-
-    `hiero adapt corpus/ -o models/mine`
-
-    `hiero adapt features/ --annotations steps.json -o models/mine --no-fine-tune`
+    * `hiero adapt kitchen1.mp4 kitchen2.mp4 -o models/mine`
+    * `hiero adapt corpus/ -o models/mine`
+    * `hiero adapt features/ --annotations steps.json -o models/mine --no-fine-tune`
 
     Parameters
     ----------
     what
-        Videos, feature files, folders of them, patterns ('*.mp4'), or a corpus made by `hiero
-        index`. Those with corrected steps beside them are learned from: saved on the page of `hiero
-        serve`, or brought by `hiero import-steps`.
+        Videos, feature files, folders, patterns such as '*.mp4', or a corpus. Those with corrected
+        steps next to them are used (from `hiero serve` or `hiero import-steps`).
     out
-        Folder for the adapted model.
+        Output folder for the adapted model. Use it with `--model`.
     annotations
-        Labelled steps of the videos in one file, as `hiero eval own` takes it, instead of corrected
-        ones beside them.
+        JSON file with the steps of all videos, in the format of `hiero eval own`, instead of
+        corrected steps next to the videos.
     fine_tune
-        Whether the network goes on training; by default where there are enough steps. With fewer,
-        prototypes alone name better.
+        Whether to fine-tune the network. By default it is fine-tuned if there are enough steps.
     """
     from hiero.corpus.adaptation import adapt as adapt_model
     from hiero.corpus.adaptation import annotated_corrections, find_corrections
 
     if not what:
-        raise InputError("say what to learn from: hiero adapt VIDEO…, a folder, or a corpus")
+        raise InputError("name the videos to learn from: hiero adapt VIDEO…, a folder, or a corpus")
     videos = _find_videos(what, join)
     corrections = find_corrections(videos) if annotations is None else annotated_corrections(videos, annotations)
     if not corrections:
         raise InputError(
-            f"none of these {len(videos)} videos has corrected steps with names beside it; correct some on the page "
-            "(hiero serve), or bring them with hiero import-steps"
+            f"none of these {len(videos)} videos has corrected steps with names next to it; correct some with "
+            "hiero serve, or import them with hiero import-steps"
         )
-    engine = options.load_engine()
     prototypes = adapt_model(
-        engine,
+        options.load_engine(),
         corrections,
         lambda reader, source: options.read_video(source, reader),
         out,
@@ -184,15 +249,13 @@ def adapt(
         display=TrainDisplay(),
         log=log,
     )
-    num_steps = int(prototypes.num_steps.sum())
-    print(
-        f"{out}: {len(prototypes.labels)} named steps, from {num_steps} in {len(corrections)} of {len(videos)} videos"
-    )
+    counts = f"from {int(prototypes.num_steps.sum())} in {len(corrections)} of {len(videos)} videos"
+    print(f"{out}: {len(prototypes.labels)} named steps, {counts}")
     print(f"  next: hiero steps VIDEO --model {out}")
 
 
 def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSource]:
-    """Videos of files, folders, patterns and corpora, by name."""
+    """The videos of files, folders, patterns and corpora by name."""
     from hiero.corpus.corpus import Corpus
     from hiero.decoding.recordings import find_recordings
     from hiero.serve.library import is_corpus
@@ -208,17 +271,3 @@ def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSou
         if not source.path.is_file():
             raise InputError(f"{source.path}: no such file or folder")
     return {**videos, **recordings}
-
-
-def _duration(video: Path, hz: float | None) -> float | None:
-    """Seconds of a video or of a feature file; None where a video does not say."""
-    from hiero.data.features import FEATURE_SUFFIXES, read_feature_array, read_sidecar
-    from hiero.types import Clock
-
-    if video.suffix.lower() not in FEATURE_SUFFIXES:
-        from hiero.decoding.decode import probe
-
-        return probe(video).duration_s
-    sidecar = read_sidecar(video)
-    clock = parse_hz(hz) or (sidecar.clock if sidecar is not None else Clock(1.0, 1.0))
-    return clock.start_s + len(read_feature_array(video)) * clock.spacing_s

@@ -1,9 +1,11 @@
-"""hiero doctor: is everything here that hiero needs?"""
+"""hiero doctor: check the installation and the machine."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +13,9 @@ from hiero.cli.console import print_json
 from hiero.cli.options import Flag, Json
 
 if TYPE_CHECKING:
-    from hiero.cli.diagnostics.findings import Finding
+    from hiero.cli.diagnostics import Finding, Machine
 
-SLOW_S = 1.0  # a check that takes longer says how long
+SLOW_S = 1.0  # the time of a slower check is shown
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -26,61 +28,92 @@ def doctor(
     fast: Flag = False,
     json: Json = False,
 ) -> None:
-    """Check this machine: versions, weights, GPU, decoders, disks, rights, the server's state; and
-    what to do about each problem.
+    """Check this machine (packages, weights, GPU, decoders, disks, server) and say how to fix problems.
 
-    Nothing is changed, nothing is fetched, and no other machine is asked without `--online`. The
-    exit code is 1 where there is a problem. Warnings are about what can be done without.
+    Nothing is changed or downloaded. The exit code is 1 if there is a problem. Warnings are about
+    optional parts.
 
     **Examples**
 
-    `hiero doctor`
-
-    `hiero doctor --state /var/lib/hiero --json`
+    * `hiero doctor`
+    * `hiero doctor --state /var/lib/hiero --json`
 
     Parameters
     ----------
     state
-        The folder of `hiero serve --state`: its file is read through and verified.
+        State folder of `hiero serve`, to verify its database.
     host
-        Where the server would listen.
+        Address on which the server would listen.
     port
-        The server's port, which should be free.
+        Port of the server, which should be free.
     online
-        Also ask whether the sources of weights can be reached.
+        Also check the connection to the sources of weights.
     fast
-        Leave out what imports torch: shipped models, and computing on a GPU.
+        Skip checks that import torch: built-in models and GPU computation.
     """
     from rich.console import Console
 
-    from hiero.cli.diagnostics import diagnose
-    from hiero.cli.diagnostics.findings import Machine
+    from hiero.cli.diagnostics import Machine
 
     findings: list[Finding] = []
-    console = Console(stderr=True)
-    with console.status("") as status:  # on a terminal only
-        for finding in diagnose(
-            Machine(state, host, port, online, fast), lambda name: status.update(f"checking {name}")
-        ):
+    with Console(stderr=True).status("") as status:  # shown on a terminal only
+        machine = Machine(state, host, port, online, fast)
+        for finding in diagnose(machine, lambda name: status.update(f"checking {name}")):
             findings.append(finding)
             if not json:
                 _print_finding(finding)
     counts = {level: sum(finding.level == level for finding in findings) for level in STYLES}
     if json:
-        print_json(
-            {"ok": not counts["problem"], "counts": counts, "findings": [asdict(finding) for finding in findings]}
-        )
+        print_json({"ok": not counts["problem"], "counts": counts, "findings": list(map(asdict, findings))})
     else:
         print(", ".join(f"{count} {level}{'s' * (level != 'ok' and count != 1)}" for level, count in counts.items()))
     sys.exit(1 if counts["problem"] else 0)
+
+
+def load_checks() -> dict[str, Callable[[Machine], Iterator[Finding]]]:
+    """The checks by name, the slowest ones last."""
+    from hiero.cli.diagnostics import machine, networks, server
+
+    return {
+        "python": machine.check_python,
+        "hiero": machine.check_hiero,
+        "packages": machine.check_packages,
+        "folders": machine.check_folders,
+        "sqlite": server.check_sqlite,
+        "state": server.check_state,
+        "port": server.check_port,
+        "gpu": machine.check_gpu,
+        "decoders": networks.check_decoders,
+        "onnxruntime": networks.check_onnxruntime,
+        "weights": networks.check_weights,
+        "network": server.check_network,
+        "models": networks.check_models,
+    }
+
+
+def diagnose(machine: Machine, on_check: Callable[[str], None] = lambda _: None) -> Iterator[Finding]:
+    """Run all checks. A check that raises an error is a problem, and the others still run."""
+    from hiero.cli.diagnostics import first_line, problem
+
+    for name, check in load_checks().items():
+        on_check(name)
+        begin = time.perf_counter()
+        try:
+            for finding in check(machine):
+                yield replace(finding, elapsed_s=time.perf_counter() - begin)
+                begin = time.perf_counter()
+        except Exception as error:  # any error of a broken package or an unusual system
+            finding = problem(name, f"could not be checked: {first_line(error)}", "")
+            yield replace(finding, elapsed_s=time.perf_counter() - begin)
 
 
 def _print_finding(finding: Finding) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    time = f"  ({finding.elapsed_s:.1f} s)" if finding.elapsed_s > SLOW_S else ""
-    line = Text.assemble((f"{finding.level:<8}", STYLES[finding.level]), f"{finding.name:<24}{finding.message}{time}")
+    elapsed = f"  ({finding.elapsed_s:.1f} s)" if finding.elapsed_s > SLOW_S else ""
+    level = f"{finding.level:<8}", STYLES[finding.level]
+    line = Text.assemble(level, f"{finding.name:<24}{finding.message}{elapsed}")
     if finding.advice:
         line.append(f"\n{'':<32}{finding.advice}", style="dim" if finding.level == "ok" else "")
     Console().print(line, soft_wrap=True, highlight=False)

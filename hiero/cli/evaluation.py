@@ -1,4 +1,4 @@
-"""hiero eval: scores on one's own videos and on the paper's benchmarks."""
+"""hiero eval: score a model on your own videos and on the benchmarks of the paper."""
 
 from __future__ import annotations
 
@@ -7,71 +7,68 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 from hiero.cli.console import log, progress_bar
-from hiero.cli.options import Device, FeatureRate, parse_hz, parse_names
-from hiero.cli.reports import PRINT_ONLY, ReportOptions
+from hiero.cli.options import OPTIONS, Device, FeatureRate, check_at_least, parse_hz, parse_names
+from hiero.cli.tables import ReportOptions
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
-    from hiero.engine import Engine
     from hiero.evaluation.cases import AnnotatedVideo, Case
     from hiero.evaluation.protocols import Protocol
     from hiero.evaluation.results import Report, Table
 
-NUM_CHOICES = 5  # clips of a question of EgoMCQ
-NUM_DETAIL_TABLES = 2  # of EgoProceL: the last ones, of each video and key-step, are too long for a terminal
-MIN_RUN_NODES = 5  # Goal-Step: shorter runs of a thread are background
+NUM_CHOICES = 5  # clips per question of EgoMCQ
+NUM_DETAIL_TABLES = 2  # tables of EgoProceL at the end, one row per video and key-step, that are not printed
+MIN_RUN_NODES = 5  # shorter runs of a thread count as background in Goal-Step
 
 ProtocolName = Annotated[
     Literal["corrected", "release"],
-    Parameter(
-        help="release: what the authors' scripts print, defects included; corrected: right times, rates and edges."
-    ),
+    Parameter(help="`release` reproduces the authors' scripts, `corrected` fixes their times, rates and edge cases."),
 ]
+Baselines = Annotated[bool, Parameter(help="Also score other clusterings, raw features, equal parts and random.")]
+NumThreads = Annotated[int, Parameter(help="Number of threads per video.")]
+Model = Annotated[str, Parameter(help="Model folder, Hugging Face id, or `raw` for the features alone.")]
+TextBackbone = Annotated[
+    str, Parameter(help="Backbone whose text tower matches the features, for `--model raw`: egovlp or lavila-l.")
+]
+Stride = Annotated[float, Parameter(help="Frames between two feature rows.")]
+GoalStepFile = Annotated[Path, Parameter(help="goalstep_val.json of Goal-Step.")]
 
-app = App(name="eval", help="Score a model on one's own videos or on the paper's benchmarks.")
+app = App(name="eval", help="Score a model on your own videos or on benchmarks of the paper.", group_parameters=OPTIONS)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class OwnOptions:
-    """What is scored on one's own videos, and how.
+    """What is scored on your own videos, and how.
 
     Parameters
     ----------
     model
-        The shipped model by its name (for Kinetics-400 scores; it learned from all of
-        CaptainCook4D), a model folder, a hub id, or `raw`.
+        Name of a built-in model (hiero-k400 was trained on all of CaptainCook4D), model folder,
+        Hugging Face id, or `raw`.
     tasks
-        Some of procedure, grounding, localization, choices, separated by commas.
+        Tasks to score, separated by commas.
     k
-        Procedure learning also with this number of clusters for all videos; the true number is
-        always reported.
-    num_threads
-        Threads that the paper's way of grounding cuts a video into.
-    baselines
-        Also score random, equal parts, raw features with other clusterings, and words without the
-        graph.
+        Also score procedure learning with this number of clusters for all videos. The true number is
+        always scored.
     only
-        A file with the names of videos to score, one a line; by default all.
+        Text file with the names of the videos to score, one per line. Defaults to all.
     seed
-        Of random baselines and the choice of wrong answers.
+        Random seed of the baselines and of the wrong answers.
     """
 
     model: str = "hiero-k400"
     hz: FeatureRate = None
     tasks: str = "procedure,grounding,localization,choices"
     k: Annotated[int | None, Parameter(alias="-k")] = None
-    num_threads: int = 16
-    baselines: bool = True
+    num_threads: NumThreads = 16
+    baselines: Baselines = True
     only: Path | None = None
     device: Device = "auto"
     seed: int = 0
-
-
-OWN_DEFAULTS = OwnOptions()
 
 
 @app.command
@@ -79,21 +76,22 @@ def own(
     *,
     features: Path,
     annotations: Path,
-    options: OwnOptions = OWN_DEFAULTS,
-    report: ReportOptions = PRINT_ONLY,
+    options: OwnOptions = OwnOptions(),
+    report: ReportOptions = ReportOptions(),
 ) -> None:
-    """Score on your own videos: procedure learning, step grounding, step localization, multiple choice.
+    """Score a model on your own videos: procedure learning, grounding, localization, multiple choice.
 
-    **Example**: `hiero eval own --features features/ --annotations steps.json`
+    Annotations are JSON: `{"tea": {"task": "tea", "duration_s": 300, "steps": [{"start_s": 0, "end_s":
+    9, "text": "boil"}]}}`.
 
-    The annotations are JSON: `{"video": {"task": "tea", "duration_s": 300, "steps": [{"start_s": 0,
-    "end_s": 9, "text": "boil"}]}}`
+    **Example**
+
+    * `hiero eval own --features features/ --annotations steps.json`
 
     Parameters
     ----------
     features
-        Folder with a feature file for each video: .npy, .npz, .pt or .safetensors, named as in the
-        annotations.
+        Folder with a feature file (.npy, .npz, .pt or .safetensors) for each annotated video.
     annotations
         JSON file with the timed steps of each video.
     """
@@ -101,8 +99,7 @@ def own(
     from hiero.evaluation.cases import EvalOptions
     from hiero.evaluation.own_videos import OwnSettings, run_own_videos
 
-    if options.k is not None and options.k < 1:
-        raise InputError(f"-k is at least 1, got {options.k}")
+    check_at_least("-k", options.k)
     settings = OwnSettings(
         model=options.model,
         clock=parse_hz(options.hz),
@@ -116,114 +113,84 @@ def own(
     report.output(run_own_videos(features, annotations, settings, log, progress_bar))
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class ModelOptions:
-    """The model that is scored.
-
-    Parameters
-    ----------
-    model
-        A model folder or hub id; for the authors' weights: `hiero import-checkpoint FILE.pth
-        FOLDER`. Or `raw`.
-    backbone
-        With `raw`: whose text tower belongs to the features (egovlp, lavila-l).
-    """
-
-    model: str
-    backbone: str = "default"
-
-    def load(self, device: str) -> Engine:
-        """The engine of the model."""
-        from hiero.engine import load
-
-        return load(self.model, backbone=self.backbone, device=device)
-
-
 @app.command
 def egomcq(
     *,
     store: Path,
     questions: Path,
-    model: ModelOptions,
+    model: Model,
+    backbone: TextBackbone = "default",
     context: int = 4,
     batch_size: int = 2048,
     device: Device = "auto",
-    report: ReportOptions = PRINT_ONLY,
+    report: ReportOptions = ReportOptions(),
 ) -> None:
-    """EgoMCQ: which of five clips does a narration describe? Inter-video and intra-video accuracy.
+    """Score EgoMCQ: which of five clips does a narration describe? (inter- and intra-video accuracy)
 
     **Examples**
 
-    `hiero eval egomcq --store packed/ --questions egomcq.json --model hiero-egovlp/`
-
-    `hiero eval egomcq --store packed/ --questions egomcq.json --model raw --backbone egovlp`
+    * `hiero eval egomcq --store packed/ --questions egomcq.json --model hiero-egovlp/`
+    * `hiero eval egomcq --store packed/ --questions egomcq.json --model raw --backbone egovlp`
 
     Parameters
     ----------
     store
-        Features of Ego4D videos, packed: `hiero pack FEATURES STORE`.
+        Features of the Ego4D videos, packed by `hiero pack`.
     questions
-        egomcq.json as EgoVLP publishes it.
+        egomcq.json as published with EgoVLP.
     context
         Δ: segments added on each side of a clip.
     batch_size
-        Clips that go through the network together.
+        Clips per forward pass.
     """
     from hiero.data.stores import FeatureStore
+    from hiero.engine import load
     from hiero.evaluation.egomcq import evaluate_egomcq, read_questions
     from hiero.evaluation.results import Report
 
-    if context < 0 or batch_size < 1:
-        raise InputError(f"--context is not negative and --batch-size at least 1, got {context} and {batch_size}")
+    check_at_least("--context", context, 0)
+    check_at_least("--batch-size", batch_size)
     parsed = read_questions(questions)
-    engine = model.load(device)
+    engine = load(model, backbone=backbone, device=device)
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
             engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
         )
     name = "raw" if engine.folder is None else "HiERO"
     summary = {name: {kind: table.rows[0].scores[kind] for kind in ("inter", "intra")}}
-    settings = {"model": model.model, "context": context}
-    report.output(Report("egomcq", [table], settings, missing, summary))
+    report.output(Report("egomcq", [table], {"model": model, "context": context}, missing, summary))
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class EgoProceLOptions:
-    """EgoProceL's files, the model and how it is scored.
+    """Files of EgoProceL, and how they are scored.
 
     Parameters
     ----------
     annotations
-        The official folder: CMU-MMAC/Brownie/…/*.csv, EGTEA_Gaze+/…, EPIC-Tents, MECCANO,
-        pc_assembly, pc_disassembly.
+        The official folder with CMU-MMAC, EGTEA_Gaze+, EPIC-Tents, MECCANO, pc_assembly and
+        pc_disassembly.
     features
-        Folder with a feature file for each video, anywhere below it, named as its csv file.
-    model
-        A model folder or hub id, or `raw` for the baselines alone.
+        Folder with a feature file for each video, at any depth, named like its csv file.
     videos
-        Folder with the videos, for their true frame rates.
+        Folder with the videos, for their frame rates.
     rates
-        Instead of videos: a csv file with video, fps, frames.
+        csv file with video, fps and frames, instead of `--videos`.
     only
-        Data sets or tasks to score, separated by commas; by default all.
-    stride
-        Frames from one feature to the next.
-    baselines
-        Also score raw features, other clusterings, equal parts and random.
+        Data sets or tasks to score, separated by commas. Defaults to all.
     seed
-        Of clusterings and random baselines.
+        Random seed of clusterings and baselines.
     """
 
     annotations: Path
     features: Path
-    model: str
+    model: Model
     videos: Path | None = None
     rates: Path | None = None
     only: str = ""
-    stride: int = 16
-    baselines: bool = True
+    stride: Annotated[int, Parameter(help="Frames between two feature rows.")] = 16
+    baselines: Baselines = True
     protocol: ProtocolName = "corrected"
     device: Device = "auto"
     seed: int = 0
@@ -236,20 +203,18 @@ class EgoProceLOptions:
             return read_rates(self.rates)
         if self.videos is not None:
             return probe_rates(self.videos, [video_name(file) for file in self.annotations.rglob("*.csv")])
-        raise InputError("frame rates are needed: --videos FOLDER with the videos, or --rates FILE (video,fps,frames)")
+        raise InputError("frame rates are needed: --videos FOLDER, or --rates FILE with video, fps and frames")
 
 
 @app.command
-def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = PRINT_ONLY) -> None:
-    """EgoProceL: procedure learning on six data sets, as the authors' script computes it or corrected.
+def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOptions()) -> None:
+    """Score EgoProceL: procedure learning on six data sets.
 
-    The JSON has every task, video and key-step too.
+    `--json` and `-o` also report every task, video and key-step.
 
-    **Examples**
+    **Example**
 
-    `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
-
-    `hiero eval egoprocel … --protocol release` is what the authors' script prints for the same checkpoint.
+    * `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
     """
     from hiero.engine import load
     from hiero.evaluation.egoprocel import evaluate_egoprocel, summarise
@@ -284,42 +249,34 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = PRINT_ONLY) 
     report.output(result, len(tables) - NUM_DETAIL_TABLES)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Goal-Step options", sort_key=11))
 @dataclass(frozen=True)
 class GoalStepOptions:
-    """Where features are, and what to do with the result.
+    """Features of Goal-Step, and how they are scored.
 
     Parameters
     ----------
     features
-        Folder with a feature file for each Ego4D video, UID.pt.
-    model
-        A model folder or hub id, or `raw`.
-    backbone
-        With `raw`: whose text tower belongs to the features (egovlp, lavila-l).
+        Folder with a feature file UID.pt for each Ego4D video.
     groups
-        goalstep_video_groups.tsv: videos that are joined.
+        goalstep_video_groups.tsv, which lists videos to join.
     fps
-        Frames a second of the videos.
-    stride
-        Frames from one feature to the next.
-    baselines
-        Also score other clusterings, equal parts and random.
+        Frame rate of the videos.
     """
 
     features: Path
-    model: str
-    backbone: str = "default"
+    model: Model
+    backbone: TextBackbone = "default"
     groups: Path | None = None
     fps: float = 30.0
-    stride: float = 16.0
-    baselines: bool = True
+    stride: Stride = 16.0
+    baselines: Baselines = True
     device: Device = "auto"
 
     def read_cases(
         self, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None
     ) -> tuple[list[Case], list[str]]:
-        """The annotated videos that have features, and the names of those without."""
+        """The annotated videos that have features, and the names of the others."""
         from hiero.engine import load
         from hiero.evaluation.goalstep import read_goalstep_cases, read_groups
         from hiero.evaluation.protocols import CORRECTED
@@ -327,9 +284,7 @@ class GoalStepOptions:
 
         engine = load(self.model, backbone=self.backbone, device=self.device)
         if engine.folder is None and not engine.has_text:
-            raise InputError(
-                "Goal-Step compares with words: raw features have none; give --model FOLDER, or --backbone egovlp"
-            )
+            raise InputError("Goal-Step needs a text encoder; give --model FOLDER, or --backbone egovlp")
         if protocol is not None:
             engine = protocol.configure(engine)
         groups = {} if self.groups is None else read_groups(self.groups)
@@ -346,7 +301,7 @@ class GoalStepOptions:
         summary: dict[str, dict[str, float]] | None = None,
         protocol: str | None = None,
     ) -> Report:
-        """The result with its settings; `cases` as `read_cases` gives them."""
+        """The result with its settings; `cases` is the result of `read_cases`."""
         from hiero.evaluation.results import Report
 
         protocols = {} if protocol is None else {"protocol": protocol}
@@ -360,32 +315,26 @@ def goalstep_grounding(
     *,
     annotations: Path,
     options: GoalStepOptions,
-    report: ReportOptions = PRINT_ONLY,
-    num_threads: int = 8,
+    report: ReportOptions = ReportOptions(),
+    num_threads: NumThreads = 8,
     prefix: str = "#C C ",
     protocol: ProtocolName = "corrected",
 ) -> None:
-    """Goal-Step, step grounding without training: where is the step that a text describes?
+    """Score Goal-Step grounding without training: where is the step that a text describes?
 
-    "HiERO, runs of threads" is the paper's method; "HiERO" is what `hiero ask` does. The row with
-    all queries in their order knows more than the others: in these files the order follows the
-    truth.
+    "HiERO, runs of threads" is the method of the paper, and "HiERO" is the method of `hiero ask`. The row
+    with all queries in order uses extra knowledge, because in these files the order follows the truth.
 
-    **Examples**
+    **Example**
 
-    `hiero eval goalstep-grounding --annotations goalstep_grounding_val.json --features egovlp/
-    --model hiero-egovlp/`
-
-    `hiero eval goalstep-grounding … --protocol release` is what the authors' script prints for the same checkpoint.
+    * `hiero eval goalstep-grounding --annotations goalstep_val.json --features egovlp/ --model hiero-egovlp/`
 
     Parameters
     ----------
     annotations
-        goalstep_val.json as published, or its queries in the NLQ-like layout of the task.
-    num_threads
-        Threads that a video is cut into.
+        goalstep_val.json of Goal-Step, or its queries in the NLQ-like layout of the task.
     prefix
-        Written before each query, so that it reads as narrations do.
+        Text added before each query, so that it reads like a narration.
     """
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import read_grounding
@@ -412,26 +361,22 @@ def goalstep_grounding(
 @app.command(name="goalstep-localization")
 def goalstep_localization(
     *,
-    annotations: Path,
+    annotations: GoalStepFile,
     options: GoalStepOptions,
-    report: ReportOptions = PRINT_ONLY,
+    report: ReportOptions = ReportOptions(),
     taxonomy: Path | None = None,
-    num_threads: int = 8,
+    num_threads: NumThreads = 8,
 ) -> None:
-    """Goal-Step, step localization without training: mAP at tIoU 0.1 to 0.5 over steps and substeps.
+    """Score Goal-Step localization without training: mAP at tIoU 0.1 to 0.5 over steps and substeps.
 
-    **Example**: `hiero eval goalstep-localization --annotations goalstep_val.json --features
-    egovlp/ --model hiero-egovlp/`
+    **Example**
+
+    * `hiero eval goalstep-localization --annotations goalstep_val.json --features egovlp/ --model hiero-egovlp/`
 
     Parameters
     ----------
-    annotations
-        goalstep_val.json.
     taxonomy
-        goalstep_train.json, for the labels that do not occur in the annotations, or a text file
-        with one label a line.
-    num_threads
-        Threads that a video is cut into.
+        Further labels: goalstep_train.json, or a text file with one label per line.
     """
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import label_text, read_steps
@@ -452,25 +397,24 @@ def goalstep_localization(
 @app.command(name="goalstep-classification")
 def goalstep_classification(
     *,
-    annotations: Path,
+    annotations: GoalStepFile,
     options: GoalStepOptions,
-    report: ReportOptions = PRINT_ONLY,
+    report: ReportOptions = ReportOptions(),
     train: Path | None = None,
     taxonomy: Path | None = None,
 ) -> None:
-    """Goal-Step, key-step classification with known segments: without training, and with a linear probe.
+    """Score Goal-Step key-step classification with known segments, without training and with a linear probe.
 
-    **Example**: `hiero eval goalstep-classification --annotations val.json --train train.json
-    --features f/ --model m/`
+    **Example**
+
+    * `hiero eval goalstep-classification --annotations goalstep_val.json --features egovlp/ --model hiero-egovlp/`
 
     Parameters
     ----------
-    annotations
-        goalstep_val.json.
     train
-        goalstep_train.json: a linear probe learns from its segments.
+        goalstep_train.json, to train a linear probe on its segments.
     taxonomy
-        More labels: goalstep_train.json, or a text file with one label a line.
+        Further labels: goalstep_train.json, or a text file with one label per line.
     """
     from hiero.evaluation.cases import TextEmbeddings
     from hiero.evaluation.goalstep import evaluate_classification, label_text, read_steps
@@ -492,8 +436,5 @@ def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> 
 
     labels = read_taxonomy(annotated, [file for file in files if file is not None])
     if len(labels) != NUM_LABELS:
-        log(
-            f"{len(labels)} labels; the paper's taxonomy has {NUM_LABELS}. --taxonomy goalstep_train.json adds "
-            "those of training"
-        )
+        log(f"{len(labels)} labels instead of the paper's {NUM_LABELS}; add --taxonomy goalstep_train.json")
     return labels

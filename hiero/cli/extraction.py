@@ -1,4 +1,4 @@
-"""hiero extract, hiero backbones: features of whole collections from any backbone."""
+"""hiero extract and hiero backbones: features of whole collections from any backbone."""
 
 from __future__ import annotations
 
@@ -9,21 +9,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from hiero.cli.console import download_bars, format_download, log, plain_table, print_json
-from hiero.cli.options import Device, Flag, Json, Out, StoredPrecision, set_threads
+from hiero.cli.console import ReadingBars, log, plain_table, print_json, reading_bars, transient_bars
+from hiero.cli.options import (
+    BatchSize,
+    Device,
+    Flag,
+    Json,
+    Out,
+    StoredPrecision,
+    Stream,
+    Threads,
+    check_at_least,
+    set_threads,
+)
 from hiero.errors import InputError
+from hiero.types import ProgressEvent, format_time
 
 if TYPE_CHECKING:
     from hiero.backbones.registry import Backbone
     from hiero.extraction.collection import ExtractionProgress, ExtractionResult
-    from hiero.types import ProgressEvent
 
 RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")
-FILE_WIDTH = 220  # characters of a table that goes to a file or a pipe
+FILE_WIDTH = 220  # characters of a table in a file or pipe
 
 
 @Parameter(name="*")
@@ -34,20 +45,20 @@ class FeatureOptions:
     Parameters
     ----------
     weights
-        A checkpoint in place of the weights that `hiero weights get` brought.
+        Checkpoint to use instead of the weights downloaded by `hiero weights get`.
     clock
-        seconds: a row every 16/30 s (or `--spacing`), whatever the frame rate; frames: every 16
-        frames of each video's own rate.
+        `seconds`: a row every 16/30 s, or every `--spacing` seconds, at any frame rate. `frames`: a
+        row every 16 frames.
     spacing
-        Seconds from row to row.
+        Seconds between two rows. Defaults to 16/30.
     window
-        Frames that a row sees, a multiple of 16; Ego4D's own Omnivore features saw 32.
+        Frames that a row covers, a multiple of 16. Ego4D's own Omnivore features use 32.
     frames
-        How many of 16 frames the tower looks at, evenly spread; each backbone has its own number.
+        Frames that the network sees of every 16, evenly spread. Each backbone has its own default.
     format
-        safetensors, or torch's .pt as Ego4D has them.
+        File format: safetensors, or .pt as used by Ego4D.
     dtype
-        Precision on disk: float16, or for .pt float32.
+        Precision on disk. Defaults to float16, and to float32 for .pt files.
     """
 
     weights: Path | None = None
@@ -59,93 +70,64 @@ class FeatureOptions:
     dtype: StoredPrecision | None = None
 
 
-FEATURE_DEFAULTS = FeatureOptions()
-
-
 @Parameter(name="*")
 @dataclass(frozen=True)
-class ProcessOptions:
-    """Where the work is done.
+class ComputeOptions:
+    """Where and how the network runs.
 
     Parameters
     ----------
     jobs
-        Videos at a time; more than one pays on a GPU, where decoding is the limit.
+        Videos processed at a time. More than one helps on a GPU, where decoding is the bottleneck.
     ray
-        Run on a Ray cluster: `--ray` alone starts a local one, `--ray ADDRESS` takes the one there
-        (`auto` on one of its machines).
+        Run on a Ray cluster: `--ray` starts a local one, `--ray ADDRESS` uses an existing one (`auto`
+        on one of its machines).
     address
-        The same as the address after `--ray`.
+        Address of the Ray cluster; the same as `--ray ADDRESS`.
     workers
-        Processes of the cluster that hold the network; by default one a GPU, or one for two CPUs.
+        Processes of the cluster that hold the network. Defaults to one per GPU, or one per two CPUs.
+    precision
+        Precision of the network. `auto` uses bfloat16 for video-text towers on a GPU.
     """
 
     jobs: Annotated[int, Parameter(alias="-j")] = 1
     ray: Flag = False
     address: str | None = None
     workers: int | None = None
-
-
-PROCESS_DEFAULTS = ProcessOptions()
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class NetworkOptions:
-    """How the network runs.
-
-    Parameters
-    ----------
-    precision
-        Of the network; auto is bfloat16 for towers on a GPU.
-    batch_size
-        Windows that go through the network together; by default 1 on a CPU, 16 on a GPU.
-    stream
-        Which video stream of the files.
-    threads
-        CPU threads of the network and of each decoder.
-    """
-
     device: Device = "auto"
     precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
-    batch_size: int | None = None
-    stream: int = 0
-    threads: int | None = None
-
-
-NETWORK_DEFAULTS = NetworkOptions()
+    batch_size: BatchSize = None
+    stream: Stream = 0
+    threads: Threads = None
 
 
 def extract(
     *videos: str,
     out: Out,
     backbone: str,
-    features: FeatureOptions = FEATURE_DEFAULTS,
-    processes: ProcessOptions = PROCESS_DEFAULTS,
-    network: NetworkOptions = NETWORK_DEFAULTS,
+    features: FeatureOptions = FeatureOptions(),
+    compute: ComputeOptions = ComputeOptions(),
     json_: Json = False,
 ) -> None:
-    """Extract features of videos with a backbone, one file a video, with a sidecar that says where they come from.
+    """Extract features of videos with a backbone: one file per video, with a sidecar that records its origin.
 
-    Run it again after an interruption: finished videos are kept, one that was begun goes on. A
-    video that cannot be read does not stop the others; the report names it, and the exit code is 1.
+    Run it again after an interruption: finished videos are kept, and the current one continues. If a
+    video cannot be read, the others are still processed and the exit code is 1.
 
     **Examples**
 
-    `hiero extract kitchen.mp4 garage.mp4 -o features/ --backbone egovlp`
-
-    `hiero extract ego4d/full_scale/ -o features/ --backbone omnivore-l --window 32 --format pt -j 4`
-
-    `hiero extract ego4d/full_scale/ -o features/ --backbone lavila-l --workers 8 --ray auto`
+    * `hiero extract kitchen.mp4 garage.mp4 -o features/ --backbone egovlp`
+    * `hiero extract ego4d/full_scale/ -o features/ --backbone omnivore-l --window 32 --format pt -j 4`
+    * `hiero extract ego4d/full_scale/ -o features/ --backbone lavila-l --workers 8 --ray auto`
 
     Parameters
     ----------
     videos
-        Video files, or folders of them; also addresses: https://, s3:// and what else fsspec opens.
+        Videos, folders, or addresses (https://, s3:// and others supported by fsspec).
     out
-        Folder for the feature files.
+        Output folder for the feature files.
     backbone
-        One of `hiero backbones`.
+        Name of a backbone from `hiero backbones`.
     """
     from hiero.backbones.registry import fetch_weights, find_backbone
     from hiero.decoding.recordings import find_videos
@@ -153,10 +135,9 @@ def extract(
     from hiero.extraction.plan import ExtractionPlan
     from hiero.extraction.ray_cluster import extract_on_cluster
 
-    if processes.jobs < 1 or (processes.workers is not None and processes.workers < 1):
-        raise InputError("--jobs and --workers are at least 1")
-    if network.threads is not None:
-        set_threads(network.threads)
+    check_at_least("--jobs", compute.jobs)
+    check_at_least("--workers", compute.workers)
+    set_threads(compute.threads)
     if features.weights is not None and not features.weights.exists():
         raise InputError(f"{features.weights}: no such file")
     files = find_videos(videos)
@@ -170,39 +151,35 @@ def extract(
         format=features.format,
         dtype=features.dtype or ("float32" if features.format == "pt" else "float16"),
         weights=features.weights,
-        device=network.device,
-        precision=network.precision,
-        batch_size=network.batch_size,
-        stream=network.stream,
-        threads=network.threads or 0,
+        device=compute.device,
+        precision=compute.precision,
+        batch_size=compute.batch_size,
+        stream=compute.stream,
+        threads=compute.threads or 0,
     )
     if features.weights is None:
-        with download_bars() as progress:
+        with reading_bars() as progress:
             fetch_weights(find_backbone(backbone), progress)
     with _extraction_bars(len(files)) as shown:
-        if processes.ray or processes.address is not None:
-            address, workers, jobs = processes.address, processes.workers, processes.jobs
+        if compute.ray or compute.address is not None:
+            address, workers, jobs = compute.address, compute.workers, compute.jobs
             results = extract_on_cluster(files, plan, address=address, workers=workers, jobs=jobs, progress=shown)
         else:
-            results = extract_all(files, plan, processes.jobs, shown)
+            results = extract_all(files, plan, compute.jobs, shown)
     _print_results(results, out, json_)
     if any(result.status == "failed" for result in results):
         sys.exit(1)
 
 
 def expand_ray_address(tokens: list[str]) -> list[str]:
-    """`--ray ADDRESS` as `--ray --address ADDRESS`: what follows --ray is an address if it looks like
-    one and is no file.
-    """
-    for index, (token, progress) in enumerate(itertools.pairwise(tokens)):
-        if token == "--ray" and RAY_ADDRESS.fullmatch(progress) and not Path(progress).exists():
+    """Rewrite `--ray ADDRESS` to `--ray --address ADDRESS`, unless the word after --ray names a file."""
+    for index, (token, following) in enumerate(itertools.pairwise(tokens)):
+        if token == "--ray" and RAY_ADDRESS.fullmatch(following) and not Path(following).exists():
             return [*tokens[: index + 1], "--address", *tokens[index + 1 :]]
     return tokens
 
 
 def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) -> None:
-    from hiero.types import format_time
-
     if as_json:
         print_json({"version": 1, "out": str(out), "videos": [result.to_dict() for result in results]})
         return
@@ -211,60 +188,39 @@ def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) ->
         log(f"failed: {result.message}")
     video_s, spent_s = sum(result.duration_s for result in done), sum(result.spent_s for result in done)
     line = f"{out}: {len(done)} done ({format_time(video_s)}), {len(reused)} kept, {len(failed)} failed"
-    print(line + (f"; {video_s / spent_s:.2f} seconds of video a second" if spent_s > 0 else ""))
+    print(line + (f"; {video_s / spent_s:.2f} seconds of video per second" if spent_s > 0 else ""))
 
 
 @contextmanager
 def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
-    """A bar for all videos, and one for each that is being read; lines instead where there is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+    """A bar for all videos and one for each current video; without a terminal, a line for each finished video."""
     from hiero.extraction.collection import ExtractionProgress
-    from hiero.types import format_time
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with transient_bars() as bars:
         overall = bars.add_task("all videos", total=num_videos, status=f"0 of {num_videos}")
-        tasks: dict[str, Any] = {}
+        bars.start()
+        reading = ReadingBars(bars)
+        durations_s: dict[str, float | None] = {}
         ended: list[ExtractionResult] = []
 
         def begin(name: str, duration_s: float | None) -> None:
-            tasks[name] = bars.add_task(name, total=duration_s, status="")
+            durations_s[name] = duration_s
+            reading(ProgressEvent("read", name, 0.0, duration_s))
 
         def advance(name: str, done_s: float) -> None:
-            if name in tasks:
-                bars.update(tasks[name], completed=done_s, status=format_time(done_s))
-
-        def download(event: ProgressEvent) -> None:
-            """The bytes of a remote video, in a bar of its own."""
-            if event.stage == "message":
-                log(event.message)
-                return
-            key = f"bytes of {event.name}"
-            if key not in tasks:
-                tasks[key] = bars.add_task(f"fetch {event.name}", total=event.total, status="")
-            bars.update(tasks[key], completed=event.done, status=format_download(event))
-            if event.total and event.done >= event.total:
-                bars.remove_task(tasks.pop(key))
+            if name in durations_s:
+                reading(ProgressEvent("read", name, done_s, durations_s[name]))
 
         def end(result: ExtractionResult) -> None:
             ended.append(result)
-            if (task := tasks.pop(result.name, None)) is not None:
-                bars.remove_task(task)
+            durations_s.pop(result.name, None)
+            reading.remove(result.name)
             count = f"{len(ended)} of {num_videos}"
             bars.update(overall, completed=len(ended), status=count)
-            if not console.is_terminal:
+            if not bars.console.is_terminal:
                 log(f"{result.name}: {result.status} ({count})")
 
-        yield ExtractionProgress(begin, advance, end, log, download)
+        yield ExtractionProgress(begin, advance, end, log, reading)
 
 
 def backbones(
@@ -272,22 +228,16 @@ def backbones(
     measure: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     device: Device = "auto",
 ) -> None:
-    """List the backbones: what they give, which weights they need and where these come from, and how
-    fast they are here.
+    """List the backbones with their features, weights, licences and speed.
 
-    **Examples**
+    **Example**
 
-    `hiero backbones`
-
-    `hiero backbones --measure egovlp lavila-l`
+    * `hiero backbones --measure egovlp lavila-l`
 
     Parameters
     ----------
     measure
-        Measure these on this machine (with random weights, which are as fast), or `all`; the
-        numbers are kept.
-    device
-        What to measure on: auto, cpu, cuda, mps …
+        Backbones to measure on this machine with random weights, or `all`. The results are kept.
     """
     from rich.console import Console
 
@@ -303,7 +253,7 @@ def backbones(
         except InputError as error:
             log(f"{error}")
     speeds = known_speeds(device)
-    columns = ("name", "width", "window", "what", "weights", "licence", "from", "speed here")
+    columns = ("name", "width", "window", "description", "weights", "licence", "source", "speed")
     table = plain_table(*columns, right=("width",))
     for column in table.columns:
         column.overflow = "fold"
@@ -320,12 +270,12 @@ def _describe_backbone(backbone: Backbone, speed: float | None) -> list[str]:
     if backbone.num_frames:
         window = f"{STRIDE}/{FPS:.0f} s, {backbone.num_frames} frames"
     else:
-        window = "a frame" if backbone.per_frame else "2 s"
+        window = "1 frame" if backbone.per_frame else "2 s"
     entry = weights.REGISTRY.get(backbone.weights_name)
     if entry is None or weights.find(entry.name):
-        availability = "here"
+        availability = "installed"
     else:
-        availability = "fetched when needed" if backbone.auto_fetch else f"hiero weights get {entry.name}"
+        availability = "downloaded on first use" if backbone.auto_fetch else f"hiero weights get {entry.name}"
     return [
         backbone.name,
         str(backbone.width),
@@ -334,5 +284,5 @@ def _describe_backbone(backbone: Backbone, speed: float | None) -> list[str]:
         availability,
         entry.licence if entry else "",
         entry.origin if entry else backbone.module,
-        "--measure" if speed is None else f"{speed:.2f} × real time",
+        "use --measure" if speed is None else f"{speed:.2f} × real time",
     ]

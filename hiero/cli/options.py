@@ -1,14 +1,13 @@
-"""Options that several commands have, and what their values mean."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, overload
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from hiero.cli.console import log, reading_bars
 from hiero.errors import InputError
@@ -18,91 +17,95 @@ if TYPE_CHECKING:
     from hiero.cli.console import CollectionBars
     from hiero.engine import Engine, Video
     from hiero.sources.source import VideoSource
-    from hiero.speech.transcripts import Transcript
-    from hiero.types import Clock, ProgressCallback
+    from hiero.types import Clock
 
-# Types of options. A flag that has no --no-FLAG, and a list of which the option is repeated, have `negative=""`.
+OPTIONS = Group("Options", sort_key=10)
+
+# `negative=""` means that there is no --no-FLAG, or no --empty-LIST.
 Flag = Annotated[bool, Parameter(negative="")]
+Repeated = Annotated[list[str] | None, Parameter(negative="")]
+Out = Annotated[Path, Parameter(alias="-o")]
+OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
+NumResults = Annotated[int, Parameter(alias="-n")]
+StoredPrecision = Literal["float16", "float32"]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of a table.")]
-Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps …")]
-FeatureRate = Annotated[
-    float | None, Parameter(help="Rows a second of the features, where it is not the model's own clock.")
+Device = Annotated[str, Parameter(help="Device to compute on: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
+FeatureRate = Annotated[float | None, Parameter(help="Feature rows per second. Defaults to the rate of the model.")]
+BatchSize = Annotated[
+    int | None, Parameter(help="Windows per forward pass of the backbone. Defaults to 1 on a CPU and 16 on a GPU.")
 ]
+Stream = Annotated[int, Parameter(help="Number of the video stream in the file.")]
+Threads = Annotated[int | None, Parameter(help="Number of CPU threads. Defaults to all cores.")]
 Join = Annotated[
     bool | None,
+    Parameter(help="Read all files as one video. By default only the chapters of one camera recording are joined."),
+]
+StepCounts = Annotated[
+    str | None,
     Parameter(
-        help="Read all files as one video. By default only the chapters of one recording, where a camera's names "
-        "say so (GX010012.MP4, GX020012.MP4 …); --no-join reads each file by itself."
+        alias="-k",
+        help="Number of steps per level, such as 4,8,16. Defaults to three levels chosen by the length of the video.",
     ),
 ]
-NumResults = Annotated[int, Parameter(alias="-n")]
-OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
-Out = Annotated[Path, Parameter(alias="-o")]
-Repeated = Annotated[list[str] | None, Parameter(negative="")]
-Settings = Annotated[list[str] | None, Parameter(name="--set", negative="")]
-StepCounts = Annotated[str | None, Parameter(alias="-k")]
-StoredPrecision = Literal["float16", "float32"]
+LabelFile = Annotated[
+    Path | None, Parameter(help="Text file with one label per line. Defaults to a built-in list of everyday actions.")
+]
+Settings = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--set",
+        negative="",
+        help="Change one setting of the preset, such as lr=1e-4 or model.hidden_size=256. Repeatable.",
+    ),
+]
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Video options", sort_key=11))
 @dataclass(frozen=True)
 class VideoOptions:
-    """Options that all commands for a video share.
+    """How videos and feature files are read.
 
     Parameters
     ----------
     model
-        A shipped model by its name (hiero-k400, hiero-omnivore-b), a model folder, a hub id, or
-        `raw` for features as they are.
+        Name of a built-in model (hiero-k400 or hiero-omnivore-b), model folder, Hugging Face id, or
+        `raw` for the features of the backbone alone.
     backbone
-        For videos. default: what the model was made for; clip, egovlp, lavila-l: without a model,
-        if `hiero weights get` brought them; auto: clip where it is here, else the default. See
-        `hiero backbones`.
-    hz
-        For feature files: rows a second, where it is not the model's own clock.
-    stream
-        Which video stream of the file.
-    device
-        auto, cpu, cuda, mps …
+        Backbone used to read videos. `auto` uses CLIP if its weights are installed and otherwise
+        `default`, the backbone that the model was trained with. Run `hiero backbones` for the list.
     precision
-        Of the backbones; auto measures what is faster here.
-    batch_size
-        Windows that go through the backbones together; by default 1 on a CPU, 16 on a GPU.
-    threads
-        CPU threads; fewer than there are cores when other work runs beside.
+        Precision of the backbone. `auto` measures which one is faster.
     cache
-        Keep and use what was computed before, by the content of the file.
+        Reuse features computed earlier, also if the file was moved.
     transcript
-        What is said in the video: .srt, .vtt, or Whisper's .json. Without it one that lies beside
+        Transcript of the video (.srt, .vtt, or JSON from Whisper). By default a transcript next to
         the video is used: kitchen.srt or kitchen.en.vtt for kitchen.mp4.
     no_transcript
-        Do not use a transcript that lies beside the video.
+        Ignore transcripts next to the videos.
     speech
-        Recognise what is said, where the video has no transcript: by faster-whisper or
-        pocketsphinx, whichever is installed.
+        Transcribe videos that have no transcript, with faster-whisper or pocketsphinx.
     """
 
     model: str = "hiero-k400"
     backbone: str = "auto"
-    hz: float | None = None
-    stream: int = 0
-    device: str = "auto"
+    hz: FeatureRate = None
+    stream: Stream = 0
+    device: Device = "auto"
     precision: Literal["auto", "float32", "float16"] = "auto"
-    batch_size: int | None = None
-    threads: int | None = None
+    batch_size: BatchSize = None
+    threads: Threads = None
     cache: bool = True
     transcript: Path | None = None
     no_transcript: Flag = False
     speech: Flag = False
 
     def load_engine(self) -> Engine:
-        """The engine that these options name."""
+        """Check the options, then load the engine that they name."""
         from hiero.engine import load
 
         self._check_speech()
-        if self.threads is not None:
-            set_threads(self.threads)
-        parse_hz(self.hz)  # a mistake is reported before weights are loaded
+        set_threads(self.threads)
+        parse_hz(self.hz)  # reports mistakes before weights are loaded
         engine = load(
             self.model,
             backbone=self.backbone,
@@ -111,64 +114,41 @@ class VideoOptions:
             batch_size=self.batch_size,
         )
         if self.backbone == "auto" and engine.folder is None and engine.backbone.has_text:
-            log(
-                f"backbone: {', '.join(engine.backbones)}, which is here; --backbone default for I3D and the "
-                "shipped model"
-            )
+            names = ", ".join(engine.backbones)
+            log(f"backbone: {names}, because its weights are installed; --backbone default uses the built-in model")
         return engine
 
-    def read_video(
-        self, source: VideoSource, engine: Engine | None = None, bars: CollectionBars | None = None
-    ) -> Video:
-        """Read a video or feature file, with bars on standard error; what could be read of a broken one is used.
-
-        Args:
-            source: The file, or several that are one video.
-            engine: Reads it; by default a new one.
-            bars: Of a command over several videos.
-        """
+    def read_video(self, source: VideoSource, engine: Engine, bars: CollectionBars | None = None) -> Video:
+        """Read a video or feature file with progress bars. The readable part of a damaged video is used."""
         from hiero.engine import engine_for
+        from hiero.speech.recognition import TranscriptSettings, load_transcript
 
-        engine = engine_for(engine or self.load_engine(), source)
-        num_files = len(source.files)
-        # Lines on standard error would break the bars, so warnings are shown when these are gone.
+        engine = engine_for(engine, source)
+        lines: list[str] = []
+        # Warnings would garble the bars, so they are shown afterwards.
         with (
             warnings.catch_warnings(record=True) as caught,
-            reading_bars() if bars is None else bars.reading(num_files) as progress,
+            reading_bars() if bars is None else bars.reading(len(source.files)) as progress,
         ):
             warnings.simplefilter("always", UserWarning)
             video = engine.read(
                 source, clock=parse_hz(self.hz), cache=self.cache, stream=self.stream, progress=progress
             )
             engine.fetch_text_encoder(progress)
-            lines: list[str] = []
-            video.transcript = self._load_transcript(video, progress, lines.append)
-        for warning in caught:
-            log(f"hiero: {warning.message}")
-        for line in lines:
+            settings = TranscriptSettings(self.transcript, not self.no_transcript, self.speech, self.cache)
+            video.transcript = load_transcript(video.files, video.origin, settings, progress, lines.append)
+        for line in [*(f"hiero: {warning.message}" for warning in caught), *lines]:
             log(line)
         return video
 
-    def _load_transcript(
-        self, video: Video, progress: ProgressCallback, log: Callable[[str], None]
-    ) -> Transcript | None:
-        """`--transcript`, `--no-transcript`, `--speech`."""
-        from hiero.speech.recognition import TranscriptSettings, load_transcript
-
-        settings = TranscriptSettings(self.transcript, not self.no_transcript, self.speech, self.cache)
-        return load_transcript(video.files, video.origin, settings, progress, log)
-
     def _check_speech(self) -> None:
-        """Report what is wrong with a transcript, or that speech cannot be recognised, before hours
-        of video are read.
-        """
+        """Report an unreadable transcript, or a missing speech recogniser, before hours of video are read."""
         if self.transcript is not None:
             from hiero.speech.transcripts import read_transcript
 
             if self.speech or self.no_transcript:
-                raise InputError(
-                    f"--transcript and {'--speech' if self.speech else '--no-transcript'} exclude each other"
-                )
+                other = "--speech" if self.speech else "--no-transcript"
+                raise InputError(f"--transcript cannot be combined with {other}")
             read_transcript(self.transcript)
         if self.speech:
             from hiero.speech.recognition import NO_RECOGNISER, recogniser_name
@@ -177,23 +157,22 @@ class VideoOptions:
                 raise InputError(NO_RECOGNISER)
 
     def check_single_transcript(self, num_videos: int) -> None:
-        """Refuse one transcript for several videos.
-
-        Args:
-            num_videos: That a command reads.
-        """
+        """Refuse one transcript for several videos."""
         if self.transcript is not None and num_videos != 1:
             raise InputError(
-                f"--transcript is of one video, not of {num_videos}; theirs are found beside them (kitchen.srt "
-                "for kitchen.mp4)"
+                f"--transcript is for one video, got {num_videos}; put each transcript next to its video, such as "
+                "kitchen.srt for kitchen.mp4"
             )
 
 
-DEFAULTS = VideoOptions()
+def check_at_least(option: str, value: float | None, least: int = 1) -> None:
+    """Refuse a value of an option that is too small."""
+    if value is not None and value < least:
+        raise InputError(f"{option} must be at least {least}, got {value}")
 
 
 def parse_hz(hz: float | None) -> Clock | None:
-    """`--hz`: the clock of features with that many rows a second; None where it was not given."""
+    """`--hz`: the clock of features with that many rows per second."""
     from hiero.types import Clock
 
     if hz is None:
@@ -203,42 +182,40 @@ def parse_hz(hz: float | None) -> Clock | None:
     return Clock(hz, 1.0)
 
 
-def set_threads(num_threads: int) -> None:
-    """`--threads`: CPU threads of torch."""
-    if num_threads < 1:
-        raise InputError(f"--threads is at least 1, got {num_threads}")
-    import torch
+def set_threads(num_threads: int | None) -> None:
+    """`--threads`: the number of CPU threads of torch."""
+    check_at_least("--threads", num_threads)
+    if num_threads is not None:
+        import torch
 
-    torch.set_num_threads(num_threads)
+        torch.set_num_threads(num_threads)
 
 
 def parse_names(text: str) -> list[str]:
-    """Names that are separated by commas."""
+    """Names separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def parse_step_counts(text: str | None) -> list[int] | None:
-    """`-k 4,8,16`: numbers of steps, ascending; None where it was not given."""
+def parse_numbers(option: str, text: str | None, least: int = 1) -> list[int] | None:
+    """Numbers separated by commas, ascending and without repetitions; None if the option was not given."""
     if text is None:
         return None
     try:
-        counts = sorted({int(part) for part in text.split(",")})
+        numbers = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        raise InputError(f"-k takes numbers separated by commas, such as 4,8,16; got {text!r}") from None
-    if counts[0] < 1:
-        raise InputError(f"-k takes numbers from 1 on, got {counts[0]}")
-    return counts
+        raise InputError(f"{option} takes numbers separated by commas, such as 1,2,4; got {text!r}") from None
+    check_at_least(option, numbers[0], least)
+    return numbers
 
 
-@overload
-def read_labels(path: Path) -> list[str]: ...
-@overload
-def read_labels(path: None) -> None: ...
-def read_labels(path: Path | None) -> list[str] | None:
-    """`--labels`: the labels of a file, one a line; empty lines and repetitions are left out."""
-    if path is None:
-        return None
+def read_labels(path: Path) -> list[str]:
+    """The labels of a file with one label per line, without empty lines and repetitions."""
     labels = read_lines(path)
     if not labels:
-        raise InputError(f"{path}: holds no labels; write one a line")
+        raise InputError(f"{path}: holds no labels; write one label per line")
     return labels
+
+
+def read_optional_labels(path: Path | None) -> list[str] | None:
+    """`--labels`, or None for the built-in labels."""
+    return None if path is None else read_labels(path)

@@ -1,8 +1,7 @@
-"""hiero report: one page over many videos."""
+"""hiero report: compare many videos on one page."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,34 +10,33 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from hiero.cli.console import log, print_json
-from hiero.cli.inputs import find_inputs, read_all
-from hiero.cli.options import DEFAULTS, Flag, Join, Json, Out, VideoOptions, read_labels
+from hiero.cli.inputs import exit_if_failed, find_inputs, read_all
+from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
 
 if TYPE_CHECKING:
     from hiero.engine import Video
     from hiero.report.folder_report import VideoSteps
 
-MIN_LABEL_SCORE = 0.5  # of a bundled label of a step, to name an activity on the page
+MIN_LABEL_SCORE = 0.5  # minimum score of a built-in label that names an activity
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ActivityOptions:
-    """Which steps are compared, and what an activity is.
+    """Which steps are compared, and how activities are formed.
 
     Parameters
     ----------
     level
-        Of the steps that are compared, 0 the coarsest; by default the finest.
+        Level of the steps that are compared (0 is the coarsest). Defaults to the finest.
     num
-        How many activities; by default that follows from the videos.
+        Number of activities. Chosen automatically by default.
     labels
-        A file with one label a line, to name activities with, instead of the bundled everyday
-        phrases. Not for a corpus, whose steps have their labels.
+        Text file with one label per line to name activities with; not for a corpus, whose steps are
+        labelled. Defaults to a built-in list of everyday actions.
     by_label
-        Activities are the labels of the steps, in place of what is alike: for steps that were
-        corrected.
+        Group steps by their labels instead of by similarity, for corrected steps.
     """
 
     level: int | None = None
@@ -46,90 +44,72 @@ class ActivityOptions:
     labels: Path | None = None
     by_label: Flag = False
 
-    def check(self) -> None:
-        """Report a mistake before hours of video are read."""
-        if self.num is not None and self.num < 1:
-            raise InputError(f"-n is at least 1, got {self.num}")
-        if self.level is not None and self.level < 0:
-            raise InputError(f"--level is 0 (the coarsest) or more, got {self.level}")
-
     def choose_level(self, video: str, num_levels: int) -> int:
-        """The level that is compared, of a video with so many."""
+        """The level that is compared."""
         if self.level is not None and self.level >= num_levels:
-            raise InputError(f"{video} has {num_levels} levels; --level is 0 to {num_levels - 1}")
+            raise InputError(f"{video} has {num_levels} levels; --level must be between 0 and {num_levels - 1}")
         return num_levels - 1 if self.level is None else self.level
-
-
-ACTIVITY_DEFAULTS = ActivityOptions()
 
 
 def report(
     *videos: Path,
     out: Out,
-    activities: ActivityOptions = ACTIVITY_DEFAULTS,
+    activities: ActivityOptions = ActivityOptions(),
     title: str | None = None,
     join: Join = None,
     json_: Json = False,
-    options: VideoOptions = DEFAULTS,
+    options: VideoOptions = VideoOptions(),
 ) -> None:
-    """One page over many videos: the activities that they share, time spent on each, what differs from the others.
+    """Compare many videos on one page: shared activities, time spent on each, and unusual videos.
 
-    Steps of all videos that are alike become one activity. The page has a row for each video,
-    coloured by activity; the usual order of the activities; for each video what is not seen that
-    most others have, what comes at an unusual place, and what took long; and a table of times. It
-    is one file that works offline. Beside it are the same numbers as .csv and .json.
+    Similar steps of all videos form an activity. The page shows each video as a row of activities,
+    their usual order, and what is missing, out of order or slow. It works offline; the same numbers are
+    written next to it as .csv and .json.
 
     **Examples**
 
-    `hiero report recordings/ -o page.html`
-
-    `hiero report corpus/ -o page.html --title "Making tea"`
+    * `hiero report recordings/ -o page.html`
+    * `hiero report corpus/ -o page.html --title "Making tea"`
 
     Parameters
     ----------
     videos
-        Videos, feature files, folders of them, or patterns; or one corpus, made by `hiero index`.
-        Steps that were corrected on the page of `hiero serve`, or brought by `hiero import-steps`,
-        are used where they lie beside a video.
+        Videos, feature files, folders or patterns, or one corpus. Corrected steps next to a video
+        (from `hiero serve` or `hiero import-steps`) replace the computed ones.
     out
-        The page, such as page.html.
+        Output file, such as page.html.
     title
-        Of the page; by default the name of the folder.
+        Title of the page. Defaults to the name of the folder.
     """
+    from hiero.corpus.table import is_corpus_folder
     from hiero.report.folder_report import build_report, write_folder_report
 
     if out.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"-o {out}: the page is an HTML file; name it such as page.html")
-    activities.check()
-    if len(videos) == 1 and _is_corpus(videos[0]):
+        raise InputError(f"-o {out}: must be an HTML file, such as page.html")
+    check_at_least("-n", activities.num)
+    check_at_least("--level", activities.level, 0)
+    if len(videos) == 1 and is_corpus_folder(videos[0]):
         if activities.labels is not None:
-            raise InputError("the steps of a corpus have their labels; --labels is for videos")
+            raise InputError("--labels is for videos; the steps of a corpus are labelled already")
         described, model = _read_corpus(str(videos[0]), activities)
         failed: dict[str, str] = {}
     else:
         described, model, failed = _read_videos(videos, activities, join, options)
-    name = title or (videos[0].resolve().name if len(videos) == 1 else f"{len(described)} videos")
-    least = MIN_LABEL_SCORE if activities.labels is None else 0.0  # who brings labels wants them
     result = build_report(
-        described, title=name, model=model, num=activities.num, by_label=activities.by_label, min_label_score=least
+        described,
+        title=title or (videos[0].resolve().name if len(videos) == 1 else f"{len(described)} videos"),
+        model=model,
+        num=activities.num,
+        by_label=activities.by_label,
+        min_label_score=MIN_LABEL_SCORE if activities.labels is None else 0.0,
     )
     files = write_folder_report(out, result)
     num_notes = sum(len(video.omissions) + len(video.displacements) for video in result.videos)
-    log(f"{len(result.videos)} videos, {result.num_shared} shared activities, {num_notes} departures from the usual")
+    log(f"{len(result.videos)} videos, {result.num_shared} shared activities, {num_notes} deviations from the usual")
     log(", ".join(map(str, files)))
     if json_:
         print_json(result.to_dict())
-    for message in failed.values():
-        log(f"failed: {message}")
-    if failed:
-        sys.exit(1)
-
-
-def _is_corpus(path: Path) -> bool:
-    """Whether a folder is a corpus."""
-    from hiero.corpus.table import is_corpus_folder
-
-    return is_corpus_folder(path)
+    exit_if_failed(failed)
 
 
 def _read_corpus(uri: str, activities: ActivityOptions) -> tuple[list[VideoSteps], str]:
@@ -157,15 +137,15 @@ def _read_videos(
     from hiero.formats.hiero_json import read_edits
     from hiero.report.folder_report import describe_steps, select_corrected
 
-    vocabulary = read_labels(activities.labels)
+    vocabulary = read_optional_labels(activities.labels)
     inputs = find_inputs(paths, join)
     if len(inputs.sources) < 2:
-        raise InputError("a report compares videos with each other: give at least two, or a folder of them")
+        raise InputError("a report compares videos; give at least two, or a folder")
     engine = options.load_engine()
     corrected: list[str] = []
 
     def describe(name: str, video: Video) -> VideoSteps:
-        """The steps of one video, or the corrected ones beside it, with what they are compared by."""
+        """The steps of one video, or the corrected steps next to it, with their embeddings."""
         edits = read_edits(Path(video.files[0].path))
         if edits is not None:
             corrected.append(name)
@@ -175,5 +155,5 @@ def _read_videos(
 
     results = read_all(inputs, options, engine, "report", describe)
     if corrected:
-        log(f"{len(corrected)} of {len(inputs.sources)} videos have corrected steps beside them, which are used")
+        log(f"{len(corrected)} of {len(inputs.sources)} videos have corrected steps, which are used")
     return list(results.done.values()), engine.name, results.failed

@@ -1,4 +1,4 @@
-"""hiero serve: the page and its API."""
+"""hiero serve: the web page and its access tokens."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from hiero.cli.console import log
-from hiero.cli.options import DEFAULTS, Join, VideoOptions, read_labels
+from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
 from hiero.serve.settings import Role, ServerSettings
 
@@ -21,54 +21,47 @@ if TYPE_CHECKING:
     from hiero.engine import Engine
     from hiero.serve.library import Library
 
-SETTINGS = ServerSettings()
-
-app = App(name="serve", help_format="markdown")
-token_app = App(name="token", help="People who may use a server, by name and role.")
+app = App(name="serve", help_format="markdown", group_parameters=OPTIONS)
+token_app = App(name="token", help="Manage the access tokens of a server.", group_parameters=OPTIONS)
 app.command(token_app)
+
+StateFolder = Annotated[Path, Parameter(help="State folder of the server.")]
 
 
 @app.default
-def serve(*what: str, settings: ServerSettings = SETTINGS, join: Join = None, options: VideoOptions = DEFAULTS) -> None:
-    """Open a page where videos can be browsed by their steps and searched in words.
+def serve(
+    *what: str, settings: ServerSettings = ServerSettings(), join: Join = None, options: VideoOptions = VideoOptions()
+) -> None:
+    """Start a web page to browse videos by their steps and to search them by text.
 
-    Only this machine can reach it, unless you choose another `--host`; then a token is needed,
+    Only this machine can open the page, unless you choose another `--host`. A token is then needed,
     which is printed with the address.
 
     **Examples**
 
-    `hiero serve kitchen.mp4`
-
-    `hiero serve corpus/ --open`
-
-    `hiero serve videos/ --compare models/mine --truth steps.json`
-
-    For a group, with people by name (`hiero serve token`), jobs and edits that outlive the server, behind a proxy:
-
-    `hiero serve corpus/ --state /var/lib/hiero --jobs 2 --root-path /hiero --trusted-proxy
-    127.0.0.1 --log-format json`
+    * `hiero serve kitchen.mp4`
+    * `hiero serve corpus/ --open`
+    * `hiero serve videos/ --compare models/mine --truth steps.json`
+    * `hiero serve corpus/ --state /var/lib/hiero --jobs 2 --root-path /hiero --trusted-proxy 127.0.0.1`
 
     Parameters
     ----------
     what
-        Videos, feature files, folders of them, patterns ('*.mp4'), addresses (https://…, s3://…), or a corpus made by
-        `hiero index`.
+        Videos, feature files, folders, patterns such as '*.mp4', addresses (https://, s3:// …), or a
+        corpus created by `hiero index`.
     """
-    # Answers are many small products: threads of numpy's BLAS wait for each other there. Set before numpy is imported.
+    # Many small matrix products are slower with several BLAS threads. This must be set before numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from hiero.serve.server import run_server
     except ImportError as error:
         raise InputError(f"the server needs {error.name}; run: pip install 'hiero-video[serve]'") from None
 
-    if settings.jobs < 1:
-        raise InputError("--jobs is a number from 1 on")
+    check_at_least("--jobs", settings.jobs)
     if not what and settings.upload is None:
-        raise InputError("say what to show: hiero serve VIDEO…, a folder, or a corpus")
+        raise InputError("name the videos to show: hiero serve VIDEO…, a folder, or a corpus")
     if options.transcript is not None:
-        raise InputError(
-            "--transcript is of one video; put it beside the video under its name: kitchen.srt for kitchen.mp4"
-        )
+        raise InputError("--transcript is for one video; put it next to the video: kitchen.srt for kitchen.mp4")
     library = _open_library(what, settings, join, options)
     watcher = _make_watcher(what, join) if settings.watch else None
 
@@ -81,20 +74,19 @@ def serve(*what: str, settings: ServerSettings = SETTINGS, join: Join = None, op
 
 
 @token_app.command
-def add(name: str, /, *, role: Role = "view", state: Path) -> None:
-    """Give someone a token, and print it: it is shown once, and only its digest is stored. One that
-    they had is replaced.
+def add(name: str, /, *, role: Role = "view", state: StateFolder) -> None:
+    """Create a token for a person and print it. It is shown only once, and replaces an earlier token.
 
-    **Example**: `hiero serve token add anna --role edit --state /var/lib/hiero`
+    **Example**
+
+    * `hiero serve token add anna --role edit --state /var/lib/hiero`
 
     Parameters
     ----------
     name
-        Whose it is.
+        Name of the person.
     role
-        `view` looks and asks, `edit` also changes steps and reads videos, `admin` also sees tokens and changes.
-    state
-        Folder of the server's state.
+        `view` browses and asks, `edit` also changes steps and adds videos, `admin` also manages users.
     """
     from hiero.serve.state import State
     from hiero.serve.users import check_name, new_token, token_digest
@@ -103,40 +95,29 @@ def add(name: str, /, *, role: Role = "view", state: Path) -> None:
     store.add_token(check_name(name), role, token_digest(token))
     store.add_audit("command line", "add token", name, role)
     print(token)
-    log(f"{name} may {role}; they open the page and enter this token, or send it as Authorization: Bearer TOKEN")
+    log(f"{name} has the role {role}; enter this token on the page, or send it as Authorization: Bearer TOKEN")
 
 
 @token_app.command
-def revoke(name: str, /, *, state: Path) -> None:
-    """Make someone's token worthless, at once, also in a server that runs.
+def revoke(name: str, /, *, state: StateFolder) -> None:
+    """Revoke the token of a person, effective at once, also in a running server.
 
-    **Example**: `hiero serve token revoke anna --state /var/lib/hiero`
+    **Example**
 
-    Parameters
-    ----------
-    name
-        Whose it is.
-    state
-        Folder of the server's state.
+    * `hiero serve token revoke anna --state /var/lib/hiero`
     """
     from hiero.serve.state import State
 
     store = State(state)
     if not store.revoke_token(name):
-        raise InputError(f"{name}: no valid token of that name; `hiero serve token list` shows all")
+        raise InputError(f"{name}: has no valid token; run hiero serve token list to see all")
     store.add_audit("command line", "revoke token", name)
     log(f"{name}: revoked")
 
 
 @token_app.command(name="list")
-def list_tokens(*, state: Path) -> None:
-    """List whose tokens there are, and their roles.
-
-    Parameters
-    ----------
-    state
-        Folder of the server's state.
-    """
+def list_tokens(*, state: StateFolder) -> None:
+    """List the people with tokens and their roles."""
     from hiero.serve.state import State
 
     for token in State(state).tokens():
@@ -151,12 +132,12 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     engines: dict[str, Engine] = {}
     for model in [main_model, *(settings.compare or [])]:
         engine = replace(options, model=model).load_engine()
-        # Two folders may have the same name: the second goes by its whole path.
+        # Two folders may have the same name: the second one is called by its full path.
         engines.setdefault(engine.name if engine.name not in engines else model, engine)
     library = open_library(list(what), engines, settings.truth, log, join, may_be_empty=settings.watch)
     library.cache = options.cache
     library.transcripts, library.speech = not options.no_transcript, options.speech
-    library.labels = None if settings.labels is None else read_labels(settings.labels)
+    library.labels = read_optional_labels(settings.labels)
     if settings.ray:
         from hiero.serve.ray_reader import RayReader
 
@@ -172,16 +153,16 @@ def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:
 
     folders = [source if is_address(source) else Path(source) for source in what if not is_corpus(source)]
     if not folders:
-        raise InputError("--watch looks at folders or addresses of videos; name one beside the corpus")
+        raise InputError("--watch needs a folder or an address of videos besides the corpus")
     return ArrivalWatcher(folders, join, log)
 
 
 def _main_model(what: tuple[str, ...], options: VideoOptions) -> str:
-    """The model that is named, else the one that a corpus was made with."""
+    """The model of the options, or by default the one that a corpus was created with."""
     from hiero.corpus.corpus import Corpus, corpus_model
     from hiero.serve.library import is_corpus
 
-    if (options.model, options.backbone) == (DEFAULTS.model, DEFAULTS.backbone):
+    if (options.model, options.backbone) == (VideoOptions.model, VideoOptions.backbone):
         for path in what:
             if is_corpus(path):
                 return corpus_model(Corpus(path)) or options.model

@@ -1,4 +1,4 @@
-"""What `hiero steps --split` and `hiero ask --reel` write: a clip of each step, and a reel of the best moments."""
+"""`hiero steps --split` and `hiero ask --reel`: a clip of each step, and a reel of the best moments."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hiero.sources.source import VideoSource
     from hiero.types import Answer, Hierarchy, Match, VideoFile
 
-MIN_REEL_SHARE = 0.5  # of the score of a query's best moment, that another needs to be in a reel
-MAX_REEL_OVERLAP = 0.5  # of a moment, with one that is in the reel already
+MIN_REEL_SHARE = 0.5  # minimum score of a moment in a reel, relative to the best moment of its query
+MAX_REEL_OVERLAP = 0.5  # maximum overlap of two moments in a reel, relative to the shorter one
 
 
 @Parameter(name="*")
@@ -31,13 +31,12 @@ class SplitOptions:
     Parameters
     ----------
     split
-        Also cut the video: write a file for each step to this folder, encoded and exact to the
-        frame. Existing complete files are kept.
+        Folder for a clip of each step, encoded and exact to the frame. Complete clips are kept.
     level
         Level to split at (0 is the coarsest). Defaults to the finest.
     copy
-        Cut without encoding: faster and lossless, but each clip starts at the keyframe at or before
-        the start of its step.
+        Cut without encoding. This is faster and lossless, but each clip starts at a keyframe at or
+        before the start of its step.
     """
 
     split: Path | None = None
@@ -45,27 +44,29 @@ class SplitOptions:
     copy: Flag = False
 
     def check(self, sources: Sequence[Path], num_levels: int | None) -> None:
-        """Report a mistake before hours of video are read. `num_levels` are those that `-k` asks for."""
+        """Report mistakes before hours of video are read; `num_levels` follows from `-k`."""
         if self.split is None:
-            if self.level is not None:
-                raise InputError("--level is for --split; say where clips go: --split clips/")
-            if self.copy:
-                raise InputError("--copy is for --split; say where clips go: --split clips/")
+            for option, is_given in (("--level", self.level is not None), ("--copy", self.copy)):
+                if is_given:
+                    raise InputError(f"{option} is for --split; name a folder for the clips: --split clips/")
             return
         if self.split.is_file():
             raise InputError(f"{self.split}: is a file; --split takes a folder")
-        if self.level is not None and (self.level < 0 or (num_levels is not None and self.level >= num_levels)):
-            raise InputError(f"--level is 0 (the coarsest) to {(num_levels or 3) - 1}, got {self.level}")
+        if self.level is not None and self.level < 0:
+            raise InputError(f"--level must be at least 0 (the coarsest), got {self.level}")
+        if num_levels is not None:
+            self._check_level(num_levels)
         _check_videos(sources, "--split")
 
+    def _check_level(self, num_levels: int) -> None:
+        if self.level is not None and self.level >= num_levels:
+            raise InputError(f"--level must be between 0 (the coarsest) and {num_levels - 1}, got {self.level}")
+
     def write(self, video: Video, hierarchy: Hierarchy, folder: Path, stream: int) -> None:
-        """Write a file for each step, with a progress bar and a summary."""
+        """Write a clip of each step, with a progress bar and a summary."""
         from hiero.decoding.splitting import split_video
 
-        num_levels = len(hierarchy.levels)
-        if self.level is not None and self.level >= num_levels:
-            name = Path(hierarchy.video).name
-            raise InputError(f"--level is 0 (the coarsest) to {num_levels - 1} for {name}, got {self.level}")
+        self._check_level(len(hierarchy.levels))
         steps = hierarchy.levels[-1 if self.level is None else self.level]
         spans = [(step.start_s, step.end_s) for step in steps]
         labels = [step.label for step in steps]
@@ -73,13 +74,12 @@ class SplitOptions:
             result = split_video(
                 video.files, spans, folder, labels=labels, stream=stream, copy=self.copy, progress=advance
             )
-        num_kept = len(result.clips) - result.num_written
-        parts = [f"{result.num_written} clips written", *([f"{num_kept} existing ones kept"] if num_kept else [])]
-        parts += [f"{len(result.removed)} of other steps removed"] if result.removed else []
+        parts = [f"{result.num_written} clips written"]
+        if num_kept := len(result.clips) - result.num_written:
+            parts.append(f"{num_kept} existing clips kept")
+        if result.removed:
+            parts.append(f"{len(result.removed)} clips of other steps removed")
         log(f"{folder}: {', '.join(parts)}")
-
-
-NO_SPLIT = SplitOptions()
 
 
 def _check_videos(sources: Sequence[Path], option: str) -> None:
@@ -88,11 +88,11 @@ def _check_videos(sources: Sequence[Path], option: str) -> None:
 
     for source in sources:
         if source.suffix.lower() in FEATURE_SUFFIXES:
-            raise InputError(f"{source}: has features alone; {option} needs the video")
+            raise InputError(f"{source}: is a feature file; {option} needs the video")
 
 
 def fetch_files(sources: Sequence[VideoSource]) -> None:
-    """Download remote videos that are cut now: their features may have come from the cache."""
+    """Download remote videos that are about to be cut: their features may have come from the cache."""
     with reading_bars() as progress:
         for source in sources:
             source.fetch(progress)
@@ -106,25 +106,24 @@ class ReelOptions:
     Parameters
     ----------
     reel
-        Also join the best moments of all queries, in their order, in this video file, such as
-        best.mp4.
+        Video file for a reel of the best moments of all queries, such as best.mp4.
     copy
-        Cut --reel without encoding: each moment starts at the keyframe at or before its start.
+        Cut the reel without encoding. Each moment then starts at a keyframe at or before its start.
     """
 
     reel: Path | None = None
     copy: Flag = False
 
     def check(self, sources: Sequence[Path]) -> None:
-        """Report a mistake before hours of video are read."""
+        """Report mistakes before hours of video are read."""
         if self.reel is None:
             if self.copy:
-                raise InputError("--copy is for --reel; say where the moments go: --reel best.mp4")
+                raise InputError("--copy is for --reel; name a file for the moments: --reel best.mp4")
             return
         from hiero.decoding.cutting import CONTAINERS
 
         if self.reel.suffix.lower() not in CONTAINERS:
-            raise InputError(f"--reel {self.reel}: a video file ends in one of {', '.join(CONTAINERS)}")
+            raise InputError(f"--reel {self.reel}: must be a video file that ends in one of {', '.join(CONTAINERS)}")
         _check_videos(sources, "--reel")
         if self.reel.resolve() in (source.resolve() for source in sources):
             raise InputError(f"--reel {self.reel}: is the video itself; name another file")
@@ -136,18 +135,12 @@ class ReelOptions:
         num: int,
         stream: int,
     ) -> None:
-        """Join the best moments of all queries, at most `num` of each, in one file, and list them.
-
-        Raises:
-            InputError: No query is likely to be in any of the videos.
-        """
+        """Join the best moments of all queries, at most `num` for each, in one file, and list them."""
         from hiero.decoding.splitting import join_moments
 
         moments = choose_moments({name: answers for name, (answers, _) in answered.items()}, num)
         if not moments:
-            raise InputError(
-                "nothing to join: none of this is likely in these videos; ask for something else, or leave --reel out"
-            )
+            raise InputError("nothing to join: these videos probably show none of it; try other queries")
         spans = [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments]
         with progress_bar("cut", len(moments)) as advance:
             written = join_moments(reel, spans, stream, copy=self.copy, progress=advance)
@@ -156,16 +149,11 @@ class ReelOptions:
         log(f"{reel}: {len(moments)} moments, {format_time(written.duration_s)}")
 
 
-NO_REEL = ReelOptions()
-
-
 def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tuple[str, str, Match]]:
-    """What belongs into a reel: query by query, each in the order of videos and time.
+    """The query, video and moment of each part of a reel: query by query, each in the order of videos and time.
 
-    Returns:
-        Query, name of the video and moment. A query that is probably in none of the videos has
-        none, a moment that is far less likely than the best of its query is left out, and so is one
-        that another query has brought already.
+    Queries that probably occur in no video, moments far below the best of their query, and moments
+    that an earlier query already selected are left out.
     """
     out: list[tuple[str, str, Match]] = []
     order = {name: i for i, name in enumerate(answers)}
@@ -174,9 +162,8 @@ def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tu
             (name, match)
             for name, video_answers in answers.items()
             for answer in video_answers
-            if answer.query == query
+            if answer.query == query and answer.present >= PRESENCE_THRESHOLD
             for match in answer.matches
-            if answer.present >= PRESENCE_THRESHOLD
         ]
         matches.sort(key=lambda pair: -pair[1].score)
         chosen: list[tuple[str, str, Match]] = []
@@ -191,6 +178,6 @@ def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tu
 
 
 def _overlap(match: Match, other: Match) -> float:
-    """Which share of the shorter moment the other one covers."""
+    """The share of the shorter moment that the other one covers."""
     shorter_s = min(match.end_s - match.start_s, other.end_s - other.start_s)
     return max(0.0, min(match.end_s, other.end_s) - max(match.start_s, other.start_s)) / max(1e-9, shorter_s)

@@ -1,19 +1,83 @@
-"""hiero table: the paper's tables, ours beside the published numbers."""
+"""Tables of results: reports of benchmarks, hiero table and hiero data."""
 
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 from hiero.cli.console import log, print_json
-from hiero.cli.options import Flag, Json
-from hiero.cli.reports import print_table
+from hiero.cli.options import OPTIONS, Flag, Json
 
-app = App(name="data", help="The paper's data: what is there, what is missing.")
+if TYPE_CHECKING:
+    from hiero.evaluation.results import Report, Table
+
+# Widths in characters: a table in a file or pipe, the column of methods, a score with its interval.
+FILE_WIDTH, METHOD_WIDTH, INTERVAL_WIDTH = 240, 34, 18
+MAX_MISSING = 3  # number of videos without features that are named
+
+app = App(name="data", help="Check which data of the paper is present.", group_parameters=OPTIONS)
+
+
+@Parameter(name="*", group=Group("Report options", sort_key=12))
+@dataclass(frozen=True)
+class ReportOptions:
+    """Output of a benchmark."""
+
+    json_: Json = False
+    out: Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")] = None
+
+    def output(self, report: Report, num_tables: int | None = None) -> None:
+        """Write and print a report; at most `num_tables` tables are printed."""
+        report.command = shlex.join(["hiero", *sys.argv[1:]])
+        if self.out is not None:
+            report.save(self.out)
+            log(f"{self.out}: written")
+        if self.json_:
+            print_json(report.to_dict())
+            return
+        log_missing(report.missing)
+        for table in report.tables[:num_tables]:
+            print_table(table)
+        print(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
+        print(report.command)
+
+
+def log_missing(videos: list[str]) -> None:
+    """Name some of the videos without features, if there are any."""
+    if videos:
+        log(f"{len(videos)} videos have no feature file: {', '.join(videos[:MAX_MISSING])} …")
+
+
+def print_table(table: Table) -> None:
+    """Print a table of results, with intervals if the terminal is wide enough."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from hiero.evaluation.results import format_cell
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(f"\n{table.title}", style="bold")
+    drawn = RichTable(box=None, pad_edge=False)
+    drawn.add_column("")
+    for name in table.columns:
+        drawn.add_column(name, justify="right")
+    is_wide = console.width >= METHOD_WIDTH + INTERVAL_WIDTH * len(table.columns)
+    for row in table.rows:
+        drawn.add_row(Text(row.method), *(format_cell(row, name, intervals=is_wide) for name in table.columns))
+    console.print(drawn)
+    if not is_wide and any(row.intervals for row in table.rows):
+        console.print("A wider terminal, or --json, also shows intervals.", style="dim")
+    for note in table.notes:
+        console.print(note)
 
 
 @Parameter(name="*")
@@ -24,11 +88,11 @@ class PaperFolders:
     Parameters
     ----------
     data
-        Folder with annotations and features; without it, the table says what to put where.
+        Folder with annotations and features. `hiero data check` lists what it should hold.
     models
-        Folder with model folders. NAME-seed0, NAME-seed1 … are seeds of one, and are averaged.
+        Folder with model folders. NAME-seed0, NAME-seed1 … are averaged.
     runs
-        Folder for the reports of the runs; those that are there are read.
+        Folder for the reports of the runs. Existing reports are reused.
     """
 
     data: Path = Path("data")
@@ -36,31 +100,26 @@ class PaperFolders:
     runs: Path = Path("runs")
 
 
-PAPER_FOLDERS = PaperFolders()
-
-
 def table(
     name: str = "",
     /,
     *,
-    folders: PaperFolders = PAPER_FOLDERS,
+    folders: PaperFolders = PaperFolders(),
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     seeds: int = 0,
     markdown: Flag = False,
     latex: Flag = False,
     json_: Json = False,
 ) -> None:
-    """A table of the paper, ours beside the published numbers; what it needs is run once and kept.
+    """Print a table of the paper with our numbers next to the published ones.
+
+    Missing runs are computed once and kept. Without a name, the tables are listed.
 
     **Examples**
 
-    `hiero table` lists the tables.
-
-    `hiero table grounding --data data/ --models models/`
-
-    `hiero table grounding-supervised --seeds 8 --latex`
-
-    `hiero table --all --markdown > tables.md`
+    * `hiero table grounding --data data/ --models models/`
+    * `hiero table grounding-supervised --seeds 8 --latex`
+    * `hiero table --all --markdown > tables.md`
 
     Parameters
     ----------
@@ -69,10 +128,9 @@ def table(
         clustering-egoprocel, context, window, text, classification, nlq, grounding-supervised,
         localization-supervised or egoprocel-statistics.
     all_
-        All tables.
+        Print all tables.
     seeds
-        Train models that are missing with this many seeds, which are averaged; 0 trains none, and
-        says how.
+        Number of seeds to train each missing model with. 0 trains none and prints the commands.
     markdown
         Print Markdown.
     latex
@@ -90,8 +148,7 @@ def table(
         for each in (table_names() if all_ else [name])
     ]
     if json_:
-        # A score that could not be computed is null.
-        documents = [{"version": 1, **_without_nan(asdict(result))} for result in results]
+        documents = [{"version": 1, **_replace_nan(asdict(result))} for result in results]
         print_json({"version": 1, "tables": documents} if all_ else documents[0])
         return
     for result in results:
@@ -105,31 +162,30 @@ def table(
             for command in result.commands:
                 print(f"  {command}")
     if wanted := list(dict.fromkeys(line for result in results for line in result.wanted)):
-        log("\nNot here, so only published numbers are shown for the rows that need it:")
-        for line in wanted:
-            log(f"  {line}")
+        log("\nMissing, so the rows that need it show only published numbers:\n  " + "\n  ".join(wanted))
 
 
-def _without_nan(value: Any) -> Any:
-    """The same with None for numbers that are none."""
+def _replace_nan(value: Any) -> Any:
+    """Replace NaN, the score that could not be computed, by None."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: _replace_nan(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
+        return [_replace_nan(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @app.command
 def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_: Json = False) -> None:
-    """Say what of the paper's data is in a folder, what is missing and where to get it, and which
-    tables can be made.
+    """List which data of the paper is present, where to get the rest, and which tables can be computed.
 
-    **Example**: `hiero data check data/ --models models/`
+    **Example**
+
+    * `hiero data check data/ --models models/`
 
     Parameters
     ----------
     data
-        Folder with annotations and features, laid out as docs/benchmarks.md says.
+        Folder with annotations and features, laid out as described in docs/benchmarks.md.
     models
         Folder with model folders.
     """
@@ -142,10 +198,8 @@ def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_:
         print_json({"version": 1, "inputs": inputs, "tables": rows})
         return
     for item in report.inputs:
-        print(f"{'here   ' if item.found else 'missing'}  {item.path}: {item.found or item.source}")
-    print("\nRows of ours that can be made now:")
+        print(f"{'present' if item.found else 'missing'}  {item.path}: {item.found or item.source}")
+    print("\nRows that can be computed now:")
     for name, (ready, total) in report.rows.items():
-        print(
-            f"  {name:25} {ready} of {total}"
-            + (f"    hiero table {name} --data {data} --models {models}" if ready else "")
-        )
+        command = f"    hiero table {name} --data {data} --models {models}" if ready else ""
+        print(f"  {name:25} {ready} of {total}{command}")

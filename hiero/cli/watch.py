@@ -1,4 +1,4 @@
-"""hiero watch: the steps of a video while it is being recorded."""
+"""hiero watch: find the steps of a video while it is being recorded."""
 
 from __future__ import annotations
 
@@ -14,69 +14,60 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from hiero.cli.console import log, print_json, reading_bars
 from hiero.cli.options import (
-    DEFAULTS,
     Json,
+    LabelFile,
     OptionalOut,
     Repeated,
     StepCounts,
     VideoOptions,
-    parse_step_counts,
-    read_labels,
+    parse_numbers,
+    read_optional_labels,
 )
 from hiero.errors import InputError
+from hiero.types import format_time
 
 if TYPE_CHECKING:
     from hiero.engine.live import LiveReader, LiveResult, LiveUpdate
     from hiero.types import Step
 
-WRITE_EVERY_S = 5.0  # how often steps.json is written
-MAX_CUT_OFF = 3  # recordings that were killed, which are named
+WRITE_EVERY_S = 5.0  # interval between two writes of steps.json
+MAX_CUT_OFF = 3  # number of interrupted recordings that are named
 
-
-# A plain dash is standard input, not an option.
-Source = Annotated[str, Parameter(allow_leading_hyphen=True)]
+Source = Annotated[str, Parameter(allow_leading_hyphen=True)]  # "-" is standard input, not an option
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RecordingOptions:
-    """How a recording is followed, and what is written.
+    """How a recording is followed, and which files are written.
 
     Parameters
     ----------
-    k
-        Numbers of steps of each level of the result, separated by commas; by default three levels
-        that follow from the length.
-    labels
-        A file with one label a line, instead of the bundled everyday phrases.
     out
-        Folder for steps.json, which is written every few seconds, and report.html, the exports and
-        pictures at the end. For what cannot be read again also recording.features, which steps, ask
-        and label read like a video.
+        Output folder. steps.json is updated every few seconds; report.html, the exports and pictures
+        are written at the end. Sources that cannot be read again also leave recording.features.
     export
-        Also write a file for other tools at the end; as for `hiero steps`.
+        Also write this format at the end, as in `hiero steps`. Repeatable.
     step_s
-        Usual length of a step while it runs.
+        Typical length of a step during the recording, in seconds.
     window_s
-        How far back steps are found again while it runs; those before stay as they are.
+        Length of the part whose steps may still change during the recording, in seconds.
     idle_s
-        Without anything new for so long the recording is over: by default 10 s for a file (or when
-        its writer closes it), 120 s for a camera or an address, which is connected again until
-        then, and no limit for a pipe.
+        Seconds without new data after which the recording counts as finished. Defaults to 10 for a
+        file and 120 for a camera or address, which is reconnected meanwhile; a pipe has no limit.
     max_delay_s
-        Where the machine is slower than the recording, parts are skipped so that no more than this
-        waits: by default 10 s, and no limit for a pipe, whose writer waits. The skipped parts of a
-        file are read when it is finished.
+        Maximum delay in seconds. A slower machine skips parts; those of a file are read at the end.
+        Defaults to 10; a pipe has no limit.
     """
 
     k: StepCounts = None
-    labels: Path | None = None
+    labels: LabelFile = None
     out: OptionalOut = None
     export: Repeated = None
     step_s: float = 60.0
@@ -85,43 +76,35 @@ class RecordingOptions:
     max_delay_s: float | None = None
 
 
-RECORDING_DEFAULTS = RecordingOptions()
-
-
 def watch(
     source: Source,
     /,
     *,
-    recording: RecordingOptions = RECORDING_DEFAULTS,
+    recording: RecordingOptions = RecordingOptions(),
     json_: Json = False,
-    options: VideoOptions = DEFAULTS,
+    options: VideoOptions = VideoOptions(),
 ) -> None:
-    """Find steps while a video is being recorded: from a camera, an address, a file that grows, or a pipe.
+    """Find steps while a video is being recorded, from a camera, an address, a growing file or a pipe.
 
-    A step is printed when it is over; the one that goes on is shown below, a few seconds late.
-    Ctrl-C, or the end of the recording, ends it: then the steps of all of it are found as `hiero
-    steps` finds them. Memory does not grow with the hours. Features are on the disk: after a crash
-    the same command goes on with a file, and `hiero steps OUT/recording.features` reads the rest.
+    Each step is printed when it is over. When the recording ends, or after Ctrl-C, the steps of the
+    whole recording are computed as by `hiero steps`. After a crash, run the same command again for a
+    file, or `hiero steps OUT/recording.features` for other sources.
 
     **Examples**
 
-    `hiero watch recording.ts -o kitchen/`
-
-    `hiero watch /dev/video0 -o kitchen/ --labels recipe.txt`
-
-    `hiero watch rtsp://camera.local/live -o hall/ --json`
-
-    `ffmpeg -i anything -c copy -f mpegts - | hiero watch -`
+    * `hiero watch recording.ts -o kitchen/`
+    * `hiero watch /dev/video0 -o kitchen/ --labels recipe.txt`
+    * `hiero watch rtsp://camera.local/live -o hall/ --json`
+    * `ffmpeg -i input.mp4 -c copy -f mpegts - | hiero watch -`
 
     Parameters
     ----------
     source
-        A file that is being written (.ts, .mkv, fragmented .mp4); `-` for standard input; a camera
-        (/dev/video0, or 0); or an address: rtsp://, rtmp://, http://, udp://, rtp://, srt://,
-        tcp://. Passwords of an address are never shown.
+        File that is being written (.ts, .mkv, fragmented .mp4), `-` for standard input, camera
+        (/dev/video0 or 0), or address (rtsp, rtmp, http, udp, rtp, srt or tcp).
     json_
-        Print a line of JSON for each event: step, update, message; and end, with the document that
-        `hiero steps --json` prints.
+        Print a line of JSON for each event: `step`, `update`, `message`, and finally `end` with the
+        document of `hiero steps --json`.
     """
     from hiero.cli.steps import parse_formats
     from hiero.engine.live import LiveReader, LiveSettings, cut_off_recordings
@@ -129,13 +112,14 @@ def watch(
 
     formats = parse_formats(recording.export, recording.out)
     if options.hz is not None:
-        raise InputError("a recording has its own clock; --hz is for feature files")
-    num_steps, vocabulary = parse_step_counts(recording.k), read_labels(recording.labels)
+        raise InputError("--hz is for feature files; a recording has its own clock")
+    num_steps, vocabulary = parse_numbers("-k", recording.k), read_optional_labels(recording.labels)
     live_source = open_live_source(source, recording.idle_s)
     display = _Display(live_source.name, json_)
-    if not isinstance(live_source, GrowingFile) and recording.out is None:
+    is_file = isinstance(live_source, GrowingFile)
+    if not is_file and recording.out is None:
         for path in cut_off_recordings()[-MAX_CUT_OFF:]:
-            log(f"a recording that was cut off can still be read: hiero steps {path} (or remove it)")
+            log(f"an interrupted recording can still be read: hiero steps {path} (or delete it)")
     engine = options.load_engine()
     with reading_bars() as progress:
         engine.fetch_text_encoder(progress)
@@ -151,22 +135,24 @@ def watch(
         reader = LiveReader(engine, live_source, settings, display.message, progress)
     try:
         with (
-            _shown_warnings(display.message, is_lossy=live_source.is_lossy),
-            _stopped_by_signals(reader, display.message),
+            _redirect_warnings(display.message, is_lossy=live_source.is_lossy),
+            _stop_on_signals(reader, display.message),
         ):
             _follow(reader, display, recording.out)
             with reading_bars() as progress:
                 result = reader.finish(progress)
     except KeyboardInterrupt:
         reader.close()
-        if not isinstance(live_source, GrowingFile) and reader.log.path.exists():
-            log(f"what was read can still be used: hiero steps {reader.log.path}")
+        if not is_file and reader.log.path.exists():
+            log(f"the part read so far can still be used: hiero steps {reader.log.path}")
         raise
     _write_result(result, display, vocabulary, num_steps, recording.out, formats)
 
 
 def _follow(reader: LiveReader, display: _Display, out: Path | None) -> None:
     """Show steps until the recording ends, and keep steps.json up to date."""
+    from hiero.storage.files import write_text
+
     written_s = 0.0
     display.wait()
     for update in reader.updates():
@@ -176,17 +162,12 @@ def _follow(reader: LiveReader, display: _Display, out: Path | None) -> None:
         display.update(update)
         if out is not None and time.monotonic() - written_s >= WRITE_EVERY_S:
             try:
-                _write_steps(out, reader.steps.hierarchy().to_dict())
+                document = reader.steps.hierarchy().to_dict()
+                write_text(out / "steps.json", json.dumps(document, indent=1) + "\n")
             except OSError as error:
-                display.message(f"{out / 'steps.json'}: {error.strerror or error}; tried again later")
+                display.message(f"{out / 'steps.json'}: {error.strerror or error}; trying again later")
             written_s = time.monotonic()
     display.end()
-
-
-def _write_steps(folder: Path, document: dict[str, Any]) -> None:
-    from hiero.storage.files import write_text
-
-    write_text(folder / "steps.json", json.dumps(document, indent=1) + "\n")
 
 
 def _write_result(
@@ -197,26 +178,18 @@ def _write_result(
     out: Path | None,
     formats: list[str],
 ) -> None:
-    """Write and print what came out in the end, and where it is not what the whole file would give."""
-    from hiero.cli.steps import print_steps
-    from hiero.report.page import write_results
+    """Write and print the result, and how it differs from that of the complete recording."""
+    from hiero.cli.steps import print_steps, write_files
 
-    # Path would make rtsp:/ of rtsp://.
+    # A path would turn rtsp:// into rtsp:/
     hierarchy = replace(result.video.steps(num_steps, labels=labels), video=display.name)
-    for difference in result.differences:
+    for difference in result.differences or ("all of it was read: this is the result of the whole recording",):
         display.message(difference)
-    if not result.differences:
-        display.message("all of it was read: the result is that of the whole recording")
     if result.num_shown:
-        display.message(
-            f"{result.num_confirmed} of the {result.num_shown} steps that were shown end within 5 s of one of the "
-            "result"
-        )
+        confirmed = f"{result.num_confirmed} of the {result.num_shown} steps shown during the recording"
+        display.message(f"{confirmed} end within 5 s of a step of the result")
     if out is not None:
-        write_results(result.video, hierarchy, labels, out, formats)
-        display.message(
-            f"{out}: {', '.join(sorted(path.name for path in out.iterdir() if not path.name.startswith('.')))}"
-        )
+        write_files(result.video, hierarchy, labels, out, formats, display.message)
     if display.as_json:
         print_json({"event": "end", "differences": list(result.differences), "hierarchy": hierarchy.to_dict()})
     else:
@@ -224,30 +197,31 @@ def _write_result(
 
 
 class _Display:
-    """Events as lines: steps on standard output, messages on standard error, or all as JSON; the open
-    step on a line of its own.
+    """Prints events: steps on standard output, messages on standard error, or all of them as JSON.
+
+    On a terminal, the current step is shown on a line of its own.
     """
 
     def __init__(self, name: str, as_json: bool) -> None:
         self.name, self.as_json = name, as_json
         self._has_line = sys.stderr.isatty() and not as_json
-        self._has_header = not sys.stdout.isatty()  # a file or a pipe has steps alone
+        self._has_header = not sys.stdout.isatty()  # files and pipes get no header
         self._status = ""
-        self._lock = threading.RLock()  # messages come from several threads, and must not tear the line
+        self._lock = threading.RLock()  # messages come from several threads
 
     def wait(self) -> None:
-        """Show that nothing has come yet: the first steps take some seconds."""
+        """Show that no data has arrived yet."""
         self._status = f"{_printable(self.name)}: waiting for its first seconds"
         self.tick()
 
     def end(self) -> None:
-        """Take the line of the open step away for good."""
+        """Remove the line of the current step for good."""
         with self._lock:
             self._status = ""
             self.clear()
 
     def message(self, text: str) -> None:
-        """A line for the person at the terminal. Called from several threads."""
+        """Print a message."""
         with self._lock:
             self.clear()
             if self.as_json:
@@ -257,20 +231,12 @@ class _Display:
             self.tick()
 
     def update(self, update: LiveUpdate) -> None:
-        """Steps that were closed, and those that are open."""
-        from hiero.types import format_time
-
+        """Print the finished steps and show the current one."""
         if self.as_json:
             for step in update.closed:
                 self._print({"event": "step", "step": step.to_dict()})
-            self._print(
-                {
-                    "event": "update",
-                    "end_s": round(update.end_s, 3),
-                    "delay_s": round(update.delay_s, 2),
-                    "open": [step.to_dict() for step in update.open_steps],
-                }
-            )
+            times = {"end_s": round(update.end_s, 3), "delay_s": round(update.delay_s, 2)}
+            self._print({"event": "update", **times, "open": [step.to_dict() for step in update.open_steps]})
             return
         current = update.open_steps[-1]
         with self._lock:
@@ -281,27 +247,25 @@ class _Display:
                     self._has_header = True
                 for step in update.closed:
                     print(_format_step(step), flush=True)
-            self._status = (
-                f"{format_time(update.end_s):>7}  {_printable(current.label or 'a step')} since "
-                f"{format_time(current.start_s)}, {update.delay_s:.0f} s behind"
-            )
+            name, since = _printable(current.label or "a step"), format_time(current.start_s)
+            self._status = f"{format_time(update.end_s):>7}  {name} since {since}, {update.delay_s:.0f} s behind"
             self.tick()
 
     def tick(self) -> None:
-        """Draw the line of the open step, on a terminal."""
+        """Draw the line of the current step, on a terminal."""
         from rich.cells import cell_len, chop_cells
 
         if not (self._has_line and self._status):
             return
         width = max(1, shutil.get_terminal_size().columns - 1)  # the last column would wrap
         with self._lock:
-            # In cells: a Chinese character takes two, and a line that wraps cannot be taken away again.
+            # Measured in cells, because a Chinese character takes two, and a wrapped line cannot be removed.
             line = self._status if cell_len(self._status) <= width else chop_cells(self._status, width)[0]
             sys.stderr.write(f"\r\x1b[2K{line}")
             sys.stderr.flush()
 
     def clear(self) -> None:
-        """Take the line of the open step away."""
+        """Remove the line of the current step."""
         if self._has_line:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
@@ -312,32 +276,22 @@ class _Display:
 
 
 def _format_step(step: Step) -> str:
-    from hiero.types import format_time
-
     score = "" if step.score is None else f"  {step.score:.2f}"
     name = _printable(step.label or f"step {step.id}")
     return f"{format_time(step.start_s):>7}  {format_time(step.end_s):>7}  {step.thread:>6}  {name}{score}"
 
 
 def _printable(text: str) -> str:
-    """A label without what a terminal would take for a command."""
+    """A text without control characters of a terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 @contextmanager
-def _shown_warnings(say: Callable[[str], None], is_lossy: bool) -> Iterator[None]:
-    """Warnings of all threads as messages. That a connection broke off is said elsewhere."""
+def _redirect_warnings(say: Callable[[str], None], is_lossy: bool) -> Iterator[None]:
+    """Show the warnings of all threads as messages, except for lost connections, which are reported elsewhere."""
     from hiero.decoding.decode import BrokenVideoWarning
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        del filename, lineno, file, line
+    def show(message: Warning | str, category: type[Warning], *_: object) -> None:
         if not (is_lossy and issubclass(category, BrokenVideoWarning)):
             say(str(message))
 
@@ -348,14 +302,14 @@ def _shown_warnings(say: Callable[[str], None], is_lossy: bool) -> Iterator[None
 
 
 @contextmanager
-def _stopped_by_signals(reader: LiveReader, message: Callable[[str], None]) -> Iterator[None]:
+def _stop_on_signals(reader: LiveReader, message: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the recording; a second Ctrl-C ends the program."""
 
     def handle(number: int, _: FrameType | None) -> None:
         if reader.source.stop.is_set():
             raise KeyboardInterrupt
         reader.stop()
-        message("the recording ends; its steps are found now (again to leave at once)")
+        message("the recording ends; computing its steps (press Ctrl-C again to quit at once)")
 
     earlier = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

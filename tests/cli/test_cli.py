@@ -215,7 +215,7 @@ def test_names_and_words_that_are_not_utf8(model, tmp_path):
     assert [os.fsencode(path.name) for path in (tmp_path / "out").iterdir()] == [b"caf\xe9.safetensors"]
     result = run_hiero("ask", odd, os.fsdecode(b"caf\xe9"), check=False)
     assert result.returncode == 2
-    assert r"'caf\udce9' is not UTF-8, and no file of this name is there" in result.stderr
+    assert r"'caf\udce9' is not UTF-8, and no file has this name" in result.stderr
 
 
 def test_settings_beyond_reason_are_refused_before_anything_is_allocated(tmp_path):

@@ -20,9 +20,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hiero.cli import diagnostics
-from hiero.cli.diagnostics import diagnose, machine, networks, server
-from hiero.cli.diagnostics.findings import GIB, Machine
+from hiero.cli import doctor
+from hiero.cli.diagnostics import GIB, Machine, machine, networks, server
+from hiero.cli.doctor import diagnose
 from hiero.storage import weights
 from tests.films import import_av
 from tests.processes import run_python
@@ -32,7 +32,7 @@ OPTIONAL = weights.Weights("toy", "a toy", "MIT", 1, {"toy.bin": ("toy.bin", "")
 
 def check(name, machine=None):
     """Findings of one check by their names."""
-    run = diagnostics.CHECKS[name]
+    run = doctor.load_checks()[name]
     return {finding.name: finding for finding in run(machine or Machine())}
 
 
@@ -295,7 +295,7 @@ def test_a_disk_that_is_nearly_full_and_one_without_inodes(monkeypatch, home):
 FOLDERS_AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
-from hiero.cli.diagnostics.findings import Machine
+from hiero.cli.diagnostics import Machine
 from hiero.cli.diagnostics.machine import check_folders
 if os.geteuid() == 0:  # who may write everywhere
     os.seteuid(65534)
@@ -349,7 +349,7 @@ def make_state(folder):
 
 def test_a_state_that_is_whole(tmp_path):
     machine = Machine(state_folder=tmp_path / "state")
-    assert "makes it" in check("state", machine)["state"].message
+    assert "creates it" in check("state", machine)["state"].message
     file = make_state(tmp_path / "state")
     assert check("state", machine)["state"].level == "ok"
     assert "works in " + str(tmp_path / "state") in check("sqlite", machine)["sqlite"].message
@@ -366,7 +366,7 @@ def test_a_damaged_state_is_a_problem(tmp_path):
     file.write_bytes(data)
     finding = check("state", Machine(state_folder=file.parent))["state"]
     assert finding.level == "problem"
-    assert "put back a copy" in finding.advice
+    assert "from a backup" in finding.advice
     file.write_bytes(b"not a database at all" * 100)
     assert check("state", Machine(state_folder=file.parent))["state"].level == "problem"
 
@@ -425,7 +425,7 @@ def test_other_machines_are_asked_only_with_online_and_no_password_is_shown(monk
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         assert check("network") == {}
         assert not hasattr(hub, "authorization")
-        run = diagnostics.CHECKS["network"]
+        run = doctor.load_checks()["network"]
         answered, refused = run(Machine(online=True))
         assert hub.authorization is not None
         assert (answered.level, refused.level) == ("ok", "warning")
@@ -447,7 +447,8 @@ def test_a_check_that_fails_itself_is_a_problem_and_the_others_go_on(monkeypatch
         yield
 
     names: list[str] = []
-    monkeypatch.setattr(diagnostics, "CHECKS", {"broken": broken, "python": diagnostics.CHECKS["python"]})
+    checks = {"broken": broken, "python": machine.check_python}
+    monkeypatch.setattr(doctor, "load_checks", lambda: checks)
     first, second = diagnose(Machine(), names.append)
     assert (first.level, second.level) == ("problem", "ok")
     assert "Input/output error" in first.message

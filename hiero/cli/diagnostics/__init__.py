@@ -1,46 +1,52 @@
-"""Checks of a machine: is what hiero needs here, and does it work? Each finding says what to do about it.
+"""The checks of `hiero doctor`. They change nothing, and only `server.check_network` uses the network.
 
-Nothing is changed and nothing is fetched. Only `server.check_network` talks to other machines.
-Modules that take long to import are imported by the check that needs them, so that one that is
-broken costs only its own check.
+Slow modules are imported by the check that needs them, so that a broken one fails only its own check.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-from hiero.cli.diagnostics import machine, networks, server
-from hiero.cli.diagnostics.findings import Finding, Machine, first_line, problem
-
-# What takes longest comes last.
-CHECKS = {
-    "python": machine.check_python,
-    "hiero": machine.check_hiero,
-    "packages": machine.check_packages,
-    "folders": machine.check_folders,
-    "sqlite": server.check_sqlite,
-    "state": server.check_state,
-    "port": server.check_port,
-    "gpu": machine.check_gpu,
-    "decoders": networks.check_decoders,
-    "onnxruntime": networks.check_onnxruntime,
-    "weights": networks.check_weights,
-    "network": server.check_network,
-    "models": networks.check_models,
-}
+Level = Literal["ok", "warning", "problem"]  # a warning is about something optional, a problem makes hiero fail
+GIB = 2**30
 
 
-def diagnose(settings: Machine, on_check: Callable[[str], None] = lambda _: None) -> Iterator[Finding]:
-    """Run all checks, one after the other. One that fails itself is a problem, and the others go on."""
-    for name, check in CHECKS.items():
-        on_check(name)
-        begin = time.perf_counter()
-        try:
-            for finding in check(settings):
-                yield replace(finding, elapsed_s=time.perf_counter() - begin)
-                begin = time.perf_counter()
-        except Exception as error:  # whatever a broken package or a strange system raises: that is what is looked for
-            finding = problem(name, f"could not be checked: {first_line(error)}", "")
-            yield replace(finding, elapsed_s=time.perf_counter() - begin)
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check: what was checked, its state, and what to do about it."""
+
+    name: str
+    level: Level
+    message: str
+    advice: str = ""
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The options of `hiero doctor`."""
+
+    state_folder: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 8400
+    online: bool = False
+    fast: bool = False
+
+
+def ok(name: str, message: str) -> Finding:
+    return Finding(name, "ok", message)
+
+
+def warning(name: str, message: str, advice: str) -> Finding:
+    return Finding(name, "warning", message, advice)
+
+
+def problem(name: str, message: str, advice: str) -> Finding:
+    return Finding(name, "problem", message, advice)
+
+
+def first_line(error: object) -> str:
+    """The first line of an error message, or the type of an error without a message."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -1,4 +1,4 @@
-"""What a server needs: SQLite, its state, a port, and for weights that are missing a network."""
+"""Checks for a server: SQLite, its state, its port, and the network for missing weights."""
 
 from __future__ import annotations
 
@@ -11,34 +11,22 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from hiero.cli.diagnostics.findings import Finding, Machine, first_line, ok, problem, warning
+from hiero.cli.diagnostics import Finding, Machine, first_line, ok, problem, warning
 from hiero.cli.diagnostics.networks import DEFAULT_WEIGHTS
 from hiero.storage import weights
 
-MIN_SQLITE = (3, 35)  # which has RETURNING
+MIN_SQLITE = (3, 35)  # the first version with RETURNING
 NETWORK_TIMEOUT_S = 5.0
-# Of file systems on other machines: SQLite's write-ahead log needs memory that all its readers share.
-NETWORK_FILE_SYSTEMS = (
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "9p",
-    "fuse.sshfs",
-    "fuse.s3fs",
-    "fuse.rclone",
-    "lustre",
-    "beegfs",
-    "ceph",
-)
+# SQLite's write-ahead log needs memory shared by all readers, which these file systems do not provide.
+NETWORK_FILE_SYSTEMS = re.compile(r"nfs4?|cifs|smb3|smbfs|9p|fuse\.(?:sshfs|s3fs|rclone)|lustre|beegfs|ceph")
 
 
 def check_sqlite(machine: Machine) -> Iterator[Finding]:
-    """The library of the server's state, and whether its write-ahead log works where the state is."""
-    advice = "use a Python with a newer SQLite; that of the image has one"
+    """The version of SQLite, and whether its write-ahead log works in the state folder."""
+    version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info < MIN_SQLITE:
-        yield problem("sqlite", f"{sqlite3.sqlite_version} is too old for hiero serve --state", advice)
+        advice = "use a Python with a newer SQLite, such as the one in the container image"
+        yield problem("sqlite", f"{version} is too old for hiero serve --state", advice)
         return
     folder = machine.state_folder if machine.state_folder is not None and machine.state_folder.is_dir() else None
     try:
@@ -48,21 +36,18 @@ def check_sqlite(machine: Machine) -> Iterator[Finding]:
         mode = first_line(error)
     where = str(folder or tempfile.gettempdir())
     file_system = "" if folder is None else file_system_of(folder)
+    advice = "put --state on a local disk"
     if mode != "wal":
-        yield problem("sqlite", f"no write-ahead log in {where} ({mode})", "put --state on a disk of this machine")
-    elif file_system in NETWORK_FILE_SYSTEMS:
-        message = (
-            f"{sqlite3.sqlite_version}; {where} is on another machine ({file_system}), where a state can be damaged"
-        )
-        yield warning("sqlite", message, "put --state on a disk of this machine")
+        yield problem("sqlite", f"no write-ahead log in {where} ({mode})", advice)
+    elif NETWORK_FILE_SYSTEMS.fullmatch(file_system):
+        message = f"{version}; {where} is on a network file system ({file_system}), which can damage the state"
+        yield warning("sqlite", message, advice)
     else:
-        yield ok("sqlite", f"{sqlite3.sqlite_version}, write-ahead log works in {where}")
+        yield ok("sqlite", f"{version}, write-ahead log works in {where}")
 
 
 def _try_wal(path: Path) -> str:
-    """The journal that a database gets which asks for a write-ahead log, after a second reader saw
-    what was written.
-    """
+    """Request a write-ahead log, read from a second connection, and return the actual journal mode."""
     with closing(sqlite3.connect(path)) as writer, closing(sqlite3.connect(path)) as reader:
         mode = str(writer.execute("PRAGMA journal_mode = WAL").fetchone()[0])
         writer.execute("CREATE TABLE trial (x)")
@@ -72,27 +57,23 @@ def _try_wal(path: Path) -> str:
 
 
 def file_system_of(folder: Path) -> str:
-    """The kind of file system that a folder is on, such as ext4 or nfs4; empty where the system does not say.
-
-    Args:
-        folder: Which is there.
-    """
+    """The file system of an existing folder, such as ext4 or nfs4; empty if unknown."""
     mounts = Path("/proc/self/mountinfo")
     if not mounts.is_file():
         return ""
     best, kind, target = -1, "", folder.resolve()
     for line in mounts.read_text(errors="surrogateescape").splitlines():
         left, _, right = line.partition(" - ")
-        # Spaces and such in a path are written as \040.
+        # special characters are written as octal numbers, such as \040
         mount = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), left.split(" ")[4]))
-        # a later mount hides an earlier one at the same place
+        # a later mount hides an earlier one at the same path
         if len(mount.parts) >= best and target.is_relative_to(mount):
             best, kind = len(mount.parts), right.split(" ")[0]
     return kind
 
 
 def check_state(machine: Machine) -> Iterator[Finding]:
-    """The server's state, if there is one: whole, of a known version, and not for everybody's eyes."""
+    """The database of the server: undamaged, of a known version, and not readable by everyone."""
     folder = machine.state_folder
     if folder is None:
         return
@@ -100,11 +81,11 @@ def check_state(machine: Machine) -> Iterator[Finding]:
 
     file = folder / FILE_NAME
     if not file.is_file():
-        yield ok("state", f"none in {folder} yet: hiero serve --state makes it")
+        yield ok("state", f"none in {folder} yet; hiero serve --state creates it")
         return
-    restore = f"stop the server and put back a copy of {file} (docs/guides/deploy.md: backups)"
+    restore = f"stop the server and restore {file} from a backup (see docs/guides/deploy.md)"
     try:
-        # Read-only: looking must not change anything, nor leave files that another user's server cannot write.
+        # Read-only, so that no files are left that the user of the server cannot write.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             damages = [str(row[0]) for row in database.execute("PRAGMA integrity_check(3)")]
             version = int(database.execute("PRAGMA user_version").fetchone()[0])
@@ -114,19 +95,16 @@ def check_state(machine: Machine) -> Iterator[Finding]:
     if damages != ["ok"]:
         yield problem("state", f"{file}: damaged ({'; '.join(' '.join(line.split()) for line in damages)})", restore)
     elif version > SCHEMA_VERSION:
-        yield problem(
-            "state",
-            f"{file}: written by a later version of hiero",
-            "upgrade hiero, or restore an older copy",
-        )
+        message = f"{file}: written by a later version of hiero"
+        yield problem("state", message, "upgrade hiero, or restore an older backup")
     elif os.name == "posix" and file.stat().st_mode & 0o004 and folder.stat().st_mode & 0o001:
-        yield warning("state", f"{file}: everybody on this machine can read it", f"chmod 700 {folder}")
+        yield warning("state", f"{file}: every user of this machine can read it", f"chmod 700 {folder}")
     else:
-        yield ok("state", f"{file}: whole, {file.stat().st_size / 1e6:.1f} MB")
+        yield ok("state", f"{file}: undamaged, {file.stat().st_size / 1e6:.1f} MB")
 
 
 def check_port(machine: Machine) -> Iterator[Finding]:
-    """Whether a server could listen."""
+    """Whether the server could listen on its port."""
     name = f"port {machine.port}"
     family = socket.AF_INET6 if ":" in machine.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -135,17 +113,14 @@ def check_port(machine: Machine) -> Iterator[Finding]:
             listener.bind((machine.host, machine.port))
         except (OSError, OverflowError) as error:
             message = f"cannot be used on {machine.host}: {getattr(error, 'strerror', None) or error}"
-            yield warning(
-                name,
-                message,
-                "a server may run already; else choose another: hiero serve --port 0 takes a free one",
-            )
+            advice = "a server may be running already; otherwise choose another: hiero serve --port 0 uses a free one"
+            yield warning(name, message, advice)
         else:
             yield ok(name, f"free on {machine.host}")
 
 
 def check_network(machine: Machine) -> Iterator[Finding]:
-    """Sources of weights can be reached; only where the user asks for it."""
+    """Whether the sources of weights can be reached, if `--online` is given."""
     if not machine.online:
         return
     from urllib.error import HTTPError
@@ -156,23 +131,22 @@ def check_network(machine: Machine) -> Iterator[Finding]:
     hubs = [] if os.environ.get("HF_HUB_OFFLINE") == "1" else [os.environ.get("HF_ENDPOINT", "https://huggingface.co")]
     reached = False
     for url in [*hubs, *package_indexes()]:
-        # An address may hold a password: only the host is shown.
-        name = f"network {urlsplit(url).hostname or 'local folder'}"
         if url.startswith("file:"):
             continue
+        name = f"network {urlsplit(url).hostname}"  # the whole address may hold a password
         try:
             open_url(url, timeout_s=NETWORK_TIMEOUT_S).close()
-        except HTTPError as error:  # it answers: that is enough
+        except HTTPError as error:  # any answer is enough
             error.close()
             reached = True
             yield ok(name, f"answers ({error.code})")
         except DOWNLOAD_ERRORS as error:
-            advice = "not needed once all weights are here; see Environment variables in the docs for other sources"
+            advice = "not needed once all weights are installed; the docs list environment variables for other sources"
             reason = getattr(error, "reason", None) or error
             yield warning(name, f"cannot be reached ({first_line(reason)})", advice)
         else:
             reached = True
             yield ok(name, "answers")
     if not reached and any(weights.find(entry) is None for entry in DEFAULT_WEIGHTS):
-        advice = "bring the files by hand: hiero weights get NAME --source FILE"
-        yield problem("network", "no source of weights can be reached, and some are missing", advice)
+        advice = "install the files by hand: hiero weights get NAME --source FILE"
+        yield problem("network", "some weights are missing, and no source of weights can be reached", advice)
