@@ -40,7 +40,7 @@ def test_steps_go_to_a_project_and_corrections_come_back(tmp_path, monkeypatch, 
         ]
         run(*push)
         run(*push[:2], tasks, *push[2:])
-        assert "1 tasks added, 1 were there already" in " ".join(capsys.readouterr().err.split())
+        assert "1 tasks added, 1 existed already" in " ".join(capsys.readouterr().err.split())
         names = [task["data"]["video"] for task in server.tasks]
         assert names == ["http://127.0.0.1:1/videos/my%20kitchen.npy", "http://127.0.0.1:1/videos/hall.mp4"]
         with pytest.raises(InputError, match="has somebody submitted it"):
@@ -63,7 +63,7 @@ def test_steps_go_to_a_project_and_corrections_come_back(tmp_path, monkeypatch, 
         (tmp_path / "other.json").write_text('{"a": 1}')
         with pytest.raises(InputError, match="neither steps of hiero nor tasks"):
             run("push-steps", tmp_path / "other.json", "--to", server.address)
-        with pytest.raises(InputError, match="say what to send"):
+        with pytest.raises(InputError, match="name the files to send"):
             run("push-steps", "--to", server.address)
         monkeypatch.delenv("LABEL_STUDIO_API_KEY")
         with pytest.raises(InputError, match="set LABEL_STUDIO_API_KEY"):

@@ -339,16 +339,16 @@ def test_tables_and_order(kitchen):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ask", "{v}"], "say what to look for"),
-        (["ask", "{v}", "tea", "-n", "0"], "-n is at least 1"),
+        (["ask", "{v}"], "name something to look for"),
+        (["ask", "{v}", "tea", "-n", "0"], "-n must be at least 1"),
         (["steps", "{v}", "-k", "4,x"], "-k takes numbers separated by commas"),
-        (["steps", "{v}", "-k", "0"], "from 1 on"),
-        (["steps", "{v}", "--export", "vtt"], "--export needs a folder"),
-        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export knows vtt"),
+        (["steps", "{v}", "-k", "0"], "-k must be at least 1"),
+        (["steps", "{v}", "--export", "vtt"], "--export needs an output folder"),
+        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export must be one of vtt"),
         (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
         # before it is read
-        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method is one of pieces, spectral"),
-        (["steps", "{v}", "--threads", "0"], "--threads is at least 1"),
+        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of pieces, spectral"),
+        (["steps", "{v}", "--threads", "0"], "--threads must be at least 1"),
         (["label", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
         (["steps", "/nowhere/kitchen.mp4"], "no such file"),
         (["steps", "{v}", "--model", "/nowhere"], "no such model folder"),

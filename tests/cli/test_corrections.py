@@ -55,7 +55,7 @@ def test_adapt(kitchen, tmp_path, capsys):
         run("adapt", kitchen, "-o", tmp_path / "mine")
     with pytest.raises(InputError, match="no such file or folder"):
         run("adapt", tmp_path / "nothing", "-o", tmp_path / "mine")
-    with pytest.raises(InputError, match="say what to learn from"):
+    with pytest.raises(InputError, match="name the videos to learn from"):
         run("adapt", "-o", tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
     weights_or_skip("minilm")

@@ -237,12 +237,12 @@ def test_an_encoder_that_fails_says_nothing_about_the_decoder(monkeypatch):
     import_av()
     monkeypatch.setattr(networks, "ENCODER_OPTIONS", {"libx264": {"preset": "no such preset"}})
     finding = check("decoders")["decoder h264"]
-    assert (finding.level, finding.message) == ("ok", "there; not tried, since libx264 cannot encode")
+    assert (finding.level, finding.message) == ("ok", "available; not tested, because libx264 cannot encode")
 
 
 def test_a_decoder_that_decodes_nothing_is_seen(monkeypatch):
     import_av()
-    monkeypatch.setattr(networks, "_try_decoder", lambda av, codec, stream: 0 if codec == "vp9" else 2)
+    monkeypatch.setattr(networks, "_count_frames", lambda av, codec, stream: 0 if codec == "vp9" else 2)
     findings = check("decoders")
     assert (findings["decoder vp9"].level, findings["decoder h264"].level) == ("warning", "ok")
 

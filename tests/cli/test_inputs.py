@@ -149,7 +149,7 @@ def test_names_are_unique(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say which video"),
+        ([], "name a video"),
         (["{tmp}/empty"], "no videos or feature files"),
         (["{tmp}/*.mp4"], r"\*.mp4: contains no videos or feature files"),
         (["{tmp}/**.mp4"], "not a valid pattern"),

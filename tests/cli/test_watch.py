@@ -157,7 +157,7 @@ def test_the_line_of_the_open_step(monkeypatch):
         (["/dev/video97"], "no such camera"),
         (["missing.ts"], "start the recording first"),
         (["gopher://host"], "not a protocol"),
-        (["/dev/null", "--export", "vtt"], "needs a folder"),
+        (["/dev/null", "--export", "vtt"], "needs an output folder"),
         (["/dev/null", "--hz", "2"], "has its own clock"),
         (["/dev/null", "--idle-s", "-1"], "must be positive"),
         (["/dev/null", "-k", "four"], "takes numbers"),

@@ -50,4 +50,4 @@ def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
     ]
     report = run([*arguments, "--taxonomy", tmp_path / "more.txt", *options], tmp_path / "5.json")
     assert "4 labels" in report.tables[0].title
-    assert "the paper's taxonomy has 514" in capsys.readouterr().err
+    assert "instead of the paper's 514" in capsys.readouterr().err

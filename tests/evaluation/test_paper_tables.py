@@ -160,4 +160,4 @@ def test_data_check(tmp_path, capsys):
     app(["data", "check", str(tmp_path / "data"), "--models", str(tmp_path / "models")], result_action="return_value")
     printed = capsys.readouterr().out
     assert "mcq                       1 of 5    hiero table mcq" in printed
-    assert f"here     {tmp_path / 'data' / 'egomcq.json'}" in printed
+    assert f"present  {tmp_path / 'data' / 'egomcq.json'}" in printed

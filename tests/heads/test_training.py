@@ -184,7 +184,7 @@ def test_the_commands(data, tmp_path):
     )
     without_clock = inputs[:-2]  # a head knows its clock
     run(["eval", tmp_path / "head", tmp_path / "head", *without_clock, "--device", "cpu", "-o", tmp_path / "r.json"])
-    with pytest.raises(InputError, match="learned from features every 1 s"):
+    with pytest.raises(InputError, match="trained on features every 1 s"):
         run(["eval", tmp_path / "head", *without_clock, "--hz", "2", "--device", "cpu"])
     notes = Report.load(tmp_path / "r.json").tables[0].notes
     assert "mean of 2 seeds" in notes[0]
@@ -201,7 +201,7 @@ def test_the_commands(data, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             run(["train", "vslnet", *inputs, "--set", setting, "-o", tmp_path / "x"])
-    with pytest.raises(InputError, match="say what to learn from"):
+    with pytest.raises(InputError, match="name the videos to train on"):
         run(["probe", *inputs])
     with pytest.raises(InputError, match="not the folder of a head"):
         run(["eval", tmp_path, *inputs])

@@ -46,7 +46,7 @@ def test_figures(model, data, kind):
     with Image.open(data / "figure.png") as picture:
         grey = np.asarray(picture.convert("L"))
     assert grey.std() > 20  # something is drawn
-    with pytest.raises(InputError, match="has no video"):
+    with pytest.raises(InputError, match="no video v9"):
         app([*arguments, "--video", "v9", "-o", str(data / "x.png")], result_action="return_value")
 
 

@@ -250,7 +250,7 @@ def test_the_trusted_proxy_names_its_users(world):
 
 
 def test_nothing_to_show():
-    with pytest.raises(InputError, match="say what to show"):
+    with pytest.raises(InputError, match="name the videos to show"):
         app(["serve"], result_action="return_value")
     with pytest.raises(InputError, match="no such file, folder or corpus"):
         app(["serve", "nowhere", "--model", "raw"], result_action="return_value")
