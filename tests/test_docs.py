@@ -27,6 +27,8 @@ from tests.documentation import (
 from tests.processes import run_python
 
 LINKED_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
+PAGES_AND_CARDS = [*PAGES, *sorted((ROOT / "hiero/assets").glob("*/README.md"))]
+SHELL_BLOCKS = [block for page in PAGES_AND_CARDS for block in read_shell_blocks(page)]
 # Programs that the documentation may use without a check of their arguments.
 PROGRAMS = {"apt-get", "cat", "cd", "cp", "curl", "docker", "ffmpeg", "git", "install", "ls", "mkdir", "pip", "podman"}
 PROGRAMS |= {"pre-commit", "rm", "source", "systemctl", "tee", "torchrun", "useradd"}
@@ -46,8 +48,6 @@ WORD_LIMITS = {
     "docs/reference/environment.md": 480,
 }
 MAX_DOCS_WORDS = 26_000  # without the list of commands, which is as long as their help
-SHELL_BLOCKS = [block for page in PAGES for block in read_shell_blocks(page)]
-MODEL_CARDS = sorted((ROOT / "hiero/assets").glob("*/README.md"))
 # Numbers that stand on several pages. Each pattern finds at least one, and all of them agree when rounded.
 FACTS = {
     "weights that the first video downloads, MB": [r"(\d+) MB of weights"],
@@ -69,6 +69,7 @@ FACTS = {
         r"`hiero ask` probability was ([\d.]+)",
     ],
 }
+CARD_ROWS = ("known recipes", "recipes never seen")
 OFFLINE = """
 import socket
 
@@ -190,12 +191,23 @@ def test_pages_keep_to_their_length():
 def test_numbers_agree(fact):
     found = {}
     for pattern in FACTS[fact]:
-        for page in [*PAGES, *MODEL_CARDS]:
+        for page in PAGES_AND_CARDS:
             text = re.sub(r"(?<![|\n])\n(?=[^\n|#`-])", " ", page.read_text())  # a sentence may be wrapped anywhere
             found.update({f"{page.relative_to(ROOT)}: {pattern}": n for n in re.findall(pattern, text, re.MULTILINE)})
         assert any(key.endswith(pattern) for key in found), f"no page matches {pattern}"
     digits = min(len(number.partition(".")[2]) for number in found.values())
     assert len({round(float(number), digits) for number in found.values()}) == 1, found
+
+
+@pytest.mark.parametrize("model", ["hiero-k400", "hiero-omnivore-b"])
+def test_results_are_those_of_the_model_cards(model):
+    """R1, R5 and the steps in order: of known recipes, then of new ones."""
+    card = (ROOT / f"hiero/assets/{model}/README.md").read_text()
+    rows = [re.search(rf"^\| {name} \|(.*±.*)\|$", card, re.MULTILINE)[1] for name in CARD_ROWS]
+    columns = [row.split("|") for row in rows]
+    wanted = [float(row[i].split("±")[0]) for row in columns for i in (0, 1, 4)]
+    row = re.search(rf"^\| \*\*`{model}`.*?\|(.*)\|$", (ROOT / "docs/results.md").read_text(), re.MULTILINE)[1]
+    assert [float(cell.split("±")[0]) for cell in row.split("|")] == wanted
 
 
 def test_numbers_are_those_of_the_code():
@@ -259,7 +271,7 @@ def test_the_layers_in_the_guide_for_contributors():
 
 
 def test_files_that_readers_are_sent_to_exist():
-    for page in PAGES:
+    for page in PAGES_AND_CARDS:
         for path in re.findall(r"`((?:hiero|tests|docs|benchmarks|examples|deploy)/[\w./-]+)`", page.read_text()):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
     packages = "|".join(path.name for path in (ROOT / "hiero").iterdir() if path.is_dir())
@@ -268,7 +280,7 @@ def test_files_that_readers_are_sent_to_exist():
 
 
 def test_modules_that_readers_are_sent_to_exist():
-    for page in PAGES:
+    for page in PAGES_AND_CARDS:
         for module in re.findall(r"\b((?:benchmarks|examples)(?:\.[a-z]\w*)+)", page.read_text()):
             name = ".".join(module.split(".")[:2])
             if not name.endswith((".md", ".py", ".png", ".json")):
