@@ -1,6 +1,4 @@
-"""The JSON API and the page. Videos are named by ids of what was given to the server; no path ever
-comes from a client.
-"""
+"""The web application: the JSON API and the page behind the guard."""
 
 from __future__ import annotations
 
@@ -19,19 +17,18 @@ from starlette.requests import ClientDisconnect
 import hiero
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
-from hiero.serve import edit_routes, job_routes, uploads, user_routes, video_routes
-from hiero.serve.edit_routes import to_etag
+from hiero.serve import edit_routes, server_routes, video_routes
+from hiero.serve.edit_routes import add_uploads, to_etag
 from hiero.serve.edits import ConflictError, Presence, StateEdits, clear_stale_edits
 from hiero.serve.entries import NotFoundError, NotReadError
 from hiero.serve.guard import Guard
-from hiero.serve.jobs import Arrivals, JobQueue, hide_folders
-from hiero.serve.learning import LEARNING, Learning
+from hiero.serve.jobs import INTERNAL_ERROR, Arrivals, JobQueue, hide_folders
+from hiero.serve.learning import LEARNING, learn_names
 from hiero.serve.library import Library
 from hiero.serve.routing import Services
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import STATES, State
 from hiero.serve.telemetry import REQUEST_ID, AuditLog, Metrics, RequestLog, make_logger
-from hiero.serve.uploads import add_uploads
 from hiero.serve.users import Access, ForbiddenError
 from hiero.text.vector_cache import TextCache
 from hiero.types import ProgressCallback
@@ -41,12 +38,10 @@ ROUTERS = (
     video_routes.view,
     edit_routes.view,
     edit_routes.edit,
-    job_routes.view,
-    job_routes.edit,
-    uploads.edit,
-    user_routes.public,
-    user_routes.view,
-    user_routes.admin,
+    server_routes.public,
+    server_routes.view,
+    server_routes.edit,
+    server_routes.admin,
 )
 ERROR_STATUS: dict[type[Exception], int] = {
     InputError: 400,
@@ -63,24 +58,23 @@ def create_app(
     state: State | None = None,
     watcher: ArrivalWatcher | None = None,
 ) -> Application:
-    """The guarded application."""
+    """Create the application of a server."""
     settings, state = settings or ServerSettings(), state or State()
     if state.is_persistent:
         library.edits = StateEdits(state, settings.write_edits)
     add_uploads(library, settings.upload)
     clear_stale_edits(library.entries.values())
-    learning = Learning(library)
 
     def work(id: str, progress: ProgressCallback) -> None:
         if id == LEARNING:
-            learning.run(progress)
+            learn_names(library, progress)
         else:
             library.index(library.find(id), progress)
 
     jobs, logger, metrics = JobQueue(work, state, settings.jobs), make_logger(settings.log_format), Metrics()
     audit = AuditLog(state, logger)
     access = Access(state, settings)
-    services = Services(settings, library, state, access, jobs, learning, audit, metrics, Presence())
+    services = Services(settings, library, state, access, jobs, audit, metrics, Presence())
     _add_gauges(metrics, library, jobs)
     arrivals = None if watcher is None else Arrivals(library, jobs, watcher, audit)
     guard = Guard(_create_api(services), settings, access)
@@ -88,7 +82,7 @@ def create_app(
 
 
 class Application(RequestLog):
-    """What the server runs: the API and the page behind the guard, and the work in the background."""
+    """The API, the page and the background work of a server."""
 
     def __init__(
         self, guard: Guard, metrics: Metrics, logger: logging.Logger, jobs: JobQueue, arrivals: Arrivals | None
@@ -97,7 +91,7 @@ class Application(RequestLog):
         self.guard, self.jobs, self.arrivals = guard, jobs, arrivals
 
     def close(self) -> None:
-        """Stop jobs, and look for new videos no more."""
+        """Stop the background work."""
         if self.arrivals is not None:
             self.arrivals.close()
         self.jobs.close()
@@ -106,56 +100,46 @@ class Application(RequestLog):
 def _create_api(services: Services) -> FastAPI:
     app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
     app.state.services = services
-    for kind in ERROR_STATUS:
+    for kind in (*ERROR_STATUS, RequestValidationError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _answer_error)
-    app.add_exception_handler(RequestValidationError, _answer_bad_parameters)
-    app.add_exception_handler(ClientDisconnect, _answer_nobody)
-    app.add_exception_handler(Exception, _answer_internal_error)
     for router in ROUTERS:
         app.include_router(router)
-    app.mount("/", StaticFiles(directory=STATIC, html=True))  # last: it matches every path
+    app.mount("/", StaticFiles(directory=STATIC, html=True))  # comes last because it matches every path
     return app
 
 
 def _add_gauges(metrics: Metrics, library: Library, jobs: JobQueue) -> None:
-    by_state = metrics.gauge("hiero_jobs", "Jobs.", "state")
+    by_state = metrics.gauge("hiero_jobs", "Number of jobs.", "state")
     for state in STATES:
         by_state.labels(state).set_function(partial(jobs.count, state))
-    metrics.gauge("hiero_videos", "Videos.").set_function(lambda: len(library.entries))
-    metrics.gauge("hiero_open_videos_bytes", "Open videos bytes.").set_function(lambda: library.videos.num_bytes)
-    by_result = metrics.gauge("hiero_text_cache", "Text cache.", "result")
+    metrics.gauge("hiero_videos", "Number of videos.").set_function(lambda: len(library.entries))
+    metrics.gauge("hiero_open_videos_bytes", "Memory used by open videos.").set_function(
+        lambda: library.videos.num_bytes
+    )
+    by_result = metrics.gauge("hiero_text_cache", "Lookups in the text cache.", "result")
     for result in ("hits", "misses"):
         by_result.labels(result).set_function(partial(TextCache.counts.__getitem__, result))
 
 
-async def _answer_error(_: Request, error: Exception) -> Response:
-    message = hide_folders(str(error)) if isinstance(error, InputError) else str(error)
-    body: dict[str, Any] = {"error": message}
+async def _answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)
+    if isinstance(error, RequestValidationError):
+        # Without the input that FastAPI would return: NaN, for example, cannot be sent.
+        rows = [{name: row[name] for name in ("type", "loc", "msg")} for row in error.errors()]
+        return _json_response({"detail": rows}, 422)
+    status = next((status for kind, status in ERROR_STATUS.items() if isinstance(error, kind)), 500)
+    if status == 500:
+        logging.getLogger(__name__).error("hiero: request %s:", request.scope.get(REQUEST_ID, ""), exc_info=error)
+        return _json_response({"error": INTERNAL_ERROR}, 500)
+    body: dict[str, Any] = {"error": hide_folders(str(error)) if isinstance(error, InputError) else str(error)}
     headers: dict[str, str] = {}
     if isinstance(error, ConflictError):
         body["current"] = None if error.hierarchy is None else error.hierarchy.to_dict()
         headers = {} if error.version is None else {"ETag": to_etag(error.version)}
-    status = next(status for kind, status in ERROR_STATUS.items() if isinstance(error, kind))
     return _json_response(body, status, headers)
 
 
-async def _answer_bad_parameters(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    # Without the input, which FastAPI would send back: NaN, for one, cannot be sent.
-    rows = [{name: row[name] for name in ("type", "loc", "msg")} for row in error.errors()]
-    return _json_response({"detail": rows}, 422)
-
-
-async def _answer_nobody(_: Request, __: Exception) -> Response:
-    return Response(status_code=499)  # the client has left
-
-
-async def _answer_internal_error(request: Request, error: Exception) -> Response:
-    # The trace is for the person at the server, not for the client.
-    logging.getLogger(__name__).error("hiero: request %s:", request.scope.get(REQUEST_ID, ""), exc_info=error)
-    return _json_response({"error": "an internal error; the server's log has it"}, 500)
-
-
 def _json_response(body: Any, status: int, headers: dict[str, str] | None = None) -> Response:
-    """In ASCII: an error may quote what a client sent, and half a character (a lone surrogate) is no UTF-8."""
+    """In ASCII, because an error may quote input that is not valid UTF-8 (a lone surrogate)."""
     return Response(json.dumps(body), status, headers, "application/json")

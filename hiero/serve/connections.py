@@ -1,4 +1,4 @@
-"""Connections of the server: who sends no whole request in time is let go, and no address takes the places of all."""
+"""Limits on connections: requests must arrive in time, and no client may use all connections."""
 
 from __future__ import annotations
 
@@ -11,36 +11,34 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hiero.serve.guard import client_key, plain_address
 
-MAX_CONNECTIONS = 512  # of all clients
+MAX_CONNECTIONS = 512
 MAX_CONNECTIONS_PER_CLIENT = 128  # a browser opens six
-MAX_REFUSED = 64  # that are told why; more are cut off without a word
-REQUEST_TIMEOUT_S = 10.0  # from the first byte of a request, or the begin of a connection, to the end of the headers
-KEEP_ALIVE_S = 10  # between two requests
-STALLED_S = 5.0  # a client that does not read its answer for so long gives up its place when another needs it
+MAX_REFUSED = 64  # refused connections that get an error message
+REQUEST_TIMEOUT_S = 10.0  # longest time until the headers of a request are complete
+KEEP_ALIVE_S = 10  # longest pause between two requests
+STALLED_S = 5.0  # time after which a client that does not read its response may be disconnected
 RETRY_S = 5
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP of one connection, as uvicorn speaks it, with limits.
+    """uvicorn's HTTP protocol with limits on connections and on the time of a request.
 
-    uvicorn ends a connection that is idle between two requests, but waits forever for the first,
-    and for the rest of one that has begun; its limit_concurrency counts idle connections too, and not
-    by address. Where the places are taken here, a connection that only waits for its client (for a
-    request, or for the client to read) gives way, the one that waits longest first; a new one is
-    refused only where requests are under way on all: by 429 where its own address has too many, else
-    by 503.
+    uvicorn waits forever for the first request and for the rest of its headers, and its
+    limit_concurrency counts idle connections and ignores addresses. Here, a new connection at the
+    limit replaces the one that has waited longest for its client. It is refused only if all are busy:
+    with 429 if its own address has too many, otherwise with 503.
     """
 
     def __init__(self, *args: Any, trusted_proxies: Container[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.trusted_proxies = trusted_proxies  # whose connections are those of many clients
+        self.trusted_proxies = trusted_proxies  # may have any number of connections
         self.client_key = ""
         self.is_refused = False
         self._idle_since_s = 0.0
         self._stalled_since_s: float | None = None
-        self._deadline: asyncio.TimerHandle | None = None  # for the end of the headers
+        self._deadline: asyncio.TimerHandle | None = None  # for complete headers
 
-    # As asyncio and uvicorn call it
+    # Called by asyncio and uvicorn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -52,9 +50,9 @@ class LimitedProtocol(H11Protocol):
         same_client = [other for other in others if other.client_key == self.client_key]
         is_proxy = address in self.trusted_proxies
         if len(same_client) >= MAX_CONNECTIONS_PER_CLIENT and not is_proxy and not self._make_room(same_client):
-            self._refuse(429, "too many connections from your address")
+            self._refuse(429, "too many connections from your address; please try again later")
         elif len(others) >= MAX_CONNECTIONS and not self._make_room(others):
-            self._refuse(503, "too many connections")
+            self._refuse(503, "too many connections; please try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
@@ -80,12 +78,12 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request is under way."""
+        """Whether no request is being processed."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
     def waiting_since_s(self) -> float | None:
-        """Since when only the client could do something; None where it is the server's turn."""
+        """When the connection began to wait for its client, or None if the server is at work."""
         if self.is_idle:
             return self._idle_since_s
         since_s = self._stalled_since_s
@@ -95,19 +93,17 @@ class LimitedProtocol(H11Protocol):
         return [other for other in self.connections if isinstance(other, LimitedProtocol) and other is not self]
 
     def _make_room(self, candidates: Iterable[LimitedProtocol]) -> bool:
-        """Close the connection that waits longest for its client. False where none does."""
-        waiting = [
-            (since_s, id(other), other) for other in candidates if (since_s := other.waiting_since_s) is not None
-        ]
+        """Close the connection that has waited longest for its client. Returns False if none is waiting."""
+        waiting = {other: since_s for other in candidates if (since_s := other.waiting_since_s) is not None}
         if not waiting:
             return False
-        longest = min(waiting)[-1]
-        self.connections.discard(longest)  # now, since the loop tells of a lost connection later
+        longest = min(waiting, key=lambda other: waiting[other])
+        self.connections.discard(longest)  # the event loop would do so later
         longest.transport.abort()
         return True
 
     def _set_deadline(self) -> None:
-        """Headers that are being sent must be whole in time; pieces of them do not extend it."""
+        """Start the timeout for complete headers. Partial headers do not extend it."""
         if not self.is_idle:
             self._cancel_deadline()
         elif self._deadline is None:
@@ -119,10 +115,10 @@ class LimitedProtocol(H11Protocol):
             self._deadline = None
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Answer the request, when it comes, without the application, and close."""
+        """Answer the next request with an error and close the connection."""
         self.is_refused = True
         if sum(other.is_refused for other in self._others()) >= MAX_REFUSED:
             self.transport.abort()
             return
         headers = {"retry-after": str(RETRY_S), "connection": "close"}
-        self.app = JSONResponse({"error": f"{reason}; try again later"}, status, headers)
+        self.app = JSONResponse({"error": reason}, status, headers)

@@ -1,21 +1,33 @@
-"""Routes of steps as people changed them.
+"""Routes for edited steps and for uploads.
 
-Each save has a version, the ETag. Whoever saves says which one theirs is made from, in If-Match; where
-another was saved meanwhile nothing is changed, and the answer is 412 with the current steps and their ETag.
+Each save has a version, its ETag. Clients send the version that they have changed in If-Match. If
+someone else has saved in the meantime, the response is 412 with the current steps and their ETag.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import asdict
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-from fastapi import Body, Header, Path, Response
+import anyio
+from fastapi import Body, Header, Path, Query, Response
 
-from hiero.serve.edits import Edits, Versions
+from hiero.decoding.decode import probe
+from hiero.decoding.recordings import VIDEO_SUFFIXES
+from hiero.errors import InputError
+from hiero.serve.edits import Edits, Versions, clear_stale
 from hiero.serve.entries import NotFoundError
+from hiero.serve.library import Library
 from hiero.serve.routing import ERRORS, Context, role_router
+from hiero.serve.workers import READS
+from hiero.types import check_text
 
-SAVE_ERRORS = {**ERRORS, 412: {**ERRORS[409], "description": "saved by someone else meanwhile"}}
+MAX_NAME_BYTES = 200  # file systems allow 255, and files of edits have longer names
+UPLOAD_PART = re.compile(r"\.[0-9a-f]{16}\.part")  # name of an unfinished upload
+SAVE_ERRORS = {**ERRORS, 412: {**ERRORS[409], "description": "edited by someone else in the meantime"}}
 IfMatch = Annotated[str | None, Header()]
 
 view, edit = role_router("view"), role_router("edit")
@@ -23,11 +35,11 @@ view, edit = role_router("view"), role_router("edit")
 
 @view.get("/api/videos/{id}/edits", responses=ERRORS)
 async def edits(context: Context, response: Response, id: str) -> dict[str, Any]:
-    """The steps as a person changed them; their version is the ETag."""
+    """The edited steps. Their version is the ETag."""
     entry = context.library.find(id)
     edits = await context.run(lambda: context.library.edits.read(entry))
     if edits is None:
-        raise NotFoundError("nothing was edited")
+        raise NotFoundError("this video has no edits")
     response.headers["ETag"] = to_etag(edits.version)
     return {**edits.hierarchy.to_dict(), "video": entry.name}
 
@@ -36,10 +48,10 @@ async def edits(context: Context, response: Response, id: str) -> dict[str, Any]
 async def save(
     context: Context, response: Response, id: str, document: Annotated[dict[str, Any], Body()], if_match: IfMatch = None
 ) -> dict[str, Any]:
-    """Save changed steps: the first ones without If-Match, later ones with the ETag of those they replace."""
+    """Save edited steps: without If-Match the first time, later with the ETag of the edits to replace."""
     entry = context.library.find(id)
     video = await context.open_video(entry)
-    expected = () if if_match is None else parse_etags(if_match)
+    expected = parse_etags(if_match, ())
 
     def save() -> Edits:
         edits = context.library.edits.save(entry, document, video.duration_s, expected, context.user.name)
@@ -53,9 +65,9 @@ async def save(
 
 @edit.delete("/api/videos/{id}/edits", responses=SAVE_ERRORS)
 async def forget(context: Context, id: str, if_match: IfMatch = None) -> dict[str, bool]:
-    """Back to the steps that were found; with If-Match only if the edits are of that version."""
+    """Delete the edits; with If-Match, only if they have that version."""
     entry = context.library.find(id)
-    expected = None if if_match is None else parse_etags(if_match)
+    expected = parse_etags(if_match, None)
 
     def forget() -> None:
         context.library.edits.delete(entry, expected, context.user.name)
@@ -67,7 +79,7 @@ async def forget(context: Context, id: str, if_match: IfMatch = None) -> dict[st
 
 @view.get("/api/videos/{id}/history", responses=ERRORS)
 async def history(context: Context, id: str) -> list[dict[str, Any]]:
-    """All saves of a video, newest first: who, when, how many steps."""
+    """All saves of a video, newest first."""
     entry = context.library.find(id)
     return [asdict(save) for save in await context.run(lambda: context.library.edits.history(entry))]
 
@@ -80,9 +92,9 @@ async def restore(
     number: Annotated[int, Path(ge=1, le=2**62)],
     if_match: IfMatch = None,
 ) -> dict[str, Any]:
-    """Go back to the steps as they were after one save; If-Match as when saving."""
+    """Restore the edits of an earlier save. If-Match works as for saving."""
     entry = context.library.find(id)
-    expected = () if if_match is None else parse_etags(if_match)
+    expected = parse_etags(if_match, ())
 
     def restore() -> Edits | None:
         edits = context.library.edits.restore(entry, number, expected, context.user.name)
@@ -97,7 +109,7 @@ async def restore(
 
 @edit.post("/api/videos/{id}/presence", responses=ERRORS)
 async def present(context: Context, id: str) -> dict[str, list[str]]:
-    """Say that someone has the video open for editing; the answer names all who have."""
+    """Report that the user has the video open for editing. Returns the names of all who have."""
     entry = context.library.find(id)
     context.services.presence.touch(entry.id, context.user.name)
     return {"editing": context.services.presence.editors(entry.id)}
@@ -107,8 +119,66 @@ def to_etag(version: str) -> str:
     return f'"{version}"'
 
 
-def parse_etags(header: str) -> Versions:
-    """Versions of an If-Match; None for *, which is any. A proxy that compresses marks them as weak:
-    the same all the same.
-    """
+def parse_etags(header: str | None, default: Versions) -> Versions:
+    """Versions of an If-Match header, None for `*`. Proxies that compress mark them as weak, which is ignored."""
+    if header is None:
+        return default
     return None if header.strip() == "*" else {etag.strip().removeprefix("W/").strip('"') for etag in header.split(",")}
+
+
+@edit.post("/api/upload", status_code=201, responses=ERRORS)
+async def upload(context: Context, name: Annotated[str, Query(min_length=1, max_length=200)]) -> dict[str, Any]:
+    """Upload a video as the body of the request, if the server was started with --upload."""
+    folder = context.services.settings.upload
+    if folder is None:
+        raise NotFoundError("uploads are off; start the server with --upload FOLDER")
+    file_name = _check_file_name(name)
+    target = folder / file_name
+    if target.exists():
+        raise InputError(f"{file_name}: a video with this name already exists")
+    clear_stale(folder, UPLOAD_PART)
+    part = folder / f".{os.urandom(8).hex()}.part"
+    try:
+        with part.open("xb") as out:
+            async for chunk in context.request.stream():
+                await anyio.to_thread.run_sync(out.write, chunk)
+        if not await context.run(lambda: _is_readable(part), READS):
+            raise InputError(f"{file_name}: cannot be read as a video")
+        os.link(part, target)  # unlike a rename, this does not overwrite another upload
+    except FileExistsError:
+        raise InputError(f"{file_name}: a video with this name already exists") from None
+    except OSError as error:  # for example a full disk
+        raise InputError(f"{file_name}: cannot be saved ({error.strerror})") from error
+    finally:
+        part.unlink(missing_ok=True)
+    entry = context.library.add(target)
+    context.record("upload", entry.id, file_name)
+    return {"id": entry.id, "name": entry.name}
+
+
+def _check_file_name(name: str) -> str:
+    """A safe file name for an upload. Raises InputError if it is not the name of a video."""
+    file_name = re.sub(r"[^\w.() -]", "_", FilePath(check_text(name)).name).strip(". ")
+    if FilePath(file_name).suffix.lower() not in VIDEO_SUFFIXES:
+        raise InputError(f"{file_name or name}: not a supported video format ({', '.join(VIDEO_SUFFIXES)})")
+    if len(file_name.encode()) > MAX_NAME_BYTES:
+        raise InputError(f"the file name must have at most {MAX_NAME_BYTES} bytes")
+    return file_name
+
+
+def _is_readable(path: FilePath) -> bool:
+    try:
+        probe(path)
+    except InputError:
+        return False
+    return True
+
+
+def add_uploads(library: Library, folder: FilePath | None) -> None:
+    """Add earlier uploads to a library, and remove unfinished ones."""
+    if folder is None or not folder.is_dir():
+        return
+    clear_stale(folder, UPLOAD_PART)
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() in VIDEO_SUFFIXES and not file.name.startswith(".") and file.is_file():
+            library.add(file)

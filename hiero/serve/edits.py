@@ -1,6 +1,4 @@
-"""Steps as people changed them: beside the videos, as a person at their own machine wants it, or in
-the server's state.
-"""
+"""Edited steps, saved next to the videos or in the state of the server."""
 
 from __future__ import annotations
 
@@ -22,17 +20,17 @@ from hiero.storage.files import parse_json, write_bytes
 from hiero.types import Hierarchy
 
 VERSION_LENGTH = 32
-MAX_HISTORY = 500  # saves of a video that are listed
-NO_HISTORY = "this server remembers no earlier edits; start it with --state FOLDER"
-PRESENCE_S = 45.0  # after the last sign of a page someone is taken to have left; pages send one every 15 s
-EDITS_PART = re.compile(r"\..+" + re.escape(EDITS_SUFFIX) + r"\.[a-z0-9_]{8}\.part")  # as `atomic_path` names them
-STALE_S = 2 * 3600.0  # a file that is being written changes within seconds
+MAX_HISTORY = 500  # number of listed saves
+NO_HISTORY = "this server keeps no history of edits; start it with --state FOLDER"
+PRESENCE_S = 45.0  # time after which a silent page counts as closed; pages send a signal every 15 s
+EDITS_PART = re.compile(r"\..+" + re.escape(EDITS_SUFFIX) + r"\.[a-z0-9_]{8}\.part")  # temporary file of `atomic_path`
+STALE_S = 2 * 3600.0  # age of a temporary file that nobody writes any more
 
-Versions = Collection[str] | None  # that edits may have to be replaced: none at all, or None for any
+Versions = Collection[str] | None  # versions that may be replaced; empty: no edits exist, None: any
 
 
 class ConflictError(Exception):
-    """Edits were saved by someone else meanwhile."""
+    """Someone else has saved edits in the meantime."""
 
     def __init__(self, message: str, version: str | None, hierarchy: Hierarchy | None) -> None:
         super().__init__(message)
@@ -41,38 +39,38 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True)
 class Edits:
-    """Steps as a person changed them, and what tells them from those of another save."""
+    """Edited steps and their version."""
 
     hierarchy: Hierarchy
     version: str
 
 
 class FileEdits:
-    """Edits in a file beside each video."""
+    """Edits in a file next to each video."""
 
     has_history: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # from the look at a version until it is replaced
+        self._lock = threading.Lock()  # held while a version is compared and replaced
 
     def read(self, entry: Entry) -> Edits | None:
-        """The steps that were saved last, if there are any."""
+        """The current edits, if there are any."""
         content = self.read_content(entry)
         return None if content is None else _parse_edits(entry, content)
 
     def save(self, entry: Entry, document: Any, duration_s: float, expected: Versions, user: str = "") -> Edits:
-        """Save steps that a person has changed. Raises ConflictError where others are there than expected."""
+        """Save edited steps. Raises ConflictError if the current edits have another version than expected."""
         hierarchy = parse_hierarchy(document, duration_s)
         content = encode_edits(hierarchy)
         self._replace(entry, content, expected, user)
         return Edits(hierarchy, version_of(content))
 
     def delete(self, entry: Entry, expected: Versions = None, user: str = "") -> None:
-        """Forget what a person has changed."""
+        """Delete the edits."""
         self._replace(entry, None, expected, user)
 
     def restore(self, entry: Entry, number: int, expected: Versions, user: str = "") -> Edits | None:
-        """Go back to the steps as they were after one save; a save of its own, so that this too can be undone."""
+        """Restore the edits of an earlier save. This is a new save, so it can be undone."""
         content = self.content_of(entry, number)
         edits = None if content is None else _parse_edits(entry, content)
         self._replace(entry, content, expected, user)
@@ -82,11 +80,11 @@ class FileEdits:
         return edits_file(entry.path).is_file()
 
     def history(self, entry: Entry) -> list[SavedEdit]:
-        """All saves, newest first. Raises InputError where they are not remembered."""
+        """All saves, newest first. Raises InputError if the server keeps no history."""
         raise InputError(NO_HISTORY)
 
     def content_of(self, entry: Entry, number: int) -> bytes | None:
-        """The steps of one save of the history; None where they were forgotten then."""
+        """The content of a save, or None if the edits were deleted."""
         raise InputError(NO_HISTORY)
 
     def read_content(self, entry: Entry) -> bytes | None:
@@ -104,34 +102,32 @@ class FileEdits:
                 edits_file(entry.path).unlink(missing_ok=True)
             else:
                 write_bytes(edits_file(entry.path), content)
-        except OSError as error:  # such as a folder that may only be read
-            raise InputError(
-                f"the edits cannot be saved beside the video ({error.strerror}); start the server with --state FOLDER"
-            ) from error
+        except OSError as error:  # for example a read-only folder
+            message = f"cannot save the edits next to the video ({error.strerror})"
+            raise InputError(f"{message}; start the server with --state FOLDER") from error
 
     def _replace(self, entry: Entry, content: bytes | None, expected: Versions, user: str) -> None:
-        """Put edits, or none, in place of those that are there, if these are of an expected version."""
+        """Replace or delete the edits if their version is expected."""
         with self._lock:
             current = self.read_content(entry)
-            if content == current:  # it was done already, and only the answer was lost
+            if content == current:  # a repeated request whose response was lost
                 return
             if expected is None or (not expected if current is None else version_of(current) in expected):
                 self.write_content(entry, content, user)
                 return
         if current is None:
-            raise ConflictError("someone has forgotten the edits of this video meanwhile", None, None)
+            raise ConflictError("someone else has deleted the edits of this video in the meantime", None, None)
         hierarchy = None
-        with suppress(InputError):  # a damaged file can be replaced too, by who knows its version
+        with suppress(InputError):  # a damaged file can also be replaced
             hierarchy = _parse_edits(entry, current).hierarchy
-        reason = "someone else has saved steps of this video meanwhile"
-        advice = "read them, and send their ETag as If-Match to replace them"
-        raise ConflictError(f"{reason}; {advice}", version_of(current), hierarchy)
+        message = (
+            "someone else has edited this video in the meantime; send the new ETag as If-Match to replace the edits"
+        )
+        raise ConflictError(message, version_of(current), hierarchy)
 
 
 class StateEdits(FileEdits):
-    """Edits in the server's state, with their history. A file beside the video, of earlier days,
-    counts until the first save.
-    """
+    """Edits in the state of the server, with their history. A file next to the video is used until the first save."""
 
     has_history = True
 
@@ -148,7 +144,7 @@ class StateEdits(FileEdits):
 
     def content_of(self, entry: Entry, number: int) -> bytes | None:
         if number not in {save.id for save in self.history(entry)}:
-            raise InputError(f"no save {number} of this video")
+            raise InputError(f"this video has no save {number}")
         return self.state.edit_content(entry.id, number)
 
     def read_content(self, entry: Entry) -> bytes | None:
@@ -157,10 +153,10 @@ class StateEdits(FileEdits):
 
     def write_content(self, entry: Entry, content: bytes | None, user: str) -> None:
         if self.state.last_edit(entry.id) is None and (earlier := super().read_content(entry)) is not None:
-            self._add(entry, earlier, "")  # so that one can come back to it
+            self._add(entry, earlier, "")  # so that it can be restored
         self._add(entry, content, user)
         if self.write_files:
-            with suppress(InputError):  # a copy: what counts is saved
+            with suppress(InputError):  # only a copy
                 super().write_content(entry, content, user)
 
     def _add(self, entry: Entry, content: bytes | None, user: str) -> None:
@@ -169,19 +165,18 @@ class StateEdits(FileEdits):
 
 
 class Presence:
-    """Who has which video open for editing: as their pages say, for a while."""
+    """Who has which video open for editing."""
 
     def __init__(self) -> None:
         self._last_seen_s: dict[str, dict[str, float]] = {}
         self._lock = threading.Lock()
 
     def touch(self, video: str, user: str) -> None:
-        """Someone is there."""
         with self._lock:
             self._last_seen_s.setdefault(video, {})[user] = time.monotonic()
 
     def editors(self, video: str) -> list[str]:
-        """Names of those who are there, in order."""
+        """Sorted names of the users who have a video open."""
         since_s = time.monotonic() - PRESENCE_S
         with self._lock:
             present = {name: s for name, s in self._last_seen_s.pop(video, {}).items() if s >= since_s}
@@ -191,23 +186,22 @@ class Presence:
 
 
 def version_of(content: bytes) -> str:
-    """What tells the content of one save from another."""
     return hashlib.sha256(content).hexdigest()[:VERSION_LENGTH]
 
 
 def clear_stale_edits(entries: Iterable[Entry]) -> None:
-    """Remove what a server that was killed left of edits that it was writing, beside the videos."""
+    """Remove temporary files that a killed server left next to the videos."""
     for folder in {entry.path.parent for entry in entries}:
         clear_stale(folder, EDITS_PART)
 
 
 def clear_stale(folder: Path, pattern: re.Pattern[str]) -> None:
-    """Remove files that nobody writes any more: they were not changed for hours."""
+    """Remove files with matching names that were not changed for hours."""
     try:
         for file in folder.iterdir():
             if pattern.fullmatch(file.name) and time.time() - file.lstat().st_mtime > STALE_S:
                 file.unlink(missing_ok=True)
-    except OSError:  # of a folder that cannot be read or written nothing is removed; that is no reason not to start
+    except OSError:  # a folder without access must not stop the server
         return
 
 
@@ -220,7 +214,7 @@ def _parse_edits(entry: Entry, content: bytes) -> Edits:
 
 
 def _count_steps(content: bytes) -> int:
-    """Steps of the finest level; 0 of a damaged file of earlier days."""
+    """Number of steps of the finest level, 0 for a damaged file."""
     try:
         return len(parse_hierarchy(parse_json(content), None).levels[-1])
     except (InputError, ValueError):

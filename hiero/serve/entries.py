@@ -1,4 +1,4 @@
-"""The videos that a server shows, each known by an id."""
+"""Entries: the videos of a server."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from hiero.data.features import FEATURE_SUFFIXES
 from hiero.decoding.recordings import VIDEO_SUFFIXES
 from hiero.sources.source import LocalFile, SourceFile, VideoSource
 
-PLAYABLE_S, MAX_PLAYABLE = 5.0, 10_000  # how long it is believed which file a player opens, and of how many videos
+PLAYABLE_S = 5.0  # time for which the playable file of an entry is cached
 
 
 class NotFoundError(Exception):
-    """What a client asked for does not exist."""
+    """The requested resource does not exist."""
 
 
 class NotReadError(Exception):
-    """A video must be read first, which takes its time."""
+    """The video must be processed first."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file that may be looked at, or several that are one video."""
+    """A video: one file, or several that belong together."""
 
     id: str
     name: str
@@ -44,19 +44,17 @@ class Entry:
 
     @property
     def playable_files(self) -> list[SourceFile]:
-        """What a player opens, in time order: the files themselves, or videos of the same name beside
-        feature files; none where one of them is missing.
+        """The files for a player in time order: the files of the entry, or for feature files the
+        videos with the same name next to them. Empty if any is missing.
         """
         period = int(time.monotonic() / PLAYABLE_S)
         playable = [_find_playable(file, period) for file in self.source.files]
         return [file for file in playable if file is not None] if None not in playable else []
 
 
-@lru_cache(maxsize=MAX_PLAYABLE)
+@lru_cache(maxsize=10_000)
 def _find_playable(file: SourceFile, period: int) -> SourceFile | None:
-    """A video itself, or one of the same name beside a feature file. Looked for once in a period: a
-    list asks for many.
-    """
+    """The video of a file. `period` limits how long the result is cached."""
     if file.path.suffix.lower() not in FEATURE_SUFFIXES:
         return file if file.exists() else None
     beside = (LocalFile(file.path.with_suffix(suffix)) for suffix in VIDEO_SUFFIXES)

@@ -1,33 +1,31 @@
-"""ASGI middleware before the application: allowed hosts only, no other site's requests, people who may
-come in, small bodies.
-"""
+"""ASGI middleware that checks the host, the origin, the user and the size of each request."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import time
-from collections.abc import Container
-from urllib.parse import urlsplit
+from collections.abc import Container, Iterator
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from hiero.errors import InputError
 from hiero.serve.settings import ServerSettings
-from hiero.serve.users import USER, Access, cookie_header, token_in_address
+from hiero.serve.users import COOKIE_S, USER, Access
 
-MAX_BODY_BYTES = 4 * 2**20  # of everything but uploads
-BODY_TIMEOUT_S = 30.0  # for the next piece of a body
-MIN_BODY_BYTES_S = 1000  # on average, beyond the first BODY_TIMEOUT_S
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # change nothing
-# What is answered without signing in: the page itself, which holds nothing, and what tells a
-# supervisor that the server lives.
+MAX_BODY_BYTES = 4 * 2**20  # largest body except for uploads
+BODY_TIMEOUT_S = 30.0  # longest pause between two chunks of a body
+MIN_BODY_BYTES_S = 1000  # lowest average rate of a body after the first BODY_TIMEOUT_S
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+# Paths that need no user. The page itself, which contains no data, needs none either.
 OPEN_PATHS = ("/healthz", "/readyz", "/api/sign-in")
 PRIVATE_PATHS = ("/api/", "/metrics", "/openapi.json")
-FROM_PROXY = "hiero.from_proxy"  # in the scope of a request: a trusted proxy sent it
+FROM_PROXY = "hiero.from_proxy"  # key in the scope: whether a trusted proxy sent the request
 SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; style-src 'self' 'unsafe-inline'; "
@@ -41,12 +39,12 @@ SECURITY_HEADERS = {
 
 
 def plain_address(address: str) -> str:
-    """An address as it is written in settings: an IPv4 address that came through an IPv6 socket is one of IPv4."""
+    """An address without the prefix of IPv4 addresses on an IPv6 socket."""
     return address.removeprefix("::ffff:") if "." in address else address
 
 
 def client_key(address: str) -> str:
-    """What counts as one client: an address; of IPv6 the first 64 bits, since the rest is the client's to choose."""
+    """Identifies a client by its address, or by the first 64 bits of an IPv6 address: clients can choose the rest."""
     try:
         ip = ipaddress.ip_address(plain_address(address))
     except ValueError:
@@ -55,7 +53,7 @@ def client_key(address: str) -> str:
 
 
 class Guard:
-    """Refuses requests before they reach an application, and adds security headers to its answers."""
+    """Refuses requests before they reach the application and adds security headers to its responses."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, access: Access) -> None:
         self.app, self.access, self.settings = app, access, settings
@@ -69,8 +67,8 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        elif scope["type"] == "http":  # there are no websockets
-            # Before the proxy's headers put the client's address in place of the proxy's.
+        elif scope["type"] == "http":  # websockets are not supported
+            # This comes before the proxy headers replace the address of the proxy by that of the client.
             peer, port = scope.get("client") or ("", 0)
             scope["client"] = (plain_address(peer), port)
             scope[FROM_PROXY] = scope["client"][0] in self.trusted_proxies
@@ -80,7 +78,7 @@ class Guard:
         path, prefix = scope["path"], self.path_prefix
         if prefix and (path == prefix or path.startswith(f"{prefix}/")):
             scope.update(path=path.removeprefix(prefix), raw_path=None)
-        headers = dict(Headers(scope=scope).items())  # of a repeated one the last, which the proxy added
+        headers = dict(Headers(scope=scope).items())  # the last of repeated headers is the proxy's
         if scope[FROM_PROXY] and (host := headers.get("x-forwarded-host", "").split(",")[0].strip()):
             headers["host"] = host
         response = self._refuse_or_redirect(scope, headers)
@@ -90,28 +88,30 @@ class Guard:
         await self.app(scope, _limit_body(receive, self._max_bytes(scope)), _add_security_headers(scope, send))
 
     def _refuse_or_redirect(self, scope: Scope, headers: dict[str, str]) -> Response | None:
-        """The answer to a request that the application does not see; None where it does."""
+        """The response to a request that must not reach the application, or None if it may."""
         path = scope["path"]
         if not self._is_allowed_host(_hostname(headers.get("host", ""))):
-            return _refuse(421, "this server does not answer to that name; start it with --allow-host NAME")
-        if path == "":  # /hiero without the slash: the page's own addresses would go wrong
+            return _refuse(421, "this host name is not allowed; start the server with --allow-host NAME")
+        if path == "":  # without the final slash, the page's relative addresses would be wrong
             return self._redirect_to_page()
         is_private = path.startswith(PRIVATE_PATHS)
         is_foreign_read = headers.get("sec-fetch-site") == "cross-site" and is_private
         if is_foreign_read or (scope["method"] not in SAFE_METHODS and not _is_same_origin(headers)):
-            return _refuse(403, "this request comes from another site")
+            return _refuse(403, "requests from other sites are not allowed")
         try:
-            user = None if path in OPEN_PATHS else self.access.authenticate(scope, headers, scope[FROM_PROXY])
-        except InputError as error:  # its disk is gone
+            tokens = _sent_tokens(scope, headers)
+            user = None if path in OPEN_PATHS else self.access.authenticate(tokens, headers, scope[FROM_PROXY])
+        except InputError as error:  # the state cannot be read
             return _refuse(503, str(error))
         if user is None and is_private and path not in OPEN_PATHS:
-            return _refuse(401, "sign in first: open the page, or send your token as Authorization: Bearer TOKEN")
+            return _refuse(401, "please sign in on the page or send your token as Authorization: Bearer TOKEN")
         scope[USER] = user
         if user is not None and (token := token_in_address(scope)):
-            # From /?token=… to /: the page's own requests have the cookie, and the address can be shown to others.
-            return self._redirect_to_page(
-                cookie_header(scope, token, self.path_prefix) if self.access.find(token) else ""
-            )
+            # The token moves from the address to a cookie, so that the address can be shown to others.
+            response = self._redirect_to_page()
+            if self.access.find(token):
+                set_cookie(response, scope, token, self.path_prefix)
+            return response
         content_length = headers.get("content-length", "0")
         is_number = content_length.isascii() and content_length.isdigit()
         if not is_number or int(content_length) > self._max_bytes(scope):
@@ -119,17 +119,14 @@ class Guard:
         return None
 
     def _is_allowed_host(self, host: str) -> bool:
-        # Another site can make a name point here, but not an address: where people must sign in any address will do.
+        # Other sites can let a name point to this server, but not an address.
         return host in self.hosts or (_is_ip_address(host) and not self.access.is_open)
 
     def _max_bytes(self, scope: Scope) -> int:
         return self.settings.max_upload_bytes if scope["path"] == "/api/upload" else MAX_BODY_BYTES
 
-    def _redirect_to_page(self, cookie: str = "") -> Response:
-        response = RedirectResponse(f"{self.path_prefix}/", 303, {"cache-control": "no-store"})
-        if cookie:
-            response.headers["set-cookie"] = cookie
-        return response
+    def _redirect_to_page(self) -> Response:
+        return RedirectResponse(f"{self.path_prefix}/", 303, {"cache-control": "no-store"})
 
 
 def _refuse(status: int, reason: str) -> Response:
@@ -137,11 +134,11 @@ def _refuse(status: int, reason: str) -> Response:
 
 
 def _is_same_origin(headers: dict[str, str]) -> bool:
-    """A browser says where a request comes from; other programs do not, and carry no cookie that could be abused."""
+    """Whether a request comes from the page or a program. Only browsers send an origin and have cookies to abuse."""
     origin = headers.get("origin")
     if origin is not None:
         try:
-            return urlsplit(origin).netloc == headers.get("host")  # which is one of the allowed ones
+            return urlsplit(origin).netloc == headers.get("host")  # the host was checked before
         except ValueError:  # such as http://[
             return False
     return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
@@ -161,15 +158,13 @@ def _add_security_headers(scope: Scope, send: Send) -> Send:
 
 
 def _limit_body(receive: Receive, max_bytes: int) -> Receive:
-    """A body that must come in time, not by single bytes, and not grow beyond a limit, whatever its
-    Content-Length says.
-    """
+    """Disconnect clients whose body is too slow or larger than the limit, whatever its Content-Length says."""
     num_bytes, is_complete, begin_s = 0, False, time.monotonic()
 
     async def receive_limited() -> Message:
         nonlocal num_bytes, is_complete
         try:
-            # After the body only a disconnect can come, whenever it does.
+            # After the body, only a disconnect can come, at any time.
             message = await asyncio.wait_for(receive(), None if is_complete else BODY_TIMEOUT_S)
         except TimeoutError:
             return {"type": "http.disconnect"}
@@ -193,8 +188,40 @@ def _is_ip_address(host: str) -> bool:
 
 
 def _hostname(netloc: str) -> str:
-    """The name without a port; brackets of IPv6 off."""
+    """The host without its port and without the brackets of IPv6."""
     try:
         return (urlsplit(f"//{netloc}").hostname or "").lower()
     except ValueError:
         return ""
+
+
+def _sent_tokens(scope: Scope, headers: dict[str, str]) -> Iterator[str]:
+    """Tokens in the Authorization header, the cookie and the address of the page."""
+    yield headers.get("authorization", "").removeprefix("Bearer ").strip()
+    yield cookie_parser(headers.get("cookie", "")).get(_cookie_name(scope), "")
+    yield token_in_address(scope)
+
+
+def token_in_address(scope: Scope) -> str:
+    """The token in /?token=…. Other addresses stay in histories and logs, so they cannot have one."""
+    if scope["path"] != "/":
+        return ""
+    return parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+
+
+def _cookie_name(scope: Scope) -> str:
+    """The name of the cookie. It contains the port because browsers share cookies between ports of a host."""
+    return f"hiero-{(scope.get('server') or ('', 0))[1]}"
+
+
+def set_cookie(response: Response, scope: Scope, token: str, path_prefix: str) -> None:
+    """Sign a browser in, or out if the token is empty."""
+    response.set_cookie(
+        _cookie_name(scope),
+        token,
+        max_age=COOKIE_S if token else 0,
+        path=f"{path_prefix}/",
+        secure=scope.get("scheme") == "https",
+        httponly=True,
+        samesite="strict",
+    )

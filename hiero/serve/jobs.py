@@ -1,6 +1,6 @@
-"""Long work with progress: a few jobs at a time, in order, in threads.
+"""Background jobs with progress, and watching of folders for new videos.
 
-Any number of clients can watch. Jobs of a persistent state are taken up again after a restart or a kill.
+Jobs in a persistent state are resumed after a restart.
 """
 
 from __future__ import annotations
@@ -24,62 +24,60 @@ from hiero.serve.users import User
 from hiero.sources.addresses import display_addresses
 from hiero.types import ProgressCallback, ProgressEvent
 
-MAX_WAITING = 10_000  # jobs that have not ended
-MAX_ATTEMPTS = 3  # a job that the server did not survive so often is not begun again
-STOP_S = 10.0  # for jobs to stop when the server does; they look at each report of progress
-MAX_ENDED = 200  # jobs that ended and are still listed
-LOOK_S = 10.0  # between two looks at folders where videos arrive
+MAX_WAITING = 10_000  # unfinished jobs
+MAX_ATTEMPTS = 3  # a job fails if the server ends this often while it runs
+STOP_S = 10.0  # time for jobs to stop; they check at each progress report
+MAX_ENDED = 200  # finished jobs that are listed
+LOOK_S = 10.0  # time between two scans of watched folders
 WATCH_USER = User("watch", "edit")
-UPDATE_INTERVAL_S = 0.2  # of progress, at least
-HEARTBEAT_S = 10.0  # a proxy may close a connection on which nothing happens
+UPDATE_INTERVAL_S = 0.2  # shortest time between two progress updates
+HEARTBEAT_S = 10.0  # proxies may close silent connections
 
+INTERNAL_ERROR = "internal error; see the log of the server"
 LOGGER = logging.getLogger(__name__)
 
 
 class Cancelled(Exception):  # noqa: N818
-    """Raised inside the work of a job that was cancelled."""
+    """Raised inside a job that was cancelled."""
 
 
 class JobQueue:
-    """Runs jobs in threads of its own, a few at a time, oldest first. Jobs of a persistent state
-    survive the server.
-    """
+    """Runs jobs in its own threads, oldest first."""
 
     def __init__(
         self, work: Callable[[str, ProgressCallback], None], state: State | None = None, num_workers: int = 1
     ) -> None:
         self.work, self.state = work, state or State()
         self.jobs: dict[str, Job] = {}
-        self._waiting: queue.Queue[Job | None] = queue.Queue()  # None ends a thread
+        self._waiting: queue.Queue[Job | None] = queue.Queue()  # None stops a thread
         self._lock = threading.Lock()
         self._change_lock = threading.RLock()
         self.is_closing = False
         self.jobs |= {job.id: job for job in self.state.jobs(ENDED, MAX_ENDED)}
         for job in self.state.jobs(("waiting", "running"), MAX_WAITING):
-            self._take_up(job)
+            self._resume(job)
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(num_workers)]
         for thread in self._threads:
             thread.start()
 
-    def _take_up(self, job: Job) -> None:
-        """Go on with a job of a server that ended before the job did."""
+    def _resume(self, job: Job) -> None:
+        """Resume a job that a previous server did not finish."""
         self.jobs[job.id] = job
         if job.state == "running" and job.num_attempts >= MAX_ATTEMPTS:
-            self._change(
-                job, state="failed", message=f"the server ended {job.num_attempts} times while it worked on this"
-            )
+            message = f"the server stopped {job.num_attempts} times during this job"
+            self._change(job, state="failed", message=message)
             return
         self._change(job, state="waiting")
         self._waiting.put(job)
 
     def start(self, video: str, user: str = "") -> Job:
-        """A new job for a video, or the one that is under way for it already."""
+        """Start a job for a video, or return its unfinished job."""
         with self._lock:
             for job in self.jobs.values():
                 if job.video == video and not job.ended:
                     return job
             if sum(not job.ended for job in self.jobs.values()) >= MAX_WAITING:
-                raise InputError("too many jobs are waiting; try again later")
+                raise InputError("too many jobs are waiting; please try again later")
             ended = [job.id for job in self.jobs.values() if job.ended]
             for id in ended[:-MAX_ENDED]:
                 del self.jobs[id]
@@ -89,14 +87,14 @@ class JobQueue:
         return job
 
     def find(self, id: str) -> Job:
-        """Raises NotFoundError where there is no such job."""
+        """Find a job by its id. Raises NotFoundError if there is none."""
         try:
             return self.jobs[id]
         except KeyError:
-            raise NotFoundError(f"no job {id}") from None
+            raise NotFoundError(f"there is no job {id}") from None
 
     def cancel(self, id: str) -> Job:
-        """Stop a job: at once where it waits, else at its next report of progress."""
+        """Cancel a job: at once if it is waiting, otherwise at its next progress report."""
         job = self.find(id)
         with self._change_lock:
             job.cancel_requested = True
@@ -105,46 +103,41 @@ class JobQueue:
         return job
 
     def retry(self, id: str, user: str = "") -> Job:
-        """A new job in place of one that failed or was cancelled."""
+        """Start a new job for one that failed or was cancelled."""
         job = self.find(id)
         if job.state not in ("failed", "cancelled"):
-            raise InputError(f"job {id} is {job.state}; only one that failed or was cancelled is tried again")
+            raise InputError(f"job {id} is {job.state}; only failed and cancelled jobs can be retried")
         return self.start(job.video, user)
 
     def count(self, state: str) -> int:
-        """How many jobs are in a state, of those that are listed."""
+        """Number of listed jobs in a state."""
         return sum(job.state == state for job in list(self.jobs.values()))
 
     def close(self) -> None:
-        """Stop all jobs, tell those who watch them, and end the threads. A persistent state has them
-        wait for the next server.
-        """
+        """Stop all jobs and threads. In a persistent state, unfinished jobs wait for the next server."""
         with self._change_lock:
             self.is_closing = True
             for job in list(self.jobs.values()):
-                if not job.ended:
-                    self._put_back(job)
+                if job.ended:
+                    continue
+                job.cancel_requested = True
+                if not self.state.is_persistent:
+                    job.update(state="cancelled", message="the server stopped")
+                elif job.state == "running":
+                    self._change(job, state="waiting", num_attempts=job.num_attempts - 1)  # this was no failure
         for _ in self._threads:
             self._waiting.put(None)
         deadline_s = time.monotonic() + STOP_S
         for thread in self._threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
 
-    def _put_back(self, job: Job) -> None:
-        job.cancel_requested = True
-        if self.state.is_persistent:
-            if job.state == "running":
-                self._change(job, state="waiting", num_attempts=job.num_attempts - 1)  # it did not fail
-        else:
-            job.update(state="cancelled", message="the server stops")
-
     def _change(self, job: Job, **changes: Any) -> None:
-        """Set attributes, here and in the state, both before the next change."""
+        """Set attributes of a job, also in the state."""
         with self._change_lock:
             job.update(**changes)
             try:
                 self.state.save_job(job)
-            except InputError as error:  # a full disk: the job itself may go on
+            except InputError as error:  # for example a full disk; the job can continue
                 LOGGER.warning("hiero: job %s: %s", job.id, error)
 
     def _run(self) -> None:
@@ -161,16 +154,16 @@ class JobQueue:
                 changes = {"state": "cancelled"}
             except (InputError, NotFoundError) as error:
                 changes = {"state": "failed", "message": hide_folders(str(error))}
-            except Exception:  # the client gets no trace, the server's terminal does
+            except Exception:  # clients must not see the traceback
                 LOGGER.exception("hiero: job %s:", job.id)
-                changes = {"state": "failed", "message": "an internal error; the server's log has it"}
+                changes = {"state": "failed", "message": INTERNAL_ERROR}
             with self._change_lock:
-                if not (self.is_closing and changes["state"] != "done"):  # then it was put back
+                if not (self.is_closing and changes["state"] != "done"):  # otherwise it was put back
                     self._change(job, **changes)
 
 
 def _progress_callback(job: Job) -> ProgressCallback:
-    """Passes progress on to a job, not too often, and stops one that was cancelled."""
+    """Reports progress to a job at a limited rate, and stops the job if it was cancelled."""
     last_update_s = 0.0
 
     def report(event: ProgressEvent) -> None:
@@ -180,7 +173,7 @@ def _progress_callback(job: Job) -> ProgressCallback:
         if event.stage == "download" and time.monotonic() - last_update_s > UPDATE_INTERVAL_S:
             last_update_s = time.monotonic()
             total = "" if event.total is None else f" of {event.total / 1e6:.0f}"
-            job.update(message=f"fetching {event.done / 1e6:.0f}{total} MB")
+            job.update(message=f"downloading {event.done / 1e6:.0f}{total} MB")
         if event.stage != "read":
             return
         if job.message:
@@ -195,16 +188,14 @@ def _progress_callback(job: Job) -> ProgressCallback:
 
 
 def hide_folders(text: str) -> str:
-    """A message without the folders of absolute paths and secrets of addresses: they are not the client's
-    business; names of files are.
-    """
+    """A message without the folders of absolute paths and without secrets in addresses."""
     return re.sub(r"(?:(?<=^)|(?<=[\s'\"(]))/(?:[^/:\n]+/)+", "", display_addresses(text))
 
 
 async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterator[dict[str, Any] | None]:
-    """The job now and after every change, until it has ended; None as a sign of life when nothing happens.
+    """The job now and after every change until it ends, and None as a heartbeat.
 
-    It looks now and then instead of waiting in a thread, so that any number can watch.
+    It polls the job instead of waiting in a thread, so that any number of clients can watch.
     """
     version, last_event_s = -1, 0.0
     while True:
@@ -221,7 +212,7 @@ async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterato
 
 
 class Arrivals:
-    """Videos that arrive while the server runs are shown, and read by a job. Folders are looked at in a thread."""
+    """Watches folders in a thread. New videos are added to the library and processed by jobs."""
 
     def __init__(self, library: Library, jobs: JobQueue, watcher: ArrivalWatcher, audit: AuditLog) -> None:
         self.library, self.jobs, self.watcher, self.audit = library, jobs, watcher, audit
@@ -229,7 +220,7 @@ class Arrivals:
         threading.Thread(target=self._run, daemon=True).start()
 
     def look(self) -> None:
-        """Take what is new."""
+        """Add new videos."""
         arrived = self.watcher.look()
         for name, source in arrived.items():
             entry = self.library.add(source, name)
@@ -239,12 +230,11 @@ class Arrivals:
         self.watcher.finish(arrived)
 
     def close(self) -> None:
-        """Look no more."""
         self._stop.set()
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_S):
             try:
                 self.look()
-            except (InputError, OSError) as error:  # a share that is away for a while
-                LOGGER.warning("hiero: %s; looked at again", display_addresses(str(error)))
+            except (InputError, OSError) as error:  # for example a network share that is offline
+                LOGGER.warning("hiero: %s; retrying", display_addresses(str(error)))

@@ -1,8 +1,7 @@
-"""Reading of videos on a Ray cluster for the jobs of a server.
+"""Processing of videos on a Ray cluster.
 
-Workers read videos into the cache of features, which all machines share; the server then opens them
-from there. Where a worker is lost Ray starts another, which goes on: a video is in the cache whole
-or not at all.
+Workers write features into the shared cache, from which the server then opens the videos. If a worker
+is lost, another one takes over its video. A video is in the cache completely or not at all.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from hiero.extraction.ray_cluster import connect
 from hiero.serve.entries import Entry
 from hiero.types import ProgressCallback, ProgressEvent
 
-POLL_S = 0.5  # between two looks at how far a worker is
-MAX_LOST_WORKERS = 3  # over one video
+POLL_S = 0.5  # time between two progress updates
+MAX_LOST_WORKERS = 3  # lost workers per video before it fails
 
 
 class ReadWorker:
-    """An actor: reads videos with an engine of its own."""
+    """A Ray actor that processes videos with its own engine."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -30,7 +29,7 @@ class ReadWorker:
         self.progress: dict[str, tuple[float, float | None]] = {}
 
     def read(self, id: str, paths: list[str]) -> str:
-        """Read a video into the cache; returns what is wrong with it, or nothing."""
+        """Process a video into the cache. Returns an error message, or an empty string."""
         from hiero.engine import engine_for, load
 
         def report(event: ProgressEvent) -> None:
@@ -48,7 +47,7 @@ class ReadWorker:
         return ""
 
     def position(self, id: str) -> tuple[float, float | None] | None:
-        """Seconds of a video that were read, and of how many; None before it begins."""
+        """Processed and total seconds of a video, or None before it starts."""
         return self.progress.get(id)
 
     def pid(self) -> int:
@@ -58,12 +57,12 @@ class ReadWorker:
 
 
 class RayReader:
-    """Reads videos on a cluster: a few workers, one video at a time each."""
+    """Processes videos on a cluster with a few workers."""
 
     def __init__(self, settings: dict[str, Any], num_workers: int = 1, address: str | None = None) -> None:
         self.ray = connect(address)
         has_gpus = self.ray.cluster_resources().get("GPU", 0) > 0
-        # A worker that is lost comes again by itself, and what it was asked for is asked again.
+        # Ray restarts lost workers and repeats their tasks.
         actor = self.ray.remote(ReadWorker).options(
             max_concurrency=8,
             max_restarts=-1,
@@ -74,27 +73,25 @@ class RayReader:
         self._turns = itertools.cycle(range(num_workers))
 
     def __call__(self, entry: Entry, progress: ProgressCallback) -> None:
-        """Read a video of a library."""
+        """Process a video of a library."""
         worker = self.workers[next(self._turns)]
         result = worker.read.remote(entry.id, [file.location for file in entry.source.files])
         try:
             while not self.ray.wait([result], timeout=POLL_S)[0]:
-                progress(self._progress_event(worker, entry))
+                progress(ProgressEvent("read", entry.name, *self._position(worker, entry)))
             message = self.ray.get(result)
         except self.ray.exceptions.RayError as error:
             logging.getLogger(__name__).debug("worker lost", exc_info=error)
-            raise InputError(f"{entry.name}: the worker that read it was lost {MAX_LOST_WORKERS + 1} times") from error
+            raise InputError(f"{entry.name}: its worker was lost {MAX_LOST_WORKERS + 1} times") from error
         except BaseException:
             self.ray.cancel(result)
             raise
         if message:
             raise InputError(message)
 
-    def _progress_event(self, worker: Any, entry: Entry) -> ProgressEvent:
-        """How far a worker is; at the beginning where it does not say."""
+    def _position(self, worker: Any, entry: Entry) -> tuple[float, float | None]:
         try:
             position = self.ray.get(worker.position.remote(entry.id), timeout=POLL_S)
         except (self.ray.exceptions.RayError, TimeoutError):
             position = None
-        done_s, total_s = position or (0.0, None)
-        return ProgressEvent("read", entry.name, done_s, total_s)
+        return position or (0.0, None)

@@ -1,6 +1,4 @@
-"""What all routes share: the role that they need, what they work with, the types of their parameters, and
-how they open a video.
-"""
+"""Shared parts of all routes: roles, services, the context of a request, and types of parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ from hiero.errors import InputError
 from hiero.serve.edits import Presence
 from hiero.serve.entries import Entry
 from hiero.serve.jobs import JobQueue
-from hiero.serve.learning import Learning
 from hiero.serve.library import Library
 from hiero.serve.settings import Role, ServerSettings
 from hiero.serve.state import State
@@ -23,22 +20,20 @@ from hiero.serve.telemetry import AuditLog, Metrics
 from hiero.serve.users import USER, Access, ForbiddenError, User
 from hiero.serve.workers import ANSWERS, CUTS, LARGE_CUTS, READS, Result, WorkerPool, check_client, run_in_thread
 
-# of a level: a few seconds of work on hours of video, and more than a page can show; `hiero steps`
-# makes more
-MAX_STEPS = 1000
-LARGE_STEPS = 200  # the page asks for no more
+MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
+LARGE_STEPS = 200  # the page never asks for more
 
 Text = Annotated[str, Query(min_length=1, max_length=500)]
 NumResults = Annotated[int, Query(ge=1, le=200)]
 Seconds = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False)]
 StepCounts = Annotated[
-    str | None, Query(pattern=r"^\d{1,5}(,\d{1,5}){0,7}$", description="steps of each level, such as 4,8,16")
+    str | None, Query(pattern=r"^\d{1,5}(,\d{1,5}){0,7}$", description="number of steps of each level, such as 4,8,16")
 ]
 LevelNumber = Annotated[int | None, Query(ge=0, le=16)]
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": description, "content": {"application/json": {"schema": {"type": "object"}}}}
-    for code, description in ((400, "not possible"), (404, "not there"), (409, "not read yet"))
+    for code, description in ((400, "invalid request"), (404, "not found"), (409, "not processed yet"))
 }
 
 
@@ -47,7 +42,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class RoleCheck:
-    """A dependency of every route of a router: who sends the request must have a role; None lets everyone in."""
+    """A dependency that requires a role. None allows everyone."""
 
     role: Role | None
 
@@ -56,15 +51,15 @@ class RoleCheck:
             return
         user: User = request.scope[USER]
         if not user.may(self.role):
-            raise ForbiddenError(f"this needs the role {self.role}; {user.name} has the role {user.role}")
+            raise ForbiddenError(f"this requires the role {self.role}, but {user.name} has the role {user.role}")
 
 
 def role_router(role: Role | None) -> APIRouter:
-    """A router whose routes need a role. Every route of the server is on one, so that none can forget to ask."""
+    """A router whose routes require a role. Every route of the server is on such a router."""
     return APIRouter(dependencies=[Depends(RoleCheck(role))])
 
 
-# What routes work with
+# Services
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,6 @@ class Services:
     state: State
     access: Access
     jobs: JobQueue
-    learning: Learning
     audit: AuditLog
     metrics: Metrics
     presence: Presence
@@ -84,7 +78,7 @@ class Services:
 
 @dataclass(frozen=True)
 class RequestContext:
-    """A request, and what its route works with."""
+    """A request and the services for its route."""
 
     request: Request
     services: Services
@@ -95,27 +89,26 @@ class RequestContext:
 
     @property
     def user(self) -> User:
-        """Who sends the request, as the guard found out."""
+        """The user whom the guard has authenticated."""
         user: User = self.request.scope[USER]
         return user
 
     async def run(self, work: Callable[[], Result], pool: WorkerPool = ANSWERS) -> Result:
-        """Run in a thread, so that the event loop stays free; given up where the client leaves."""
+        """Run work in a thread until it is done or the client disconnects."""
         return await run_in_thread(self.request, work, pool)
 
     async def open_video(self, entry: Entry, model: str | None = None) -> Video:
-        """A video that was read before: at once where it is in memory, else from its files, which no quick
-        answer waits for.
-        """
-        video = self.library.find_open(entry, model)
-        if video is not None:
+        """Open a video that was processed before, from memory or in a thread from its files."""
+        if (video := self.library.find_open(entry, model)) is not None:
             return video
-        return await self.run(
-            lambda: self.library.open_video(entry, model, lambda _: check_client(self.request)), READS
-        )
+        return await self.run(lambda: self.library.open_video(entry, model, self.check_client), READS)
+
+    def check_client(self, *_: object) -> None:
+        """Raise ClientDisconnect if the client has disconnected. Also serves as a progress callback."""
+        check_client(self.request)
 
     def record(self, action: str, subject: str, detail: str = "") -> None:
-        """Write down what the user changed."""
+        """Add a change by the user to the audit log."""
         self.services.audit.record(self.user, action, subject, detail)
 
 
@@ -127,20 +120,20 @@ Context = Annotated[RequestContext, Depends(make_context)]
 
 
 def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None:
-    """4,8,16 as `Video.steps` takes it."""
+    """Parse a parameter such as 4,8,16."""
     if k is None:
         return None
     counts = [int(count) for count in k.split(",")]
     if max(counts) > limit:
-        raise InputError(f"k={max(counts)}: this video can be cut into at most {limit} steps here")
+        raise InputError(f"k={max(counts)}: this video can be split into at most {limit} steps")
     return counts
 
 
 def cutting_pool(k: str | None) -> WorkerPool:
-    """Whose threads cut: few steps do not wait for many. Raises InputError where they are too many for any video."""
+    """The pool for a segmentation. Raises InputError if there are too many steps for any video."""
     return LARGE_CUTS if max(parse_step_counts(k) or [0]) > LARGE_STEPS else CUTS
 
 
 def max_steps(video: Video) -> int:
-    """Steps of a level at most."""
+    """Maximum number of steps of a level."""
     return min(MAX_STEPS, len(video.nodes))

@@ -1,4 +1,4 @@
-"""The server process: where it listens, who may reach it, and how it ends."""
+"""The server process: socket, start and shutdown."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from hiero.serve.users import new_token
 from hiero.text.vector_cache import TextCache
 
 MAX_HEADER_BYTES = 65536
-NUM_OPEN_FILES = 4096  # a connection may also have a video open
-SHUTDOWN_S = 20  # for requests that are under way
+NUM_OPEN_FILES = 4096  # each connection may also have a video open
+SHUTDOWN_S = 20  # time for unfinished requests
 
 
 def run_server(
@@ -33,14 +33,18 @@ def run_server(
     on_ready: Callable[[str], None],
     watcher: ArrivalWatcher | None = None,
 ) -> None:
-    """Serve until it is interrupted."""
-    _make_upload_folder(settings)
+    """Serve until the process is interrupted."""
+    if settings.upload is not None:
+        try:
+            settings.upload.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--upload {settings.upload}: cannot create the folder ({error.strerror})") from error
     if settings.user_header and not settings.trusted_networks:
-        raise InputError("--user-header is believed from trusted proxies only; name them with --trusted-proxy")
+        raise InputError("--user-header requires --trusted-proxy: the header is only accepted from trusted proxies")
     state = State(settings.state, lock=True)
     settings = replace(settings, token=_choose_token(settings, state))
     app = create_app(library, settings, state, watcher)
-    socket = _bind(settings.host, settings.port)  # here, since a free port is known only then
+    socket = _bind(settings.host, settings.port)  # before the start, because the address contains the port
     query = f"?token={settings.token}" if settings.token else ""
     address = f"http://{_url_host(settings.host)}:{socket.getsockname()[1]}/{query}"
     _allow_open_files()
@@ -52,7 +56,7 @@ def run_server(
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which says when it is ready, and stops the work in the background before it ends."""
+    """uvicorn, with a callback when it is ready, and the end of the background work at shutdown."""
 
     def __init__(self, app: Application, settings: ServerSettings, on_ready: Callable[[], None]) -> None:
         config = uvicorn.Config(
@@ -67,7 +71,7 @@ class Server(uvicorn.Server):
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=SHUTDOWN_S,
             server_header=False,
-            # The guard does it: uvicorn would believe X-Forwarded-For of anyone on this machine, and hide who sent it.
+            # The guard does this. uvicorn would trust X-Forwarded-For from any client on this machine.
             proxy_headers=False,
         )
         super().__init__(config)
@@ -78,34 +82,26 @@ class Server(uvicorn.Server):
         self.on_ready()
 
     async def shutdown(self, sockets: Any = None) -> None:
-        # Ends the streams of those who watch a job, for which a shutdown would wait; in a thread, since answers go on.
+        # In a thread, so that responses continue. It ends event streams, for which the shutdown would wait.
         await asyncio.get_running_loop().run_in_executor(None, self.app.close)
         await super().shutdown(sockets)
 
 
-def _make_upload_folder(settings: ServerSettings) -> None:
-    if settings.upload is not None:
-        try:
-            settings.upload.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--upload {settings.upload}: no folder can be made there ({error.strerror})") from error
-
-
 def _choose_token(settings: ServerSettings, state: State) -> str | None:
-    """The token for all; a new one where others than this machine reach the server and nobody has one of their own."""
+    """The shared token. A new one is generated if other machines can reach the server and nobody has a token."""
     token = settings.token
     has_users = any(token.revoked_at is None for token in state.tokens()) or settings.user_header
     if token is None and not settings.is_private and not has_users:
         token = new_token()
     if token is not None and not re.fullmatch(r"[\w.~-]+", token):
-        raise InputError("--token takes letters, digits and . _ ~ -")
+        raise InputError("--token must consist of letters, digits and . _ ~ -")
     return token
 
 
 def _allow_open_files() -> None:
-    """Raise this process's own limit of open files, often 1024, as far as the system lets it."""
+    """Raise the limit of open files of this process, if the system allows it."""
     try:
-        import resource  # not on Windows, which has no such limit
+        import resource  # missing on Windows, which has no such limit
     except ImportError:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -115,9 +111,9 @@ def _allow_open_files() -> None:
 
 
 def _bind(host: str, port: int) -> socketlib.socket:
-    """A socket at an address, as uvicorn binds it, which itself ends the process where it cannot."""
+    """Bind a socket like uvicorn, which would exit on an error."""
     family = socketlib.AF_INET6 if ":" in host else socketlib.AF_INET
-    # TCP by name: only then asyncio sends small answers at once, and does not wait 40 ms for more.
+    # Only if TCP is given explicitly, asyncio sends small responses without a delay of 40 ms.
     socket = socketlib.socket(family, socketlib.SOCK_STREAM, socketlib.IPPROTO_TCP)
     socket.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEADDR, 1)
     try:
@@ -125,24 +121,17 @@ def _bind(host: str, port: int) -> socketlib.socket:
     except (OSError, OverflowError) as error:
         socket.close()
         reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"cannot listen at {host}:{port} ({reason}); choose another --port, 0 takes a free one"
-        ) from error
+        raise InputError(f"cannot listen on {host}:{port} ({reason}); try --port 0 for a free port") from error
     return socket
 
 
 def _url_host(host: str) -> str:
-    """A host as it stands in an address: one that can be reached, IPv6 in brackets."""
-    if host in ("0.0.0.0", "::"):
-        return _network_address()
-    return f"[{host}]" if ":" in host else host
-
-
-def _network_address() -> str:
-    """This machine's address in its network, for others to use."""
+    """A reachable host for an address, with IPv6 in brackets."""
+    if host not in ("0.0.0.0", "::"):
+        return f"[{host}]" if ":" in host else host
     with socketlib.socket(socketlib.AF_INET, socketlib.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: only the route is looked up
+            probe.connect(("192.0.2.1", 9))  # sends nothing; it only looks up the route
             return str(probe.getsockname()[0])
         except OSError:
             return "localhost"

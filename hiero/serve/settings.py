@@ -1,4 +1,4 @@
-"""The settings of `hiero serve`: one object that the command line fills and every part of the server reads."""
+"""The settings of `hiero serve`, shared by the command line and all parts of the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hiero.errors import InputError
 
 Flag = Annotated[bool, Parameter(negative="")]
 Repeated = Annotated[list[str] | None, Parameter(negative="")]
-Role = Literal["view", "edit", "admin"]  # each may do what those before it may
+Role = Literal["view", "edit", "admin"]  # each role includes those before it
 LogFormat = Literal["none", "text", "json"]
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -27,50 +27,49 @@ class ServerSettings:
     Parameters
     ----------
     host
-        Where to listen; 0.0.0.0 for all networks.
+        Address to listen on. 0.0.0.0 listens on all networks.
     port
-        Its number; 0 takes a free one.
+        Port to listen on. 0 chooses a free one.
     compare
-        Another model whose steps are shown as extra rows; may be repeated.
+        Another model whose steps are shown in extra rows. Can be repeated.
     truth
-        Annotations as `hiero eval own` takes them; shown as an extra row.
+        Annotations in the format of `hiero eval own`, shown in an extra row.
     labels
-        A file with one label a line for the steps, instead of the bundled everyday phrases.
+        File with one label per line for naming steps. Defaults to the bundled everyday phrases.
     token
-        One for all, with all rights; made up where the server is not for this machine alone and nobody has one
-        of their own.
+        Shared token with all rights. One is generated if other machines can reach the server and nobody
+        has a token of their own.
     allow_host
-        A name that this server may be reached by, such as its name in your network; may be repeated.
+        Host name under which the server may be reached, such as its name in your network. Can be repeated.
     upload
-        A folder for videos that are uploaded through the page; without it there are no uploads.
+        Folder for videos that are uploaded on the page. Uploads are off by default.
     upload_limit
-        Megabytes of an upload at most.
+        Maximum size of an upload in megabytes.
     state
-        A folder for what the server remembers: jobs, edits with their history, tokens, vectors of questions.
-        Without it jobs end
-        with the server, and edits are files beside the videos.
+        Folder for jobs, edits with their history, tokens and cached text vectors. Without it, jobs end with
+        the server and edits are saved next to the videos.
     write_edits
-        With --state, write the edits beside the videos too (KITCHEN.mp4.hiero.json).
+        With --state, also save edits next to the videos (KITCHEN.mp4.hiero.json).
     jobs
-        Videos that are read at a time.
+        Number of videos that are processed at the same time.
     watch
-        Look at folders and addresses again every ten seconds: videos that arrive there are shown, and read.
+        Check folders and addresses every ten seconds. New videos are added and processed.
     ray
-        Read videos on a Ray cluster, one that is started on this machine or that at --address; all its machines
-        need the same
-        paths and the same cache.
+        Process videos on a Ray cluster, started on this machine or running at --address. All its machines
+        need the same paths and the same cache.
     address
-        Of the Ray cluster; `--ray HOST:PORT` says the same.
+        Address of the Ray cluster. `--ray HOST:PORT` is short for `--ray --address HOST:PORT`.
     root_path
-        Under which a proxy serves the page, such as /hiero.
+        Path under which a proxy serves the page, such as /hiero.
     trusted_proxy
-        Address or network of a proxy whose X-Forwarded-For, -Proto and -Host are believed; may be repeated.
+        Address or network of a proxy whose X-Forwarded-For, -Proto and -Host headers are trusted. Can be
+        repeated.
     user_header
-        A header in which such a proxy says who has signed in there, such as Remote-User.
+        Header in which such a proxy sends the name of the signed-in user, such as Remote-User.
     header_role
-        What people in that header may do who have no token of their name; none keeps them out.
+        Role of users in that header who have no token of their own. `none` keeps them out.
     log_format
-        A line on standard error for each request and each change, as text or JSON.
+        Log each request and each change to standard error, as text or JSON.
     open
         Open the page in a browser.
     """
@@ -99,12 +98,12 @@ class ServerSettings:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Names that requests may use for this server."""
+        """Host names that requests may use."""
         return frozenset(name.lower() for name in (*LOOPBACK_HOSTS, self.host, *(self.allow_host or ())))
 
     @property
     def is_private(self) -> bool:
-        """Whether only this machine reaches the server: a proxy, or another name, brings others."""
+        """Whether only this machine can reach the server. A proxy or another host name lets others in."""
         return is_loopback(self.host) and not (self.trusted_proxy or self.root_path or self.allow_host)
 
     @property
@@ -113,10 +112,10 @@ class ServerSettings:
 
     @property
     def path_prefix(self) -> str:
-        """`root_path` with a slash before it and none behind; empty for the root."""
+        """`root_path` with a leading slash and no trailing one, or empty for the root."""
         parts = [part for part in self.root_path.split("/") if part]
         if any(part in (".", "..") or not all(c.isalnum() or c in "-._~" for c in part) for part in parts):
-            raise InputError(f"--root-path {self.root_path}: not a path such as /hiero")
+            raise InputError(f"--root-path must be a path such as /hiero, got {self.root_path}")
         return "".join(f"/{part}" for part in parts)
 
     @property
@@ -127,9 +126,8 @@ class ServerSettings:
             try:
                 networks.append(str(ipaddress.ip_network(text, strict=False)))
             except ValueError:
-                raise InputError(
-                    f"--trusted-proxy {text}: not an address or a network, such as 10.0.0.2 or 10.0.0.0/24"
-                ) from None
+                message = f"--trusted-proxy must be an address or network such as 10.0.0.0/24, got {text}"
+                raise InputError(message) from None
         return networks
 
 

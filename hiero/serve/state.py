@@ -1,12 +1,10 @@
-"""What a server remembers, in one SQLite file: jobs, edits with their history, tokens, and a line
-for every change.
+"""The state of a server in one SQLite file: jobs, edits with their history, tokens and the audit log.
 
-    FOLDER/state.sqlite      with its write-ahead log beside it
-    FOLDER/.lock             taken by the server that uses the folder
+    FOLDER/state.sqlite      with its write-ahead log next to it
+    FOLDER/.lock             held by the server that uses the folder
 
-Every method is one transaction that is on the disk when it returns, so what a client was told is
-there after a kill. Without a folder the same tables live in memory, for one person who wants
-nothing but the page.
+Every method is one transaction that is on disk when it returns. Without a folder the same tables are
+kept in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from hiero.errors import InputError
 from hiero.serve.settings import Role
 
 FILE_NAME, LOCK_NAME = "state.sqlite", ".lock"
-WAIT_S = 10.0  # for another process that writes, such as `hiero serve token`
+WAIT_S = 10.0  # time to wait for another writer, such as `hiero serve token`
 SCHEMA_VERSION = 1
 ENDED = ("done", "failed", "cancelled")  # states of jobs
 STATES = ("waiting", "running", *ENDED)
@@ -53,7 +51,7 @@ CREATE TABLE audit (
 
 @dataclass(frozen=True)
 class StoredToken:
-    """A token without the token: only its digest is stored."""
+    """The owner of a token. Of the token itself only a digest is stored."""
 
     name: str
     role: Role
@@ -63,7 +61,7 @@ class StoredToken:
 
 @dataclass
 class Job:
-    """Work on one video, and how far it is. Progress is not stored."""
+    """A job for one video and its progress, which is not stored."""
 
     id: str
     video: str
@@ -74,7 +72,7 @@ class Job:
     created_at: float = 0.0
     done_s: float = 0.0
     duration_s: float | None = None
-    version: int = 0  # counts changes
+    version: int = 0  # number of changes
     cancel_requested: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -83,7 +81,7 @@ class Job:
         return self.state in ENDED
 
     def update(self, **changes: Any) -> None:
-        """Set attributes; those who watch see it soon."""
+        """Set attributes. Clients that watch the job are notified."""
         with self._lock:
             for name, value in changes.items():
                 setattr(self, name, value)
@@ -97,7 +95,7 @@ class Job:
 
 @dataclass(frozen=True)
 class SavedEdit:
-    """One save of a person, or the moment when the edits of a video were forgotten."""
+    """One save of edits, or their deletion (without a version)."""
 
     id: int
     version: str | None
@@ -107,7 +105,7 @@ class SavedEdit:
 
 
 class State:
-    """The file, for all threads of a server."""
+    """The database, shared by all threads of a server."""
 
     def __init__(self, folder: Path | None = None, *, lock: bool = False) -> None:
         self.folder = folder
@@ -117,32 +115,34 @@ class State:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 if lock:
-                    self._lock = _take_lock(folder / LOCK_NAME)
+                    self._lock = FileLock(folder / LOCK_NAME)
+                    self._lock.acquire(blocking=False)
             path = ":memory:" if folder is None else str(folder / FILE_NAME)
             self._database = sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False, isolation_level=None)
             self._prepare()
+        except Timeout:
+            message = "is used by another server; stop that server or choose another folder"
+            raise InputError(f"--state {folder}: {message}") from None
         except OSError as error:
             raise InputError(f"--state {folder}: cannot be used ({error.strerror})") from error
         except sqlite3.DatabaseError as error:
-            raise InputError(
-                f"{folder}/{FILE_NAME}: cannot be used ({error}); check it with `hiero doctor --state`, or put "
-                "back a copy of it"
-            ) from error
+            advice = "check it with `hiero doctor --state` or restore a backup"
+            raise InputError(f"{folder}/{FILE_NAME}: cannot be used ({error}); {advice}") from error
 
     @property
     def is_persistent(self) -> bool:
-        """Whether it outlives the process."""
+        """Whether the state outlives the process."""
         return self.folder is not None
 
     def close(self) -> None:
-        """Write all to the file, and let others use the folder."""
+        """Close the database and release the folder."""
         with self._threads:
             self._database.close()
             if self._lock is not None:
                 self._lock.release()
 
     def check_writable(self) -> None:
-        """Raises InputError where nothing can be saved, such as on a full disk."""
+        """Raise InputError if nothing can be saved, for example on a full disk."""
         self._write("UPDATE audit SET at = at WHERE id = -1")
 
     def _prepare(self) -> None:
@@ -150,9 +150,9 @@ class State:
         self._database.execute("PRAGMA synchronous = FULL")
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
-            raise InputError(f"{self.folder}: the state is of a later version of hiero; upgrade hiero")
+            raise InputError(f"{self.folder}: was written by a newer version of hiero; upgrade hiero")
         if version == 0:
-            # Two processes may begin at a time: the second finds the version of the first.
+            # If two processes start at the same time, the second finds the version of the first.
             self._database.execute("BEGIN IMMEDIATE")
             if self._database.execute("PRAGMA user_version").fetchone()[0] == 0:
                 for statement in SCHEMA.split(";"):
@@ -165,56 +165,55 @@ class State:
             try:
                 return self._database.execute(query, values).fetchall()
             except sqlite3.Error as error:
-                raise InputError(f"the server's state cannot be read ({error})") from error
+                raise InputError(f"cannot read the state of the server ({error})") from error
 
     def _write(self, statement: str, *values: Any) -> sqlite3.Cursor:
         with self._threads:
             try:
-                return self._database.execute(statement, values)  # a transaction of its own
+                return self._database.execute(statement, values)  # one transaction
             except sqlite3.Error as error:
-                raise InputError(f"nothing was saved: the server's state cannot be written ({error})") from error
+                raise InputError(f"not saved: cannot write the state of the server ({error})") from error
 
     # Tokens
 
     def add_token(self, name: str, role: str, digest: bytes) -> None:
-        """Give someone a token; one that they had before is replaced."""
+        """Store a token for a user, replacing their previous one."""
         statement = "INSERT OR REPLACE INTO tokens (name, digest, role, created_at) VALUES (?, ?, ?, ?)"
         self._write(statement, name, digest, role, time.time())
 
     def revoke_token(self, name: str) -> bool:
-        """Make a token worthless from now on; whether there was a valid one."""
+        """Revoke the token of a user. Returns whether there was a valid one."""
         statement = "UPDATE tokens SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL"
         return self._write(statement, time.time(), name).rowcount > 0
 
     def find_token(self, digest: bytes) -> StoredToken | None:
-        """The valid token of a digest."""
+        """The valid token with this digest."""
         query = "SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL"
         rows = self._read(query, digest)
         return StoredToken(*rows[0]) if rows else None
 
     def tokens(self) -> list[StoredToken]:
-        """All tokens, also revoked ones, by name."""
+        """All tokens sorted by name, including revoked ones."""
         rows = self._read("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")
         return [StoredToken(*row) for row in rows]
 
     # Jobs
 
     def add_job(self, video: str, user: str) -> Job:
-        """A new job that waits."""
+        """Add a waiting job."""
         now = time.time()
         columns = "video, user, state, message, num_attempts, created_at, changed_at"
-        cursor = self._write(
-            f"INSERT INTO jobs ({columns}) VALUES (?, ?, 'waiting', '', 0, ?, ?)", video, user, now, now
-        )
+        statement = f"INSERT INTO jobs ({columns}) VALUES (?, ?, 'waiting', '', 0, ?, ?)"
+        cursor = self._write(statement, video, user, now, now)
         return Job(str(cursor.lastrowid), video, user, created_at=now)
 
     def save_job(self, job: Job) -> None:
-        """Store how a job stands now."""
+        """Store the current state of a job."""
         statement = "UPDATE jobs SET state = ?, message = ?, num_attempts = ?, changed_at = ? WHERE id = ?"
         self._write(statement, job.state, job.message, job.num_attempts, time.time(), int(job.id))
 
     def jobs(self, states: Sequence[str], limit: int) -> list[Job]:
-        """The last jobs in some states, oldest first."""
+        """The newest jobs in these states, oldest first."""
         places = ", ".join("?" * len(states))
         columns = "id, video, user, state, message, num_attempts, created_at"
         query = f"SELECT {columns} FROM jobs WHERE state IN ({places}) ORDER BY id DESC LIMIT ?"
@@ -224,46 +223,34 @@ class State:
     # Edits
 
     def add_edit(self, video: str, version: str | None, content: bytes | None, num_steps: int, user: str) -> None:
-        """Save edits of a video, after those that were saved before."""
+        """Append edits of a video to its history."""
         data = None if content is None else zlib.compress(content)
         statement = "INSERT INTO edits (video, version, content, num_steps, user, saved_at) VALUES (?, ?, ?, ?, ?, ?)"
         self._write(statement, video, version, data, num_steps, user, time.time())
 
     def last_edit(self, video: str) -> SavedEdit | None:
-        """The last save of a video; None where there was none."""
+        """The last save of a video, if there is one."""
         saves = self.edit_history(video, 1)
         return saves[0] if saves else None
 
     def edit_history(self, video: str, limit: int) -> list[SavedEdit]:
-        """The last saves of a video, newest first."""
+        """The saves of a video, newest first."""
         query = "SELECT id, version, num_steps, user, saved_at FROM edits WHERE video = ? ORDER BY id DESC LIMIT ?"
         return [SavedEdit(*row) for row in self._read(query, video, limit)]
 
     def edit_content(self, video: str, id: int) -> bytes | None:
-        """The steps of one save; None where the edits were forgotten then, or there is no such save of that video."""
+        """The content of a save, or None if it is a deletion or does not exist."""
         rows = self._read("SELECT content FROM edits WHERE video = ? AND id = ?", video, id)
         return zlib.decompress(rows[0][0]) if rows and rows[0][0] is not None else None
 
     # Audit
 
     def add_audit(self, user: str, action: str, subject: str, detail: str = "") -> None:
-        """A line of who changed what."""
+        """Add a line to the audit log."""
         statement = "INSERT INTO audit (at, user, action, subject, detail) VALUES (?, ?, ?, ?, ?)"
         self._write(statement, time.time(), user, action, subject, detail)
 
     def audit(self, limit: int) -> list[dict[str, Any]]:
-        """The last lines, newest first."""
+        """The last lines of the audit log, newest first."""
         rows = self._read("SELECT id, at, user, action, subject, detail FROM audit ORDER BY id DESC LIMIT ?", limit)
         return [dict(zip(("id", "at", "user", "action", "subject", "detail"), row, strict=True)) for row in rows]
-
-
-def _take_lock(path: Path) -> FileLock:
-    """The lock of a folder; the system gives it back when the process ends, however that is."""
-    lock = FileLock(path)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise InputError(
-            f"--state {path.parent}: another server uses it; stop that one, or choose another folder"
-        ) from None
-    return lock

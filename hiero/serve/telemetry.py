@@ -1,4 +1,4 @@
-"""A server seen from outside: an id for each request, lines in the log, and metrics for Prometheus."""
+"""Logging and metrics of the server: request ids, log lines, the audit log and Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from hiero.serve.settings import LogFormat
 from hiero.serve.state import State
 from hiero.serve.users import USER, User
 
-BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # of latencies
-REQUEST_ID = "hiero.request_id"  # in the scope of a request
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # buckets of latencies
+REQUEST_ID = "hiero.request_id"  # key in the scope of a request
 REQUEST_ID_PATTERN = re.compile(r"[\w.-]{1,64}")
-METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")  # others, which a client can make up, are one
-QUESTIONS = ("/api/videos/{id}/ask", "/api/search", "/api/search/like")  # what people ask in words or by example
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")  # clients can invent others, which are counted together
+QUESTIONS = ("/api/videos/{id}/ask", "/api/search", "/api/search/like")
 
 
 class Metrics:
-    """Counts requests and how long they took."""
+    """Counts and latencies of requests, and gauges."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # else each counter has a second series, of when it began
+        disable_created_metrics()  # otherwise each counter has a second series with its start time
         registry = self.registry = CollectorRegistry()
-        labels, latency = ["method", "route", "status"], "From a request to the end of its answer."
+        labels, latency = ["method", "route", "status"], "Time from a request to the end of its response."
         self._requests = Counter("hiero_requests_total", "Answered requests.", labels, registry=registry)
         self._seconds = Histogram("hiero_request_seconds", latency, ["route"], buckets=BUCKETS_S, registry=registry)
-        self._questions = Counter("hiero_questions_total", "Questions in words or by example.", registry=registry)
-        self._sent_bytes = Counter("hiero_sent_bytes_total", "Bytes of answers.", registry=registry)
-        self.gauge("hiero_start_time_seconds", "When the server began.").set_to_current_time()
+        self._questions = Counter("hiero_questions_total", "Searches by words or by example.", registry=registry)
+        self._sent_bytes = Counter("hiero_sent_bytes_total", "Bytes of responses.", registry=registry)
+        self.gauge("hiero_start_time_seconds", "Start time of the server.").set_to_current_time()
 
     def gauge(self, name: str, help: str, *labels: str) -> Gauge:
         return Gauge(name, help, labels, registry=self.registry)
 
     def add(self, method: str, route: str, status: int, spent_s: float, num_bytes: int) -> None:
-        """Count one answer."""
+        """Count one response."""
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(route).observe(spent_s)
         self._questions.inc(route in QUESTIONS)
         self._sent_bytes.inc(num_bytes)
 
     def render(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
 class LineFormatter(logging.Formatter):
-    """A log record as one line, of JSON or text: when, what kind, and its fields."""
+    """Formats a log record as one line of text or JSON with its time, kind and fields."""
 
     converter = staticmethod(time.gmtime)
     default_time_format, default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
@@ -65,13 +65,13 @@ class LineFormatter(logging.Formatter):
         stamp, fields = self.formatTime(record), record.__dict__["fields"]
         if self.as_json:
             return json.dumps({"time": stamp, "kind": record.msg, **fields})
-        # Quoted as JSON does, so that what a client sends cannot look like another line.
+        # Values are quoted as JSON, so that input from a client cannot look like another line.
         shown = [f"{name}={json.dumps(value)}" for name, value in fields.items() if value != ""]
         return " ".join([stamp, record.msg, *shown])
 
 
 def make_logger(log_format: LogFormat) -> logging.Logger:
-    """The logger of one server, to standard error."""
+    """A logger that writes to standard error."""
     logger = logging.Logger("hiero.serve", logging.INFO)
     if log_format == "none":
         logger.disabled = True
@@ -83,20 +83,19 @@ def make_logger(log_format: LogFormat) -> logging.Logger:
 
 
 class AuditLog:
-    """Writes down who changed what: into the state, and into the log."""
+    """Records who changed what in the state and in the log."""
 
     def __init__(self, state: State, logger: logging.Logger) -> None:
         self.state, self.logger = state, logger
 
     def record(self, user: User, action: str, subject: str, detail: str = "") -> None:
-        """One line."""
         self.state.add_audit(user.name, action, subject, detail)
         fields = {"user": user.name, "action": action, "subject": subject, "detail": detail}
         self.logger.info("change", extra={"fields": fields})
 
 
 class RequestLog:
-    """ASGI middleware around the guard: counts and logs every answer, and gives each request an id."""
+    """ASGI middleware around the guard that counts and logs every response and gives each request an id."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, logger: logging.Logger) -> None:
         self.app, self.metrics, self.logger = app, metrics, logger
@@ -106,10 +105,10 @@ class RequestLog:
             await self.app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        # A proxy's own id makes its log and ours tell of the same request.
+        # The id of a proxy is kept, so that its log and ours can be compared.
         request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else secrets.token_hex(8)
         scope[REQUEST_ID] = request_id
-        status, num_bytes, begin_s = 499, 0, time.perf_counter()  # without an answer the client has left
+        status, num_bytes, begin_s = 499, 0, time.perf_counter()  # 499: the client left without a response
 
         async def send_counted(message: Message) -> None:
             nonlocal status, num_bytes

@@ -1,4 +1,4 @@
-"""Routes of videos: their steps, answers, thumbnails, files and exports, and the search in all of them."""
+"""Routes for videos: steps, answers, thumbnails, files, exports and the similarity matrix; and for searches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import Body, Query
 from fastapi.responses import FileResponse, Response
 
@@ -34,20 +35,23 @@ from hiero.serve.routing import (
     parse_step_counts,
     role_router,
 )
-from hiero.serve.tiles import matrix_size, similarity_tile
-from hiero.serve.workers import READS, check_client
+from hiero.serve.workers import READS
+from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, to_grey
 from hiero.types import Hierarchy, VideoFile, check_text, file_fields
+from hiero.vectors import unit_vectors
 
 MAX_LABELS = 2000
-NUM_LISTED, MAX_LISTED = 100, 1000  # videos of a page
-MAX_PARTS = 10_000  # files of a video; no camera writes so many
+NUM_LISTED, MAX_LISTED = 100, 1000  # videos per page
+MAX_PARTS = 10_000  # files per video
+TILE_SIZE = 128  # rows and columns of a tile of the similarity matrix
+MAX_ZOOM = 12  # 128 · 2¹² rows, enough for days of video
 
 view = role_router("view")
 
 
 @view.get("/api/server")
 async def server(context: Context) -> dict[str, Any]:
-    """What this server is: version, models, whether there is a corpus."""
+    """Version, models and features of the server."""
     library = context.library
     return {
         "version": hiero.__version__,
@@ -69,17 +73,17 @@ async def videos(
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     n: Annotated[int, Query(ge=1, le=MAX_LISTED)] = NUM_LISTED,
 ) -> dict[str, Any]:
-    """Videos that can be opened, a page at a time; those whose names hold a text."""
+    """A page of the videos whose names contain a text."""
     entries = context.library.list_entries(q, sort, descending)
     rows = entries[offset : offset + n]
-    # In a thread, since it looks at files, perhaps of a network.
+    # In a thread, because it accesses files, perhaps on a network.
     listed = await context.run(lambda: [_entry_to_dict(context, entry) for entry in rows])
     return {"total": len(entries), "offset": offset, "videos": listed}
 
 
 @view.get("/api/videos/{id}", responses=ERRORS)
 async def video(context: Context, id: str) -> dict[str, Any]:
-    """One video, how long it is, and when each of its files begins."""
+    """One video with its duration and its files."""
     entry = context.library.find(id)
     if context.library.is_read(entry) and len(entry.source.files) > 1:
         files = public_files((await context.open_video(entry)).files)
@@ -92,20 +96,18 @@ async def video(context: Context, id: str) -> dict[str, Any]:
 
 @view.get("/api/videos/{id}/steps", responses=ERRORS)
 async def steps(context: Context, id: str, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
-    """The steps of a video: a hierarchy, coarse to fine. A level has as many as the video has
-    nodes at most, and 1000.
-    """
+    """The hierarchy of steps of a video, coarse to fine, with at most 1000 steps per level."""
     library = context.library
     entry, pool = library.find(id), cutting_pool(k)
     video = await context.open_video(entry, model)
     hierarchy = await context.run(lambda: _find_steps(library, video, k), pool)
-    hierarchy = replace(hierarchy, files=public_files(hierarchy.files), speech=())  # which has a route of its own
+    hierarchy = replace(hierarchy, files=public_files(hierarchy.files), speech=())  # speech has its own route
     return {**hierarchy.to_dict(), "video": entry.name, "max_steps": max_steps(video)}
 
 
 @view.get("/api/videos/{id}/ask", responses=ERRORS)
 async def ask(context: Context, id: str, q: Text, n: NumResults = 5) -> dict[str, Any]:
-    """Where a text happens in a video."""
+    """Find a text in a video."""
     video = await context.open_video(context.library.find(id))
     return (await context.run(lambda: video.ask(check_text(q), num=n)[0])).to_dict()
 
@@ -114,10 +116,10 @@ async def ask(context: Context, id: str, q: Text, n: NumResults = 5) -> dict[str
 async def label(
     context: Context, id: str, labels: Annotated[list[str], Body(embed=True)], k: StepCounts = None
 ) -> list[dict[str, Any]]:
-    """Name every part of a video from a list of labels."""
+    """Label every part of a video from a list of labels."""
     entry, pool = context.library.find(id), cutting_pool(k)
     if not 0 < len(labels) <= MAX_LABELS:
-        raise InputError(f"between 1 and {MAX_LABELS} labels")
+        raise InputError(f"there must be 1 to {MAX_LABELS} labels, got {len(labels)}")
     taxonomy = [check_text(text)[:MAX_LABEL_LENGTH] for text in labels]
     video = await context.open_video(entry)
     counts = parse_step_counts(k, max_steps(video))
@@ -127,22 +129,22 @@ async def label(
 
 @view.get("/api/videos/{id}/transcript", responses=ERRORS)
 async def transcript(context: Context, id: str) -> list[dict[str, Any]]:
-    """What is said in a video, in time order; empty where it has no transcript."""
+    """The transcript of a video in time order, empty if it has none."""
     video = await context.open_video(context.library.find(id))
     return [utterance.to_dict() for utterance in video.transcript or ()]
 
 
 @view.get("/api/videos/{id}/truth", responses=ERRORS)
 async def truth(context: Context, id: str) -> list[dict[str, Any]]:
-    """Annotated steps, where the server was given some."""
+    """Annotated steps of a video (`--truth`)."""
     library = context.library
     return library.annotations_of(library.find(id))
 
 
 @view.get("/api/videos/{id}/similarity/{zoom}/{row}/{column}", responses=ERRORS, response_class=Response)
 async def similarity(context: Context, id: str, zoom: int, row: int, column: int) -> Response:
-    """A tile of the similarity matrix, a byte a cell; its size is in X-Rows and X-Columns, that of
-    the matrix in X-Cells.
+    """A tile of the similarity matrix with one byte per cell. Its size is in X-Rows and X-Columns, that
+    of the matrix in X-Cells.
     """
     video = await context.open_video(context.library.find(id))
     tile = await context.run(lambda: similarity_tile(video, zoom, row, column))
@@ -153,39 +155,38 @@ async def similarity(context: Context, id: str, zoom: int, row: int, column: int
 
 @view.get("/api/videos/{id}/picture", responses=ERRORS, response_class=Response)
 async def picture(context: Context, id: str, t: Seconds) -> Response:
-    """A small picture of a moment."""
+    """A thumbnail of a moment."""
     entry = context.library.find(id)
     thumbnail = (await context.open_video(entry)).source.thumbnail_at(t)
     if thumbnail is None:
-        raise NotFoundError("this video has no pictures")
+        raise NotFoundError("this video has no thumbnails")
     return Response(thumbnail, media_type="image/jpeg")
 
 
 @view.get("/api/videos/{id}/file", responses=ERRORS, response_class=FileResponse)
 async def file(context: Context, id: str, part: Annotated[int, Query(ge=0, le=MAX_PARTS)] = 0) -> FileResponse:
-    """The video itself, or one of the files that it is made of; stretches of it by range requests."""
+    """A file of the video. Range requests are supported."""
     files = context.library.find(id).playable_files
     if not files:
-        raise NotFoundError("there is no video beside these features")
+        raise NotFoundError("there is no video next to this feature file")
     if part >= len(files):
-        raise NotFoundError(f"no file {part}; this video has {len(files)}")
-    # A copy of a remote file may have made room for others since it was read.
-    copy = await context.run(lambda: files[part].fetch(lambda _: check_client(context.request)), READS)
-    return FileResponse(copy)
+        raise NotFoundError(f"there is no file {part}; this video has {len(files)}")
+    # The local copy of a remote file may have been evicted.
+    return FileResponse(await context.run(lambda: files[part].fetch(context.check_client), READS))
 
 
 @view.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
 async def export(context: Context, id: str, format: str, k: StepCounts = None) -> Response:
-    """The steps as a file for other tools, as `hiero steps --export`; edited ones where there are edits."""
+    """Export the steps, edited or found, as with `hiero steps --export`."""
     library = context.library
     entry, pool = library.find(id), cutting_pool(k)
     if format not in exporter_names():
-        raise NotFoundError(f"no export {format}; there are {', '.join(exporter_names())}")
+        raise NotFoundError(f"there is no format {format}; choose one of {', '.join(exporter_names())}")
     exporter = find_exporter(format)
     edits = await context.run(lambda: library.edits.read(entry))
     has_chapters, files = len(entry.source.files) > 1, tuple[VideoFile, ...]()
     if edits is not None and not has_chapters and not library.is_read(entry):
-        hierarchy = edits.hierarchy  # they can be exported before the video was read
+        hierarchy = edits.hierarchy  # the video need not be processed
     else:
         video = await context.open_video(entry)
         files = tuple(video.files) if has_chapters else ()
@@ -205,7 +206,7 @@ async def export(context: Context, id: str, format: str, k: StepCounts = None) -
 
 @view.get("/api/search", responses=ERRORS)
 async def search(context: Context, q: Text, n: NumResults = 20, level: LevelNumber = None) -> list[dict[str, Any]]:
-    """Steps of all videos that are nearest to a text, by what is seen and what is said."""
+    """Search the steps of all videos by a text, in pictures and in speech."""
     library, corpus = context.library, _require_corpus(context.library)
 
     def find() -> list[dict[str, Any]]:
@@ -218,9 +219,7 @@ async def search(context: Context, q: Text, n: NumResults = 20, level: LevelNumb
 async def like(
     context: Context, video: Text, t: Seconds, n: NumResults = 20, level: LevelNumber = None
 ) -> dict[str, Any]:
-    """The same step elsewhere: steps of other videos that are like a moment of this one; of a
-    level, or of the finest.
-    """
+    """Find the step at a moment of a video in other videos."""
     corpus = _require_corpus(context.library)
 
     def find() -> dict[str, Any]:
@@ -233,7 +232,7 @@ async def like(
 
 def _require_corpus(library: Library) -> Corpus:
     if library.corpus is None:
-        raise NotFoundError("this server has no corpus; start it with one: hiero serve CORPUS")
+        raise NotFoundError("this server has no corpus; start it with: hiero serve CORPUS")
     return library.corpus
 
 
@@ -241,12 +240,10 @@ def _hits_to_dicts(library: Library, corpus: Corpus, hits: Sequence[Hit]) -> lis
     records = corpus.lookup({hit.video for hit in hits})
     rows = []
     for hit in hits:
-        entry = library.find_by_name(hit.video)  # None where the file is gone
+        entry = library.find_by_name(hit.video)  # None if the file is missing
         files = public_files(records[hit.video].files) if hit.video in records else ()
-        row = {**hit.to_dict(), **file_fields(files, hit.start_s)}
-        rows.append(
-            {**row, "id": None if entry is None else entry.id, "pictures": entry is not None and entry.is_video}
-        )
+        shown = {"id": None if entry is None else entry.id, "pictures": entry is not None and entry.is_video}
+        rows.append({**hit.to_dict(), **file_fields(files, hit.start_s), **shown})
     return rows
 
 
@@ -268,12 +265,12 @@ def _entry_to_dict(context: RequestContext, entry: Entry) -> dict[str, Any]:
 
 
 def public_files(files: Sequence[VideoFile]) -> tuple[VideoFile, ...]:
-    """Files by their names alone: their folders are not the client's business."""
+    """Files without their folders, which clients must not see."""
     return tuple(replace(file, path=FilePath(file.path).name) for file in files)
 
 
 def _probe_files(entry: Entry) -> tuple[VideoFile, ...]:
-    """The files of a video that was not read yet, with the lengths that they say they have."""
+    """The files of a video that is not processed yet, with the durations in their headers."""
     files = entry.source.files
     durations_s = [probe_duration(file) or 0.0 if entry.is_video else 0.0 for file in files]
     return public_files(place_files(entry.source.paths, durations_s))
@@ -281,3 +278,30 @@ def _probe_files(entry: Entry) -> tuple[VideoFile, ...]:
 
 def _find_steps(library: Library, video: Video, k: str | None) -> Hierarchy:
     return library.steps(video, parse_step_counts(k, max_steps(video)))
+
+
+def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarray:
+    """A tile of the similarity matrix in grey.
+
+    At zoom z the matrix has 128 · 2ᶻ rows, but at most one for each node. A cell is the cosine
+    similarity of the mean features of two spans.
+    """
+    if not 0 <= zoom <= MAX_ZOOM:
+        raise InputError(f"zoom must be between 0 and {MAX_ZOOM}, got {zoom}")
+    size = matrix_size(video, zoom)
+    if not (0 <= row * TILE_SIZE < size and 0 <= column * TILE_SIZE < size):
+        raise NotFoundError(f"there is no tile {row}, {column} at zoom {zoom}")
+    edges = np.linspace(0, len(video.nodes), size + 1).round().astype(int)
+    x = centre_and_normalise(video.segmentation_features, MIN_NORM)
+
+    def cell_means(index: int) -> np.ndarray:
+        """Normalised mean features of each row or column of a tile."""
+        bounds = edges[index * TILE_SIZE : index * TILE_SIZE + TILE_SIZE + 1]
+        return unit_vectors(np.add.reduceat(x[: bounds[-1]], bounds[:-1], axis=0))
+
+    return to_grey(cell_means(row) @ cell_means(column).T)
+
+
+def matrix_size(video: Video, zoom: int) -> int:
+    """Number of rows of the similarity matrix at a zoom."""
+    return min(len(video.nodes), TILE_SIZE << zoom)

@@ -1,4 +1,4 @@
-"""Threads for the work of requests: quick answers, cuts and readings each have their own; clients take turns."""
+"""Thread pools for requests. Quick answers, segmentation and reading have separate pools, and clients take turns."""
 
 from __future__ import annotations
 
@@ -20,28 +20,24 @@ Result = TypeVar("Result")
 class WorkerPool:
     """A few threads that work for many clients.
 
-    What waits is done in turns: one piece of work of each client, then the next of each, so that
-    many questions of one do not stand before the only one of another. Work that is cancelled while
-    it waits is never begun. A thread is busy until its work ends, also where nobody waits for the
-    result any more: so many run at a time and never more.
+    Clients take turns, so that many requests of one client do not delay the only request of another.
+    Work that is cancelled while it waits is never started. A thread stays busy until its work ends,
+    even if nobody waits for the result any more.
     """
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
-        self._num_started = self._num_free = 0
-        # by client, next first
-        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
-        self._changed = threading.Condition()  # guards all of the above
+        self._num_started = 0
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()  # by client
+        self._changed = threading.Condition()
 
     def submit(self, client: str, work: Callable[[], Result]) -> Future[Result]:
-        """Do some work in a thread, after what waits already."""
         future: Future[Result] = Future()
         with self._changed:
             self._waiting.setdefault(client, deque()).append((future, work))
-            if sum(map(len, self._waiting.values())) > self._num_free and self._num_started < self.num_threads:
+            if self._num_started < self.num_threads:
                 self._num_started += 1
-                # A daemon, so that the server can end while there is work.
-                threading.Thread(target=self._run, daemon=True).start()
+                threading.Thread(target=self._run, daemon=True).start()  # a daemon does not keep the server alive
             self._changed.notify()
         return future
 
@@ -51,30 +47,28 @@ class WorkerPool:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
-                except BaseException as error:  # whoever waits for it gets it
+                except BaseException as error:  # raised where the result is awaited
                     future.set_exception(error)
-            del future, work  # or the result would be kept until the next work comes
+            del future, work  # otherwise the result would stay in memory until the next work arrives
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]]:
         with self._changed:
-            self._num_free += 1
             self._changed.wait_for(lambda: self._waiting)
-            self._num_free -= 1
             client, queue = self._waiting.popitem(last=False)
             item = queue.popleft()
             if queue:
-                self._waiting[client] = queue  # at the end of the line
+                self._waiting[client] = queue  # moves to the end of the queue
             return item
 
 
-ANSWERS = WorkerPool(max(2, os.cpu_count() or 2))  # below a second
-CUTS = WorkerPool(2)  # of steps: seconds, where a video has hours
-LARGE_CUTS = WorkerPool(1)  # into so many steps that it takes longer
-READS = WorkerPool(2)  # of files: from the cache, or, for a second model, minutes
+ANSWERS = WorkerPool(max(2, os.cpu_count() or 2))  # less than a second
+CUTS = WorkerPool(2)  # segmentation, seconds for hours of video
+LARGE_CUTS = WorkerPool(1)  # segmentation into many steps, which takes longer
+READS = WorkerPool(2)  # files, which takes minutes unless they are in the cache
 
 
 async def run_in_thread(request: Request, work: Callable[[], Result], pool: WorkerPool = ANSWERS) -> Result:
-    """Run in a thread, so that the event loop stays free; given up where the client leaves."""
+    """Run work in a thread. Raises ClientDisconnect as soon as the client disconnects."""
     answer = asyncio.wrap_future(pool.submit(client_key(request.client.host if request.client else ""), work))
     leaving = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
@@ -89,14 +83,12 @@ async def run_in_thread(request: Request, work: Callable[[], Result], pool: Work
 
 
 def check_client(request: Request) -> None:
-    """Raises ClientDisconnect where nobody waits for the answer to a request any more; called from
-    inside its work.
-    """
+    """Raise ClientDisconnect if the client has disconnected. For use inside the work of a request."""
     if getattr(request.state, "has_left", False):
         raise ClientDisconnect
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """The body was read before: nothing else can come."""
+    """Wait for the client to disconnect. The body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

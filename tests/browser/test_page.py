@@ -56,7 +56,7 @@ def screenshot(page, name):
 def test_a_new_video_is_read_with_a_bar(page, server):
     page.goto(server.url)
     page.click("#videos a:has-text('new')")
-    page.wait_for_selector("#reading:has-text('not read yet')")
+    page.wait_for_selector("#reading:has-text('not been processed')")
     page.click("#read")
     page.wait_for_selector("#timeline .row button")
     assert page.locator("#reading").is_hidden()
@@ -204,7 +204,7 @@ def test_editing(tea, server, world):
     tea.wait_for_selector("#timeline .row button")
     assert fine.nth(1).text_content() == "boil <b>water</b>"  # it is still there
     tea.click("#revert")
-    tea.wait_for_selector("#saved:has-text('forgotten')")
+    tea.wait_for_selector("#saved:has-text('discarded')")
     assert not file.exists()
 
 
@@ -232,7 +232,7 @@ def test_two_people_edit(tea, server, choice):
     tea.wait_for_selector("#saved:has-text('Saved')")
     save_theirs("theirs")
     rename("mine again")
-    tea.wait_for_selector("#conflict:has-text('Someone else has saved')")
+    tea.wait_for_selector("#conflict:has-text('Someone else has edited')")
     assert saved_label() == "theirs"
     screenshot(tea, "page-conflict")
     tea.click(f"#{choice}")
@@ -248,10 +248,10 @@ def test_two_people_edit(tea, server, choice):
     assert saved_label() == "on top"
     save_theirs("theirs again")
     tea.click("#revert")
-    tea.wait_for_selector("#conflict:has-text('Someone else has saved')")
+    tea.wait_for_selector("#conflict:has-text('Someone else has edited')")
     assert saved_label() == "theirs again"
     tea.click("#keep-mine")
-    tea.wait_for_selector("#saved:has-text('forgotten')")
+    tea.wait_for_selector("#saved:has-text('discarded')")
     assert library.edits.read(entry) is None
     assert [text for text in tea.problems if "412" not in text] == []
     tea.problems.clear()  # the browser's own lines about the refused saves
@@ -260,10 +260,10 @@ def test_two_people_edit(tea, server, choice):
 def test_an_edit_that_is_impossible_says_why(tea):
     rows(tea).nth(2).locator("button").first.click()
     tea.click("#earlier")
-    tea.wait_for_selector("#error:has-text('begins with the video')")
+    tea.wait_for_selector("#error:has-text('starts with the video')")
     rows(tea).nth(2).locator("button").last.click()
     tea.click("#merge")
-    tea.wait_for_selector("#error:has-text('no step after it')")
+    tea.wait_for_selector("#error:has-text('This is the last step')")
 
 
 def test_search_across_videos_and_the_same_step_elsewhere(page, server):

@@ -61,7 +61,7 @@ def test_sign_in_and_out(page, server):
     screenshot(page, "sign-in")
     page.fill("#token", "wrong")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#sign-in-status:has-text('no such token')")
+    page.wait_for_selector("#sign-in-status:has-text('unknown token')")
     page.fill("#token", "token-edit")
     page.keyboard.press("Enter")
     page.wait_for_selector("#videos li")
@@ -82,7 +82,7 @@ def test_a_viewer_cannot_edit(page, server):
     assert page.locator("#edit-tools").is_hidden()
     page.goto(server.url)
     page.click("#videos a:has-text('new')")
-    page.wait_for_selector("#reading:has-text('not read yet')")
+    page.wait_for_selector("#reading:has-text('not been processed')")
     assert page.locator("#read").is_hidden()
 
 
@@ -113,10 +113,10 @@ def test_filter_sort_and_lengths(page, server):
     assert "0:30 · " in page.locator("#videos li").first.inner_text()
     assert "steps" in page.locator("#videos li").first.inner_text()
     page.fill("#filter", "bik")
-    page.wait_for_selector("#list-status:has-text('1 of 1 with “bik”')")
+    page.wait_for_selector("#list-status:has-text('1 of 1 videos matching “bik”')")
     assert page.locator("#videos li").count() == 1
     page.fill("#filter", "zzz")
-    page.wait_for_selector("#list-status:has-text('no name holds')")
+    page.wait_for_selector("#list-status:has-text('No videos match')")
 
 
 def test_the_queue(page, server, release):
@@ -124,16 +124,16 @@ def test_the_queue(page, server, release):
     sign_in(page, server, "edit")
     page.click("#videos a:has-text('new')")
     page.click("#read")
-    page.wait_for_selector("#reading-text:has-text('Reading: 0:02 of 0:06')")
+    page.wait_for_selector("#reading-text:has-text('Processing: 0:02 of 0:06')")
     page.click("#home")
     page.wait_for_selector("#jobs li:has-text('new')")
-    page.wait_for_selector("#videos li:has-text('reading 33 %')")
+    page.wait_for_selector("#videos li:has-text('processing 33 %')")
     assert "anna" in page.locator("#jobs li").inner_text()
     assert axe.run(page).response["violations"] == []
     screenshot(page, "queue")
     release.set()
     page.wait_for_selector("#queue", state="hidden")
-    page.wait_for_selector("#videos li:has-text('new'):has-text('read'):has-text('steps')")
+    page.wait_for_selector("#videos li:has-text('new'):has-text('ready'):has-text('steps')")
     server.library.corpus.remove(["new"])
 
 
@@ -152,7 +152,7 @@ def test_history_and_who_else_is_there(page, server, browser):
     other = browser.new_context().new_page()
     other.problems = []
     sign_in(other, server, "admin", f"#v={server.library.find_by_name('tea').id}", forget=False)
-    other.wait_for_selector("#editing:has-text('anna has this video open')")
+    other.wait_for_selector("#editing:has-text('anna is also editing')")
     other.context.close()
     screenshot(page, "history")
     merged = rows(page).last.locator("button").count()

@@ -113,4 +113,4 @@ def test_without_a_state_jobs_end_with_the_server():
     job = jobs.start("a")
     wait_until(lambda: job.state == "running")
     jobs.close()
-    assert (job.state, job.message) == ("cancelled", "the server stops")
+    assert (job.state, job.message) == ("cancelled", "the server stopped")

@@ -33,7 +33,7 @@ def test_names_of_one_video_are_found_in_another(client, library):
     assert client.get("/api/learn").json() == {}
     failed = learn(client)
     assert failed["state"] == "failed"
-    assert "nobody has named a step" in failed["message"]
+    assert "no step has been renamed" in failed["message"]
     tea, bike = (library.find_by_name(name).id for name in ("tea", "bike"))
     steps = client.get(f"/api/videos/{tea}/steps?k=5").json()
     names = ["zib", "flox the wemble", "gorp", "zib", "quandle"]  # scenes 0, 1, 2, 0, 3

@@ -91,10 +91,10 @@ def test_a_cookie_over_tls_is_secure(library):
 
 
 def test_settings_that_are_wrong():
-    with pytest.raises(InputError, match="not an address or a network"):
+    with pytest.raises(InputError, match="must be an address or network"):
         ServerSettings(trusted_proxy=["lab.example"]).trusted_networks  # noqa: B018
     for path in ("/a b", "/a/../b"):
-        with pytest.raises(InputError, match="not a path"):
+        with pytest.raises(InputError, match="must be a path"):
             ServerSettings(root_path=path).path_prefix  # noqa: B018
     prefixes = [ServerSettings(root_path=path).path_prefix for path in ("", "/", "hiero", "/a/b/")]
     assert prefixes == ["", "", "/hiero", "/a/b"]

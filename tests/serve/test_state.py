@@ -62,7 +62,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path):
 
 def test_one_server_a_folder(tmp_path):
     first = State(tmp_path, lock=True)
-    with pytest.raises(InputError, match="another server uses it"):
+    with pytest.raises(InputError, match="used by another server"):
         State(tmp_path, lock=True)
     State(tmp_path).add_token("anna", "view", b"d")  # the command line needs no lock, and the server sees it at once
     token = first.find_token(b"d")
@@ -83,7 +83,7 @@ def test_files_that_cannot_be_used(tmp_path):
     State(tmp_path / "later").close()
     with sqlite3.connect(tmp_path / "later" / FILE_NAME) as database:
         database.execute("PRAGMA user_version = 99")
-    with pytest.raises(InputError, match="later version"):
+    with pytest.raises(InputError, match="newer version"):
         State(tmp_path / "later")
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be used"):

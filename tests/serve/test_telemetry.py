@@ -76,7 +76,7 @@ def test_health(library, tmp_path):
         assert client.get("/readyz").json() == {"status": "ready"}
         app.close()
         stopping = client.get("/readyz")
-        assert (stopping.status_code, stopping.json()["error"]) == (503, "the server stops")
+        assert (stopping.status_code, stopping.json()["error"]) == (503, "the server is stopping")
         assert client.get("/healthz").status_code == 200
     broken_state = State(tmp_path / "other")
     broken = create_app(library, state=broken_state)

@@ -1,16 +1,16 @@
-// The server's JSON API, and what all parts of the page share: times, colours, elements.
+// The JSON API of the server, and helpers for times, colours and elements.
 
-// What the server refused: its words, the status, and the version of what is there where there is one.
+// An error response: its message, its status, and the current version of the document, if there is one.
 export class ServerError extends Error {
   constructor(message, status, version) { super(message); this.status = status; this.version = version; }
 }
 
-// The JSON of an answer, and the version of the document that it is (its ETag; null where it has none).
+// The JSON of a response and its version (the ETag, or null).
 export async function fetchJson(path, options = {}) {
   const response = await fetch(`api/${path}`, options);
   const body = response.headers.get("content-type")?.includes("json") ? await response.json() : null, version = response.headers.get("etag");
-  // `error` is of our own routes, `detail` of the validation of parameters.
-  if (!response.ok) throw new ServerError(body?.error || (Array.isArray(body?.detail) ? body.detail[0].msg : "the server could not do that"), response.status, version);
+  // Our routes send `error`, the validation of parameters sends `detail`.
+  if (!response.ok) throw new ServerError(body?.error || (Array.isArray(body?.detail) ? body.detail[0].msg : "Something went wrong on the server. Please try again."), response.status, version);
   return { body, version };
 }
 
@@ -18,7 +18,7 @@ export const getJson = async (path, options) => (await fetchJson(path, options))
 
 export const sendJson = (method, path, body) => getJson(path, jsonOptions(method, body));
 
-// Options of fetch for a change of a document: it is refused by 412 where another version than ours is there by now; null stands for none.
+// Options of fetch for a change of a document. The server answers 412 if the document has another version by now.
 export const changeOptions = (method, body, version) => {
   const options = jsonOptions(method, body);
   if (version) options.headers["if-match"] = version;
@@ -27,7 +27,7 @@ export const changeOptions = (method, body, version) => {
 
 const jsonOptions = (method, body) => ({ method, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
 
-// A tile of the similarity matrix: a byte a cell, row by row; null where there is none.
+// A tile of the similarity matrix with one byte per cell, or null if there is none.
 export async function fetchTile(id, zoom, row, column) {
   const response = await fetch(`api/videos/${id}/similarity/${zoom}/${row}/${column}`);
   if (!response.ok) return null;
@@ -37,13 +37,13 @@ export async function fetchTile(id, zoom, row, column) {
 
 export const thumbnailUrl = (id, time) => `api/videos/${id}/picture?t=${Math.max(0, time).toFixed(1)}`;
 
-// m:ss, or h:mm:ss from an hour on.
+// m:ss, or h:mm:ss for an hour or more.
 export function formatTime(seconds) {
   const s = Math.round(seconds), m = Math.floor(s / 60);
   return (m < 60 ? `${m}` : `${Math.floor(m / 60)}:${String(m % 60).padStart(2, "0")}`) + ":" + String(s % 60).padStart(2, "0");
 }
 
-// Hues a golden angle apart: neighbouring numbers differ, however many threads there are.
+// Hues are a golden angle apart, so that neighbouring numbers differ.
 export const threadColour = thread => `hsl(${(thread * 137.508 + 205) % 360} 52% ${77 - (thread % 3) * 6}%)`;
 
 export function createCard(href, picture, title, details) {

@@ -1,4 +1,4 @@
-// The page: what is shown follows from the address (#v=…&t=…&q=…), and every action changes the address.
+// The page. The address (#v=…&t=…&q=…) decides what is shown, and every action changes the address.
 import { $, changeOptions, createCard, createElement, fetchJson, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
 import { Matrix } from "./matrix.js";
 import { Presence, showHistory, showSignIn, showUser } from "./people.js";
@@ -7,28 +7,28 @@ import { Timeline } from "./timeline.js";
 import { VideoList } from "./list.js";
 import * as edit from "./edit.js";
 
-const MIN_PRESENT = 0.3;  // probability that a query is in a video at all, below which the page says so
+const MIN_PRESENT = 0.3;  // probability below which the page says that a query is probably not in the video
 const MAX_SLIDER_STEPS = 200;
-const SLIDER_DELAY_MS = 120;  // after the last move of the slider, before steps are asked for
-const MOVE_S = 1;  // of "earlier" and "later"
-const MAX_SPEECH_BUTTONS = 200;  // of the row of speech
-const NUM_SIMILAR = 8;  // of "the same step elsewhere"
+const SLIDER_DELAY_MS = 120;  // delay between the last move of the slider and the request
+const MOVE_S = 1;  // seconds by which "earlier" and "later" move a boundary
+const MAX_SPEECH_BUTTONS = 200;
+const NUM_SIMILAR = 8;  // hits in "This step in other videos"
 
 const player = new Player($("player"), onTimeChange);
 const state = {
   server: null,
-  me: null,  // who looks at the page, and what they may do
+  me: null,  // the user and their role
   video: null,
   hierarchy: null,
   undoStack: [],  // hierarchies before each edit
-  view: 0,  // counts views; an answer of the server that comes after the next view began is not shown
+  view: 0,  // number of the current view; responses for an earlier view are ignored
   playingThread: null,  // { steps, index }
-  linkedTime: 0,  // the last moment that was gone to, as in the address: it is not gone to again when only the query changes
-  events: null,  // of the job that reads the video
-  k: null,  // the slider's step counts; null for the default
+  linkedTime: 0,  // time in the address at the last seek; it is not sought again when only the query changes
+  events: null,  // event source of the job that processes the video
+  k: null,  // numbers of steps set by the slider, null for the default
   saving: Promise.resolve(),
-  version: null,  // of the edits that the hierarchy comes from; null where it was not edited
-  endConflict: null,  // while a person chooses between their own steps and those of someone else: gives up the choice
+  version: null,  // version of the loaded edits, null without edits
+  endConflict: null,  // cancels the dialog in which the user chooses between two versions
 };
 const timeline = new Timeline($("timeline"), { onSeek: seek, onSelect: onStepSelected });
 const list = new VideoList(showError), presence = new Presence();
@@ -42,7 +42,7 @@ function changeAddress(changes, replace = false) {
   if (replace) history.replaceState(null, "", `#${hash}`); else location.hash = hash;
 }
 
-// Runs something, and shows its error on the page.
+// Runs a function and shows its error on the page.
 async function withErrors(work) {
   $("error").hidden = true;
   try { return await work(); } catch (error) { showError(error); return undefined; }
@@ -83,14 +83,14 @@ async function showView() {
       state.video = null;
       await list.show(state.server, state.me);
       if (view !== state.view) return;
-      // A single video is opened at once; the way back to the list is one that was asked for.
+      // A single video is opened directly.
       if (list.total === 1 && !state.server.corpus && !$("filter").value) { changeAddress({ v: list.videos[0].id }, true); await showView(); return; }
-      if (q) throw new Error("Open a video to search in it. To search in all of them, put them into a corpus: hiero index VIDEO… --to CORPUS");
+      if (q) throw new Error("Open a video to search in it. To search all videos at once, create a corpus with: hiero index VIDEO… --to CORPUS");
     }
   });
 }
 
-// Learns from all corrections, and shows which names of which videos changed.
+// Learns from all corrections and shows the changed names.
 async function learn() {
   $("learn").disabled = true; $("learn-progress").hidden = false; $("learn-status").textContent = ""; $("learned").replaceChildren();
   try {
@@ -101,7 +101,7 @@ async function learn() {
       $("learn-progress").max = job.duration_s || 1;
       $("learn-progress").value = job.done_s;
     }
-    if (job.state !== "done") throw new Error(job.message || "it was stopped");
+    if (job.state !== "done") throw new Error(job.message || "Learning was stopped.");
     showLearned(await getJson("learn"));
   } catch (error) {
     $("learn-status").textContent = error.message;
@@ -111,8 +111,8 @@ async function learn() {
 }
 
 function showLearned({ num_names, num_steps, num_videos, num_named_anew, videos }) {
-  $("learn-status").textContent = `${num_names} names learned from ${num_steps} steps of ${num_videos} videos; `
-    + (num_named_anew ? `${num_named_anew} steps of other videos have a new name:` : "no step of another video has a new name.");
+  $("learn-status").textContent = `Learned ${num_names} names from ${num_steps} steps in ${num_videos} videos. `
+    + (num_named_anew ? `${num_named_anew} steps in other videos were renamed:` : "No steps in other videos were renamed.");
   $("learned").replaceChildren(...videos.map(({ id, video, steps }) => createElement("li", {},
     createElement("strong", { textContent: video }),
     createElement("ul", {}, ...steps.map(step => createElement("li", {},
@@ -126,13 +126,13 @@ async function showResults(q, view) {
   if (view !== state.view) return;
   document.title = `${q} · hiero`;
   $("results").hidden = false;
-  $("results-title").textContent = hits.length ? `“${q}” in all videos` : `nothing is near “${q}”`;
+  $("results-title").textContent = hits.length ? `Results for “${q}” in all videos` : `No results for “${q}”`;
   $("hits").replaceChildren(...hits.map(hit => createHitCard(hit, q)));
 }
 
 const createHitCard = (hit, q) => createCard(
   hit.id ? `#${new URLSearchParams({ v: hit.id, t: hit.start_s.toFixed(1), ...(q ? { q } : {}) })}` : "#",
-  hit.pictures ? thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2) : null, hit.label || `step ${hit.step}`,
+  hit.pictures ? thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2) : null, hit.label || `Step ${hit.step}`,
   `${hit.video} · ${formatTime(hit.start_s)} – ${formatTime(hit.end_s)} · ${hit.score.toFixed(2)}${hit.rests_on ? ` · ${hit.rests_on}` : ""}${hit.quote ? ` · “${hit.quote}”` : ""}`);
 
 async function showVideo(id, { q, t }, view) {
@@ -152,7 +152,7 @@ async function showVideo(id, { q, t }, view) {
   if (q) await showAnswers(q, view); else { timeline.showMatches([]); $("answers").replaceChildren(); $("answers-title").hidden = true; }
 }
 
-// Forgets what was shown of another video, and loads this one into the player.
+// Clears what was shown for the previous video and loads this one into the player.
 function resetVideo(video) {
   $("player").hidden = !video.playable;
   $("still").hidden = video.playable;
@@ -165,9 +165,9 @@ function resetVideo(video) {
   $("answers-title").hidden = $("same-title").hidden = true;
 }
 
-// Reading a video that was not read yet
+// Processing of new videos
 
-function showUnread(text = "This video was not read yet.") {
+function showUnread(text = "This video has not been processed yet.") {
   $("reading").hidden = false;
   $("reading-text").textContent = text;
   $("progress").hidden = true; $("read").hidden = state.me.role === "view"; $("stop").hidden = true;
@@ -184,12 +184,12 @@ async function readVideo() {
       if (state.video?.id !== id) { events.close(); return; }
       const { state: jobState, done_s, duration_s, message } = JSON.parse(event.data);
       $("progress").max = duration_s || 1;
-      if (duration_s) $("progress").value = done_s; else $("progress").removeAttribute("value");  // a bar without an end
-      $("reading-text").textContent = jobState === "running" ? `Reading: ${formatTime(done_s)}${duration_s ? ` of ${formatTime(duration_s)}` : ""}` : jobState;
+      if (duration_s) $("progress").value = done_s; else $("progress").removeAttribute("value");  // an indeterminate progress bar
+      $("reading-text").textContent = jobState === "running" ? `Processing: ${formatTime(done_s)}${duration_s ? ` of ${formatTime(duration_s)}` : ""}` : "Waiting in the queue …";
       if (jobState === "done") { events.close(); $("reading").hidden = true; state.video = null; showView(); }
-      if (jobState === "failed" || jobState === "cancelled") { events.close(); showUnread(message || "Stopped; what was read is kept."); }
+      if (jobState === "failed" || jobState === "cancelled") { events.close(); showUnread(message || "Processing was stopped. The results so far are kept."); }
     };
-    events.onerror = () => { events.close(); if (state.video?.id === id) showUnread("The connection was lost; reading may go on. Try again."); };
+    events.onerror = () => { events.close(); if (state.video?.id === id) showUnread("The connection was lost. Processing may still continue; please try again."); };
   });
 }
 
@@ -222,7 +222,7 @@ async function loadSteps(view) {
   matrix.show(id, hierarchy.duration_s, () => state.video?.id === id);
 }
 
-// The list of earlier saves, where it is open.
+// Loads the edit history if it is open.
 function loadHistory() {
   $("history").hidden = !state.server.history;
   if (!state.server.history || !$("history").open) return;
@@ -233,7 +233,7 @@ function loadHistory() {
   });
 }
 
-// Utterances as a row of the timeline: neighbours that would be too narrow to point at are shown together.
+// Utterances as a row of the timeline. Neighbours that are too narrow to click are joined.
 function mergeSpeech(utterances, duration) {
   const merged = [];
   for (const utterance of utterances) {
@@ -253,21 +253,21 @@ function showHierarchy(hierarchy) {
     const seconds = steps.reduce((sum, step) => sum + step.end_s - step.start_s, 0);
     const button = createElement("button", { type: "button", "aria-pressed": "false" },
       createElement("i", { style: `background:${threadColour(thread)}` }),
-      createElement("span", { textContent: steps[0].label || `thread ${thread + 1}` }),
+      createElement("span", { textContent: steps[0].label || `Thread ${thread + 1}` }),
       createElement("small", { textContent: `${steps.length} × · ${formatTime(seconds)}` }));
-    button.title = "Play all moments of this thread, one after the other";
+    button.title = "Play all steps of this thread";
     button.onclick = () => toggleThread(button, steps, thread, level);
     return createElement("li", {}, button);
   }));
 }
 
-// Edited steps are a person's own: they are not cut again until they are forgotten.
+// The slider is disabled for edited steps.
 function enableSlider(enabled) {
   $("k").disabled = !enabled;
-  $("k").title = enabled ? "" : "These steps were edited; forget the edits to cut again";
+  $("k").title = enabled ? "" : "These steps were edited. Discard all edits to change the number of steps.";
 }
 
-// Steps as many as the slider says; the two coarser levels have a half and a quarter of them.
+// Loads as many steps as the slider says. The two coarser levels have a half and a quarter of them.
 async function cutAgain() {
   const k = Number($("k").value), view = state.view;
   $("k-now").value = k;
@@ -285,7 +285,7 @@ function toggleThread(button, steps, thread, level) {
   const wasPressed = button.getAttribute("aria-pressed") === "true";
   for (const other of $("threads").querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
   if (wasPressed) { stopThread(); player.pause(); return; }
-  seek(steps[0].start_s);  // which stops another thread, so it comes first
+  seek(steps[0].start_s);  // comes first because it stops another thread
   state.playingThread = { steps, index: 0 };
   timeline.highlightThread(thread, level);
   button.setAttribute("aria-pressed", "true");
@@ -300,7 +300,7 @@ function stopThread() {
 
 function onStepSelected(step) {
   for (const id of ["rename", "split", "merge", "earlier", "later"]) $(id).disabled = false;
-  $("now").textContent = `${step.label || `step ${step.id}`} · ${formatTime(step.start_s)} – ${formatTime(step.end_s)}${placeInFiles(step.start_s)}`;
+  $("now").textContent = `${step.label || `Step ${step.id}`} · ${formatTime(step.start_s)} – ${formatTime(step.end_s)}${placeInFiles(step.start_s)}`;
   if (state.server.corpus) showSimilarSteps(step);
 }
 
@@ -311,12 +311,12 @@ async function showSimilarSteps(step) {
     if (view !== state.view || timeline.selectedId !== step.id) return;
     $("same-title").hidden = !hits.length;
     $("same").replaceChildren(...hits.map(hit => createHitCard(hit, "")));
-  } catch { $("same-title").hidden = true; $("same").replaceChildren(); }  // such as a video that is not in the corpus
+  } catch { $("same-title").hidden = true; $("same").replaceChildren(); }  // for example if the video is not in the corpus
 }
 
 // Time
 
-// Which file a moment is in, and when in that file; empty where the video is a single file.
+// The file and the time in it of a moment. Empty if the video is a single file.
 function placeInFiles(time) {
   const files = state.video?.files ?? [], file = files.findLast(file => file.start_s <= time + 1e-6);
   return files.length > 1 && file ? ` · in ${file.name} at ${formatTime(time - file.start_s)}` : "";
@@ -342,14 +342,14 @@ function onTimeChange(time) {
   }
 }
 
-// Queries in words
+// Search in a video
 
 async function showAnswers(q, view) {
   const answer = await getJson(`videos/${state.video.id}/ask?q=${encodeURIComponent(q)}&n=5`);
   if (view !== state.view) return;
   timeline.showMatches(answer.matches);
   $("answers-title").hidden = false;
-  $("answers-title").textContent = answer.present < MIN_PRESENT ? `“${q}”: probably not in this video` : `“${q}”`;
+  $("answers-title").textContent = answer.present < MIN_PRESENT ? `“${q}” is probably not in this video` : `Results for “${q}”`;
   $("answers").replaceChildren(...answer.matches.map(match => {
     const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: `${match.rests_on ? `${match.rests_on} · ` : ""}${match.score.toFixed(2)}` }));
     if (match.quote) button.title = `“${match.quote}”`;
@@ -360,7 +360,7 @@ async function showAnswers(q, view) {
 
 // Edits
 
-// One after the other: each begins with what the one before it has saved.
+// Saves run one after the other, each on top of the previous one.
 function queueSave(work) {
   state.saving = state.saving.then(() => withErrors(work));
   return state.saving;
@@ -368,7 +368,7 @@ function queueSave(work) {
 
 function applyEdit(change) {
   return queueSave(async () => {
-    if (!timeline.selectedId) throw new Error("choose a step on the timeline first");
+    if (!timeline.selectedId) throw new Error("Select a step on the timeline first.");
     const before = state.hierarchy;
     await save(change(before, timeline.selectedId), () => state.undoStack.push(before));
   });
@@ -377,18 +377,18 @@ function applyEdit(change) {
 async function save(hierarchy, onSaved) {
   const { video } = state;
   const isSaved = await changeEdits(version => fetchJson(`videos/${video.id}/edits`, changeOptions("PUT", hierarchy, version)));
-  if (!isSaved || state.video?.id !== video.id) return;  // another one is open by now
+  if (!isSaved || state.video?.id !== video.id) return;  // another video is open now
   state.video.edited = true;
   onSaved();
   $("revert").hidden = false; $("undo").disabled = !state.undoStack.length;
   enableSlider(false);
   showHierarchy(hierarchy);
-  $("saved").textContent = state.server.history ? "Saved." : "Saved beside the video.";
+  $("saved").textContent = state.server.history ? "Saved." : "Saved next to the video.";
   loadHistory();
 }
 
-// Sends a change of the edits. Where someone else has changed them meanwhile the person chooses: theirs are replaced, or shown
-// and ours given up. Returns whether ours were sent.
+// Sends a change of the edits. If someone else has changed them in the meantime, the user chooses a version. Returns whether
+// the change was saved.
 async function changeEdits(send) {
   const { id } = state.video;
   for (let { version } = state; ;) {
@@ -402,32 +402,32 @@ async function changeEdits(send) {
       if (await chooseMine(version)) continue;
       state.video.edited = version !== null; state.undoStack = []; $("undo").disabled = true;
       await loadSteps(state.view);
-      $("saved").textContent = "Theirs are shown; yours were not saved.";
+      $("saved").textContent = "Loaded their version. Your change was not saved.";
       return false;
     }
   }
 }
 
-// Asks whose steps to keep. Fails where another video is opened instead of an answer.
+// Asks which version to keep. Fails if another video is opened instead.
 async function chooseMine(theirVersion) {
   const { name } = state.video;
   $("conflict-text").textContent = theirVersion === null
-    ? "Someone else has forgotten the edits of this video meanwhile. Your change is not saved."
-    : "Someone else has saved other steps of this video meanwhile. Your change is not saved.";
+    ? "Someone else has discarded the edits of this video in the meantime. Your change is not saved yet."
+    : "Someone else has edited this video in the meantime. Your change is not saved yet.";
   $("conflict").hidden = false;
   $("take-theirs").focus();
   try {
     return await new Promise((resolve, reject) => {
       $("keep-mine").onclick = () => resolve(true);
       $("take-theirs").onclick = () => resolve(false);
-      state.endConflict = () => reject(new Error(`${name}: your last change was not saved, someone else had saved other steps`));
+      state.endConflict = () => reject(new Error(`${name}: your last change was not saved because someone else had edited the video.`));
     });
   } finally { $("conflict").hidden = true; state.endConflict = null; }
 }
 
 $("rename").onclick = () => applyEdit((hierarchy, id) => {
-  const label = prompt("Name of this step", timeline.byId.get(id).step.label ?? "");
-  if (label === null) throw new Error("not renamed");
+  const label = prompt("New name of this step", timeline.byId.get(id).step.label ?? "");
+  if (label === null) throw new Error("The step was not renamed.");
   return edit.rename(hierarchy, id, label.trim());
 });
 $("split").onclick = () => applyEdit((hierarchy, id) => edit.split(hierarchy, id, currentTime()));
@@ -444,15 +444,15 @@ $("revert").onclick = () => queueSave(async () => {
   if (!isSent || state.video?.id !== id) return;
   state.video.edited = false; state.undoStack = []; $("undo").disabled = true;
   await loadSteps(state.view);
-  $("saved").textContent = "Edits forgotten.";
+  $("saved").textContent = "All edits were discarded.";
 });
 $("export").onchange = event => { if (event.target.value) location.assign(`api/videos/${state.video.id}/export/${event.target.value}${state.k ? `?k=${state.k}` : ""}`); event.target.value = ""; };
 
 $("history").ontoggle = () => { if (state.video) loadHistory(); };
 $("link").onclick = async () => {
   changeAddress({ t: currentTime().toFixed(1) }, true);
-  // Where a page may not use the clipboard the address bar has it.
-  try { await navigator.clipboard.writeText(location.href); $("saved").textContent = "The link is copied."; } catch { $("saved").textContent = `The link: ${location.href}`; }
+  // Without access to the clipboard, the link is in the address bar.
+  try { await navigator.clipboard.writeText(location.href); $("saved").textContent = "Link copied."; } catch { $("saved").textContent = `Link to this moment: ${location.href}`; }
 };
 
 // Uploads
@@ -460,15 +460,15 @@ $("link").onclick = async () => {
 $("file").onchange = event => {
   const file = event.target.files[0];
   if (!file) return;
-  const request = new XMLHttpRequest();  // fetch does not tell how much was sent
+  const request = new XMLHttpRequest();  // unlike fetch, it reports progress
   request.open("POST", `api/upload?name=${encodeURIComponent(file.name)}`);
   request.upload.onprogress = ({ loaded, total }) => { $("sent").hidden = false; $("sent").value = loaded / total; };
   request.onloadend = () => {
     $("sent").hidden = true; event.target.value = "";
     let body = {};
-    try { body = JSON.parse(request.responseText); } catch { /* an empty answer */ }
+    try { body = JSON.parse(request.responseText); } catch { /* an empty response */ }
     if (request.status === 201) location.hash = `v=${body.id}`;
-    else withErrors(() => { throw new Error(body.error || "the upload did not arrive"); });
+    else withErrors(() => { throw new Error(body.error || "The upload failed. Please try again."); });
   };
   request.send(file);
 };
@@ -479,7 +479,7 @@ let sliderTimer = 0;
 $("k").oninput = () => { $("k-now").value = $("k").value; clearTimeout(sliderTimer); sliderTimer = setTimeout(cutAgain, SLIDER_DELAY_MS); };
 $("read").onclick = readVideo;
 $("search").onsubmit = event => { event.preventDefault(); changeAddress({ q: $("query").value.trim() || null, all: $("everywhere").checked && state.server.corpus ? "1" : null }); };
-// These two by hand, since the address after # is the page's own state.
+// These two are handled here because the part of the address after # is the state of the page.
 $("skip").onclick = event => { event.preventDefault(); $("main").focus(); };
 $("home").onclick = event => { event.preventDefault(); location.hash = ""; };
 $("theme").onclick = () => {

@@ -1,11 +1,11 @@
-// Changes of a hierarchy of steps, each giving a new one: rename, split, merge, move a boundary. Levels stay nested.
+// Edits of a hierarchy of steps: rename, split, merge and move a boundary. Each returns a new hierarchy with nested levels.
 
-const MIN_STEP_S = 0.2;  // no edit makes a shorter step
+const MIN_STEP_S = 0.2;  // shortest step
 const SAME_BOUNDARY_S = 0.01;
 
 const roundTime = time => Math.round(time * 1000) / 1000;
 
-// Whether a moment lies inside a step, far enough from both of its ends.
+// Whether a moment is inside a step, far enough from both ends.
 const isInside = (time, step) => step.start_s + MIN_STEP_S < time && time < step.end_s - MIN_STEP_S;
 
 function find(hierarchy, id) {
@@ -13,7 +13,7 @@ function find(hierarchy, id) {
     const steps = hierarchy.levels[level].steps, index = steps.findIndex(step => step.id === id);
     if (index >= 0) return { level, index, steps };
   }
-  throw new Error("no such step");
+  throw new Error("This step no longer exists.");
 }
 
 const newId = (hierarchy, level) => {
@@ -29,17 +29,17 @@ export function rename(hierarchy, id, label) {
   return edited;
 }
 
-// Cuts a step at a time, and with it the step of each finer level that the cut goes through.
+// Splits a step at a time, together with the steps of finer levels at that time.
 export function split(hierarchy, id, time) {
   const edited = structuredClone(hierarchy), { level } = find(edited, id);
   splitInPlace(edited, level, id, roundTime(time));
   return edited;
 }
 
-// Returns where it was cut.
+// Returns the time of the split.
 function splitInPlace(hierarchy, level, id, time) {
   const { steps, index } = find(hierarchy, id), step = steps[index];
-  if (!isInside(time, step)) throw new Error("move to a moment inside the step first");
+  if (!isInside(time, step)) throw new Error("Move to a moment inside the step first.");
   const boundary = childBoundary(hierarchy, level, id, time);
   const second = { ...step, id: newId(hierarchy, level), start_s: boundary, children: [] };
   step.end_s = boundary;
@@ -48,21 +48,21 @@ function splitInPlace(hierarchy, level, id, time) {
   return boundary;
 }
 
-// Where a step can be cut so that its children stay whole or are cut with it: all levels are cut at the same moment.
+// The time at which a step can be split so that all levels are split at the same time.
 function childBoundary(hierarchy, level, id, time) {
   const children = hierarchy.levels[level + 1]?.steps.filter(child => child.parent === id) ?? [];
   const crossed = children.find(child => isInside(time, child));
   if (crossed) return splitInPlace(hierarchy, level + 1, crossed.id, time);
   if (!children.length) return time;
-  // Too near to a boundary of the children to cut one: the nearest of these boundaries.
+  // Too close to a boundary between children to split one: use the nearest boundary.
   return children.reduce((best, child) => Math.abs(child.start_s - time) < Math.abs(best - time) ? child.start_s : best, children[0].end_s);
 }
 
-// Joins a step with the next one of its level.
+// Merges a step with the next one of its level.
 export function merge(hierarchy, id) {
   const edited = structuredClone(hierarchy), { level, steps, index } = find(edited, id), next = steps[index + 1];
-  if (!next) throw new Error("there is no step after it");
-  if (next.parent !== steps[index].parent) throw new Error("the next step belongs to another one above; merge those first");
+  if (!next) throw new Error("This is the last step.");
+  if (next.parent !== steps[index].parent) throw new Error("The next step belongs to another step of the level above. Merge those first.");
   steps[index].end_s = next.end_s;
   steps.splice(index + 1, 1);
   for (const child of edited.levels[level + 1]?.steps ?? []) if (child.parent === next.id) child.parent = id;
@@ -70,22 +70,22 @@ export function merge(hierarchy, id) {
   return edited;
 }
 
-// Moves the beginning of a step by seconds, on this level and wherever the same boundary is on others.
+// Moves the start of a step by some seconds, on all levels that have this boundary.
 export function moveStart(hierarchy, id, seconds) {
   const edited = structuredClone(hierarchy), { steps, index } = find(edited, id);
-  if (index === 0) throw new Error("the first step begins with the video");
+  if (index === 0) throw new Error("The first step starts with the video and cannot be moved.");
   const before = steps[index].start_s, after = roundTime(before + seconds);
   for (const { steps: level } of edited.levels) {
     const i = level.findIndex(step => Math.abs(step.start_s - before) < SAME_BOUNDARY_S);
     if (i <= 0) continue;
-    if (!(level[i - 1].start_s + MIN_STEP_S < after && after < level[i].end_s - MIN_STEP_S)) throw new Error("a step would vanish");
+    if (!(level[i - 1].start_s + MIN_STEP_S < after && after < level[i].end_s - MIN_STEP_S)) throw new Error("The step would become too short.");
     level[i].start_s = level[i - 1].end_s = after;
   }
   relink(edited);
   return edited;
 }
 
-// Sets parents and children anew, from times.
+// Recomputes parents and children from times.
 function relink(hierarchy) {
   for (const { steps } of hierarchy.levels) for (const step of steps) step.children = [];
   for (let level = 1; level < hierarchy.levels.length; level++) {

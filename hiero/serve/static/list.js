@@ -1,18 +1,17 @@
-// The list of videos: a page of it at a time, filtered and sorted by the server; and the jobs that read them.
+// The list of videos, filtered, sorted and paged by the server, and the jobs that process them.
 import { $, createCard, createElement, formatTime, getJson, sendJson, thumbnailUrl } from "./api.js";
 
-const NUM_LISTED = 60;  // videos at a time
+const NUM_LISTED = 60;  // videos per page
 const TYPING_DELAY_MS = 200;
 const JOBS_INTERVAL_MS = 1500;
-const DESCENDING = { added: false, name: false, length: true, steps: true, state: false };  // longest first, unread last
+const DESCENDING = { added: false, name: false, length: true, steps: true, state: false };  // default order of each key
 
 export class VideoList {
-  // me: who looks at it. onError: called with what went wrong.
   constructor(onError) {
     this.onError = onError;
     this.videos = [];
     this.total = 0;
-    this.request = 0;  // counts lists that were asked for; only the last is shown
+    this.request = 0;  // number of the last request; earlier responses are ignored
     this.jobs = new Map();
     this.timer = 0;
     let typing = 0;
@@ -32,7 +31,7 @@ export class VideoList {
 
   hide() { clearTimeout(this.timer); this.timer = 0; }
 
-  // Loads from a row on; the first page replaces what is shown.
+  // Loads a page. The first one replaces the list.
   async load(offset = 0) {
     const request = ++this.request, sort = $("sort").value;
     const query = new URLSearchParams({ q: $("filter").value.trim(), sort, descending: DESCENDING[sort], offset, n: NUM_LISTED });
@@ -50,10 +49,10 @@ export class VideoList {
       `#v=${video.id}`, video.read && video.pictures ? thumbnailUrl(video.id, 1) : null, video.name, describe(video, this.jobs.get(video.id)))));
     $("more").hidden = this.videos.length >= this.total;
     const filter = $("filter").value.trim();
-    $("list-status").textContent = this.total ? `${this.videos.length} of ${this.total}${filter ? ` with “${filter}” in their name` : ""}` : filter ? `no name holds “${filter}”` : "no videos";
+    $("list-status").textContent = this.total ? `Showing ${this.videos.length} of ${this.total} videos${filter ? ` matching “${filter}”` : ""}` : filter ? `No videos match “${filter}”.` : "There are no videos yet.";
   }
 
-  // Shows the queue, and looks again while something is in it.
+  // Shows the queue and updates it until it is empty.
   async loadJobs() {
     clearTimeout(this.timer);
     try {
@@ -62,7 +61,7 @@ export class VideoList {
       this.isActive = active.length > 0;
       this.jobs = new Map(active.map(job => [job.video, job]));
       $("queue").hidden = !active.length && !failed.length;
-      $("queue-title").textContent = active.length ? `Queue: ${active.length}` : "Queue";
+      $("queue-title").textContent = active.length ? `Queue (${active.length})` : "Queue";
       $("jobs").replaceChildren(...[...active, ...failed].map(job => this.createJob(job)));
       if (wasActive && !this.isActive) await this.load();
       else if (this.isActive) this.render();
@@ -71,9 +70,9 @@ export class VideoList {
   }
 
   createJob(job) {
-    const row = createElement("li", {}, createElement("strong", { textContent: job.name }), ` ${job.state}${job.user ? ` · ${job.user}` : ""}${job.message ? ` · ${job.message}` : ""} `);
+    const row = createElement("li", {}, createElement("strong", { textContent: job.name }), ` ${job.state}${job.user ? ` · started by ${job.user}` : ""}${job.message ? ` · ${job.message}` : ""} `);
     if (job.state === "running") {
-      const bar = createElement("progress", { max: job.duration_s || 1, "aria-label": `Reading ${job.name}` });
+      const bar = createElement("progress", { max: job.duration_s || 1, "aria-label": `Processing ${job.name}` });
       if (job.duration_s) bar.value = job.done_s;
       row.append(bar, " ");
     }
@@ -91,9 +90,9 @@ export class VideoList {
 }
 
 function describe(video, job) {
-  const state = job ? (job.state === "running" ? `reading${job.duration_s ? ` ${Math.round(100 * job.done_s / job.duration_s)} %` : ""}` : "waits to be read") : video.read ? "read" : "not read yet";
+  const state = job ? (job.state === "running" ? `processing${job.duration_s ? ` ${Math.round(100 * job.done_s / job.duration_s)} %` : ""}` : "waiting in the queue") : video.read ? "ready" : "not processed yet";
   return [
     video.duration_s ? formatTime(video.duration_s) : "", video.num_steps ? `${video.num_steps} steps` : "", state, video.num_files > 1 ? `${video.num_files} files` : "",
-    video.edited ? "edited" : "", video.playable ? "" : "features only", video.editing.length ? `${video.editing.join(", ")} at work` : "",
+    video.edited ? "edited" : "", video.playable ? "" : "no video file", video.editing.length ? `being edited by ${video.editing.join(", ")}` : "",
   ].filter(Boolean).join(" · ");
 }

@@ -1,9 +1,9 @@
-// The similarity matrix in tiles, linked with the timeline: a click goes to the moment, and the moment is drawn into it.
+// The similarity matrix in tiles. A click seeks to the moment, and the current moment is marked.
 import { fetchTile } from "./api.js";
 
-const TILE_SIZE = 128;  // cells, as in tiles.py
-const ZOOM = 2;  // at most 512 cells a side, 4 tiles
-const NUM_KEY_STEPS = 50;  // arrow keys cross the video in so many
+const TILE_SIZE = 128;  // as in video_routes.py
+const ZOOM = 2;  // at most 512 rows, in 4 tiles
+const NUM_KEY_STEPS = 50;  // number of key presses to cross the video
 
 export class Matrix {
   constructor(canvas, onSeek) {
@@ -22,7 +22,7 @@ export class Matrix {
 
   get context() { return this.canvas.getContext("2d", { willReadFrequently: true }); }
 
-  // isCurrent tells whether this video is still the one that is shown; tiles of another are not drawn.
+  // isCurrent returns whether this video is still shown.
   async show(video, duration, isCurrent = () => true) {
     this.duration = duration; this.time = 0; this.image = null;
     const first = await fetchTile(video, ZOOM, 0, 0);
@@ -44,7 +44,7 @@ export class Matrix {
 
   clear() { this.image = null; delete this.canvas.dataset.ready; }
 
-  // Draws a cross at a moment.
+  // Marks a moment by a cross.
   showTime(time) {
     this.time = time;
     if (!this.image) return;

@@ -1,9 +1,9 @@
-// People: signing in, who else edits a video, and its earlier saves.
+// Sign-in, other editors of a video, and the edit history.
 import { $, changeOptions, createElement, fetchJson, getJson, sendJson } from "./api.js";
 
 const PRESENCE_MS = 15000;
 
-// Shows the form, and calls back once someone has signed in.
+// Shows the sign-in form, and calls back after a successful sign-in.
 export function showSignIn(onSignedIn) {
   for (const id of ["list", "results", "one"]) $(id).hidden = true;
   $("sign-in").hidden = false;
@@ -18,14 +18,14 @@ export function showSignIn(onSignedIn) {
   };
 }
 
-// Who is signed in, in the head of the page.
+// Shows the user in the header.
 export function showUser(me) {
   $("user").hidden = !me.sign_in;
   $("user-name").textContent = `${me.name} (${me.role})`;
   $("sign-out").onclick = async () => { await sendJson("POST", "sign-out"); location.reload(); };
 }
 
-// Tells the server again and again that we have a video open for editing, and shows who else has.
+// Regularly tells the server that this video is open for editing, and shows who else has it open.
 export class Presence {
   constructor() { this.timer = 0; this.video = null; }
 
@@ -37,8 +37,8 @@ export class Presence {
       try {
         const { editing } = await sendJson("POST", `videos/${video}/presence`), others = editing.filter(name => name !== me.name);
         if (this.video !== video) return;
-        $("editing").textContent = others.length ? `${others.join(", ")} ${others.length > 1 ? "have" : "has"} this video open for editing too.` : "";
-      } catch { /* the next one may arrive */ }
+        $("editing").textContent = others.length ? `${others.join(", ")} ${others.length > 1 ? "are" : "is"} also editing this video.` : "";
+      } catch { /* try again next time */ }
       if (this.video === video) this.timer = setTimeout(beat, PRESENCE_MS);
     };
     beat();
@@ -47,15 +47,15 @@ export class Presence {
   stop() { clearTimeout(this.timer); this.video = null; $("editing").textContent = ""; }
 }
 
-// The saves of a video, each with a button that goes back to it.
+// Lists the saves of a video, each with a button that restores it.
 export async function showHistory(id, { canEdit, version, onRestored, onError }) {
   try {
     const saves = await getJson(`videos/${id}/history`);
     $("saves").replaceChildren(...saves.map((save, i) => {
-      const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? `${save.num_steps} steps` : "edits forgotten";
-      const row = createElement("li", {}, `${when} · ${save.user || "file beside the video"} · ${what} `);
+      const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? `${save.num_steps} steps` : "all edits discarded";
+      const row = createElement("li", {}, `${when} · ${save.user || "file next to the video"} · ${what} `);
       if (canEdit && i) {
-        const button = createElement("button", { type: "button", textContent: "Go back to this", "aria-label": `Go back to the steps of ${when}` });
+        const button = createElement("button", { type: "button", textContent: "Restore", "aria-label": `Restore the version of ${when}` });
         button.onclick = async () => {
           try { await fetchJson(`videos/${id}/history/${save.id}`, changeOptions("POST", undefined, version())); onRestored(); } catch (error) { onError(error); }
         };
@@ -63,6 +63,6 @@ export async function showHistory(id, { canEdit, version, onRestored, onError })
       }
       return row;
     }));
-    if (!saves.length) $("saves").replaceChildren(createElement("li", { textContent: "Nothing was saved yet." }));
+    if (!saves.length) $("saves").replaceChildren(createElement("li", { textContent: "No edits have been saved yet." }));
   } catch (error) { onError(error); }
 }

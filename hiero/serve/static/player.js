@@ -1,7 +1,7 @@
-// The player: one timeline over the files of a video. It opens the file that a moment is in, and goes on with the next one.
+// The player: one timeline over all files of a video. It opens the file at a moment and continues with the next one.
 
 export class Player {
-  // onTime is called with seconds of the timeline whenever they change.
+  // onTime is called with the current time in seconds whenever it changes.
   constructor(element, onTime) {
     this.element = element;
     this.close();
@@ -22,7 +22,7 @@ export class Player {
     else this.element.currentTime = inFile;
   }
 
-  // files: { start_s, duration_s, name } of each, in time order. time: where to begin.
+  // files: [{ start_s, duration_s, name }] in time order.
   open(id, files, time = 0) {
     this.id = id; this.files = files; this.part = -1;
     this.openPart(0, 0, false);
@@ -31,7 +31,7 @@ export class Player {
 
   close() {
     this.id = null; this.files = []; this.part = 0;
-    this.target = null;  // seconds of the file that is being opened; null when it is open
+    this.target = null;  // start time in a file that is being opened, otherwise null
     this.resume = false;
     this.element.removeAttribute("src");
   }

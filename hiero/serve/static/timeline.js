@@ -1,8 +1,8 @@
-// The multi-level timeline: nested rows are levels, colours are threads. Hover shows, click seeks, arrow keys move.
+// The timeline: rows are levels, colours are threads. Hovering shows a thumbnail, a click seeks, arrow keys move.
 import { $, createElement, formatTime, threadColour, thumbnailUrl } from "./api.js";
 
-const NUM_TICKS = 6;  // of the time axis, beside the one at 0
-const TOOLTIP_MARGIN = 8;  // pixels to the step and to the edge of the window
+const NUM_TICKS = 6;  // ticks of the time axis after 0
+const TOOLTIP_MARGIN = 8;  // pixels between the tooltip and the step or the edge of the window
 
 export class Timeline {
   constructor(root, { onSeek, onSelect }) {
@@ -11,7 +11,7 @@ export class Timeline {
     root.addEventListener("keydown", event => this.onKey(event));
   }
 
-  // selectedId, matches and extraRows outlive show(): steps are shown again after every edit.
+  // show() keeps selectedId, matches and extraRows, because it is called after every edit.
   clear() {
     this.selectedId = null; this.matches = []; this.extraRows = []; this.files = [];
     this.root.replaceChildren();
@@ -24,7 +24,7 @@ export class Timeline {
     hierarchy.levels.forEach(({ steps }, level) => {
       const row = createElement("div", { className: "row", role: "group", "aria-label": `Level ${level + 1} of ${hierarchy.levels.length}` });
       steps.forEach((step, index) => {
-        const button = this.stepButton(step, step.label || `step ${step.id}`);
+        const button = this.stepButton(step, step.label || `Step ${step.id}`);
         button.tabIndex = -1;
         button.addEventListener("click", () => { this.select(step.id); this.onSeek(step.start_s); });
         this.buttons.set(step.id, button);
@@ -40,13 +40,13 @@ export class Timeline {
     for (let i = 0; i <= NUM_TICKS; i++) axis.append(createElement("span", { textContent: formatTime(this.duration * i / NUM_TICKS), style: `left:${100 * i / NUM_TICKS}%` }));
     this.cursor = createElement("div", { className: "cursor" });
     this.root.append(axis, this.cursor);
-    // Where one file ends and the next begins.
+    // Boundaries between files.
     for (const { name, start_s } of (this.files ?? []).slice(1)) {
-      this.root.append(createElement("div", { className: "boundary", title: `${name} begins here`, style: `left:${100 * start_s / this.duration}%` }));
+      this.root.append(createElement("div", { className: "boundary", title: `${name} starts here`, style: `left:${100 * start_s / this.duration}%` }));
     }
     this.showMatches(this.matches);
     if (this.byId.has(this.selectedId)) this.select(this.selectedId);
-    else { this.selectedId = null; this.buttons.get(this.firstStep.id).tabIndex = 0; }  // Tab always reaches one step
+    else { this.selectedId = null; this.buttons.get(this.firstStep.id).tabIndex = 0; }  // the Tab key must reach one step
   }
 
   get firstStep() { return this.hierarchy.levels.at(-1).steps[0]; }
@@ -64,17 +64,17 @@ export class Timeline {
     return button;
   }
 
-  // A row to compare with: annotated steps, or those of another model. Its steps can be visited, but not selected.
+  // Adds a row of annotated steps, of speech, or of another model. Its steps cannot be selected.
   appendExtraRow(name, steps, className = "") {
     this.root.append(createElement("div", { className: "row-name", textContent: name }));
     const row = createElement("div", { className: `row extra ${className}`, role: "group", "aria-label": name });
     steps.forEach((step, index) => {
-      const button = this.stepButton(step, step.label || step.text || `step ${step.id ?? ""}`);
+      const button = this.stepButton(step, step.label || step.text || `Step ${step.id ?? ""}`);
       button.tabIndex = index ? -1 : 0;
       button.addEventListener("click", () => this.onSeek(step.start_s));
       row.append(button);
     });
-    row.addEventListener("keydown", event => {  // within the row; one stop for Tab
+    row.addEventListener("keydown", event => {  // moves within the row
       const next = { ArrowRight: event.target.nextElementSibling, ArrowLeft: event.target.previousElementSibling }[event.key];
       if (!["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown"].includes(event.key)) return;
       event.preventDefault(); event.stopPropagation();
@@ -88,7 +88,7 @@ export class Timeline {
     tooltip.replaceChildren();
     if (this.pictures) tooltip.append(createElement("img", { alt: "", src: thumbnailUrl(this.video, (step.start_s + step.end_s) / 2), width: 226 }));
     tooltip.append(createElement("strong", { textContent: text }), createElement("div", { textContent: `${formatTime(step.start_s)} – ${formatTime(step.end_s)}` }));
-    tooltip.hidden = false;  // before it is placed: hidden elements have no size
+    tooltip.hidden = false;  // comes first because hidden elements have no size
     const middle = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2;
     const left = Math.min(innerWidth - tooltip.offsetWidth - TOOLTIP_MARGIN, middle - tooltip.offsetWidth / 2);
     tooltip.style.left = `${Math.max(TOOLTIP_MARGIN, left) + scrollX}px`;
@@ -102,7 +102,7 @@ export class Timeline {
     this.onSelect(this.byId.get(id).step);
   }
 
-  // Dims the other threads of a level; null shows all again.
+  // Dims the other threads of a level. null shows all.
   highlightThread(thread, level) {
     for (const [id, button] of this.buttons) {
       const entry = this.byId.get(id);
@@ -125,7 +125,7 @@ export class Timeline {
     if (next) { this.select(next.id, true); this.onSeek(next.start_s); }
   }
 
-  // Marks where a query happens; the best match is opaque.
+  // Marks the matches of a query. The best one is opaque.
   showMatches(matches) {
     this.matches = matches;
     this.matchRow?.replaceChildren(...matches.map(({ start_s, end_s, score }, rank) => createElement("i", {

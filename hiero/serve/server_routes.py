@@ -1,0 +1,163 @@
+"""Routes for jobs, users, the audit log, health checks and metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Body, Query, Response
+from fastapi.responses import StreamingResponse
+
+from hiero.errors import InputError
+from hiero.serve.guard import set_cookie
+from hiero.serve.jobs import job_events
+from hiero.serve.learning import LEARNING
+from hiero.serve.library import Library
+from hiero.serve.routing import ERRORS, Context, role_router
+from hiero.serve.state import Job
+
+MAX_TOKEN_LENGTH = 200
+
+public, view, edit, admin = role_router(None), role_router("view"), role_router("edit"), role_router("admin")
+
+
+# Jobs
+
+
+@edit.post("/api/videos/{id}/read", status_code=202, responses=ERRORS)
+async def read(context: Context, id: str) -> dict[str, Any]:
+    """Process a video in the background and add it to the corpus, if there is one."""
+    entry = context.library.find(id)
+    job = context.services.jobs.start(entry.id, context.user.name)
+    context.record("read video", entry.id, f"{entry.name}, job {job.id}")
+    return _job_to_dict(job, context.library)
+
+
+@view.get("/api/jobs")
+async def jobs(context: Context) -> list[dict[str, Any]]:
+    """Unfinished jobs and the last finished ones."""
+    return [_job_to_dict(job, context.library) for job in list(context.services.jobs.jobs.values())]
+
+
+@view.get("/api/jobs/{id}", responses=ERRORS)
+async def job(context: Context, id: str) -> dict[str, Any]:
+    """One job."""
+    return _job_to_dict(context.services.jobs.find(id), context.library)
+
+
+@edit.delete("/api/jobs/{id}", responses=ERRORS)
+async def cancel(context: Context, id: str) -> dict[str, Any]:
+    """Cancel a job. Its results so far are kept for the next attempt."""
+    job = context.services.jobs.cancel(id)
+    context.record("cancel job", job.id, job.video)
+    return _job_to_dict(job, context.library)
+
+
+@edit.post("/api/jobs/{id}/retry", status_code=202, responses=ERRORS)
+async def retry(context: Context, id: str) -> dict[str, Any]:
+    """Start a new job for one that failed or was cancelled."""
+    job = context.services.jobs.retry(id, context.user.name)
+    context.record("retry job", job.id, job.video)
+    return _job_to_dict(job, context.library)
+
+
+@view.get("/api/jobs/{id}/events", responses=ERRORS, response_class=StreamingResponse)
+async def watch(context: Context, id: str) -> StreamingResponse:
+    """Progress of a job as server-sent events until it ends."""
+    events = job_events(context.services.jobs.find(id))
+
+    async def event_stream() -> AsyncIterator[str]:
+        async for event in events:
+            yield ": heartbeat\n\n" if event is None else f"data: {json.dumps(event)}\n\n"
+
+    return StreamingResponse(event_stream(), media_type="text/event-stream")
+
+
+@edit.post("/api/learn", status_code=202, responses=ERRORS)
+async def learn(context: Context) -> dict[str, Any]:
+    """Learn from all corrections in a background job."""
+    job = context.services.jobs.start(LEARNING, context.user.name)
+    context.record("learn", job.id)
+    return job.to_dict()
+
+
+@view.get("/api/learn")
+async def learned(context: Context) -> dict[str, Any]:
+    """Summary of the last learning, empty before the first time."""
+    return context.library.learned
+
+
+def _job_to_dict(job: Job, library: Library) -> dict[str, Any]:
+    entry = library.entries.get(job.video)
+    return {**job.to_dict(), "name": job.video if entry is None else entry.name}
+
+
+# Users
+
+
+@public.post("/api/sign-in", responses={401: {**ERRORS[404], "description": "unknown token"}})
+async def sign_in(
+    context: Context, response: Response, token: Annotated[str, Body(embed=True, max_length=MAX_TOKEN_LENGTH)]
+) -> dict[str, Any]:
+    """Sign a browser in with a token. A cookie that scripts cannot read keeps it signed in."""
+    user = context.services.access.find(token.strip())
+    if user is None:
+        response.status_code = 401
+        return {"error": "unknown token; ask the administrator of this server for one"}
+    set_cookie(response, context.request.scope, token.strip(), context.services.settings.path_prefix)
+    return asdict(user)
+
+
+@view.post("/api/sign-out")
+async def sign_out(context: Context, response: Response) -> dict[str, bool]:
+    """Delete the cookie."""
+    set_cookie(response, context.request.scope, "", context.services.settings.path_prefix)
+    return {"signed_in": False}
+
+
+@view.get("/api/me")
+async def me(context: Context) -> dict[str, Any]:
+    """The user of this request and their role."""
+    return {**asdict(context.user), "sign_in": not context.services.access.is_open}
+
+
+@admin.get("/api/tokens")
+async def tokens(context: Context) -> list[dict[str, Any]]:
+    """The owners of tokens. The tokens themselves are not stored."""
+    return [asdict(token) for token in context.services.state.tokens()]
+
+
+@admin.get("/api/audit")
+async def audit(context: Context, n: Annotated[int, Query(ge=1, le=10_000)] = 200) -> list[dict[str, Any]]:
+    """The last changes, newest first."""
+    return context.services.state.audit(n)
+
+
+# Operation
+
+
+@public.get("/healthz")
+async def health() -> dict[str, str]:
+    """Whether the process is alive."""
+    return {"status": "ok"}
+
+
+@public.get("/readyz", responses={503: {"description": "not ready"}})
+async def ready(context: Context, response: Response) -> dict[str, Any]:
+    """Whether the server accepts requests and can save changes."""
+    try:
+        if context.services.jobs.is_closing:
+            raise InputError("the server is stopping")
+        context.services.state.check_writable()
+    except InputError as error:
+        response.status_code = 503
+        return {"status": "not ready", "error": str(error)}
+    return {"status": "ready"}
+
+
+@view.get("/metrics", response_class=Response)
+async def prometheus(context: Context) -> Response:
+    """Counts and latencies in the text format of Prometheus."""
+    return Response(context.services.metrics.render(), media_type="text/plain; version=0.0.4")
