@@ -31,8 +31,7 @@ from torch.nn import functional as F
 
 from hiero.backbones import i3d
 from hiero.backbones.i3d_int8 import has_integer_products, use_integers
-from hiero.backbones.preprocessing import centre_crop
-from hiero.backbones.registry import find_backbone
+from hiero.backbones.registry import centre_crop, find_backbone
 from hiero.decoding.decode import Sampling, Segment, probe, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.errors import InputError

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hiero.backbones.preprocessing import IMAGENET, normalise
+from hiero.backbones.registry import IMAGENET, normalise
 
 SIZE = 224
 QUALITY = 45  # of WebP

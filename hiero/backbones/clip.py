@@ -1,6 +1,4 @@
-"""Joint towers for pictures and text (CLIP, SigLIP), from a folder in transformers' layout: features
-in a space with texts.
-"""
+"""CLIP and SigLIP, image and text towers in one space, from a folder in the layout of transformers."""
 
 from __future__ import annotations
 
@@ -13,17 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.backbones.preprocessing import centre_crop
+from hiero.backbones.registry import centre_crop
 from hiero.errors import InputError
 from hiero.storage.files import parse_json
 
-# of CLIP, where a folder says nothing
+# CLIP's statistics, for folders without their own
 MEAN, DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-SIZE = 224  # pixels that frames are prepared to
+SIZE = 224  # pixels
+TEXT_BATCH = 64
 
 
 def prepare(frames: Tensor) -> Tensor:
-    """(N, H, W, 3) uint8 → (N, 3, 224, 224) in [0, 1]; the tower normalises, as its folder says how."""
+    """Frames (N, H, W, 3) uint8 → (N, 3, 224, 224) in [0, 1]. The tower normalises them."""
     return centre_crop(frames, SIZE) / 255
 
 
@@ -44,20 +43,19 @@ class ImageTower(nn.Module):
         size = model.config.vision_config.image_size
         if pictures.shape[-1] != size:
             pictures = F.interpolate(pictures, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
-        return F.normalize(
-            _pooled(model.get_image_features(pixel_values=(pictures - self.mean) / self.deviation)), dim=-1
-        )
+        features = model.get_image_features(pixel_values=(pictures - self.mean) / self.deviation)
+        return F.normalize(_pooled(features), dim=-1)
 
 
 def load(folder: Path) -> ImageTower:
-    """The image tower in a folder. Raises InputError where it holds no joint model."""
+    """Load the image tower from a folder."""
     preprocessor_file = folder / "preprocessor_config.json"
     settings = parse_json(preprocessor_file.read_text()) if preprocessor_file.is_file() else {}
     return ImageTower(_load_model(folder), settings.get("image_mean", MEAN), settings.get("image_std", DEVIATION))
 
 
 @torch.inference_mode()
-def encode_clip_texts(folder: Path, texts: Sequence[str], batch_size: int = 64) -> Tensor:
+def encode_clip_texts(folder: Path, texts: Sequence[str]) -> Tensor:
     """Unit vectors (n, E) of texts in the space of `load`."""
     from tokenizers import Tokenizer
 
@@ -68,9 +66,9 @@ def encode_clip_texts(folder: Path, texts: Sequence[str], batch_size: int = 64) 
     rows = [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]
     pad_id = config.eos_token_id or 0
     out: list[Tensor] = []
-    for start in range(0, len(rows), batch_size):
-        batch = rows[start : start + batch_size]
-        # SigLIP was trained on texts that are padded to full length.
+    for start in range(0, len(rows), TEXT_BATCH):
+        batch = rows[start : start + TEXT_BATCH]
+        # SigLIP was trained on texts padded to full length.
         length = max(map(len, batch)) if model.config.model_type == "clip" else config.max_position_embeddings
         ids = torch.tensor([row + [pad_id] * (length - len(row)) for row in batch])
         mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in batch])
@@ -79,12 +77,12 @@ def encode_clip_texts(folder: Path, texts: Sequence[str], batch_size: int = 64) 
 
 
 def _pooled(output: Any) -> Tensor:
-    """transformers 5 wraps what earlier versions returned as a tensor."""
+    """The tensor, which transformers 5 wraps in an object."""
     return output if isinstance(output, Tensor) else output.pooler_output
 
 
 def _load_model(folder: Path) -> Any:
-    """The model in a folder; read again only when its weights were replaced."""
+    """The model in a folder, read again only if its weights change."""
     file = folder / "model.safetensors"
     return _load_cached(folder, file.stat().st_mtime_ns if file.is_file() else 0)
 
@@ -102,5 +100,5 @@ def _load_cached(folder: Path, _: int) -> Any:
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{folder}: not a CLIP or SigLIP model ({error})") from error
     if not hasattr(model, "get_image_features") or not hasattr(model, "get_text_features"):
-        raise InputError(f"{folder}: {type(model).__name__} has no towers for pictures and words")
+        raise InputError(f"{folder}: {type(model).__name__} has no towers for images and text")
     return model.eval()

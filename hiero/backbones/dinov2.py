@@ -1,13 +1,11 @@
-"""DINOv2 (ViT-S/14) with a head that brings pictures into one space with words: assets/dinov2-text,
-see its README.
+"""DINOv2 (ViT-S/14) with a head into a space shared with text (assets/dinov2-text, see its README).
 
-DINOv2 says what is where in a picture: a vector of the whole, and 16 × 16 patches. The head
-projects the whole, and 8 × 8 patches, since what a hand holds is small. The patches of a frame are
-then put together into 8 vectors: a text that chooses among them finds what it found among 64, in an
-eighth of the space.
+DINOv2 gives a vector of the whole picture and 16 × 16 patches. The head projects the whole and
+8 × 8 patches, because objects in hands are small. The patches of a frame are then grouped into 8
+vectors: a text that selects among them finds as much as among 64, in an eighth of the space.
 
-On a CPU onnxruntime runs the network with weights of 8 bits, which is twice as fast; elsewhere
-torch runs it (`VisionTransformer`).
+On a CPU, onnxruntime runs the network with 8-bit weights, which is twice as fast; elsewhere torch
+runs it (`VisionTransformer`).
 """
 
 from __future__ import annotations
@@ -19,32 +17,82 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.backbones.onnx_files import add_output, cpu_session, read_weights
-from hiero.backbones.preprocessing import IMAGENET, normalise
+from hiero.backbones.registry import IMAGENET, normalise
 from hiero.errors import InputError
 from hiero.storage.files import ASSETS, load_arrays, write_bytes
 
-FILE, INT8_FILE = "dinov2_vits14.onnx", "dinov2_vits14_int8.onnx"
-TOKENS = "/norm/Add_1_output_0"  # the value inside the network that holds all tokens, (N, 1 + 16 · 16, 384)
+FILE = "dinov2_vits14.onnx"
+INT8_FILE = "dinov2_vits14_int8.onnx"
+TOKENS = "/norm/Add_1_output_0"  # value inside the ONNX network that holds all tokens, (N, 1 + 16 · 16, 384)
 HEAD_FILE = ASSETS / "dinov2-text" / "model.safetensors"
 SIZE = 224
-GRID = 16  # patches of a side
-TRAINED_GRID, PATCH_PIXELS = 37, 14  # of the positions that it learned, and of a patch
-WIDTH, NUM_HEADS, NUM_BLOCKS = 384, 6, 12  # of ViT-S
-NUM_PATCHES = 8  # vectors that the patches of a frame become
+GRID = 16  # patches per side
+TRAINED_GRID = 37  # patches per side of the trained position embeddings
+PATCH_PIXELS = 14
+WIDTH, NUM_HEADS, NUM_BLOCKS = 384, 6, 12  # ViT-S
+NUM_PATCHES = 8  # groups of patches per frame
 K_MEANS_ROUNDS = 6
-# What hands do is in the middle of a first-person frame: a box of this shape, and this share of the
-# largest one that fits. Shape and share are those of the pictures that the head learned from, and
-# of `python -m benchmarks.words score`.
+# The hands are in the middle of a first-person frame: a box of this aspect, and this share of the
+# largest one that fits. The head was trained with both, and `python -m benchmarks.words score` uses them.
 BOX_ASPECT, BOX_SHARE = 1.4, 0.76
 
 
+def read_weights(model: bytes, prefix: str) -> dict[str, np.ndarray]:
+    """The weights of an ONNX file by the names of the torch module, without `prefix`.
+
+    The file stores matrices of linear layers transposed, named after the MatMul of the layer.
+    """
+    onnx = _import_onnx()
+    from google.protobuf.message import DecodeError
+
+    try:
+        graph = onnx.load_model_from_string(model).graph
+        arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    except (DecodeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"not a readable ONNX file ({error})") from error
+    if not graph.node:
+        raise InputError("not an ONNX file: it has no network")
+    weights = {name.removeprefix(prefix): array for name, array in arrays.items()}
+    for node in graph.node:
+        if node.op_type == "MatMul" and node.input[1] in arrays:
+            layer = node.name.removesuffix("/MatMul").strip("/").replace("/", ".")
+            weights[f"{layer}.weight"] = arrays[node.input[1]].T
+    return weights
+
+
+def add_output(model: bytes, name: str) -> bytes:
+    """Add a value inside the network to the outputs of an ONNX file."""
+    onnx = _import_onnx()
+    output = onnx.GraphProto(output=[onnx.ValueInfoProto(name=name)])
+    extra: bytes = onnx.ModelProto(graph=output).SerializeToString()
+    return model + extra  # protobuf merges the second graph into the first
+
+
+def cpu_session(model: bytes) -> Any:
+    """A session of onnxruntime on the CPU, with as many threads as torch."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another thread decodes
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _import_onnx() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise InputError("ONNX files need the package onnx; run: pip install 'hiero-video[video]'") from None
+    return onnx
+
+
 class Block(nn.Module):
-    """A block of a vision transformer whose branches are scaled: x + γ₁ attn(norm(x)), then x + γ₂ mlp(norm(x))."""
+    """Transformer block with scaled branches: x + γ₁ attn(norm(x)), then x + γ₂ mlp(norm(x))."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,9 +110,9 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """DINOv2's ViT-S/14: pictures (N, 3, 224, 224) → tokens (N, 1 + 16 · 16, 384), that of the whole first.
+    """ViT-S/14: pictures (N, 3, 224, 224) → tokens (N, 1 + 16 · 16, 384), the class token first.
 
-    Modules are named as in DINOv2's code.
+    Modules are named as in the code of DINOv2.
     """
 
     def __init__(self) -> None:
@@ -77,7 +125,7 @@ class VisionTransformer(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         patches = self.patch_embed["proj"](pictures).flatten(2).transpose(1, 2) + self.positions
-        # The file adds the token of the whole to itself, in the place of its position.
+        # The file adds the class token to itself, instead of its position.
         whole = 2 * self.cls_token.expand(len(patches), -1, -1)
         tokens: Tensor = self.norm(self.blocks(torch.cat([whole, patches], 1)))
         return tokens
@@ -85,12 +133,13 @@ class VisionTransformer(nn.Module):
     @classmethod
     def from_onnx(cls, model: bytes) -> VisionTransformer:
         """The network with the weights of DINOv2's ONNX file."""
-        network, arrays = cls(), read_weights(model, "model.")
+        network = cls()
+        arrays = read_weights(model, "model.")
         trained = next((array for array in arrays.values() if array.shape == (1, TRAINED_GRID**2, WIDTH)), None)
         if trained is None or not arrays.keys() >= network.state_dict().keys() - {"positions"}:
-            raise InputError("its weights are not those of a ViT-S/14")
+            raise InputError("the weights are not those of a ViT-S/14")
         grid = torch.from_numpy(trained.copy()).unflatten(1, (TRAINED_GRID, TRAINED_GRID)).permute(0, 3, 1, 2)
-        # As DINOv2 scales them: the factor, not the size that comes out, says where pixels are.
+        # DINOv2 interpolates by this factor instead of the size, which shifts the pixels.
         scaled = F.interpolate(grid, scale_factor=(GRID + 0.1) / TRAINED_GRID, mode="bilinear")
         weights = {name: torch.from_numpy(arrays[name].copy()) for name in network.state_dict() if name != "positions"}
         network.load_state_dict({**weights, "positions": scaled.flatten(2).transpose(1, 2)})
@@ -98,20 +147,18 @@ class VisionTransformer(nn.Module):
 
 
 class TwoLayers(nn.Module):
-    """Two layers with a shortcut, (…, inputs) → unit vectors (…, outputs)."""
+    """Two layers with a skip connection, (…, inputs) → unit vectors (…, outputs)."""
 
-    dropout = 0.1  # of hidden units, in training
+    dropout = 0.1
 
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        self.hidden, self.out, self.skip = (
-            nn.Linear(inputs, hidden),
-            nn.Linear(hidden, outputs),
-            nn.Linear(inputs, outputs),
-        )
+        self.hidden = nn.Linear(inputs, hidden)
+        self.out = nn.Linear(hidden, outputs)
+        self.skip = nn.Linear(inputs, outputs)
 
     def raw(self, x: Tensor) -> Tensor:
-        """Before it is brought to length 1."""
+        """Unnormalised embedding."""
         y: Tensor = self.out(F.dropout(F.gelu(self.hidden(x)), self.dropout, self.training)) + self.skip(x)
         return y
 
@@ -120,13 +167,12 @@ class TwoLayers(nn.Module):
 
 
 class PictureHead(nn.Module):
-    """Tokens of DINOv2 (N, 257, 384) → unit vectors of the whole picture (N, 256) and of 8 × 8
-    patches (N, 64, 256).
-    """
+    """Tokens (N, 257, 384) → unit vectors of the whole picture (N, 256) and of 8 × 8 patches (N, 64, 256)."""
 
-    def __init__(self, size: int = 384, outputs: int = 256) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.picture, self.patch = TwoLayers(2 * size, 1024, outputs), TwoLayers(size, 768, outputs)
+        self.picture = TwoLayers(2 * WIDTH, 1024, 256)
+        self.patch = TwoLayers(WIDTH, 768, 256)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         patches = tokens[:, 1:].unflatten(1, (GRID, GRID)).permute(0, 3, 1, 2)
@@ -135,9 +181,7 @@ class PictureHead(nn.Module):
 
 
 class JointPictures(nn.Module):
-    """Pictures (N, 3, 224, 224), normalised → (N, 256 + 8 · 256): the vector of the whole, then those
-    of groups of patches.
-    """
+    """Normalised pictures (N, 3, 224, 224) → vectors of the whole and of 8 groups of patches, (N, 9 · 256)."""
 
     def __init__(
         self, network: VisionTransformer, head: PictureHead, cpu_model: Callable[[], bytes] | None = None
@@ -162,11 +206,9 @@ class JointPictures(nn.Module):
 
 
 def group_patches(patches: Tensor, num: int) -> Tensor:
-    """k-means of the patches of each picture: unit vectors (N, P, D) → the groups' mean directions,
-    unit vectors (N, num, D).
+    """K-Means of the patches of each picture: unit vectors (N, P, D) → unit vectors (N, num, D).
 
-    Begins with the first patch, then each time with the patch that is least like those chosen: the
-    same for the same picture.
+    The seeds are the first patch, then repeatedly the patch least similar to the seeds so far.
     """
     each = torch.arange(len(patches), device=patches.device)
     centres = patches[:, :1]
@@ -175,13 +217,12 @@ def group_patches(patches: Tensor, num: int) -> Tensor:
         centres = torch.cat([centres, patches[each, least_alike][:, None]], 1)
     for _ in range(K_MEANS_ROUNDS):
         group = F.one_hot((patches @ centres.transpose(1, 2)).argmax(2), num).to(patches.dtype)
-        # an empty group stays where it is
+        # An empty group keeps its centre.
         centres = F.normalize(group.transpose(1, 2) @ patches + 1e-6 * centres, dim=-1)
     return centres
 
 
 def load_head() -> PictureHead:
-    """The head that ships with hiero."""
     arrays = load_arrays(HEAD_FILE, "picture.") | load_arrays(HEAD_FILE, "patch.")
     head = PictureHead()
     head.load_state_dict({name: torch.from_numpy(value).float() for name, value in arrays.items()})
@@ -189,7 +230,7 @@ def load_head() -> PictureHead:
 
 
 def load(folder: Path) -> JointPictures:
-    """The network of an ONNX file in a folder, and the head. Raises InputError where the file is another."""
+    """Load the ONNX file in a folder, and the head."""
     path = folder / FILE
     try:
         model = add_output(path.read_bytes(), TOKENS)
@@ -200,41 +241,38 @@ def load(folder: Path) -> JointPictures:
 
 
 def int8_model(model: bytes, path: Path) -> bytes:
-    """The network with weights of matrix products in 8 bits, made once and stored at `path`; as it is
-    where onnx is missing.
-    """
+    """The network with 8-bit weights, stored at `path`; without onnx, the network itself."""
     if path.is_file():
         return path.read_bytes()
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError:  # slower, but the same
+    except ImportError:  # slower, with the same result
         return model
     with tempfile.TemporaryDirectory() as folder:
         single, quantised = Path(folder) / "single.onnx", Path(folder) / "int8.onnx"
         single.write_bytes(model)
-        logging.disable(logging.WARNING)  # it advises a step that this network does not need
+        logging.disable(logging.WARNING)  # it recommends a step that this network does not need
         try:
-            quantize_dynamic(
-                single, quantised, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8
-            )
+            options = {"op_types_to_quantize": ["MatMul"], "per_channel": True, "weight_type": QuantType.QInt8}
+            quantize_dynamic(single, quantised, **options)
         finally:
             logging.disable(logging.NOTSET)
         data = quantised.read_bytes()
-    with suppress(OSError):  # a full disk or a folder that cannot be written: made again the next time
+    with suppress(OSError):  # no space or permission: it is quantised again next time
         write_bytes(path, data)
     return data
 
 
 def untrained() -> JointPictures:
-    """The network with random weights, to measure its speed."""
     return JointPictures(VisionTransformer(), PictureHead())
 
 
 def prepare(frames: Tensor) -> Tensor:
-    """RGB frames (N, H, W, 3) uint8 → (N, 3, 224, 224): the middle of each, squashed to a square and normalised."""
+    """Frames (N, H, W, 3) uint8 → (N, 3, 224, 224): the middle of each, squashed to a square and normalised."""
     height, width = frames.shape[1:3]
     box_height = min(height, width / BOX_ASPECT)
-    rows, columns = max(1, round(BOX_SHARE * box_height)), max(1, round(BOX_SHARE * box_height * BOX_ASPECT))
+    rows = max(1, round(BOX_SHARE * box_height))
+    columns = max(1, round(BOX_SHARE * box_height * BOX_ASPECT))
     top, left = (height - rows) // 2, (width - columns) // 2
     x = frames[:, top : top + rows, left : left + columns].permute(0, 3, 1, 2).float()
     x = F.interpolate(x, size=(SIZE, SIZE), mode="bicubic", antialias=True, align_corners=False).clamp(0, 255)

@@ -1,8 +1,8 @@
-"""EgoVLP's visual tower: ViT-B/16 with divided space-time attention, and a projection into 256 dimensions.
+"""EgoVLP's visual tower: ViT-B/16 with divided space-time attention and a projection to 256 dimensions.
 
-The release's file (egovlp.pth) holds `state_dict` with `module.video_model.…`,
+The released file (egovlp.pth) holds `state_dict` with `module.video_model.…`,
 `module.vid_proj.0.…`, `module.text_model.…` (DistilBERT) and `module.txt_proj.1.…`. It was trained
-on 4 frames; for more, the release fills the temporal embeddings up with zeros.
+on 4 frames; for more, the release pads the temporal embeddings with zeros.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from hiero.backbones.preprocessing import IMAGENET, centre_crop, normalise
+from hiero.backbones.registry import IMAGENET, centre_crop, normalise
 from hiero.backbones.spacetime import SpaceTimeTransformer, load_released_tower
 
-MEAN, DEVIATION = IMAGENET
 SIZE = 224  # pixels
 PROJECTED_SIZE = 256  # width of the space shared with text
 
 
 class EgoVLP(nn.Module):
-    """Windows (B, F, 3, 224, 224), normalised → (B, 256), or (B, 768) without the projection."""
+    """Normalised windows (B, F, 3, 224, 224) → (B, 256), or (B, 768) without the projection."""
 
     def __init__(self, video_model: SpaceTimeTransformer, size: int | None) -> None:
         super().__init__()
@@ -33,22 +32,19 @@ class EgoVLP(nn.Module):
 
 
 def untrained(*, num_frames: int = 16, project: bool = True) -> EgoVLP:
-    """A tower of the release's size with random weights."""
     return EgoVLP(SpaceTimeTransformer(768, 12, 16, 196, num_frames), PROJECTED_SIZE if project else None)
 
 
 def load(folder: Path, *, num_frames: int | None = None, project: bool = True) -> EgoVLP:
-    """The tower in the release's file, which is the path or alone in a folder.
+    """Load the tower from the released file, or from the only file in a folder.
 
-    `num_frames` are those of a window, by default as many as it was trained on; `project` adds the
-    projection into the space shared with text. Raises InputError where the file holds no such tower.
+    `num_frames` is the length of a window (by default that of training). `project` adds the
+    projection into the space shared with text.
     """
     projection = ("vid_proj.", lambda state: len(state["vid_proj.0.weight"])) if project else None
     return load_released_tower(folder, EgoVLP, "video_model.", projection, num_frames, "zeros", "EgoVLP's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:
-    """(N, H, W, 3) uint8, decoded to a short side of 256 → (N, 3, 224, 224): the middle square,
-    scaled, normalised.
-    """
-    return normalise(centre_crop(frames, SIZE, antialias=False) / 255, MEAN, DEVIATION)
+    """Frames (N, H, W, 3) uint8 with a short side of 256 → normalised central squares (N, 3, 224, 224)."""
+    return normalise(centre_crop(frames, SIZE, antialias=False) / 255, *IMAGENET)

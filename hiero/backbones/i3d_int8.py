@@ -1,12 +1,12 @@
-"""I3D in integers of 8 bits, for CPUs: an ONNX graph that onnxruntime runs, about twice as fast as half precision.
+"""I3D with 8-bit integers for CPUs: an ONNX graph for onnxruntime, about twice as fast as half precision.
 
-Every channel of every layer has a scale of its own, and none of them is learned from data: batch
-normalisation brought each channel to a mean β and a deviation of 1 over the videos that the network
-was trained on, so that β + RANGE holds nearly all that comes after the ReLU. The scales of a
-layer's inputs are multiplied into its weights; its sums are divided by those of its outputs.
+Every channel of every layer has its own scale, which is not learned from data. Batch normalisation
+gives each channel a mean β and a deviation of 1 over the training videos, so that β + RANGE covers
+nearly all values after the ReLU. The scales of the inputs of a layer are multiplied into its
+weights, and its sums are divided by the scales of its outputs.
 
-Frames lie as (T, H, W, C). A convolution in time, too, is one over the frames that its kernel sees,
-stacked as channels, as in `hiero.backbones.i3d`.
+Frames are (T, H, W, C). A convolution in time stacks the frames of its kernel as channels, as in
+`hiero.backbones.i3d`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hiero.backbones.dinov2 import cpu_session
 from hiero.backbones.i3d import I3D, MIXED, SIZE, Mixed, Pool, convert, read_means, same_padding
-from hiero.backbones.onnx_files import cpu_session
 from hiero.errors import InputError
 from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import write_bytes
 
-# beside the weights; hidden, since it is made of them. Its number is that of what is built here
-FILE = ".i3d-int8-1.onnx"
-# Flags of CPUs with products of integers that are summed without overflow. Without these
-# onnxruntime's sums may saturate.
+FILE = ".i3d-int8-1.onnx"  # beside the weights; the number is the version of the graph
+# CPU flags for integer products that are summed without overflow. Without them, the sums of
+# onnxruntime may saturate.
 CPU_FLAGS = frozenset({"asimddp", "avx512_vnni", "avx_vnni"})
-# deviations above its mean that a channel's range ends at: with 8 what is cut off costs more than
-# finer steps give
-RANGE = 14.0
+RANGE = 14.0  # deviations above the mean that the range of a channel covers
 MIN_RANGE = 0.5
-NUM_LEVELS = 255  # above 0
-ZERO = -128  # what 0 is after a ReLU: integers −128 … 127 for 0 … 255 scales
-DOMAIN = "com.microsoft"  # of onnxruntime's operations on (N, H, W, C)
+NUM_LEVELS = 255
+ZERO = -128  # integer that stands for 0 after a ReLU
+DOMAIN = "com.microsoft"  # onnxruntime's operations on (N, H, W, C)
 OPSET = 17
 IR_VERSION = 8
 
@@ -68,7 +65,7 @@ class GraphBuilder:
         self.constants: dict[str, np.ndarray] = {}
 
     def build(self, num_frames: int, size: int) -> bytes:
-        """The graph, up to the mean over each frame."""
+        """The graph up to the mean over each frame, as an ONNX file."""
         helper, int8, float32 = self.onnx.helper, self.onnx.TensorProto.INT8, self.onnx.TensorProto.FLOAT
         x = _Value("frames", (num_frames, size, size), np.full(3, 1 / INT8_MAX), np.zeros(3), zero=0)
         with torch.device("meta"):
@@ -93,7 +90,7 @@ class GraphBuilder:
         return content
 
     def _mix(self, x: _Value, name: str, module: Mixed) -> _Value:
-        """An Inception module. The convolutions that only mix channels of its input are one."""
+        """An Inception module. The 1×1 convolutions of its input are computed as one."""
         _, b0, b1a, _, b2a, _, _ = MIXED[name]
         first = self._convolve(x, [f"{name}.Branch_{i}.Conv3d_0a_1x1" for i in range(3)])
         parts = self._split(first, [b0, b1a, b2a])
@@ -103,13 +100,12 @@ class GraphBuilder:
             self._convolve(parts[2], [f"{name}.Branch_2.Conv3d_0b_3x3"]),
             self._convolve(self._pool(x, module.pool), [f"{name}.Branch_3.Conv3d_0b_1x1"]),
         ]
-        scales, means = (
-            np.concatenate(values) for values in zip(*((b.scales, b.means) for b in branches), strict=True)
-        )
+        scales = np.concatenate([branch.scales for branch in branches])
+        means = np.concatenate([branch.means for branch in branches])
         return _Value(self._add("Concat", [branch.name for branch in branches], axis=3), x.shape, scales, means)
 
     def _convolve(self, x: _Value, names: list[str], stride: int = 1) -> _Value:
-        """A convolution with SAME padding and a ReLU; several with the same input, side by side, are one."""
+        """Convolutions of the same input with SAME padding and a ReLU, computed as one."""
         weight = np.concatenate([self.state[f"layers.{name}.weight"] for name in names]).astype(np.float64)
         bias = np.concatenate([self.state[f"layers.{name}.bias"] for name in names]).astype(np.float64)
         beta = np.concatenate([self.means[name] for name in names]).astype(np.float64)
@@ -118,11 +114,11 @@ class GraphBuilder:
         num_out = -(-length // stride)
         stacked = self._stack_frames(x, kernel, stride, num_out)
         weight = weight * x.scales[:, None, None, None]
-        # a kernel's frames as channels
+        # Stack the frames of a kernel as channels.
         weight = weight.transpose(0, 2, 1, 3, 4).reshape(len(weight), -1, kernel, kernel)
         weight_scales = np.maximum(np.abs(weight).max((1, 2, 3)), 1e-12) / INT8_MAX
         quantised = np.rint(weight / weight_scales[:, None, None, None]).astype(np.int8)
-        # What rounding the weights adds on average is taken off again.
+        # Correct the bias by the mean error of rounding the weights.
         rounding = (quantised * weight_scales[:, None, None, None] - weight).sum((2, 3))
         bias = bias - rounding @ np.tile(x.means / x.scales, kernel)
         (top, bottom), (left, right) = same_padding(height, kernel, stride), same_padding(width, kernel, stride)
@@ -148,18 +144,15 @@ class GraphBuilder:
         return _Value(out, (num_out, -(-height // stride), -(-width // stride)), scales, _rectified_mean(beta))
 
     def _stack_frames(self, x: _Value, kernel: int, stride: int, num_out: int) -> str:
-        """The frames that a kernel in time sees, as channels, (num_out, H, W, kernel · C)."""
+        """The frames of a kernel in time stacked as channels, (num_out, H, W, kernel · C)."""
         if kernel == 1 and stride == 1:
             return x.name
         before, after = same_padding(x.shape[0], kernel, stride)
         name = x.name
         if before or after:
-            parts = [name]
-            for num, at in ((before, 0), (after, 2)):
-                if num:
-                    empty = np.full((num, *x.shape[1:], len(x.scales)), x.zero, np.int8)
-                    parts.insert(at, self._constant(empty))
-            name = self._add("Concat", parts, axis=0)
+            empty = [np.full((num, *x.shape[1:], len(x.scales)), x.zero, np.int8) for num in (before, after)]
+            first, last = ([self._constant(frames)] if len(frames) else [] for frames in empty)
+            name = self._add("Concat", [*first, name, *last], axis=0)
         slices = []
         for i in range(kernel):
             bounds = [self._constant(np.array([value])) for value in (i, i + (num_out - 1) * stride + 1, 0, stride)]
@@ -167,31 +160,25 @@ class GraphBuilder:
         return self._add("Concat", slices, axis=3)
 
     def _pool(self, x: _Value, pool: Pool) -> _Value:
-        """A maximum over space, then over time. Padding never is the maximum."""
+        """Maximum over space, then over time. Padding is never the maximum."""
         length, height, width = x.shape
         strides = (pool.time_stride, pool.space_stride, pool.space_stride)
         shape = tuple(-(-size // stride) for size, stride in zip(x.shape, strides, strict=True))
         (top, bottom), (left, right) = (same_padding(n, pool.space, pool.space_stride) for n in (height, width))
-        space = {
-            "kernel_shape": [pool.space, pool.space],
-            "strides": [pool.space_stride, pool.space_stride],
-            "pads": [top, left, bottom, right],
-        }
-        name = self._add("NhwcMaxPool", [x.name], domain=DOMAIN, **space)
+        name = self._add_pool(x.name, [pool.space] * 2, [pool.space_stride] * 2, [top, left, bottom, right])
         if pool.time > 1:
             before, after = same_padding(length, pool.time, pool.time_stride)
-            time = {
-                "kernel_shape": [pool.time, 1],
-                "strides": [pool.time_stride, 1],
-                "pads": [before, 0, after, 0],
-            }
             flat = self._constant(np.array([1, length, shape[1] * shape[2], len(x.scales)]))
-            name = self._add("NhwcMaxPool", [self._add("Reshape", [name, flat])], domain=DOMAIN, **time)
+            name = self._add("Reshape", [name, flat])
+            name = self._add_pool(name, [pool.time, 1], [pool.time_stride, 1], [before, 0, after, 0])
             name = self._add("Reshape", [name, self._constant(np.array([*shape, len(x.scales)]))])
         return _Value(name, (shape[0], shape[1], shape[2]), x.scales, x.means)
 
+    def _add_pool(self, name: str, kernel: list[int], strides: list[int], pads: list[int]) -> str:
+        return self._add("NhwcMaxPool", [name], domain=DOMAIN, kernel_shape=kernel, strides=strides, pads=pads)
+
     def _split(self, x: _Value, sizes: list[int]) -> list[_Value]:
-        """Channels in groups."""
+        """Split the channels into groups."""
         ends = np.cumsum(sizes)
         names = [f"value{len(self.nodes)}_{i}" for i in range(len(sizes))]
         inputs = [x.name, self._constant(np.array(sizes))]
@@ -213,13 +200,13 @@ class GraphBuilder:
 
 
 def _rectified_mean(beta: np.ndarray) -> np.ndarray:
-    """The mean of max(0, x) for normal x with mean β and deviation 1: β Φ(β) + φ(β)."""
+    """Mean of max(0, x) for normal x with mean β and deviation 1: β Φ(β) + φ(β)."""
     density = np.exp(-(beta**2) / 2) / sqrt(2 * pi)
     return beta * np.array([0.5 * (1 + erf(value / sqrt(2))) for value in beta]) + density
 
 
 def has_integer_products() -> bool:
-    """Whether this CPU has fast and exact sums of products of 8-bit integers, and onnxruntime is here."""
+    """Whether this CPU has fast and exact 8-bit products and onnxruntime is installed."""
     try:
         import onnxruntime  # noqa: F401
 
@@ -230,10 +217,10 @@ def has_integer_products() -> bool:
 
 
 def use_integers(network: I3D, num_frames: int) -> None:
-    """Let a network compute clips of this length in integers from now on, on a CPU."""
+    """Make a network compute clips of this length with integers on a CPU."""
     checkpoint = network.checkpoint
     if checkpoint is None:
-        raise InputError("only I3D with its published weights computes in integers")
+        raise InputError("8-bit I3D needs the published weights")
 
     def make() -> bytes:
         state = {name: value.numpy() for name, value in convert(checkpoint).items()}
@@ -243,7 +230,7 @@ def use_integers(network: I3D, num_frames: int) -> None:
 
 
 class IntegerI3D:
-    """I3D in integers up to its pooled features, by onnxruntime."""
+    """8-bit I3D up to its pooled features, run by onnxruntime."""
 
     def __init__(self, make: Callable[[], bytes], path: Path, num_frames: int, size: int) -> None:
         self.shape = (num_frames, 3, size, size)
@@ -252,24 +239,24 @@ class IntegerI3D:
                 session = cpu_session(graph)
                 shape = [num_frames, size, size, 3]
                 if session.get_inputs()[0].shape != shape:
-                    raise InputError(f"clips of {session.get_inputs()[0].shape} in place of {shape}")
+                    raise InputError(f"the graph is for clips of {session.get_inputs()[0].shape}, not {shape}")
                 self.session = session
                 return
-            # onnxruntime has errors of many kinds, of a damaged file or an operation that it lacks
+            # onnxruntime raises many kinds of errors, for damaged files or unsupported operations.
             except Exception as error:
                 reason = str(error)
-        raise InputError(f"I3D does not run in integers here ({reason})")
+        raise InputError(f"8-bit I3D cannot run on this machine ({reason})")
 
     @staticmethod
     def _graphs(make: Callable[[], bytes], path: Path) -> Iterator[bytes]:
-        """The graph that is stored; then, where that does not run, one that is built and stored."""
+        """The stored graph, and if that does not run, a new one, which is stored."""
         with suppress(OSError):
             yield path.read_bytes()
         try:
             graph = make()
         except ImportError as error:
-            raise InputError(f"I3D in integers needs the package onnx ({error})") from error
-        with suppress(OSError):  # a full disk or a folder that cannot be written: made again the next time
+            raise InputError(f"8-bit I3D needs the package onnx ({error})") from error
+        with suppress(OSError):  # no space or permission: it is built again next time
             write_bytes(path, graph)
         yield graph
 

@@ -1,10 +1,9 @@
 """Omnivore's trunk for video: a Swin transformer on patches of 2 × 4 × 4 (Girdhar et al. 2022; Liu
 et al. 2021, 2022).
 
-Attention stays inside windows of tokens; every second block shifts them by half, and tokens that
-meet only because the grid was rolled do not see each other. Names of parameters are those of the
-release. Sizes are read off the weights, so that B (1024-d) and L (1536-d), and any other, load
-alike.
+Attention stays inside windows of tokens. Every second block shifts the windows by half, and tokens
+that meet only because the grid was rolled do not see each other. Parameters are named as in the
+release. Sizes follow from the weights, so that B (1024-d), L (1536-d) and others load alike.
 """
 
 from __future__ import annotations
@@ -17,22 +16,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.backbones.preprocessing import IMAGENET, centre_crop, normalise
+from hiero.backbones.registry import IMAGENET, centre_crop, normalise
 from hiero.backbones.spacetime import MLP
 from hiero.errors import InputError
 from hiero.kernels.video import GridShape, WindowPartition, add_norm, partition_windows, window_attention
 from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
 
-HEAD_SIZE = 32  # width of an attention head, in all sizes
-WINDOW_SIDE = 7  # of windows along height and width, in all sizes
-MEAN, DEVIATION = IMAGENET
-SIZE, SHORT_SIDE = 224, 256  # pixels that it sees, of frames that are scaled to this short side
+HEAD_SIZE = 32
+WINDOW_SIDE = 7  # height and width of a window
+SIZE, SHORT_SIDE = 224, 256  # pixels of the crop, and of the short side of frames
 SIZES: dict[str, tuple[int, tuple[int, ...], GridShape]] = {  # width, depths, window
     "B": (128, (2, 2, 18, 2), (16, WINDOW_SIDE, WINDOW_SIDE)),
     "L": (192, (2, 2, 18, 2), (8, WINDOW_SIDE, WINDOW_SIDE)),
 }
-UNUSED = ("depth_patch_embed.", "heads.")  # weights for pictures with depth, and for classes
-DERIVED = (".relative_position_index", ".attn_mask")  # buffers of the release that are computed here
+UNUSED = ("depth_patch_embed.", "heads.")  # weights for depth images and classes
+DERIVED = (".relative_position_index", ".attn_mask")  # buffers that are computed from the sizes
 
 
 class WindowAttention(nn.Module):
@@ -50,7 +48,7 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor, windows: WindowPartition) -> Tensor:
         """Tokens of a padded grid (B, W·N, D) → those of the grid itself (B, L, D)."""
         table = self.relative_position_bias_table
-        # A window that is cut short in time has the first positions of a full one, as in the release.
+        # A window that is shorter in time has the first positions of a full one, as in the release.
         num_positions = len(windows.order) // windows.num_windows
         index = relative_position_index(self.window, table.device)[:num_positions, :num_positions]
         return self.proj(window_attention(self.qkv(x), windows, table, index, self._bias_cache))
@@ -65,9 +63,7 @@ def relative_position_index(window: GridShape, device: torch.device) -> Tensor:
 
 
 def fit_window(size: GridShape, window: GridShape, shifted: bool) -> tuple[GridShape, GridShape]:
-    """The window for a grid, no larger than it, and the shift: half a window, none where one window
-    covers the axis.
-    """
+    """The window for a grid, no larger than the grid, and the shift: half a window unless it covers the axis."""
     fitted = tuple(min(n, w) for n, w in zip(size, window, strict=True))
     shift = tuple(w // 2 if shifted and n > w else 0 for n, w in zip(size, window, strict=True))
     return fitted, shift  # type: ignore[return-value]
@@ -97,7 +93,7 @@ class SwinBlock(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """Four neighbours in a picture become one token of twice the width."""
+    """Merge four neighbours of a picture into one token of twice the width."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -111,7 +107,7 @@ class PatchMerging(nn.Module):
 
 
 class SwinStage(nn.Module):
-    """Blocks of one resolution, every second one shifted, and the merging that leads to the next."""
+    """Blocks of one resolution, every second one shifted, then merging."""
 
     def __init__(self, width: int, depth: int, window: GridShape, merge: bool) -> None:
         super().__init__()
@@ -136,14 +132,14 @@ class ClipPatchEmbed(nn.Module):
         """(B, T, 3, H, W) → (B, T', H', W', D)."""
         t, h, w = self.proj.kernel_size
         clips = F.pad(clips, (0, -clips.shape[4] % w, 0, -clips.shape[3] % h, 0, 0, 0, -clips.shape[1] % t))
-        # Patches do not overlap, so the convolution is a matrix product, and faster as one.
+        # Patches do not overlap, so the convolution is a matrix product, which is faster.
         x = clips.unflatten(4, (-1, w)).unflatten(3, (-1, h)).unflatten(1, (-1, t))  # (B, T', t, 3, H', h, W', w)
         x = x.permute(0, 1, 4, 6, 3, 2, 5, 7).flatten(4)
         return self.norm(F.linear(x, self.proj.weight.flatten(1), self.proj.bias))
 
 
 class Omnivore(nn.Module):
-    """Clips (B, T, 3, H, W), normalised → the mean of the last tokens, (B, 8·width)."""
+    """Normalised clips (B, T, 3, H, W) → the mean of the last tokens, (B, 8·width)."""
 
     def __init__(self, width: int, depths: tuple[int, ...], window: GridShape, patch: GridShape = (2, 4, 4)) -> None:
         super().__init__()
@@ -162,39 +158,37 @@ class Omnivore(nn.Module):
 
 
 def build_omnivore(state: dict[str, Tensor]) -> Omnivore:
-    """A trunk of the sizes that its released state has, without memory for its weights."""
+    """A trunk of the sizes of a released state, on the meta device."""
     width, _, *patch = state["patch_embed.proj.weight"].shape
-    # stage, index
+    # (stage, index) of each block
     blocks = {tuple(map(int, (name.split(".")[1], name.split(".")[3]))) for name in state if ".blocks." in name}
     depths = tuple(sum(stage == i for stage, _ in blocks) for i in range(1 + max(stage for stage, _ in blocks)))
     num_displacements = len(state["layers.0.blocks.0.attn.relative_position_bias_table"])
-    duration = (num_displacements // (2 * WINDOW_SIDE - 1) ** 2 + 1) // 2  # of a window, in tokens
+    duration = (num_displacements // (2 * WINDOW_SIDE - 1) ** 2 + 1) // 2  # tokens of a window in time
     with torch.device("meta"):
         return Omnivore(width, depths, (duration, WINDOW_SIDE, WINDOW_SIDE), tuple(patch))  # type: ignore[arg-type]
 
 
 def untrained(size: Literal["B", "L"] = "B") -> Omnivore:
-    """A trunk of the release's size with random weights."""
     return Omnivore(*SIZES[size])
 
 
 def load(folder: Path, size: Literal["B", "L"] | None = None) -> Omnivore:
-    """The trunk in a release's file, which is the path or alone in a folder.
+    """Load the trunk from a released file, or from the only file in a folder.
 
-    The file holds `{"trunk": …, "heads": …}`, or names that begin with `trunk.`, or the trunk alone.
-    Raises InputError where it holds no such trunk, or one of another size than `size`.
+    The file holds `{"trunk": …, "heads": …}`, or names that start with `trunk.`, or the trunk alone.
+    Raises InputError if the trunk is missing or is not of `size`.
     """
     path = find_checkpoint(folder)
     state = select_prefix(read_state_dict(path), "trunk.")
     state = {name: value for name, value in state.items() if not name.startswith(UNUSED) and not name.endswith(DERIVED)}
     trunk = load_strict(lambda: (build_omnivore(state), state), path, "Omnivore's trunk for video")
-    if size is not None and len(trunk.norm.weight) != 8 * SIZES[size][0]:
-        raise InputError(
-            f"{path}: its features are {len(trunk.norm.weight)} wide, those of Swin-{size} {8 * SIZES[size][0]}"
-        )
+    width = len(trunk.norm.weight)
+    if size is not None and width != 8 * SIZES[size][0]:
+        raise InputError(f"{path}: features of Swin-{size} must have {8 * SIZES[size][0]} dimensions, got {width}")
     return trunk
 
 
 def prepare(frames: Tensor) -> Tensor:
-    """(N, H, W, 3) uint8, decoded to a short side of 256 → (N, 3, 224, 224): the middle, normalised."""
-    return normalise(centre_crop(frames, SIZE, SIZE / SHORT_SIDE, antialias=False) / 255, MEAN, DEVIATION)
+    """Frames (N, H, W, 3) uint8 with a short side of 256 → normalised central squares (N, 3, 224, 224)."""
+    return normalise(centre_crop(frames, SIZE, SIZE / SHORT_SIDE, antialias=False) / 255, *IMAGENET)

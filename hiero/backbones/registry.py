@@ -1,4 +1,4 @@
-"""Backbones by name: which frames each one needs, where its weights are, and how it is loaded.
+"""Backbones by name: the frames that each needs, its weights and how it is loaded; preparation of frames.
 
 A package adds a backbone with an entry point that names a `Backbone`, and with a module that holds
 the network:
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -40,14 +41,15 @@ if TYPE_CHECKING:
 
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 GROUP = "hiero.backbones"
-STRIDE, FPS = 16, 30.0  # of published features: a row every 16 frames, 30 frames a second
-# modules with temporal embeddings, made for a number of frames
-EMBEDDED_FRAMES = ("hiero.backbones.egovlp", "hiero.backbones.lavila")
+STRIDE = 16  # frames per row of published features
+FPS = 30.0  # frame rate of published features
+EMBEDDED_FRAMES = ("hiero.backbones.egovlp", "hiero.backbones.lavila")  # modules with temporal embeddings
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of pixels in [0, 1]
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """What is known of a backbone before its network, and torch with it, is imported."""
+    """Description of a backbone, which does not import its network or torch."""
 
     name: str
     """The name that users type, as `hiero backbones` lists it."""
@@ -104,39 +106,36 @@ class Backbone:
 
     def __post_init__(self) -> None:
         if self.per_frame and self.num_frames:
-            raise InputError(
-                f"{self.name}: looks at single frames (per_frame) or at windows of its own (num_frames), not both"
-            )
+            raise InputError(f"{self.name}: per_frame and num_frames must not be set together")
         if self.has_text and not self.needs_weights:
-            raise InputError(f"{self.name}: has_text needs a checkpoint with a text tower, and so needs_weights")
+            raise InputError(f"{self.name}: has_text needs needs_weights, for the checkpoint with the text tower")
 
     @property
     def spacing_s(self) -> float:
-        """Seconds from one row of its features to the next, by default."""
+        """Default time between two rows of features, in seconds."""
         return STRIDE / FPS if self.num_frames else 1.0
 
     @property
     def weights_name(self) -> str:
-        """The name of its weights in `hiero weights`."""
         return self.weights or self.name
 
     @property
     def builtin(self) -> bool:
-        """Whether it comes with hiero."""
+        """Whether the backbone is part of hiero."""
         return self.module.startswith("hiero.")
 
     def prepare(self, frames: Tensor) -> Tensor:
-        """Frames (N, H, W, 3) uint8 as the network takes them."""
+        """Convert frames (N, H, W, 3) uint8 to the input of the network."""
         prepared: Tensor = import_module(self.module).prepare(frames)
         return prepared
 
     def load(self, folder: Path, num_frames: int | None = None) -> nn.Module:
-        """The network with the weights in a folder, for windows of `num_frames` if that is not its own number."""
+        """Load the network with the weights in a folder, optionally for windows of `num_frames`."""
         network: nn.Module = import_module(self.module).load(folder, **self._options(num_frames))
         return network
 
     def untrained(self, num_frames: int | None = None) -> nn.Module:
-        """The network in its full size with random weights, which are as fast."""
+        """The network with random weights, to measure its speed."""
         network: nn.Module = import_module(self.module).untrained(**self._options(num_frames))
         return network.eval()
 
@@ -221,10 +220,7 @@ OMNIVORE_B = replace(
 
 @functools.cache
 def backbones() -> dict[str, Backbone]:
-    """All backbones by name: the entry points of `hiero.backbones`, ours and those of other packages.
-
-    One of another package that cannot be imported is left out, with a warning: it must not take the others along.
-    """
+    """All backbones by name, of hiero and of other packages. Those that cannot be imported give a warning."""
     out: dict[str, Backbone] = {}
     for name in registered(GROUP):
         try:
@@ -235,31 +231,27 @@ def backbones() -> dict[str, Backbone]:
 
 
 def find_backbone(name: str) -> Backbone:
-    """A backbone by its name. Raises InputError where there is none, or it cannot be imported."""
+    """The backbone of a name. Raises InputError if it does not exist or cannot be imported."""
     if name not in backbones():
-        load_plugin(GROUP, name)  # says why
+        load_plugin(GROUP, name)  # raises an error that says why
     return backbones()[name]
 
 
 def fetch_weights(backbone: Backbone, progress: ProgressCallback | None = None) -> Path:
-    """The folder of its weights, fetched now if they are missing and come without asking.
-
-    Raises:
-        InputError: They are missing and must be asked for, or cannot be fetched.
-    """
+    """The folder of the weights, which are downloaded if `auto_fetch` allows it."""
     name = backbone.weights_name
     if not backbone.needs_weights:
         return Path()
     if not backbone.auto_fetch and weights.find(name) is None:
-        raise InputError(f"{name} is not here; run: hiero weights get {name}")
+        raise InputError(f"the weights of {name} are missing; run: hiero weights get {name}")
     return weights.get(name, progress)
 
 
 def backbone_for(family: str | None, width: int) -> str | None:
-    """The name of the backbone whose features of this width a model takes; None if there is none.
+    """The name of the backbone with features of this width, or None.
 
-    `family` is what the model's configuration calls its backbone, such as `omnivore-l` or `egovlp`;
-    only the part before the first dash counts.
+    `family` is the backbone in the configuration of a model, such as `omnivore-l` or `egovlp`; only
+    the part before the first dash counts.
     """
     first_word = (family or "").split("-")[0]
     names = (b.name for b in backbones().values() if b.width == width and first_word in b.name.split("-"))
@@ -273,11 +265,29 @@ def load_backbone(
     num_frames: int | None = None,
     folder: Path | None = None,
 ) -> nn.Module:
-    """The network of a backbone, ready to run, with its downloaded weights or those in `folder`.
+    """Load a backbone with its downloaded weights or those in `folder`.
 
-    On a CPU, only a backbone that allows half precision gets another precision than float32.
+    On a CPU, the precision is float32 unless the backbone allows half precision.
     """
     import torch
 
     module = backbone.load(folder or fetch_weights(backbone), num_frames).eval()
     return module.to(device, precision if backbone.allows_half or device.type == "cuda" else torch.float32)
+
+
+def centre_crop(frames: Tensor, size: int, share: float = 1.0, antialias: bool = True) -> Tensor:
+    """The central square of each frame (N, H, W, 3), scaled to (N, 3, size, size)."""
+    from torch.nn import functional as F
+
+    height, width = frames.shape[1:3]
+    side = max(1, round(share * min(height, width)))
+    top, left = (height - side) // 2, (width - side) // 2
+    x = frames[:, top : top + side, left : left + side].permute(0, 3, 1, 2).float()
+    if side == size:
+        return x
+    return F.interpolate(x, size=(size, size), mode="bilinear", antialias=antialias, align_corners=False)
+
+
+def normalise(pictures: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+    """Subtract the mean of each channel from pictures (N, 3, H, W) and divide by its deviation."""
+    return (pictures - pictures.new_tensor(mean)[:, None, None]) / pictures.new_tensor(deviation)[:, None, None]

@@ -1,13 +1,13 @@
-"""A vision transformer with divided space-time attention, as Frozen in Time made it: the visual tower
-of EgoVLP and of LaViLa.
+"""A vision transformer with divided space-time attention (Frozen in Time): the visual tower of EgoVLP
+and LaViLa.
 
-Each block looks first along time (a patch sees itself in all frames), then along space (a patch
-sees its frame); the class token sees everything. Unlike the TimeSformer, what space adds is added
-to the block's input, not to what time gave:
+Each block attends first along time (a patch sees itself in all frames), then along space (a patch
+sees its frame); the class token sees everything. Unlike in TimeSformer, the output of space is added
+to the input of the block, not to the output of time:
 
     y = x + space(norm₁(x + time(norm₃(x)))),   x' = y + MLP(norm₂(y))
 
-Names of parameters are those of the releases, so their weights load as they are.
+Parameters are named as in the releases, so that their weights load directly.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_d
 
 Network = TypeVar("Network", bound=nn.Module)
 Filling = Literal["zeros", "interpolate"]
-"""How a release makes temporal embeddings for more frames than it was trained on: zeros at the end, or interpolated."""
-HEAD_SIZE = 64  # width of an attention head, in both releases
-EPSILON = 1e-6  # of LayerNorm in the blocks and at the end, in both releases
+"""How a release extends temporal embeddings to more frames: by zeros at the end or by interpolation."""
+HEAD_SIZE = 64
+EPSILON = 1e-6  # LayerNorm in the blocks and at the end
 
 
 class DividedAttention(nn.Module):
-    """Attention along time or along space; the class token is seen by all and sees all."""
+    """Attention along time or space. The class token sees all tokens and is seen by all."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class MLP(nn.Module):
 
 
 class SpaceTimeBlock(nn.Module):
-    """Attention along time, along space, then an MLP: (B, 1 + F·N, D) → the same shape."""
+    """Attention along time and space, then an MLP: (B, 1 + F·N, D) → the same shape."""
 
     def __init__(self, width: int, activation: Callable[[Tensor], Tensor], gated: bool = False) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class FramePatchEmbed(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """(B, F, 3, S, S) → (B, F, N, D)."""
-        # Patches do not overlap, so the convolution is a matrix product, and faster as one.
+        # Patches do not overlap, so the convolution is a matrix product, which is faster.
         size = self.proj.kernel_size[0]
         rows, columns = frames.shape[-2] // size, frames.shape[-1] // size
         x = frames[..., : rows * size, : columns * size].unflatten(-1, (columns, size)).unflatten(-3, (rows, size))
@@ -93,7 +93,7 @@ class FramePatchEmbed(nn.Module):
 
 
 class SpaceTimeTransformer(nn.Module):
-    """Windows (B, F, 3, S, S), normalised → the class token (B, D)."""
+    """Normalised windows (B, F, 3, S, S) → the class token (B, D)."""
 
     def __init__(
         self,
@@ -116,16 +116,12 @@ class SpaceTimeTransformer(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         num_frames = frames.shape[1]
-        if num_frames > self.temporal_embed.shape[1]:
-            raise InputError(
-                f"the tower was made for {self.temporal_embed.shape[1]} frames, the window has {num_frames}"
-            )
+        max_frames, num_patches = self.temporal_embed.shape[1], self.pos_embed.shape[1] - 1
+        if num_frames > max_frames:
+            raise InputError(f"a window must have at most {max_frames} frames, got {num_frames}")
         x = self.patch_embed(frames)
-        if x.shape[2] != self.pos_embed.shape[1] - 1:
-            raise InputError(
-                f"the tower sees {self.pos_embed.shape[1] - 1} patches, frames of {frames.shape[-1]} pixels have "
-                f"{x.shape[2]}"
-            )
+        if x.shape[2] != num_patches:
+            raise InputError(f"frames must have {num_patches} patches, got {x.shape[2]} ({frames.shape[-1]} pixels)")
         x = x + self.pos_embed[:, None, 1:] + self.temporal_embed[:, :num_frames, None]
         x = torch.cat([(self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1), x.flatten(1, 2)], 1)
         if self.ln_pre is not None:
@@ -144,7 +140,7 @@ def load_released_tower(
     filling: Filling,
     name: str,
 ) -> Network:
-    """A network around a transformer, with the weights of a release's file."""
+    """Build a network around a transformer and load the weights of a released file."""
     path = find_checkpoint(folder)
     released = read_state_dict(path)
 
@@ -164,24 +160,20 @@ def load_released_tower(
 def build_space_time(
     state: dict[str, Tensor], num_frames: int | None, filling: Filling
 ) -> tuple[SpaceTimeTransformer, dict[str, Tensor]]:
-    """A tower of the sizes that its released state has, without memory for its weights, and the
-    state to load into it.
-    """
+    """A tower of the sizes of a released state, on the meta device, and the state to load into it."""
     width, _, patch, _ = state["patch_embed.proj.weight"].shape
     depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))
-    state = dict(state)
-    state["temporal_embed"] = fill_frames(
-        state["temporal_embed"], num_frames or state["temporal_embed"].shape[1], filling
-    )
+    temporal = state["temporal_embed"]
+    num_frames = num_frames or temporal.shape[1]
+    state = {**state, "temporal_embed": fill_frames(temporal, num_frames, filling)}
     clip, gated = "ln_pre.weight" in state, "blocks.0.alpha_timeattn" in state
-    num_patches, num_frames = state["pos_embed"].shape[1] - 1, state["temporal_embed"].shape[1]
     with torch.device("meta"):
-        tower = SpaceTimeTransformer(width, depth, patch, num_patches, num_frames, clip, gated)
+        tower = SpaceTimeTransformer(width, depth, patch, state["pos_embed"].shape[1] - 1, num_frames, clip, gated)
     return tower, state
 
 
 def fill_frames(embedding: Tensor, num_frames: int, filling: Filling) -> Tensor:
-    """Temporal embeddings (1, F, D) for another number of frames: the first of them, or filled up."""
+    """Temporal embeddings (1, F, D) for another number of frames: truncated or extended."""
     num_trained = embedding.shape[1]
     if num_frames <= num_trained:
         return embedding[:, :num_frames].clone()

@@ -1,37 +1,42 @@
-"""K-Means for many small problems at once, the same on every device for a given seed.
+"""K-Means for many small problems at once, with the same result on every device for a given seed.
 
-Every video in a batch uses the same few random numbers, so it gets the same clusters alone or in a
-batch. Restarts run side by side. Without `early_stop` nothing waits for the host, which lets a CUDA
-graph capture it.
+Every video of a batch uses the same random numbers, so its clusters do not depend on the rest of the
+batch. All restarts run at once. Without `early_stop` nothing waits for the host, so that a CUDA
+graph can capture it. On a CPU, larger problems are solved one by one (`kmeans_of_points`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hiero.kernels.kmeans_cpu import kmeans_of_points
+from hiero.devices import one_thread_each
 
-MIN_POINTS_ALONE = 256  # of a video on a CPU, from which on it is clustered by itself (`kmeans_cpu`)
+MIN_POINTS_ALONE = 256  # points of a video on a CPU from which it is clustered on its own
+MIN_GRAM_WIDTH = 48  # width of points from which sums of inner products are cheaper than distances
+MAX_GRAM_POINTS = 4096  # most points whose inner products are stored, 128 MiB
+GRAM_SHARE = 24  # points per centre and restart up to which inner products pay off
+MAX_TABLE_SIZE = 2**18  # distances of restarts that step together, which fit into the processor's cache
+MIN_SHARED_SIZE = 2**20  # distances from which restarts share the cores
 
 
 def uniform_hash(*shape: int, random_state: int, device: torch.device) -> Tensor:
-    """Numbers in [0, 1): an integer hash of index and seed, so that any device draws the same, also
-    while captured.
-    """
+    """Numbers in [0, 1) from an integer hash of index and seed, the same on any device and in a CUDA graph."""
     x = torch.arange(math.prod(shape), device=device) + (random_state * 0x9E3779B9 & 0xFFFFFFFF)
     for _ in range(2):
         x = ((x ^ (x >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
-    # rounding to single precision could give 1
+    # Rounding to single precision could give 1.
     return ((x ^ (x >> 16)).float() / 2**32).clamp_max(1 - 2**-24).view(shape)
 
 
 def num_seeding_trials(num_clusters: int) -> int:
-    """How many points greedy k-means++ draws for each centre; as in scikit-learn."""
+    """Number of points that greedy k-means++ draws for each centre, as in scikit-learn."""
     return 2 + int(math.log(num_clusters))
 
 
@@ -45,21 +50,17 @@ def kmeans(
     num_iterations: int = 50,
     early_stop: bool = True,
 ) -> Tensor:
-    """Cluster of each point: the best of several restarts of Lloyd's algorithm from k-means++ seeds."""
+    """Cluster of each point (B, N): the best of several restarts of Lloyd's algorithm from k-means++ seeds."""
     on_cpu = points.dtype == torch.float32 and points.device.type == "cpu" and not torch.compiler.is_compiling()
     if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_ALONE:
         labels = _kmeans_alone(points, num_clusters, random_state, num_restarts, mask, num_iterations)
         return renumber(labels, num_clusters, mask)
-    valid = (
-        torch.ones(points.shape[:2], dtype=points.dtype, device=points.device)
-        if mask is None
-        else mask.to(points.dtype)
-    )
+    valid = points.new_ones(points.shape[:2]) if mask is None else mask.to(points.dtype)
     points = points * valid[..., None]
     square = points.square().sum(-1)[:, None, :, None]
 
     def squared_distances(centres: Tensor) -> Tensor:
-        """(B, R, k, C) → (B, R, N, k), 0 where masked."""
+        """(B, R, k, C) → (B, R, N, k), 0 on padding."""
         cross = torch.einsum("bnc,brkc->brnk", points, centres)
         return (square - 2 * cross + centres.square().sum(-1)[:, :, None]).clamp_min(0) * valid[:, None, :, None]
 
@@ -69,7 +70,7 @@ def kmeans(
         member = F.one_hot(labels, num_clusters).to(points.dtype) * valid[:, None, :, None]
         count = member.sum(2)[..., None]
         mean = torch.einsum("brnk,bnc->brkc", member, points) / count.clamp_min(1)
-        centres = torch.where(count > 0, mean, centres)  # an empty cluster stays where it is
+        centres = torch.where(count > 0, mean, centres)  # an empty cluster keeps its centre
         updated = squared_distances(centres).argmin(-1)
         if early_stop and torch.equal(updated, labels):
             break
@@ -82,16 +83,16 @@ def kmeans(
 def _kmeans_alone(
     points: Tensor, num_clusters: int, random_state: int, num_restarts: int, mask: Tensor | None, num_iterations: int
 ) -> Tensor:
-    """Labels of each video (B, N), by `kmeans_cpu`: the same clusters, without computing again what
-    did not change.
-    """
+    """Labels of each video (B, N) by `kmeans_of_points`."""
     shape = num_clusters, num_restarts, num_seeding_trials(num_clusters)
     numbers = uniform_hash(*shape, random_state=random_state, device=points.device).numpy()
     labels = torch.zeros(points.shape[:2], dtype=torch.long)
     for i, video in enumerate(points.detach()):
         used = slice(None) if mask is None else mask[i]
-        arguments = video[used].numpy(), num_clusters, numbers, num_iterations
-        labels[i, used] = torch.from_numpy(kmeans_of_points(*arguments, num_workers=torch.get_num_threads()))
+        video_labels = kmeans_of_points(
+            video[used].numpy(), num_clusters, numbers, num_iterations, num_workers=torch.get_num_threads()
+        )
+        labels[i, used] = torch.from_numpy(video_labels)
     return labels
 
 
@@ -103,12 +104,9 @@ def _seed_centres(
     num_restarts: int,
     random_state: int,
 ) -> Tensor:
-    """Greedy k-means++ (B, R, K, C): of a few points drawn by squared distance, the one that lowers
-    the inertia most.
-    """
-    numbers = uniform_hash(
-        num_clusters, num_restarts, num_seeding_trials(num_clusters), random_state=random_state, device=points.device
-    ).to(points.dtype)
+    """Greedy k-means++ (B, R, K, C): of a few points drawn by squared distance, the one with the least inertia."""
+    shape = num_clusters, num_restarts, num_seeding_trials(num_clusters)
+    numbers = uniform_hash(*shape, random_state=random_state, device=points.device).to(points.dtype)
     centres: list[Tensor] = []
     weight = valid[:, None].expand(-1, num_restarts, -1)  # (B, R, N): uniform for the first centre
     nearest = torch.full_like(weight, torch.inf)  # squared distance to the nearest centre
@@ -117,11 +115,8 @@ def _seed_centres(
         cumulative = weight.cumsum(-1)
         target = numbers[k] * cumulative[..., -1:]  # (B, R, trials)
         index = torch.searchsorted(cumulative, target, right=True).clamp_max(points.shape[1] - 1)
-        trial = (
-            points[:, None]
-            .expand(-1, num_restarts, -1, -1)
-            .gather(2, index[..., None].expand(*index.shape, points.shape[2]))
-        )
+        every_restart = points[:, None].expand(-1, num_restarts, -1, -1)
+        trial = every_restart.gather(2, index[..., None].expand(*index.shape, points.shape[2]))
         updated = torch.minimum(nearest[..., None], squared_distances(trial))  # (B, R, N, trials)
         best = updated.sum(2).argmin(-1)[..., None, None]  # (B, R, 1, 1)
         nearest = weight = updated.gather(3, best.expand(*updated.shape[:3], 1))[..., 0]
@@ -130,14 +125,211 @@ def _seed_centres(
 
 
 def renumber(labels: Tensor, num_clusters: int, mask: Tensor | None = None) -> Tensor:
-    """Number clusters by when they first appear, so that thread 0 is the one that the video begins
-    with. (B, N) → (B, N).
-    """
+    """Number the clusters by first appearance, (B, N) → (B, N)."""
     index = torch.arange(labels.shape[1], device=labels.device)
     member = labels[..., None] == torch.arange(num_clusters, device=labels.device)
     if mask is not None:
         member = member & mask[..., None]
     first = torch.where(member, index[:, None], labels.shape[1]).amin(1)  # (B, K)
-    num_earlier = (first[:, None] < first[..., None]).sum(-1)  # ties exist only among empty clusters
+    num_earlier = (first[:, None] < first[..., None]).sum(-1)  # only empty clusters tie
     labels = num_earlier.gather(1, labels)
     return labels if mask is None else torch.where(mask, labels, -1)
+
+
+# K-Means of one video on a CPU
+#
+# After the first steps of Lloyd's algorithm few points move. Only the centres that lost or got a
+# point change, so only their rows of the table of squared distances (K, N) are recomputed, and their
+# sums change by the points that moved. If points are few and wide, their inner products are computed
+# once. The distance of point i to the centre of a cluster c is then a sum of them,
+#
+#     |xᵢ − mean_c|² = Gᵢᵢ − 2/|c| Σ_{j ∈ c} Gᵢⱼ + 1/|c|² Σ_{j, l ∈ c} Gⱼₗ,    G = X Xᵀ
+#
+# and a step costs as much as points move, whatever their width. Restarts of a small problem step
+# together, because calls take longer than the arithmetic: cluster k of restart r is number r K + k.
+# Restarts of large problems share the cores with one thread each. `tests/oracle/kmeans.py` is the
+# plain algorithm.
+
+
+def kmeans_of_points(
+    points: np.ndarray, num_clusters: int, numbers: np.ndarray, num_iterations: int, num_workers: int = 1
+) -> np.ndarray:
+    """The best of several restarts of Lloyd's algorithm from k-means++ seeds."""
+    points = np.ascontiguousarray(points, dtype=np.float32)
+    num, width = points.shape
+    use_gram = width >= MIN_GRAM_WIDTH and num <= min(MAX_GRAM_POINTS, GRAM_SHARE * num_clusters * numbers.shape[1])
+    distances: GramDistances | PointDistances = GramDistances(points) if use_gram else PointDistances(points)
+    num_together = max(1, MAX_TABLE_SIZE // (num * num_clusters))
+
+    def run(numbers: np.ndarray) -> list[tuple[np.ndarray, float]]:
+        """Labels and inertia of some restarts."""
+        seeds = seed_points(distances, numbers)
+        groups = [seeds[i : i + num_together] for i in range(0, len(seeds), num_together)]
+        return [result for group in groups for result in _run_lloyd(distances, group, num_iterations)]
+
+    # Products are small, so several threads would mostly wait for each other.
+    num_workers = min(num_workers, numbers.shape[1]) if num * num_clusters >= MIN_SHARED_SIZE else 1
+    with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
+        parts = np.array_split(numbers, num_workers, axis=1)
+        results = [result for part in pool.map(run, parts) for result in part]
+    return min(results, key=lambda result: result[1])[0]
+
+
+def _run_lloyd(
+    distances: PointDistances | GramDistances, indices: np.ndarray, num_iterations: int
+) -> list[tuple[np.ndarray, float]]:
+    """Labels (N,) and inertia of restarts that start with points (R, K) as centres."""
+    num_restarts, num_clusters = indices.shape
+    centres = Centres(distances, indices.size)
+    table = distances.to_points(indices.ravel())
+    each = np.arange(table.shape[1])
+    running = np.arange(num_restarts)
+    labels = table.reshape(*indices.shape, -1).argmin(1) + running[:, None] * num_clusters
+    results = [(labels[0], np.inf)] * num_restarts
+    points, old, new = np.tile(each, num_restarts), None, labels.ravel()
+    for step in range(num_iterations + 1):
+        if step < num_iterations:
+            centres.move(labels, points, old, new, table)
+            # A minimum is faster than its index, so only points with a nearer centre search for it.
+            least = table.reshape(len(running), num_clusters, -1).min(1)
+            is_moving = np.maximum(least, 0, out=least) < table[labels, each]
+            goes_on = is_moving.any(1)
+        else:
+            goes_on = np.zeros(len(running), dtype=bool)
+        if not goes_on.all():
+            for i in np.flatnonzero(~goes_on):
+                inertia = np.maximum(table[labels[i], each], 0).sum(dtype=np.float64)
+                results[running[i]] = labels[i] - i * num_clusters, float(inertia)
+            if not goes_on.any():
+                break
+            clusters = np.repeat(goes_on, num_clusters)
+            centres.select(clusters)
+            table, running, is_moving = table[clusters], running[goes_on], is_moving[goes_on]
+            labels = labels[goes_on] % num_clusters + np.arange(len(running))[:, None] * num_clusters
+        restarts, points = is_moving.nonzero()
+        old = labels[is_moving]
+        columns = table.reshape(len(running), num_clusters, -1)[restarts, :, points]
+        new = np.maximum(columns, 0, out=columns).argmin(1) + restarts * num_clusters
+        labels[is_moving] = new
+    return results
+
+
+def seed_points(distances: PointDistances | GramDistances, numbers: np.ndarray) -> np.ndarray:
+    """Greedy k-means++ seeds (R, K): of a few points drawn by squared distance, the one with the least inertia."""
+    num_clusters, num_restarts, num_trials = numbers.shape
+    weight = np.ones((num_restarts, len(distances.rows)), dtype=np.float32)
+    nearest = np.full_like(weight, np.inf)  # squared distance to the nearest centre
+    out = np.empty((num_restarts, num_clusters), dtype=np.int64)
+    each = np.arange(num_restarts)
+    for k in range(num_clusters):
+        # Draw points with probability proportional to their weight, by inverting the cumulative sum.
+        cumulative = np.cumsum(weight, axis=1, dtype=np.float64).astype(np.float32)
+        targets = numbers[k] * cumulative[:, -1:]
+        index = np.stack(
+            [np.searchsorted(row, target, side="right") for row, target in zip(cumulative, targets, strict=True)]
+        )
+        index = np.minimum(index, len(distances.rows) - 1)
+        updated = distances.to_points(index.ravel()).reshape(num_restarts, num_trials, -1)
+        np.minimum(updated, nearest[:, None], out=updated)
+        best = updated.sum(2).argmin(1)
+        nearest = weight = updated[each, best]
+        out[:, k] = index[each, best]
+    return out
+
+
+def _change_sums(
+    sums: np.ndarray, counts: np.ndarray, rows: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray
+) -> np.ndarray | slice:
+    """Move rows of points from the sums of their old clusters to those of the new; returns the changed clusters."""
+    clusters = new if old is None else np.concatenate([new, old])
+    # Small integers are sorted faster.
+    order = np.argsort(clusters.astype(np.min_scalar_type(len(counts))), kind="stable")
+    ordered = clusters[order]
+    is_first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    starts = is_first.nonzero()[0]
+    used = ordered[starts]
+    sign = np.where(order < len(new), np.float32(1), np.float32(-1))
+    arrays = (points[order % len(new)], rows, starts, sign)
+    index, table, offsets, weights = (torch.from_numpy(array) for array in arrays)
+    signs = None if old is None else weights
+    change = F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=signs).numpy()
+    counts[used] += np.add.reduceat(sign, starts).astype(np.int64)
+    if len(used) == len(counts) and counts.all():
+        sums += change
+        return slice(None)
+    sums[used] += change
+    return used[counts[used] > 0]
+
+
+class PointDistances:
+    """Squared distances by one product of the points (N, C) with the centres that changed."""
+
+    def __init__(self, points: np.ndarray) -> None:
+        self.rows = points
+        square = np.einsum("nc,nc->n", points, points)
+        # |x|² − 2 x·c + |c|² as one product of (x, |x|², 1) with (−2c, 1, |c|²).
+        self.extended = np.concatenate([points.T, square[None], np.ones((1, len(points)), np.float32)])
+
+    def to_points(self, indices: np.ndarray) -> np.ndarray:
+        """Distances of points (P,) to all points, (P, N)."""
+        out = self._to_centres(self.rows[indices])
+        return np.maximum(out, 0, out=out)
+
+    def to_means(
+        self, sums: np.ndarray, counts: np.ndarray, live: np.ndarray | slice, labels: np.ndarray
+    ) -> np.ndarray:
+        """Distances of the means of clusters to all points, (P, N)."""
+        return self._to_centres((sums[live] / counts[live, None]).astype(np.float32))
+
+    def _to_centres(self, centres: np.ndarray) -> np.ndarray:
+        square = np.einsum("nc,nc->n", centres, centres)[:, None]
+        return np.concatenate([-2 * centres, np.ones_like(square), square], axis=1) @ self.extended
+
+
+class GramDistances:
+    """Squared distances from the inner products of all points, (N, N)."""
+
+    def __init__(self, points: np.ndarray) -> None:
+        self.rows = points @ points.T
+        self.square = self.rows.diagonal().copy()
+        self.square64 = self.square.astype(np.float64)
+
+    def to_points(self, indices: np.ndarray) -> np.ndarray:
+        """Distances of points (P,) to all points, (P, N)."""
+        out = self.rows[indices] * np.float32(-2)
+        out += self.square
+        out += self.square[indices, None]
+        return np.maximum(out, 0, out=out)
+
+    def to_means(
+        self, sums: np.ndarray, counts: np.ndarray, live: np.ndarray | slice, labels: np.ndarray
+    ) -> np.ndarray:
+        """Distances of the means of clusters to all points, (P, N). The sums are Σ_{j ∈ c} Gᵢⱼ."""
+        inside = sums[labels, np.arange(sums.shape[1])].ravel()
+        own = np.bincount(labels.ravel(), inside, len(counts))[live, None]  # Σ_{j, l ∈ c} Gⱼₗ
+        out = sums[live] * (-2 / counts[live, None])
+        out += self.square64
+        out += own / counts[live, None] ** 2
+        return out
+
+
+class Centres:
+    """The centres of all restarts as sums over their points."""
+
+    def __init__(self, distances: PointDistances | GramDistances, num_clusters: int) -> None:
+        self.distances = distances
+        self.sums = np.zeros((num_clusters, distances.rows.shape[1]))
+        self.counts = np.zeros(num_clusters, dtype=np.int64)
+
+    def move(
+        self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray
+    ) -> None:
+        """Move points from old to new clusters and update the distances in the table."""
+        live = _change_sums(self.sums, self.counts, self.distances.rows, points, old, new)
+        table[live] = self.distances.to_means(self.sums, self.counts, live, labels)
+
+    def select(self, clusters: np.ndarray) -> None:
+        """Keep only these clusters, (R · K,) of bool."""
+        self.sums = self.sums[clusters]
+        self.counts = self.counts[clusters]

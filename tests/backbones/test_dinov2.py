@@ -12,13 +12,14 @@ from hiero.backbones.dinov2 import (
     NUM_PATCHES,
     TOKENS,
     PictureHead,
+    add_output,
+    cpu_session,
     group_patches,
     int8_model,
     load,
     load_head,
     prepare,
 )
-from hiero.backbones.onnx_files import add_output, cpu_session
 from hiero.errors import InputError
 from tests.backbones.test_onnx_files import linear_file
 from tests.optional import weights_or_skip

@@ -89,7 +89,7 @@ def test_the_graph_is_stored_and_a_damaged_one_is_made_again(network, tmp_path):
 
 
 def test_a_graph_that_does_not_run_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match="does not run"):
+    with pytest.raises(InputError, match="cannot run"):
         IntegerI3D(lambda: b"damaged", tmp_path / "i3d.onnx", 8, 32)
 
 

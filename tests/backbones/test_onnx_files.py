@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hiero.backbones.onnx_files import add_output, cpu_session, read_weights
+from hiero.backbones.dinov2 import add_output, cpu_session, read_weights
 from hiero.errors import InputError
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, to write files to read")

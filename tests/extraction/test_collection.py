@@ -490,7 +490,7 @@ def test_settings_that_make_no_sense(tmp_path):
 
 
 def test_missing_weights_are_said_first(tmp_path, home, videos):
-    with pytest.raises(InputError, match="egovlp is not here; run: hiero weights get egovlp"):
+    with pytest.raises(InputError, match="the weights of egovlp are missing; run: hiero weights get egovlp"):
         extract_all(videos, ExtractionPlan("egovlp", tmp_path / "out"))
     with pytest.raises(InputError, match=r"download egovlp\.pth from github\.com/showlab/EgoVLP"):
         registry.get("egovlp")

@@ -9,9 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hiero.kernels import kmeans as kmeans_module
-from hiero.kernels import kmeans_cpu
-from hiero.kernels.kmeans import kmeans
-from hiero.kernels.kmeans_cpu import GramDistances, PointDistances, kmeans_of_points
+from hiero.kernels.kmeans import GramDistances, PointDistances, kmeans, kmeans_of_points
 from tests.oracle.kmeans import has_seeding_tie, plain_kmeans
 
 
@@ -37,7 +35,7 @@ def test_clusters_are_those_of_the_plain_algorithm(num_points, num_clusters, wid
 @pytest.mark.parametrize("num_clusters", [3, 40])
 @pytest.mark.parametrize("kind", [GramDistances, PointDistances])
 def test_both_ways_to_distances_agree_with_torch(kind, num_clusters, monkeypatch):
-    monkeypatch.setattr(kmeans_cpu, "MAX_GRAM_POINTS", 4096 if kind is GramDistances else 0)
+    monkeypatch.setattr(kmeans_module, "MAX_GRAM_POINTS", 4096 if kind is GramDistances else 0)
     points = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(0)) + torch.randn(2, 1, 64) * 0.1
     fast = kmeans(points, num_clusters)
     monkeypatch.setattr(kmeans_module, "MIN_POINTS_ALONE", 10**9)
@@ -54,7 +52,7 @@ def test_restarts_together_end_where_each_does_alone(num_points, num_clusters, w
     for num_iterations in (1, 3, 50):
         together = kmeans_of_points(points, num_clusters, numbers, num_iterations)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kmeans_cpu, "MAX_TABLE_SIZE", 1)
+            patch.setattr(kmeans_module, "MAX_TABLE_SIZE", 1)
             assert (kmeans_of_points(points, num_clusters, numbers, num_iterations) == together).all()
 
 
@@ -75,7 +73,7 @@ def test_fewer_different_points_than_clusters(width):
 
 
 def test_restarts_that_share_the_cores_give_the_same_clusters(monkeypatch):
-    monkeypatch.setattr(kmeans_cpu, "MIN_SHARED_SIZE", 1)
+    monkeypatch.setattr(kmeans_module, "MIN_SHARED_SIZE", 1)
     rng = np.random.default_rng(0)
     points, numbers = rng.normal(size=(500, 8)).astype(np.float32), rng.random((6, 5, 3), dtype=np.float32)
     num_threads = torch.get_num_threads()
@@ -87,9 +85,9 @@ def test_restarts_that_share_the_cores_give_the_same_clusters(monkeypatch):
 def test_small_products_use_one_thread(monkeypatch):
     """Threads of torch and of numpy would wait for each other; afterwards the setting is as before."""
     used = []
-    seed_points = kmeans_cpu.seed_points
+    seed_points = kmeans_module.seed_points
     monkeypatch.setattr(
-        kmeans_cpu, "seed_points", lambda *args: used.append(torch.get_num_threads()) or seed_points(*args)
+        kmeans_module, "seed_points", lambda *args: used.append(torch.get_num_threads()) or seed_points(*args)
     )
     before = torch.get_num_threads()
     torch.set_num_threads(2)
