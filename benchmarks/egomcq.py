@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from hiero.config import ModelConfig
+from hiero.data.narrated_windows import context_window
 from hiero.data.stores import FeatureStore, pack
-from hiero.data.windows import context_window
 from hiero.engine import load
 from hiero.evaluation.egomcq import embed_clips, read_questions
 from hiero.model.hiero import HiERO

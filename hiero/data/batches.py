@@ -1,4 +1,4 @@
-"""Padded batches: (B, T, F) features with a mask and times, checked before anything runs on them."""
+"""Padded batches: (B, T, F) features with a mask and times."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Batch:
     """Videos of different lengths, padded to the longest.
 
     Attributes:
-        features: (B, T, F); zero in the padding.
-        mask: True where a video has a node, (B, T).
+        features: Features (B, T, F), zero in the padding.
+        mask: True for nodes, False for padding, (B, T).
         times: The middle of each node's segment in seconds, (B, T).
-        spacing_s: Seconds from node to node; None where videos differ in it.
+        spacing_s: Seconds between nodes, or None if the videos differ.
     """
 
     features: Tensor
@@ -43,7 +43,7 @@ def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
 
     Args:
         videos: Features of each video, (Tᵢ, F).
-        clocks: When the segments are: one clock for all videos, or one for each.
+        clocks: One clock for all videos, or one for each.
 
     Returns:
         A batch of B videos and T = max Tᵢ nodes, on the CPU in float32.
@@ -57,7 +57,7 @@ def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
         (torch.Size([2, 3, 2]), tensor([3, 1]), tensor([0.5000, 1.5000, 2.5000]), 1.0)
     """
     if not videos:
-        raise InputError("videos is empty; a batch needs at least one")
+        raise InputError("videos is empty; a batch needs at least one video")
     clocks = [clocks] * len(videos) if isinstance(clocks, Clock) else list(clocks)
     length = max(len(video) for video in videos)
     features = torch.zeros(len(videos), length, videos[0].shape[1])
@@ -74,26 +74,20 @@ def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
 def check_batch(
     features: Tensor, mask: Tensor | None, times: Tensor | None, config: ModelConfig
 ) -> tuple[Tensor, Tensor]:
-    """Check the input of a model, and fill in what is not given."""
+    """Check the input of a model, and return mask and times with their defaults filled in."""
     if features.ndim != 3 or 0 in features.shape[:2]:
-        raise InputError(
-            f"features must be (B, T, F) with at least one video and one node, got {tuple(features.shape)}"
-        )
+        raise InputError(f"features must be (B, T, F) with at least one video and node, got {tuple(features.shape)}")
     if features.shape[2] != config.input_size:
-        raise InputError(
-            f"features are {features.shape[2]} wide, but the model takes {config.input_size}"
-            + (f" ({config.backbone} features)" if config.backbone else "")
-        )
+        kind = f" ({config.backbone} features)" if config.backbone else ""
+        raise InputError(f"features are {features.shape[2]} wide, but the model takes {config.input_size}{kind}")
     shape = features.shape[:2]
     if mask is None:
         mask = torch.ones(shape, dtype=torch.bool, device=features.device)
     if mask.shape != shape or mask.dtype != torch.bool:
         raise InputError(f"mask must be boolean and {tuple(shape)}, got {mask.dtype} {tuple(mask.shape)}")
     if not mask.any(1).all():
-        empty = (~mask.any(1)).nonzero().flatten().tolist()
-        raise InputError(
-            f"mask leaves no node in video {', '.join(map(str, empty))}; drop empty videos before batching"
-        )
+        empty = ", ".join(map(str, (~mask.any(1)).nonzero().flatten().tolist()))
+        raise InputError(f"mask leaves no node in video {empty}; drop empty videos before batching")
     if (mask[:, 1:] & ~mask[:, :-1]).any():
         raise InputError("mask must mark a prefix of each video; express gaps in time through times, not through mask")
     if not torch.isfinite(features[mask]).all():
@@ -113,10 +107,9 @@ def check_batch(
 
 
 def uniform_spacing(times: Tensor, mask: Tensor) -> float | None:
-    """The spacing of a uniform clock in seconds, or None where times are irregular.
+    """The spacing of a uniform clock in seconds, or None if times are irregular.
 
-    Uniform means: equal to start + i·spacing up to the rounding of the stored times, with one
-    spacing for the whole batch.
+    Uniform times equal start + i·spacing up to rounding, with one spacing for the whole batch.
     """
     epsilon = torch.finfo(times.dtype).eps
     times, mask = times.detach().double().cpu(), mask.cpu()
@@ -124,13 +117,13 @@ def uniform_spacing(times: Tensor, mask: Tensor) -> float | None:
     longest = int(num_nodes.argmax())
     num_gaps = int(num_nodes[longest]) - 1
     if num_gaps < 1:
-        return 1.0  # no video has two nodes: any spacing will do
+        return 1.0  # no video has two nodes, so any spacing is right
     first, last = float(times[longest, 0]), float(times[longest, num_gaps])
     spacing, tolerance = (last - first) / num_gaps, epsilon * last / num_gaps
     if spacing <= tolerance:
         return None
-    # Of all spacings that the rounding allows, the simplest fraction: times of 1 Hz give exactly 1
-    # wherever a video starts, so that a strict radius of 1 s does not depend on rounding.
+    # The simplest fraction within the rounding error: times at 1 Hz give exactly 1 wherever a video
+    # starts, so that a strict radius of 1 s does not depend on rounding.
     spacing = float(simplest_between(spacing - tolerance, spacing + tolerance))
     expected = times[:, :1] + spacing * torch.arange(times.shape[1], dtype=torch.float64)
     return spacing if bool((((times - expected).abs() <= 2 * epsilon * times.abs()) | ~mask).all()) else None

@@ -1,14 +1,14 @@
-"""Narrated windows: pieces of videos with the narrations that fall into them, as padded batches for training.
+"""Windows of videos with the narrations inside them, as padded batches for training, and clips for EgoMCQ.
 
-Two readers give the same batches: `NarratedWindows` reads features from a store as they are needed,
-`ResidentWindows` holds everything in the memory of a device and only gathers.
+Two readers give the same batches: `NarratedWindows` reads features from a store when they are needed,
+`ResidentWindows` holds everything in the memory of a device.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,14 +19,49 @@ from torch import Tensor
 from hiero.data.batches import node_times
 from hiero.data.narrations import Narrations
 from hiero.data.stores import FeatureStore
-from hiero.data.windows import cut_windows, narrations_in
 from hiero.errors import InputError
-from hiero.types import Window
+from hiero.types import Clock, Window
 
-# Nodes and narrations of a resident batch are multiples of these. Tensor cores are fast on
-# multiples of 8, and pooling halves the nodes up to three times.
+# The numbers of nodes and narrations in a resident batch are multiples of these: tensor cores are
+# fast on multiples of 8, and pooling halves the nodes up to three times.
 ALIGNMENT = (64, 8)
 TAG_PATTERN = re.compile(r"^\s*#\s*(unsure|[cCoO])\b\s*(?:[a-zA-Z]\b)?\s*", re.IGNORECASE)
+
+
+def cut_windows(num_segments: int, clock: Clock, window_s: float = 300.0) -> list[Window]:
+    """Cut a video into consecutive windows. Times of nodes count from the start of the video.
+
+    Window i holds the segments from ⌊i·window_s·fps/stride⌋ up to that of window i + 1, as in the release.
+    """
+    windows = []
+    start_s = clock.start_s
+    while (start := clock.index(start_s)) < num_segments:
+        end = min(num_segments, clock.index(start_s + window_s))
+        window_clock = Clock(clock.fps, clock.stride, clock.start_s + start * clock.spacing_s)
+        windows.append(Window(start, end, window_clock))
+        start_s += window_s
+    return windows
+
+
+def narrations_in(
+    times_s: Iterable[float], index: int, num_segments: int, clock: Clock, window_s: float = 300.0
+) -> list[int]:
+    """Indices of the narrations in a window of `cut_windows`: start ≤ t < min(end of the window, end of the video)."""
+    start_s = clock.start_s + index * window_s
+    end_s = min(start_s + window_s, clock.start_s + num_segments * clock.spacing_s)
+    return [i for i, time_s in enumerate(times_s) if start_s <= time_s < end_s]
+
+
+def context_window(num_segments: int, clock: Clock, start_s: float, end_s: float, context: int) -> Window:
+    """The window of a clip with the same number of segments before and after it. Its times start at 0.
+
+    A clip that begins at the end of the video or later has no nodes (the release has a zero segment
+    for one at the very end). Node num_nodes // 2 represents the clip.
+    """
+    start = clock.index(start_s)
+    end = min(num_segments, max(start + 1, clock.index(end_s)))
+    margin = max(0, min(context, start, num_segments - end))
+    return Window(start - margin, end + margin, Clock(clock.fps, clock.stride))
 
 
 class TrainingBatch(NamedTuple):
@@ -40,13 +75,11 @@ class TrainingBatch(NamedTuple):
     text_mask: Tensor
 
     def copy_(self, source: TrainingBatch) -> None:
-        """Copy another batch of the same shapes into these tensors, which a CUDA graph has captured."""
+        """Copy another batch of the same shapes into these tensors, whose addresses a CUDA graph holds."""
         for name, target, value in zip(self._fields, self, source, strict=True):
             if target.shape != value.shape:  # copy_ would broadcast
-                raise InputError(
-                    f"{name} is {tuple(value.shape)}, the step was captured with {tuple(target.shape)}; "
-                    "pad with masked rows or leave the last batch out"
-                )
+                shapes = f"{tuple(value.shape)}, but the step was captured with {tuple(target.shape)}"
+                raise InputError(f"{name} is {shapes}; pad with masked rows or leave out the last batch")
             target.copy_(value, non_blocking=True)
 
     def clone(self) -> TrainingBatch:
@@ -56,7 +89,7 @@ class TrainingBatch(NamedTuple):
         return TrainingBatch(*(value.to(device, non_blocking=True) for value in self))
 
     def with_vectors(self, table: Tensor) -> TrainingBatch:
-        """The same batch with vectors in place of indices, from a table (number of texts, E)."""
+        """Replace the indices of texts by their vectors from a table (number of texts, E)."""
         vectors = table.index_select(0, self.texts.flatten()).view(*self.texts.shape, table.shape[1])
         return self._replace(texts=vectors.float())
 
@@ -72,7 +105,7 @@ class NarratedWindow:
 
 
 class NarratedWindows:
-    """All windows of a collection that have narrations, read from a store one batch at a time.
+    """All windows of a collection that have narrations, read from a store batch by batch.
 
     Examples:
         >>> windows = NarratedWindows(FeatureStore("store"), read_narrations("narrations.csv"))      # doctest: +SKIP
@@ -102,30 +135,24 @@ class NarratedWindows:
                     self.num_empty += 1
                     continue
                 texts = [video_narrations[i].text for i in selected]
-                indices = [
-                    text_index.setdefault(drop_tag(text) if drop_tags else text, len(text_index)) for text in texts
-                ]
-                self.windows.append(
-                    NarratedWindow(video, window, tuple(indices), tuple(all_times_s[i] for i in selected))
-                )
+                texts = [drop_tag(text) for text in texts] if drop_tags else texts
+                indices = tuple([text_index.setdefault(text, len(text_index)) for text in texts])
+                self.windows.append(NarratedWindow(video, window, indices, tuple(all_times_s[i] for i in selected)))
             self.num_outside += len(video_narrations) - num_inside
         self.texts = list(text_index)
-        if not self.windows:
-            if self.num_outside:
-                raise InputError(
-                    f"no narration can be used: all {self.num_outside} lie beyond the end of their video's features. "
-                    "Are their times in seconds, and is the clock of the features right (--fps and --stride of "
-                    "hiero pack)?"
-                )
+        if not self.windows and self.num_outside:
             raise InputError(
-                "no window of any video holds a narration; do the narrations' video ids match the feature files' names?"
+                f"no narration can be used: all {self.num_outside} lie beyond the end of their video's features. "
+                "Are their times in seconds, and is the clock of the features right (hiero pack --fps --stride)?"
             )
+        if not self.windows:
+            raise InputError("no video has narrations; do the narrations' video ids match the feature files' names?")
 
     def __len__(self) -> int:
         return len(self.windows)
 
     def summary(self) -> str:
-        """A line for a person: how many windows and narrations there are, and how many are left out."""
+        """How many windows and narrations there are, and how many are left out."""
         num_narrations = sum(len(window.texts) for window in self.windows)
         line = f"{len(self)} windows of {self.window_s:g} s with {num_narrations} narrations"
         line += f" ({len(self.texts)} different texts)"
@@ -140,16 +167,16 @@ class NarratedWindows:
         digest = hashlib.sha256("\n".join(self.texts).encode())
         for item in self.windows:
             line = f"{item.video} {item.window.start} {item.window.end} {item.texts} {item.times_s}"
-            digest.update(line.encode("utf-8", "surrogatepass"))  # names of files need not be text
+            digest.update(line.encode("utf-8", "surrogatepass"))  # file names may contain any bytes
         return digest.hexdigest()
 
     def shape(self, indices: Sequence[int] | None = None) -> tuple[int, int]:
-        """Most nodes and most narrations of some windows, or of all."""
+        """The largest numbers of nodes and narrations of some windows, or of all."""
         windows = self.windows if indices is None else [self.windows[i] for i in indices]
         return max(w.window.num_nodes for w in windows), max(len(w.texts) for w in windows)
 
     def read(self, indices: Sequence[int], shape: tuple[int, int] | None = None) -> TrainingBatch:
-        """Read a batch of windows."""
+        """Read a batch of windows, padded to the largest, or to `shape`."""
         num_nodes, num_texts = shape or self.shape(indices)
         batch_size = len(indices)
         out = TrainingBatch(
@@ -172,28 +199,24 @@ class NarratedWindows:
         return out
 
     def statistics(self, max_rows: int = 200_000) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel, (F,) each, over about `max_rows` evenly spaced
-        rows of the windows.
-        """
+        """Mean and standard deviation of each channel, (F,) each, over about `max_rows` evenly spaced rows."""
         step = max(1, sum(w.window.num_nodes for w in self.windows) // max_rows)
         rows = torch.cat([self.store.read(w.video, w.window.start, w.window.end)[::step] for w in self.windows])
         return rows.double().mean(0).float(), rows.double().std(0, unbiased=False).float()
 
     def num_bytes(self, text_size: int) -> int:
-        """Memory that `resident` takes on a device, about. text_size: E of the text vectors."""
+        """Approximate memory that `resident` takes on a device, with text vectors (E = text_size) in half precision."""
         num_rows = sum(w.window.num_nodes for w in self.windows)
         row_bytes = self.store.width * getattr(torch, self.store.precision).itemsize
-        text_bytes = text_size * 2  # half precision
         narration_bytes = 8 + 4  # an index and a time
-        return num_rows * row_bytes + len(self.texts) * text_bytes + len(self) * self.shape()[1] * narration_bytes
+        return num_rows * row_bytes + len(self.texts) * text_size * 2 + len(self) * self.shape()[1] * narration_bytes
 
     def resident(self, table: Tensor, device: torch.device | str) -> ResidentWindows:
         """Copy all windows onto a device: features in the store's precision, and text vectors."""
         num_nodes, num_texts = align(self.shape())
         lengths = torch.tensor([w.window.num_nodes for w in self.windows])
         precision = getattr(torch, self.store.precision)
-        # `ResidentWindows.read` gathers `num_nodes` rows of the last window too, so there must be
-        # as many after its first.
+        # `ResidentWindows.read` gathers `num_nodes` rows for every window, also for the last.
         rows = torch.zeros(int(lengths.sum()) + num_nodes, self.store.width, dtype=precision, device=device)
         texts = np.zeros((len(self), num_texts), dtype=np.int64)
         text_times = np.zeros((len(self), num_texts))
@@ -220,9 +243,7 @@ class NarratedWindows:
 
 @dataclass(frozen=True)
 class ResidentWindows:
-    """W narrated windows in the memory of a device. `read` consists of gathers only, so that a CUDA
-    graph can capture it.
-    """
+    """Narrated windows in the memory of a device. A CUDA graph can capture `read`, which only gathers."""
 
     rows: Tensor
     first: Tensor
@@ -239,12 +260,10 @@ class ResidentWindows:
         return len(self.first)
 
     def read(self, indices: Tensor) -> TrainingBatch:
-        """A batch of the windows `indices` (B,), with text vectors; padded to the largest window of
-        all, rounded up by `align`.
-        """
+        """A batch of the windows `indices` (B,) with text vectors, padded to the aligned size of the largest window."""
         node = torch.arange(self.num_nodes, device=indices.device)
         mask = node < self.length[indices, None]
-        # Rows after the end of a window belong to the next one; the mask hides them.
+        # Rows after the end of a window belong to the next one, and are masked.
         features = self.rows[self.first[indices, None] + node]
         times = torch.where(mask, self.start_s[indices, None] + node.double() * self.spacing_s, 0.0).float()
         text_mask = torch.arange(self.texts.shape[1], device=indices.device) < self.num_texts[indices, None]
@@ -255,11 +274,11 @@ class ResidentWindows:
 
 
 def align(shape: tuple[int, int]) -> tuple[int, int]:
-    """Numbers of nodes and narrations, rounded up to multiples that suit tensor cores (`ALIGNMENT`)."""
+    """Round numbers of nodes and narrations up to multiples of `ALIGNMENT`."""
     num_nodes, num_texts = (-(-size // multiple) * multiple for size, multiple in zip(shape, ALIGNMENT, strict=True))
     return num_nodes, num_texts
 
 
 def drop_tag(text: str) -> str:
-    """A narration without the tag of its annotator: '#C C rinses a spoon' → 'rinses a spoon'."""
+    """Remove the tag of an annotator: '#C C rinses a spoon' → 'rinses a spoon'."""
     return TAG_PATTERN.sub("", text) or text

@@ -1,7 +1,6 @@
-"""Narrations, texts at moments of videos: from EgoClip's file as it is, a simple csv or jsonl of your
-own, or transcripts.
+"""Narrations (texts at times of videos) from EgoClip's file, a simple csv or jsonl file, or transcripts.
 
-Nothing is dropped silently: every line that cannot be used is counted under its reason.
+Every line that cannot be used is counted under its reason.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from hiero.formats.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, rea
 from hiero.storage.files import parse_json, read_lines
 from hiero.types import Narration
 
-MIN_SPOKEN_WORDS = 3  # of an utterance that is a narration: "okay" and "right here" say nothing about what is done
-MAX_EXAMPLES = 3  # bad lines that the summary shows for each reason
+MIN_SPOKEN_WORDS = 3  # shorter utterances ("okay", "right here") do not describe an action
+MAX_EXAMPLES = 3  # examples in the summary for each reason
 EGOCLIP_COLUMNS = {"video_uid", "narration_time", "clip_text"}
 
 
 @dataclass
 class Narrations:
-    """Narrations by video, and what was left out and why."""
+    """Narrations by video, and the reasons why others were left out."""
 
     by_video: dict[str, list[Narration]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -40,7 +39,7 @@ class Narrations:
             yield from narrations
 
     def leave_out(self, reason: str, example: str, count: int = 1) -> None:
-        """Count narrations that are not used under a reason, with an example."""
+        """Count unused narrations under a reason, with an example."""
         self.left_out[reason] += count
         examples = self.examples.setdefault(reason, [])
         if len(examples) < MAX_EXAMPLES:
@@ -59,7 +58,7 @@ class Narrations:
         return out
 
     def summary(self) -> str:
-        """Lines for a person: how many are used, how many are left out and why."""
+        """How many narrations are used, and how many are left out for which reasons."""
         lines = [f"{len(self)} narrations of {len(self.by_video)} videos used"]
         for reason, count in self.left_out.most_common():
             lines.append(f"  {count} left out: {reason} (such as {'; '.join(self.examples[reason])})")
@@ -74,10 +73,8 @@ def read_narrations(path: Path | str) -> Narrations:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix not in (".csv", ".tsv", ".jsonl"):
-        raise InputError(
-            f"{path}: unknown kind of narration file; expected EgoClip's csv, own .csv or .jsonl, a transcript, "
-            "or a folder of them"
-        )
+        expected = "EgoClip's csv, a .csv or .jsonl, a transcript, or a folder of transcripts"
+        raise InputError(f"{path}: unknown kind of narration file; expected {expected}")
     narrations = Narrations()
     rows = _json_rows(path, narrations) if path.suffix == ".jsonl" else _table_rows(path, narrations)
     try:
@@ -86,29 +83,25 @@ def read_narrations(path: Path | str) -> Narrations:
             if narration is not None:
                 narrations.by_video.setdefault(narration.video, []).append(narration)
     except csv.Error as error:
-        raise InputError(
-            f"{path}: a cell is no text of a narration ({error}); is a quotation mark left open?"
-        ) from error
+        raise InputError(f"{path}: not a valid table ({error}); is a quotation mark left open?") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     for of_video in narrations.by_video.values():
         of_video.sort(key=lambda narration: narration.time_s)
     if not narrations.by_video:
-        reasons = (
-            "; ".join(f"{count} × {reason}" for reason, count in narrations.left_out.most_common()) or "it is empty"
-        )
-        raise InputError(f"{path}: no usable narration ({reasons})")
+        reasons = [f"{count} × {reason}" for reason, count in narrations.left_out.most_common()]
+        raise InputError(f"{path}: no usable narration ({'; '.join(reasons) or 'it is empty'})")
     return narrations
 
 
 def is_spoken(path: Path | str) -> bool:
-    """Whether narrations are transcripts: what is said, early or late, and not always about what is done."""
+    """Whether narrations are transcripts, which are not exactly timed and not always about actions."""
     path = Path(path)
     return path.is_dir() or path.suffix.lower() in TRANSCRIPT_SUFFIXES
 
 
 def _read_spoken(path: Path) -> Narrations:
-    """Utterances as narrations at their middle. Raises InputError where there is no transcript."""
+    """Utterances as narrations at their middle."""
     narrations = Narrations()
     files = [path] if path.is_file() else list_transcripts(path)
     if not files:
@@ -120,7 +113,7 @@ def _read_spoken(path: Path) -> Narrations:
         except InputError as error:
             if path.is_file():
                 raise
-            narrations.leave_out("a file that is no transcript", str(error))
+            narrations.leave_out("not a transcript", str(error))
             continue
         for utterance in utterances:
             if len(utterance.text.split()) < MIN_SPOKEN_WORDS:
@@ -134,27 +127,24 @@ def _read_spoken(path: Path) -> Narrations:
 
 
 def read_skip_list(path: Path | str) -> frozenset[str]:
-    """Video ids to leave out, one a line; # starts a comment."""
-    path = Path(path)
-    return frozenset(word for line in read_lines(path) if (word := line.split("#")[0].strip()))
+    """Video ids to leave out, one per line. # starts a comment."""
+    return frozenset(word for line in read_lines(Path(path)) if (word := line.split("#")[0].strip()))
 
 
 def _table_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and rows of a table, EgoClip's under our names; bad lines are left out of `narrations`."""
+    """Line numbers and rows of a table. The columns of EgoClip are renamed, and bad lines are counted."""
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         header = file.readline().rstrip("\r\n").removeprefix("\ufeff")
-        tabs = "\t" in header
-        columns = next(csv.reader([header], delimiter="\t" if tabs else ","), [])
+        # EgoClip never quotes, and its texts contain quotation marks. Other csv files may quote.
+        delimiter, quoting = ("\t", csv.QUOTE_NONE) if "\t" in header else (",", csv.QUOTE_MINIMAL)
+        columns = next(csv.reader([header], delimiter=delimiter), [])
         is_egoclip = set(columns) >= EGOCLIP_COLUMNS
         if not (is_egoclip or {"video", "text"} <= set(columns)):
             raise InputError(
                 f"{path}: the first line must name the columns video, text and time_s (or start_s and end_s); "
                 f"found {header[:80]!r}"
             )
-        # EgoClip never quotes, and its texts hold quotation marks; a csv of one's own may quote.
-        reader = csv.reader(
-            file, delimiter="\t" if tabs else ",", quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
-        )
+        reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
         for values in reader:
             line_number = reader.line_num + 1  # the header was read before
             if not values:
@@ -185,14 +175,12 @@ def _json_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[s
 
 def _parse(row: dict[str, Any], where: str, narrations: Narrations) -> Narration | None:
     video, text = str(row.get("video") or "").strip(), " ".join(str(row.get("text") or "").split())
-    text = text.encode("utf-8", "replace").decode()  # JSON can hold half of a character pair, which no encoder takes
-    if not video:
-        narrations.leave_out("no video id", where)
+    text = text.encode("utf-8", "replace").decode()  # JSON can hold lone surrogates, which no encoder accepts
+    if not video or not text:
+        narrations.leave_out("no text" if video else "no video id", where)
         return None
-    if not text:
-        narrations.leave_out("no text", where)
-        return None
-    times = [row.get(name) for name in (("start_s", "end_s") if row.get("time_s") in (None, "") else ("time_s",))]
+    names = ["start_s", "end_s"] if row.get("time_s") in (None, "") else ["time_s"]
+    times = [row.get(name) for name in names]
     try:
         values = [float(value) for value in times]  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

@@ -1,8 +1,8 @@
-"""Feature stores: the features of many videos packed into one memory-mapped file, with an index of
-whose rows they are.
+"""Feature stores: the features of many videos packed into one memory-mapped file, with an index.
 
-OUT/store.json             backbone, width, fps, stride, window, dtype, and for each video its first
-row, length and source hash OUT/features-HASH.bin      all rows, one video after the other
+OUT/store.json             backbone, width, fps, stride, window, dtype, and the first row, length and
+                           source hash of each video
+OUT/features-HASH.bin      all rows, one video after the other
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hiero.storage.files import atomic_path, parse_json
 from hiero.types import Clock
 
 INDEX_FILE = "store.json"
-VERSION = 1  # of the index
-DEFAULT_WINDOW = 16  # frames that a row covers, where neither the caller nor a sidecar says so
-NUM_WIDTH_VOTES = 5  # files whose usual width is taken for that of the store
-CLOCK_TOLERANCE = 1e-6  # relative difference of two spacings that is only rounding
-# of older stores, and of packs that were killed
+VERSION = 1  # version of the index
+DEFAULT_WINDOW = 16  # frames that a row covers
+NUM_WIDTH_VOTES = 5  # files whose most frequent width becomes that of the store
+CLOCK_TOLERANCE = 1e-6  # relative difference of two equal spacings, from rounding
+# files of earlier stores and of interrupted runs
 LEFTOVERS = ("features-*.bin", ".features-*.part", f".{INDEX_FILE}.*.part")
 StoreDtype = Literal["float16", "float32"]
 
@@ -47,9 +47,9 @@ class PackedVideo:
 
 
 class FeatureStore:
-    """A packed collection of features, opened for reading. Reading a window touches only its rows on disk.
+    """A packed collection of features, opened for reading. Reading a window only touches its rows on disk.
 
-    Cheap to open, safe to share between processes. Iterates over the ids of its videos.
+    A store is cheap to open and can be shared between processes. It iterates over the ids of its videos.
 
     Examples:
         >>> store = FeatureStore("features.store")                       # doctest: +SKIP
@@ -61,16 +61,11 @@ class FeatureStore:
         self.folder = Path(folder)
         index_file = self.folder / INDEX_FILE
         if not index_file.is_file():
-            raise InputError(
-                f"{self.folder}: not a feature store, {INDEX_FILE} is missing; make one of feature files: hiero "
-                "pack FOLDER STORE"
-            )
+            raise InputError(f"{self.folder}: not a feature store; pack feature files first: hiero pack FOLDER STORE")
         try:
             info = parse_json(index_file.read_text(encoding="utf-8"))
             if info["version"] != VERSION:
-                raise InputError(
-                    f"{index_file}: version {info['version']}, this program reads {VERSION}; pack the features again"
-                )
+                raise ValueError(f"version {info['version']}, expected {VERSION}")
             self.backbone: str | None = info["backbone"]
             self.width: int = info["width"]
             self.window: float = info["window"]
@@ -78,12 +73,10 @@ class FeatureStore:
             self.precision: StoreDtype = info["dtype"]
             self.digest: str = info["source_sha256"]
             self.videos = {video["id"]: PackedVideo(**video) for video in info["videos"]}
-            data = self.folder / Path(info["data"]).name  # only its name: the index must not point out of the folder
+            data = self.folder / Path(info["data"]).name  # never a file outside the folder
             dtype = np.dtype(self.precision)
             _check_index(self.width, self.videos)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, InputError) and str(index_file) in str(error):
-                raise
             raise InputError(f"{index_file}: damaged ({error}); pack the features again") from error
         num_rows = sum(video.length for video in self.videos.values())
         if not data.is_file() or data.stat().st_size != num_rows * self.width * dtype.itemsize:
@@ -100,11 +93,11 @@ class FeatureStore:
         return iter(self.videos)
 
     def num_segments(self, video: str) -> int:
-        """T of a video."""
+        """Number of segments of a video."""
         return self._find(video).length
 
     def read(self, video: str, start: int = 0, end: int | None = None) -> Tensor:
-        """Features of a stretch of a video."""
+        """Features of the segments [start, end) of a video."""
         packed = self._find(video)
         end = packed.length if end is None else end
         if not 0 <= start <= end <= packed.length:
@@ -116,7 +109,7 @@ class FeatureStore:
         return self._find(video).offset
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
-        """Features by index among all rows of the store: (…) of integers → (…, D) float32."""
+        """Features at indices (…) among all rows of the store, (…, D) float32."""
         return self._rows[indices].astype(np.float32)
 
     def _find(self, video: str) -> PackedVideo:
@@ -137,10 +130,10 @@ def pack(
     skip_bad: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[FeatureStore, list[str]]:
-    """Pack a folder of feature files, one a video, into a store. An interrupted pack leaves the old store as it was.
+    """Pack a folder of feature files, one for each video, into a store.
 
-    What is not given is taken from the sidecars of `hiero extract`, where there are any. Returns the
-    store, and what is wrong with the files that were left out (`skip_bad`).
+    Missing arguments come from the sidecars of `hiero extract`. An interrupted run leaves the old
+    store unchanged. Returns the store, and the problems of the files that were left out (`skip_bad`).
     """
     files = find_features(source)
     sidecar = _common_sidecar(files, check_clocks=clock is None)
@@ -154,11 +147,8 @@ def pack(
     try:
         videos, problems, digest = _write_rows(temporary, files, source, width, precision, progress)
         if problems and not (skip_bad and videos):
-            listing = "\n  ".join(problems)
-            raise InputError(
-                f"{source}: {len(problems)} of {len(files)} files cannot be used\n  {listing}\nmend them, or skip "
-                "them (--skip-bad)"
-            )
+            count = f"{len(problems)} of {len(files)} files cannot be used"
+            raise InputError("\n  ".join([f"{source}: {count}", *problems]) + "\nrepair or skip them (--skip-bad)")
         final = out / f"features-{digest[:16]}.bin"
         temporary.replace(final)
     finally:
@@ -175,8 +165,7 @@ def pack(
         "source_sha256": digest,
         "videos": [asdict(video) for video in videos],
     }
-    # The index names its data file and is written after it: at any moment the folder holds the
-    # whole old store or the new one.
+    # The index names its data file and is written last, so that the folder always holds a complete store.
     with atomic_path(out / INDEX_FILE) as path:
         path.write_text(json.dumps(info, indent=1) + "\n")
     for pattern in LEFTOVERS:
@@ -193,7 +182,7 @@ def _write_rows(
     precision: StoreDtype,
     progress: Callable[[str], None],
 ) -> tuple[list[PackedVideo], list[str], str]:
-    """Write the rows of all files that can be used. Returns their videos, what is wrong with the others, and a hash."""
+    """Write the rows of all usable files. Returns their videos, the problems of the others, and a hash."""
     videos: list[PackedVideo] = []
     problems: list[str] = []
     next_row = 0
@@ -208,7 +197,7 @@ def _write_rows(
             else:
                 with file.open("rb") as raw:
                     sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
-                digest.update(f"{name} {sha256}".encode("utf-8", "surrogatepass"))  # names of files need not be text
+                digest.update(f"{name} {sha256}".encode("utf-8", "surrogatepass"))  # file names may contain any bytes
                 videos.append(PackedVideo(name, next_row, len(rows), file.name, sha256))
                 next_row += len(rows)
                 data.write(rows.tobytes())
@@ -218,7 +207,7 @@ def _write_rows(
 
 
 def _check_index(width: int, videos: dict[str, PackedVideo]) -> None:
-    """Whether the rows of an index's videos follow each other. Raises ValueError where they do not."""
+    """Raise ValueError if the rows of the videos do not follow each other."""
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"width cannot be {width}")
     next_row = 0
@@ -229,28 +218,26 @@ def _check_index(width: int, videos: dict[str, PackedVideo]) -> None:
 
 
 def _common_sidecar(files: list[Path], check_clocks: bool) -> Sidecar | None:
-    """The first sidecar of feature files; backbones, weights or clocks of others that differ are an error."""
+    """The first sidecar of feature files. All must have the same backbone, weights and clock."""
     sidecars = {file: sidecar for file in files if (sidecar := read_sidecar(file)) is not None}
     if not sidecars:
         return None
     (first_file, first), *others = sidecars.items()
     for file, other in others:
         if (other.backbone, other.weights) != (first.backbone, first.weights):
-            raise InputError(
-                f"{first_file.name} is from {first.backbone}, {file.name} from {other.backbone} or other weights; "
-                "pack them apart"
-            )
+            differ = f"{first_file.name} is from {first.backbone}, {file.name} from {other.backbone} or other weights"
+            raise InputError(f"{differ}; pack them into separate stores")
         spacing_s, other_spacing_s = first.clock.spacing_s, other.clock.spacing_s
         if check_clocks and abs(other_spacing_s / spacing_s - 1) > CLOCK_TOLERANCE:
             raise InputError(
                 f"{first_file.name} has a row every {spacing_s:.4f} s, {file.name} every {other_spacing_s:.4f} s, and "
-                "a store has one clock; extract with --clock seconds, or say which clock to take: --fps and --stride"
+                "a store has one clock; extract with --clock seconds, or choose a clock: --fps and --stride"
             )
     return first
 
 
 def _usual_width(files: list[Path]) -> int:
-    """The width that most of the first files agree on; a single odd file must not make all others look wrong."""
+    """The most frequent width of the first files, so that one odd file is reported and not all others."""
     widths: Counter[int] = Counter()
     first_error: InputError | None = None
     for file in files:
@@ -268,7 +255,6 @@ def _usual_width(files: list[Path]) -> int:
 def _read_rows(file: Path, width: int, precision: StoreDtype) -> np.ndarray[Any, Any]:
     features = read_features(file, width)
     if features.abs().max() > np.finfo(precision).max:
-        raise InputError(
-            f"{file}: values up to {float(features.abs().max()):.3g} do not fit {precision}; pack with --dtype float32"
-        )
+        largest = float(features.abs().max())
+        raise InputError(f"{file}: values up to {largest:.3g} do not fit {precision}; pack with --dtype float32")
     return features.numpy().astype(precision)

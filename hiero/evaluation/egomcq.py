@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hiero.data.narrated_windows import context_window
 from hiero.data.stores import FeatureStore
-from hiero.data.windows import context_window
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.metrics import choice_accuracy

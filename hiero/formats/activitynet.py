@@ -1,4 +1,4 @@
-"""ActivityNet's JSON, and annotations as `hiero eval own` takes them."""
+"""ActivityNet's JSON, and the annotations of `hiero eval own`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hiero.types import Hierarchy
 
 
 def is_activitynet(document: Any) -> bool:
-    """Whether a JSON document is ActivityNet's, or has annotations by video."""
+    """Whether a JSON document is ActivityNet's or has annotations by video."""
     if not isinstance(document, dict) or not document:
         return False
     if any(_is_filled(document.get(key)) for key in ("database", "results")):
@@ -30,26 +30,20 @@ def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowL
     if database is not None:
         annotations = entry["annotations"] if isinstance(entry, dict) else entry
         duration_s = entry.get("duration") if isinstance(entry, dict) else None
-        return [[_activitynet_row(row) for row in annotations]], duration_s
+        rows = [_row(*row["segment"], row.get("label"), row.get("id")) for row in annotations]
+        return [rows], duration_s
     if "steps" in entry:
-        steps = [(row["start_s"], row["end_s"], row["text"]) for row in entry["steps"]]
-        return [[_row(*step) for step in steps]], entry.get("duration_s")
+        return [[_row(row["start_s"], row["end_s"], row["text"]) for row in entry["steps"]]], entry.get("duration_s")
     spans = zip(entry["timestamps"], entry["sentences"], strict=True)
     return [[_row(start, end, text) for (start, end), text in spans]], entry.get("duration")
 
 
-def _row(start: Any, end: Any, text: Any) -> StepRow:
-    return StepRow(parse_time(start), parse_time(end), parse_label(text))
-
-
-def _activitynet_row(row: dict[str, Any]) -> StepRow:
-    start, end = row["segment"]
-    label, id = parse_named(parse_label(row.get("label")), row.get("id"))
-    return StepRow(parse_time(start), parse_time(end), label, id=id)
+def _row(start: Any, end: Any, text: Any, id: Any = None) -> StepRow:
+    return StepRow(parse_time(start), parse_time(end), *parse_named(parse_label(text), id))
 
 
 def to_activitynet(hierarchy: Hierarchy) -> str:
-    """ActivityNet: `database` has the finest level as annotations, `results` the same as a submission."""
+    """ActivityNet's JSON with the finest level as annotations (`database`) and as a submission (`results`)."""
     name = Path(hierarchy.video).stem
     rows = [
         (step, {"segment": [round(step.start_s, 3), round(step.end_s, 3)], "label": title(step)})

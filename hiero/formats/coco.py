@@ -10,7 +10,7 @@ from hiero.types import Hierarchy
 
 
 def to_coco(hierarchy: Hierarchy) -> str:
-    """COCO-like: a segment [start_s, duration_s] stands where an image would have a box."""
+    """COCO-like JSON with segments [start_s, duration_s] instead of boxes."""
     labels = sorted({title(step) for step in hierarchy})
     category_ids = {label: i for i, label in enumerate(labels, start=1)}
     steps = [(i, step) for i, level in enumerate(hierarchy.levels) for step in level]

@@ -1,10 +1,11 @@
-"""CVAT's XML ("CVAT for video 1.1", "CVAT for images 1.1"): a step is a track, or a run of frames with the same tag."""
+"""CVAT's XML ("CVAT for video 1.1", "CVAT for images 1.1"): a step is a track, or a run of frames with one tag."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape, quoteattr
 
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
@@ -29,7 +30,7 @@ from hiero.types import MAX_STEPS, Hierarchy, Step
 
 MAX_BYTES = 2**28  # CVAT writes a box for each frame of a step
 SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
-NAME_ATTRIBUTE = "name"  # of a track: the name of the step, where its label is a level
+NAME_ATTRIBUTE = "name"  # attribute of a track that names the step, if its label is a level
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Track:
     attributes: dict[str, str] = field(default_factory=dict)
 
     def spans(self, num_frames: int) -> list[tuple[int, int]]:
-        """First and last frame, counted from 1, of each stretch in which a track is seen."""
+        """First and last frame, counted from 1, of each interval in which a track is visible."""
         out: list[tuple[int, int]] = []
         start: int | None = None
         for frame in sorted(self.visible | self.outside):
@@ -56,7 +57,7 @@ class Track:
         return out
 
     def runs(self) -> list[tuple[int, int]]:
-        """First and last frame, counted from 1, of each run of frames that follow each other: of tags."""
+        """First and last frame, counted from 1, of each run of consecutive frames with a tag."""
         frames = sorted(self.visible)
         starts = [frame for frame in frames if frame - 1 not in self.visible]
         ends = [frame for frame in frames if frame + 1 not in self.visible]
@@ -64,53 +65,38 @@ class Track:
 
 
 class CvatDocument:
-    """What an XML file of CVAT says, read by `read_xml`."""
+    """The content of an XML file of CVAT."""
 
     def __init__(self, data: bytes) -> None:
-        self.tracks: list[Track] = []
-        self.tags: dict[str, Track] = {}
-        self.num_frames = 0  # 0 where it is not known
-        self.hiero = ""
-        self._path: list[str] = []
-        self._frame = 0
-        self._track: Track | None = None
-        self._attribute = ""
-        read_xml(data, self._start, self._end)
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        self._path.append(name)
-        if self._path[0] != "annotations":
+        root = read_xml(data)
+        if root.tag != "annotations":
             raise ValueError("not a file of CVAT: it has no <annotations>")
-        if name == "track":
-            self._track = Track(attributes["label"])
-            self.tracks.append(self._track)
-            if len(self.tracks) > MAX_STEPS:
-                raise ValueError(f"more than {MAX_STEPS} tracks")
-        elif name == "image":
-            self._frame = int(attributes["id"])
-        elif name == "tag" and self._path[-2] == "image":
-            label = attributes["label"]
-            self.tags.setdefault(label, Track(label)).visible.add(self._frame)
-        elif name in SHAPES and self._path[-2] == "track" and self._track is not None:
-            frames = self._track.outside if attributes.get("outside") == "1" else self._track.visible
-            frames.add(int(attributes["frame"]))
-        elif name == "attribute":
-            self._attribute = attributes.get("name", "")
+        self.tracks = [_read_track(track) for track in root.iter("track")]
+        if len(self.tracks) > MAX_STEPS:
+            raise ValueError(f"more than {MAX_STEPS} tracks")
+        self.tags: dict[str, Track] = {}
+        for image in root.iter("image"):
+            for tag in image.findall("tag"):
+                label = tag.attrib["label"]
+                self.tags.setdefault(label, Track(label)).visible.add(int(image.attrib["id"]))
+        stops = [element.text or "" for element in root.iterfind(".//meta//stop_frame")]
+        self.num_frames = max([int(stop) + 1 for stop in stops if stop.strip().isdigit()][-1:], default=0)
+        self.hiero = root.findtext(f".//meta/{HIERO_PROPERTY}") or ""
 
-    def _end(self, name: str, text: str) -> None:
-        self._path.pop()
-        if name == "track":
-            self._track = None
-        elif name == "attribute" and self._track is not None:
-            self._track.attributes.setdefault(self._attribute, text)
-        elif name == "stop_frame" and "meta" in self._path and text.strip().isdigit():
-            self.num_frames = int(text) + 1
-        elif name == HIERO_PROPERTY and self._path[-1:] == ["meta"]:
-            self.hiero = text
+
+def _read_track(element: Element) -> Track:
+    track = Track(element.attrib["label"])
+    for shape in element:
+        if shape.tag in SHAPES:
+            frames = track.outside if shape.get("outside") == "1" else track.visible
+            frames.add(int(shape.attrib["frame"]))
+    for attribute in element.iter("attribute"):
+        track.attributes.setdefault(attribute.get("name", ""), attribute.text or "")
+    return track
 
 
 def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
-    """Rows of an XML file of CVAT: a level for each of our labels `level 0`, `level 1` …; all others are one level."""
+    """Rows of an XML file of CVAT. Each label `level 0`, `level 1` … is a level, and all others are one level."""
     document = CvatDocument(data)
     header = parse_object(document.hiero)
     fps = float(header["fps"]) if isinstance(header.get("fps"), int | float) else settings.find_fps()
@@ -126,15 +112,15 @@ def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
         rows = [frame_row(first, last, fps, parse_label(tag.label)) for first, last in tag.runs()]
         levels.setdefault("", []).extend(rows)
     if not any(levels.values()):
-        raise ValueError("has neither tracks nor tags of frames; steps are one of these")
+        raise ValueError("has neither tracks nor tagged frames, which steps are read from")
     return order_levels(levels), parse_duration(header.get("duration_s"))
 
 
 def to_cvat(hierarchy: Hierarchy) -> str:
-    """CVAT for video 1.1: a track for each step, a box around the frame from its first to its last frame.
+    """CVAT for video 1.1, which has no intervals: each step is a track with a box around the whole frame.
 
-    CVAT's formats for video know no stretches of time. Its labels are the levels, which a task can
-    be made with before there are steps; the name of a step is an attribute of its track.
+    The labels are the levels, so that a task can be created before there are steps. The name of a
+    step is an attribute of its track.
     """
     grid = find_frame_grid(Path(hierarchy.media[0].path))
     num_frames = frame_span(0.0, hierarchy.duration_s, grid.fps)[1]
@@ -159,13 +145,11 @@ def to_cvat(hierarchy: Hierarchy) -> str:
         f"    <{HIERO_PROPERTY}>{escape(header)}</{HIERO_PROPERTY}>",
         "  </meta>",
     ]
-    number = 0
-    for level_index, level in enumerate(hierarchy.levels):
-        for step in level:
-            lines.append(f'  <track id="{number}" label="level {level_index}" source="file">')
-            lines += _box_lines(step, grid, num_frames)
-            lines.append("  </track>")
-            number += 1
+    steps = [(i, step) for i, level in enumerate(hierarchy.levels) for step in level]
+    for number, (i, step) in enumerate(steps):
+        lines.append(f'  <track id="{number}" label="level {i}" source="file">')
+        lines += _box_lines(step, grid, num_frames)
+        lines.append("  </track>")
     return "\n".join([*lines, "</annotations>"]) + "\n"
 
 
@@ -187,7 +171,7 @@ def _label_lines(name: str) -> list[str]:
 
 
 def _box_lines(step: Step, grid: FrameGrid, num_frames: int) -> list[str]:
-    """The boxes of a track. The last one says from which frame on it is not seen; at the end of the video is none."""
+    """The first box of a track, and the one that ends it, unless it lasts until the end of the video."""
     first, last = frame_span(step.start_s, step.end_s, grid.fps)
     attributes = [
         f"      <attribute name={quoteattr(name)}>{escape(_xml_text(value))}</attribute>"
@@ -203,7 +187,7 @@ def _box_lines(step: Step, grid: FrameGrid, num_frames: int) -> list[str]:
 
 
 def _xml_text(text: str) -> str:
-    """A text without characters that XML does not allow: JSON writes them as \\u escapes, titles have none."""
+    """A text without characters that XML does not allow. They become \\u escapes, as in JSON."""
     return "".join(c if c.isprintable() or c == " " else json.dumps(c)[1:-1] for c in text)
 
 

@@ -1,11 +1,11 @@
-"""ELAN's .eaf: a tier for each level, and one for speech."""
+"""ELAN's .eaf files: a tier for each level, and one for speech."""
 
 from __future__ import annotations
 
 import json
 import mimetypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, pairwise
 from pathlib import Path
@@ -28,7 +28,8 @@ from hiero.formats.rows import (
 )
 from hiero.types import MAX_STEPS, Hierarchy, Utterance
 
-SPEECH_TIER = "speech"  # of our files
+SPEECH_TIER = "speech"  # in files of hiero
+ANNOTATION_KEYS = ("ANNOTATION_ID", "TIME_SLOT_REF1", "TIME_SLOT_REF2")
 LINGUISTIC_TYPES = (
     '  <LINGUISTIC_TYPE GRAPHIC_REFERENCES="false" LINGUISTIC_TYPE_ID="steps" TIME_ALIGNABLE="true"/>',
     '  <LINGUISTIC_TYPE CONSTRAINTS="Included_In" GRAPHIC_REFERENCES="false" LINGUISTIC_TYPE_ID="inside" '
@@ -40,80 +41,66 @@ LINGUISTIC_TYPES = (
 
 @dataclass
 class Tier:
-    """A tier of an ELAN file; its annotations are an id, two time slots and a text each."""
+    """A tier of an ELAN file. Each annotation has an id, two time slots and a text."""
 
     name: str
     parent: str | None
-    annotations: list[tuple[str, str, str, str]] = field(default_factory=list)
+    annotations: list[tuple[str, str, str, str]]
 
 
 class ElanDocument:
-    """What an ELAN file says, read by `read_xml`."""
+    """The content of an ELAN file."""
 
     def __init__(self, data: bytes) -> None:
-        self.slots_ms: dict[str, int | None] = {}
+        root = read_xml(data)
+        values = {slot.attrib["TIME_SLOT_ID"]: slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
+        self.slots_ms = {id: None if value is None else int(value) for id, value in values.items()}
         self.tiers: dict[str, Tier] = {}
-        self.hiero = ""
-        self._tier = Tier("", None)
-        self._property = ""
-        self._annotation: tuple[str, str, str] | None = None
-        self._num_annotations = 0
-        read_xml(data, self._start, self._end)
+        for tier in root.iter("TIER"):
+            annotations = [
+                (*(annotation.attrib[key] for key in ANNOTATION_KEYS), annotation.findtext("ANNOTATION_VALUE") or "")
+                for annotation in tier.iter("ALIGNABLE_ANNOTATION")
+                if annotation.find("ANNOTATION_VALUE") is not None
+            ]
+            name = tier.attrib["TIER_ID"]
+            self.tiers[name] = Tier(name, tier.get("PARENT_REF"), annotations)
         if not self.tiers and not self.slots_ms:
             raise ValueError("not an ELAN file: it has no tiers")
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if name == "TIME_SLOT":
-            value = attributes.get("TIME_VALUE")
-            self.slots_ms[attributes["TIME_SLOT_ID"]] = None if value is None else int(value)
-        elif name == "TIER":
-            self._tier = Tier(attributes["TIER_ID"], attributes.get("PARENT_REF"))
-            self.tiers[self._tier.name] = self._tier
-        elif name == "ALIGNABLE_ANNOTATION":
-            self._num_annotations += 1
-            if self._num_annotations > MAX_STEPS:
-                raise ValueError(f"more than {MAX_STEPS} annotations")
-            self._annotation = attributes["ANNOTATION_ID"], attributes["TIME_SLOT_REF1"], attributes["TIME_SLOT_REF2"]
-        elif name == "PROPERTY":
-            self._property = attributes.get("NAME", "")
-
-    def _end(self, name: str, text: str) -> None:
-        if name == "PROPERTY" and self._property == HIERO_PROPERTY:
-            self.hiero = text
-        elif name == "ANNOTATION_VALUE" and self._annotation is not None:
-            self._tier.annotations.append((*self._annotation, text))
-        elif name == "ALIGNABLE_ANNOTATION":
-            self._annotation = None
+        if sum(len(tier.annotations) for tier in self.tiers.values()) > MAX_STEPS:
+            raise ValueError(f"more than {MAX_STEPS} annotations")
+        properties = {element.get("NAME"): element.text or "" for element in root.iter("PROPERTY")}
+        self.hiero = properties.get(HIERO_PROPERTY, "")
 
     def times_ms(self, tier: Tier) -> dict[str, float]:
-        """Times of the slots of a tier; those without one are spread evenly between their neighbours, as ELAN does."""
+        """Times of the slots of a tier. Missing ones are spread evenly between their neighbours, as in ELAN."""
         order = list(dict.fromkeys(slot for _, start, end, _ in tier.annotations for slot in (start, end)))
         known = [(i, value) for i, slot in enumerate(order) if (value := self.slots_ms[slot]) is not None]
         times = {order[i]: float(value) for i, value in known}
         for (i, start_ms), (j, end_ms) in pairwise(known):
             times |= {order[k]: start_ms + (end_ms - start_ms) * (k - i) / (j - i) for k in range(i + 1, j)}
         if len(times) < len(order):
-            raise ValueError(f"tier {tier.name}: it begins or ends with an annotation without a time")
+            raise ValueError(f"tier {tier.name}: its first or last annotation has no time")
         return times
 
     def depth(self, tier: Tier) -> int:
-        """How many tiers a tier depends on."""
+        """Number of tiers that a tier depends on."""
         depth = 0
         while tier.parent in self.tiers and depth <= len(self.tiers):
-            depth, tier = depth + 1, self.tiers[tier.parent]
+            tier = self.tiers[tier.parent]
+            depth += 1
         return depth
 
 
 def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
     """Rows of an ELAN file, a level for each tier.
 
-    Tiers that depend on others come after these; else longer annotations come before shorter ones.
+    A tier comes after the tiers that it depends on, and otherwise after tiers with longer annotations.
     """
     document = ElanDocument(data)
     if missing := [name for name in settings.tiers if name not in document.tiers]:
-        raise ValueError(f"has no tier {missing[0]}; there are {', '.join(list(document.tiers)[:MAX_NAMES])}")
+        raise ValueError(f"has no tier {missing[0]}; its tiers are {', '.join(list(document.tiers)[:MAX_NAMES])}")
     steps, duration_s = index_steps(parse_object(document.hiero))
-    # Speech lies in a tier of its own in our files, and is no step.
+    # Files of hiero have a tier for speech, which has no steps.
     names = [name for name in document.tiers if not (document.hiero and name == SPEECH_TIER)]
     levels: list[tuple[tuple[int, float], list[StepRow]]] = []
     for name in settings.tiers or names:
@@ -131,7 +118,7 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
 
 
 def to_elan(hierarchy: Hierarchy) -> str:
-    """ELAN .eaf: annotations of a tier lie inside those of the coarser one."""
+    """An ELAN file. The annotations of a tier lie inside those of the coarser tier."""
     tiers = _tiers(hierarchy)
     times_ms = sorted({to_ms(time_s) for _, rows in tiers for *span_s, _ in rows for time_s in span_s})
     slot_ids = {time_ms: f"ts{i}" for i, time_ms in enumerate(times_ms, start=1)}
@@ -169,7 +156,7 @@ def to_elan(hierarchy: Hierarchy) -> str:
 
 
 def _tiers(hierarchy: Hierarchy) -> list[tuple[str, list[tuple[float, float, str]]]]:
-    """The XML attributes of each tier, and starts, ends and texts of its annotations."""
+    """The XML attributes of each tier, and the start, end and text of its annotations."""
     tiers = []
     for i, level in enumerate(hierarchy.levels):
         kind, parent = ("inside", f' PARENT_REF="level {i - 1}"') if i else ("steps", "")
@@ -181,7 +168,7 @@ def _tiers(hierarchy: Hierarchy) -> list[tuple[str, list[tuple[float, float, str
 
 
 def _separate(speech: Sequence[Utterance]) -> list[tuple[float, float, str]]:
-    """Utterances that follow each other, each at least a millisecond long: annotations of a tier may not overlap."""
+    """Utterances without overlaps, which a tier cannot have, each at least a millisecond long."""
     out: list[tuple[float, float, str]] = []
     for utterance in speech:
         start_s = max(utterance.start_s, out[-1][1] if out else 0.0)
@@ -191,7 +178,7 @@ def _separate(speech: Sequence[Utterance]) -> list[tuple[float, float, str]]:
 
 
 def _hiero_property(hierarchy: Hierarchy) -> str:
-    """What ELAN has no place for, as JSON: each step by the id of its annotation."""
+    """JSON with what ELAN cannot express: each step by the id of its annotation."""
     steps = {f"a{number}": step.to_dict() for number, step in enumerate(hierarchy, start=1)}
     return json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps})
 

@@ -1,4 +1,4 @@
-"""FiftyOne's datasets: temporal detections, a level for each field of a sample (`level0`, `level1` …)."""
+"""FiftyOne datasets: temporal detections, with a level for each field of a sample (`level0`, `level1` …)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from hiero.formats.rows import (
 from hiero.storage.files import ASSETS, read_json
 from hiero.types import Hierarchy, VideoFile, split_by_file
 
-# A dataset without samples, as FiftyOne 1.0 describes it; later versions update it when they load it.
+# an empty dataset of FiftyOne 1.0, which later versions update when they load it
 TEMPLATE = ASSETS / "formats" / "fiftyone.json"
 
 
 def is_fiftyone_dataset(document: Any) -> bool:
-    """Whether a document is a FiftyOneDataset's samples.json, or a FiftyOneTemporalDetectionDataset's labels.json."""
+    """Whether a document is samples.json of a FiftyOneDataset or labels.json of a FiftyOneTemporalDetectionDataset."""
     if not isinstance(document, dict):
         return False
     has_labels = "classes" in document and isinstance(document.get("labels"), dict)
@@ -63,7 +63,7 @@ def read_fiftyone(document: dict[str, Any], settings: ImportSettings) -> RowLeve
 def _to_row(
     detection: dict[str, Any], settings: ImportSettings, fps: float | None = None, classes: list[Any] | None = None
 ) -> StepRow:
-    """The row of a temporal detection: of frames (`support`), or of seconds (`timestamps`)."""
+    """The row of a temporal detection in frames (`support`) or in seconds (`timestamps`)."""
     label = detection.get("label")
     if classes and isinstance(label, int) and 0 <= label < len(classes):
         label = classes[label]
@@ -111,7 +111,7 @@ def _sample(hierarchy: Hierarchy, video: VideoFile) -> dict[str, Any]:
 
 
 def _detections(hierarchy: Hierarchy, level: int, video: VideoFile, grid: FrameGrid) -> list[dict[str, Any]]:
-    """The detections of a level, as far as they are in one of the files."""
+    """The detections of a level in one of the files."""
     return [
         {
             "_id": _object_id(Path(video.path).name, f"level{level}", step.id),
@@ -136,7 +136,7 @@ def _digest(*names: str) -> str:
 
 
 def _object_id(*names: str) -> dict[str, str]:
-    """An id of MongoDB; the same for the same step, so that an export is the same file each time."""
+    """A MongoDB id that only depends on the step, so that exports are reproducible."""
     return {"$oid": _digest(*names)[:24]}
 
 

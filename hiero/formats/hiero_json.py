@@ -1,4 +1,4 @@
-"""Steps as hiero's own JSON: steps.json, the page's edits, and the file beside a video that holds these."""
+"""Steps in hiero's own JSON: steps.json, and the file beside a video that holds corrected steps."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from hiero.errors import InputError
 from hiero.storage.files import read_json, write_bytes
-from hiero.types import Hierarchy, Step, check_text
+from hiero.types import Hierarchy, check_text
 
-EDITS_SUFFIX = ".hiero.json"  # of a file beside the video
+EDITS_SUFFIX = ".hiero.json"
 MAX_LABEL_LENGTH = 500  # characters; longer labels are cut
-DURATION_TOLERANCE_S = 1.0  # between the length of the video and that of the document
+DURATION_TOLERANCE_S = 1.0  # difference between the lengths of the video and of the document
 
 
 def edits_file(video: Path) -> Path:
-    """The file beside a video, or beside its features, that holds its corrected steps."""
+    """The file beside a video or feature file that holds its corrected steps."""
     return video.with_name(video.name + EDITS_SUFFIX)
 
 
 def read_edits(video: Path) -> Hierarchy | None:
-    """The corrected steps of a video; None where nobody has corrected any."""
+    """The corrected steps of a video, or None."""
     file = edits_file(video)
     if not file.is_file():
         return None
@@ -34,23 +34,23 @@ def read_edits(video: Path) -> Hierarchy | None:
 
 
 def encode_edits(hierarchy: Hierarchy) -> bytes:
-    """The content of a file of corrected steps."""
+    """The content of a file with corrected steps."""
     return (json.dumps(hierarchy.to_dict(), ensure_ascii=False, indent=1) + "\n").encode()
 
 
 def write_edits(file: Path, hierarchy: Hierarchy) -> None:
-    """Write corrected steps, whole or not at all."""
+    """Write corrected steps atomically."""
     write_bytes(file, encode_edits(hierarchy))
 
 
 def parse_hierarchy(document: Any, duration_s: float | None = None) -> Hierarchy:
     """The steps of a document, for a video of this length. Long labels are cut. Raises InputError."""
     hierarchy = Hierarchy.from_dict(document)
-    check_text(hierarchy.video)  # it is written into a file again
+    check_text(hierarchy.video)
     if duration_s is not None and abs(hierarchy.duration_s - duration_s) > DURATION_TOLERANCE_S:
-        raise InputError(f"the video is {duration_s:.1f} s long, these steps say {hierarchy.duration_s:.1f}")
-    return replace(hierarchy, levels=tuple(tuple(map(_cut_label, level)) for level in hierarchy.levels))
-
-
-def _cut_label(step: Step) -> Step:
-    return step if step.label is None else replace(step, label=step.label[:MAX_LABEL_LENGTH])
+        raise InputError(f"these steps belong to a video of {hierarchy.duration_s:.1f} s, not {duration_s:.1f} s")
+    levels = [
+        tuple(replace(step, label=step.label and step.label[:MAX_LABEL_LENGTH]) for step in level)
+        for level in hierarchy.levels
+    ]
+    return replace(hierarchy, levels=tuple(levels))

@@ -26,7 +26,7 @@ from hiero.types import Hierarchy
 
 
 def is_label_studio(document: Any) -> bool:
-    """Whether a JSON document is a task, or a list of tasks."""
+    """Whether a JSON document is a task or a list of tasks."""
     if isinstance(document, dict):
         return "data" in document and ("annotations" in document or "predictions" in document)
     is_list = isinstance(document, list) and bool(document)
@@ -34,7 +34,7 @@ def is_label_studio(document: Any) -> bool:
 
 
 def read_label_studio(document: Any, settings: ImportSettings) -> RowLevels:
-    """A level for each control tag (`from_name`); annotations of people before predictions, the newest of several."""
+    """A level for each control tag (`from_name`) of the newest annotation, or else of a prediction."""
     tasks: list[dict[str, Any]] = [document] if isinstance(document, dict) else document
     fps = FRAME_RATE if settings.fps is None else settings.fps
     task = tasks[0] if len(tasks) == 1 else _choose_task(tasks, settings.video)
@@ -49,15 +49,15 @@ def read_label_studio(document: Any, settings: ImportSettings) -> RowLevels:
             original = steps.get(str(result.get("id"))) if len(value["ranges"]) == 1 else None
             for span in value["ranges"]:
                 level.append(frame_row(int(span["start"]), int(span["end"]), fps, label, original))
-        elif "start" in value and "end" in value:  # labels of Audio and of AudioPlus, in seconds
+        elif "start" in value and "end" in value:  # Audio and AudioPlus have seconds
             level.append(StepRow(parse_time(value["start"]), parse_time(value["end"]), label))
     if not any(levels.values()):
-        raise ValueError("its regions have no times; steps are timelinelabels of a Video, or labels of an Audio")
+        raise ValueError("no region has times; expected timelinelabels of a Video or labels of an Audio")
     return order_levels(levels), duration_s
 
 
 def _choose_task(tasks: list[dict[str, Any]], video: Path) -> dict[str, Any]:
-    """The task whose data names a video."""
+    """The task of a video."""
     by_video: dict[str, dict[str, Any]] = {}
     for task in tasks:
         values = [value for key, value in task["data"].items() if isinstance(value, str) and key != HIERO_PROPERTY]
@@ -68,21 +68,21 @@ def _choose_task(tasks: list[dict[str, Any]], video: Path) -> dict[str, Any]:
 
 def _newest_annotation(task: dict[str, Any]) -> dict[str, Any]:
     annotations = [annotation for annotation in task.get("annotations") or [] if not annotation.get("was_cancelled")]
-    # Exports through the API have the numbers of predictions only.
+    # Exports through the API contain only the ids of predictions.
     annotations = annotations or [entry for entry in task.get("predictions") or [] if isinstance(entry, dict)]
     if not annotations:
-        raise ValueError("the task has neither annotations nor predictions; has somebody submitted it?")
-    annotations.reverse()  # of two with the same time, or none, the last is the newest
+        raise ValueError("the task has neither annotations nor predictions; submit an annotation first")
+    annotations.reverse()  # max returns the first of equal times, and the last annotation is the newest
     return max(annotations, key=lambda annotation: str(annotation.get("updated_at") or ""))
 
 
 def to_label_studio(hierarchy: Hierarchy) -> str:
-    """One task with a prediction, which has a timeline label for each step."""
+    """One task with a prediction, with a timeline label for each step."""
     return to_json([to_task(hierarchy)])
 
 
 def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
-    """A task. Its data also has each step as it is, so that those that nobody changes come back exactly."""
+    """A task. Its data contains every step, so that unchanged steps are read back exactly."""
     results: list[dict[str, object]] = []
     steps: dict[str, dict[str, object]] = {}
     for level_index, level in enumerate(hierarchy.levels):

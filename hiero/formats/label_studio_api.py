@@ -1,8 +1,4 @@
-"""A project of a Label Studio server through its HTTP API: tasks in, annotations out.
-
-Routes: GET and PATCH /api/projects/{id}/, GET /api/tasks/, POST /api/projects/{id}/import, GET
-/api/projects/{id}/export, POST /api/token/refresh/.
-"""
+"""A project on a Label Studio server: import tasks and export annotations through its HTTP API."""
 
 from __future__ import annotations
 
@@ -14,6 +10,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import count
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
@@ -21,19 +19,19 @@ from hiero.errors import InputError
 from hiero.formats.rows import FRAME_RATE, LEVEL_NAME, read_xml
 from hiero.storage.files import parse_json
 
-TOKEN_VARIABLE = "LABEL_STUDIO_API_KEY"  # the name that Label Studio's own library reads
+TOKEN_VARIABLE = "LABEL_STUDIO_API_KEY"  # as in Label Studio's own library
 ADDRESS = re.compile(r"(https?://[^/?#\s]+(?:/[^?#\s]*?)?)/projects/(\d{1,12})(?:[/?#].*)?")
 TIMEOUT_S = 60.0
 MAX_ANSWER_BYTES = 2**28
 MAX_ERROR_BYTES = 2**16
-PAGE_SIZE = 100  # tasks an answer
-NUM_ATTEMPTS = 3  # to read; what writes is tried once
+PAGE_SIZE = 100  # tasks per request
+NUM_ATTEMPTS = 3  # for reading; requests that write are sent once
 WAIT_S = 0.5
-INTERFACE_TAGS = {"View", "Video", "TimelineLabels", "Label"}  # of our labelling interface
+INTERFACE_TAGS = {"View", "Video", "TimelineLabels", "Label"}  # tags of hiero's labelling interface
 
 
 def is_project_address(text: str) -> bool:
-    """Whether a text is an address and not a file."""
+    """Whether a text is an address rather than a file."""
     return text.startswith(("http://", "https://"))
 
 
@@ -43,12 +41,10 @@ class LabelStudioProject:
     def __init__(self, address: str, token: str, timeout_s: float = TIMEOUT_S) -> None:
         match = ADDRESS.fullmatch(address.strip())
         if match is None:
-            raise InputError(
-                f"{_public(address)}: not the address of a project; it looks like http://localhost:8080/projects/3"
-            )
+            raise InputError(f"{_public(address)}: not the address of a project (http://localhost:8080/projects/3)")
         self.server, self.number = match[1], int(match[2])
         if "@" in urllib.parse.urlsplit(self.server).netloc:
-            raise InputError(f"{_public(address)}: leave user and password out of the address; set {TOKEN_VARIABLE}")
+            raise InputError(f"{_public(address)}: omit user and password from the address; set {TOKEN_VARIABLE}")
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise InputError(f"set {TOKEN_VARIABLE} to an access token of Label Studio (Account & Settings)")
         self._token = token
@@ -59,11 +55,11 @@ class LabelStudioProject:
 
     @property
     def address(self) -> str:
-        """For messages."""
+        """The address in messages."""
         return f"{self.server}/projects/{self.number}"
 
     def read_interface(self) -> str:
-        """The XML of its labelling interface."""
+        """The XML of the labelling interface."""
         return str(self._send("GET", f"/api/projects/{self.number}/").get("label_config") or "")
 
     def write_interface(self, interface: str) -> None:
@@ -72,36 +68,35 @@ class LabelStudioProject:
 
     def tasks(self) -> Iterator[dict[str, Any]]:
         """All tasks, page by page."""
-        num_tasks, page = 0, 1
-        while True:
+        num_tasks = 0
+        for page in count(1):
             answer = self._send("GET", f"/api/tasks/?project={self.number}&page={page}&page_size={PAGE_SIZE}")
             tasks = answer.get("tasks") or []
             yield from tasks
-            num_tasks, page = num_tasks + len(tasks), page + 1
+            num_tasks += len(tasks)
             if not tasks or num_tasks >= int(answer.get("total") or 0):
                 return
 
     def import_tasks(self, tasks: Sequence[dict[str, Any]]) -> int:
-        """Add tasks, with their predictions; returns how many there are more."""
+        """Add tasks with their predictions, and return the number of added tasks."""
         return int(self._send("POST", f"/api/projects/{self.number}/import", list(tasks)).get("task_count") or 0)
 
     def export(self) -> list[dict[str, Any]]:
-        """All tasks with their annotations, as its JSON export has them."""
+        """All tasks with their annotations, as in Label Studio's JSON export."""
         answer = self._send("GET", f"/api/projects/{self.number}/export?exportType=JSON&download_all_tasks=true")
         if not isinstance(answer, list):
             raise InputError(f"{self.address}: not an export of Label Studio")
         return answer
 
     def _send(self, method: str, route: str, body: object = None) -> Any:
-        """The JSON of an answer. Raises InputError."""
         if not self._authorization:
-            # Personal access tokens are exchanged for the short-lived one that requests carry.
+            # Personal access tokens are exchanged for short-lived ones.
             answer = self._attempt("POST", "/api/token/refresh/", {"refresh": self._token})
             self._authorization = f"Bearer {answer['access']}"
         return self._attempt(method, route, body)
 
     def _attempt(self, method: str, route: str, body: object) -> Any:
-        """Send a request; reading is retried where the server is at fault or cannot be reached."""
+        """Send a request. Reading is retried if the server fails or cannot be reached."""
         num_attempts = NUM_ATTEMPTS if method == "GET" else 1
         for attempt in range(num_attempts):
             is_last = attempt + 1 == num_attempts
@@ -128,22 +123,20 @@ class LabelStudioProject:
         with self._opener.open(request, timeout=self._timeout_s) as response:
             answer = response.read(MAX_ANSWER_BYTES + 1)
         if len(answer) > MAX_ANSWER_BYTES:
-            raise InputError(
-                f"{self.address}: its answer is larger than {MAX_ANSWER_BYTES // 2**20} MB; export a part by hand"
-            )
+            limit = f"{MAX_ANSWER_BYTES // 2**20} MB"
+            raise InputError(f"{self.address}: the answer is larger than {limit}; export a part by hand")
         try:
             return parse_json(answer)
         except ValueError as error:
-            raise InputError(f"{self.server}: does not answer as Label Studio does ({error})") from None
+            raise InputError(f"{self.server}: not an answer of Label Studio ({error})") from None
 
     def _describe(self, error: urllib.error.HTTPError) -> str:
-        """What to say of an answer that is an error."""
         if error.code in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-            return f"{self.server}: the token in {TOKEN_VARIABLE} is not accepted, or may not do this"
+            return f"{self.server}: the token in {TOKEN_VARIABLE} is not accepted, or lacks the permission"
         if error.code == http.client.NOT_FOUND:
             return f"{self.server}: there is no project {self.number} that this token may see"
         if 300 <= error.code < 400:
-            return f"{self.server}: sends to another address; give that one (the token goes to no other server)"
+            return f"{self.server}: redirects to another address; give that one (the token is not sent elsewhere)"
         try:
             answer = parse_json(error.read(MAX_ERROR_BYTES))
             validation = json.dumps(answer.get("validation_errors") or "", ensure_ascii=False)
@@ -157,19 +150,19 @@ class LabelStudioProject:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: the header with the token would go along to another server."""
+    """Redirects are errors, because they would send the token to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 def _public(address: str) -> str:
-    """An address without user, password and what follows a question mark, for messages."""
+    """An address without user, password and query, for messages."""
     return re.sub(r"//[^/@\s]*@", "//", address).split("?")[0][:200]
 
 
 def labels_of_tasks(tasks: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Labels of each control tag that the predictions of tasks use."""
+    """The labels of each control tag in the predictions of tasks."""
     labels: dict[str, list[str]] = {}
     for task in tasks:
         for prediction in task.get("predictions") or []:
@@ -179,30 +172,26 @@ def labels_of_tasks(tasks: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def extend_interface(interface: str, labels: dict[str, list[str]]) -> str | None:
-    """A labelling interface that has these labels: a video, and a row of labels for each level."""
+    """Add labels to a labelling interface. Returns None if it is not hiero's and lacks a control tag."""
     present: dict[str, list[str]] = {}
-    tags: set[str] = set()
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        tags.add(tag)
-        if tag == "TimelineLabels":
-            present[attributes.get("name", "")] = []
-        elif tag == "Label" and present:
-            present[next(reversed(present))].append(attributes.get("value", ""))
-
-    try:
-        read_xml(interface.encode(), start, lambda *_: None)
-    except ValueError:
-        tags.add("unknown")
+    tags = {"unknown"}
+    with suppress(ValueError):
+        elements = list(read_xml(interface.encode()).iter())
+        tags = {element.tag for element in elements}
+        for element in elements:
+            if element.tag == "TimelineLabels":
+                present[element.get("name", "")] = []
+            elif element.tag == "Label" and present:
+                present[next(reversed(present))].append(element.get("value", ""))
     if not (tags <= INTERFACE_TAGS and all(LEVEL_NAME.fullmatch(name) for name in present)):
         return interface if set(labels) <= set(present) else None
-    # The order of steps in time says nothing in a list of names; that of first use keeps colours as they were.
+    # New labels are appended, so that existing ones keep their colours.
     names = sorted({*present, *labels}, key=lambda name: (len(name), name))
     return label_studio_interface({name: [*present.get(name, ()), *labels.get(name, ())] for name in names})
 
 
 def label_studio_interface(labels: dict[str, list[str]]) -> str:
-    """The labelling interface of a project for our tasks: a video, and a row of labels for each level."""
+    """The labelling interface for hiero's tasks: a video, and a row of labels for each level."""
     lines = ["<View>", f'  <Video name="video" value="$video" frameRate="{FRAME_RATE:g}"/>']
     for name, values in labels.items():
         lines.append(f'  <TimelineLabels name={quoteattr(name)} toName="video">')

@@ -1,14 +1,14 @@
-"""From rows to levels: each level covers the video, and steps lie inside those of the coarser one.
+"""From rows to levels: each level covers the video, and steps lie inside those of the coarser level.
 
-Annotations of others have gaps and know no levels. A gap becomes an unnamed background step, a step
-inside another one goes to a finer level, and two that overlap otherwise are an error, or are cut.
+Annotations of other tools have gaps and no levels. A gap becomes an unnamed background step, and a
+step inside another one goes to a finer level. Other overlaps are an error, or are cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, MAX_LABEL_LENGTH
 from hiero.formats.rows import StepRow
@@ -18,7 +18,7 @@ from hiero.types import BOUNDARY_TOLERANCE_S, MAX_LEVELS, MAX_STEPS, MAX_TIME_S,
 def nest_rows(
     levels: Sequence[Sequence[StepRow]], duration_s: float, *, cut_overlaps: bool = False
 ) -> list[list[Step]]:
-    """Levels of steps that cover a video: gaps are filled, steps inside others go to a finer level."""
+    """Levels of steps that cover a video. Gaps are filled, and steps inside others go to a finer level."""
     split: list[list[StepRow]] = []
     for level in levels:
         rows = sorted((_fit_row(row, duration_s) for row in level), key=lambda row: (row.start_s, -row.end_s))
@@ -32,20 +32,18 @@ def nest_rows(
 
 
 def _fit_row(row: StepRow, duration_s: float) -> StepRow:
-    """A row that is checked against the length of the video; its end may differ from that a little."""
+    """Check a row and fit its end to the length of the video."""
     if not 0 <= row.start_s < row.end_s <= MAX_TIME_S:
-        raise ValueError(f"{row.name} must last, and begin at 0 or later")
+        raise ValueError(f"{row.name} must begin at 0 or later and end after it begins")
     if row.end_s > duration_s + DURATION_TOLERANCE_S or row.start_s >= duration_s:
-        raise ValueError(
-            f"{row.name} is after the end of the video ({duration_s:.1f} s); is the file of another video?"
-        )
+        raise ValueError(f"{row.name} is after the end of the video ({duration_s:.1f} s); is it of another video?")
     label = None if row.label is None else check_text(row.label[:MAX_LABEL_LENGTH])
     is_end = abs(row.end_s - duration_s) < BOUNDARY_TOLERANCE_S
     return replace(row, end_s=duration_s if is_end else min(row.end_s, duration_s), label=label)
 
 
 def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[StepRow]]:
-    """Rows in time order as levels without overlaps: one that lies inside another is a level deeper."""
+    """Split rows in time order into levels without overlaps. A row inside another is one level deeper."""
     levels: list[list[StepRow]] = []
     for row in rows:
         for level in levels:
@@ -53,7 +51,7 @@ def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[
             if row.start_s >= last.end_s - BOUNDARY_TOLERANCE_S:
                 gap_s = abs(last.end_s - row.start_s)
                 if 0 < gap_s < BOUNDARY_TOLERANCE_S and last.start_s < row.start_s:
-                    level[-1] = replace(last, end_s=row.start_s)  # the two were meant to touch
+                    level[-1] = replace(last, end_s=row.start_s)  # the gap is a rounding error
                 level.append(row)
                 break
             is_same = (row.start_s, row.end_s) == (last.start_s, last.end_s)
@@ -61,9 +59,8 @@ def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[
                 row = replace(row, end_s=min(row.end_s, last.end_s))
                 continue
             if not cut_overlaps or row.start_s <= last.start_s:
-                raise ValueError(
-                    f"{last.name} and {row.name} overlap; end one where the other begins, or cut them (--cut-overlaps)"
-                )
+                names = f"{last.name} and {row.name}"
+                raise ValueError(f"{names} overlap; end one where the other begins, or cut them (--cut-overlaps)")
             level[-1] = replace(last, end_s=row.start_s)
             level.append(row)
             break
@@ -73,7 +70,7 @@ def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[
 
 
 def _cover(parents: Sequence[StepRow], rows: Sequence[StepRow], copies: bool) -> list[StepRow]:
-    """Rows, and what fills the gaps between them inside each parent; a parent without rows is copied, or background."""
+    """Rows with filled gaps inside each parent. A parent without rows is copied or becomes background."""
     out: list[StepRow] = []
     start = 0
     for parent in parents:
@@ -89,7 +86,7 @@ def _cover(parents: Sequence[StepRow], rows: Sequence[StepRow], copies: bool) ->
 
 
 def _fill_gaps(parent: StepRow, rows: Sequence[StepRow]) -> list[StepRow]:
-    """Rows that cover their parent, with background steps where there were gaps."""
+    """Rows that cover their parent, with background steps in the gaps."""
     out: list[StepRow] = []
     time_s = parent.start_s
     for row in rows:
@@ -118,33 +115,25 @@ def _to_steps(levels: Sequence[Sequence[StepRow]]) -> list[list[Step]]:
         for i, (row, thread) in enumerate(zip(level, _threads(level), strict=True)):
             id = row.id
             if id is None or id in taken:
-                id = next(id for id in _new_ids(number, i) if id not in used and id not in taken)
+                new_ids = chain([f"{number}.{i}"], (f"{number}.{i}-{k}" for k in count(1)))
+                id = next(id for id in new_ids if id not in used and id not in taken)
             taken.add(id)
-            label = row.label or None
-            steps.append(
-                Step(id, row.start_s, row.end_s, thread, background=row.background, label=label, score=row.score)
-            )
+            step = Step(id, row.start_s, row.end_s, thread, background=row.background, score=row.score)
+            steps.append(replace(step, label=row.label or None))
         out.append(steps)
     return link_levels(out)
 
 
-def _new_ids(level: int, number: int) -> Iterator[str]:
-    yield f"{level}.{number}"
-    for k in count(1):
-        yield f"{level}.{number}-{k}"
-
-
 def _threads(level: Sequence[StepRow]) -> Iterator[int]:
-    """The thread of each row: its own, else one for each label, one for the background, or one of its own."""
+    """The thread of each row: the given one, or one for each label, one for the background, or a new one."""
     free_thread = 1 + max((row.thread for row in level if row.thread is not None), default=-1)
-    threads: dict[str, int] = {
-        row.label: row.thread for row in level if row.label is not None and row.thread is not None
-    }
+    threads = {row.label: row.thread for row in level if row.label is not None and row.thread is not None}
     for i, row in enumerate(level):
         if row.thread is not None:
             yield row.thread
             continue
         key = row.label if row.label is not None else ("\0background" if row.background else f"\0{i}")
         if key not in threads:
-            threads[key], free_thread = free_thread, free_thread + 1
+            threads[key] = free_thread
+            free_thread += 1
         yield threads[key]

@@ -1,4 +1,4 @@
-"""Editing: OpenTimelineIO's JSON, and edit lists (CMX 3600)."""
+"""OpenTimelineIO's JSON and edit decision lists (CMX 3600), for video editors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EDL_TITLE_LENGTH = 70  # characters
 
 
 def to_otio(hierarchy: Hierarchy) -> str:
-    """OpenTimelineIO: a track for each level, a clip for each step in each file that it touches."""
+    """OpenTimelineIO: a track for each level, and a clip for each part of a step in a file."""
     tracks = []
     for i, level in enumerate(hierarchy.levels):
         clips = [_clip(*clip) for clip in _clips(hierarchy, level)]
@@ -30,21 +30,14 @@ def to_otio(hierarchy: Hierarchy) -> str:
 
 
 def _clips(hierarchy: Hierarchy, level: tuple[Step, ...]) -> Iterator[tuple[Step, VideoFile, float, float]]:
-    """The steps of a level with the part of each in each file, in the file's own time."""
+    """The parts of the steps of a level in each file, in the file's own time."""
     for step in level:
         for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s):
             yield step, file, start_s, end_s
 
 
 def _composition(children: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "children": children,
-        "effects": [],
-        "enabled": True,
-        "markers": [],
-        "metadata": {},
-        "source_range": None,
-    }
+    return {"children": children, "effects": [], "enabled": True, "markers": [], "metadata": {}, "source_range": None}
 
 
 def _clip(step: Step, file: VideoFile, start_s: float, end_s: float) -> dict[str, Any]:
@@ -83,7 +76,7 @@ def _rational_time(time_ms: int) -> dict[str, Any]:
 
 
 def to_edl(hierarchy: Hierarchy) -> str:
-    """CMX 3600 at 25 frames a second: an event for each step of the finest level, its label as a comment."""
+    """CMX 3600 at 25 frames per second: an event for each step of the finest level, with its label as a comment."""
     lines = [f"TITLE: {_to_ascii(Path(hierarchy.video).stem)[:EDL_TITLE_LENGTH]}", "FCM: NON-DROP FRAME", ""]
     for event, (step, file, start_s, end_s) in enumerate(_clips(hierarchy, hierarchy.levels[-1]), start=1):
         source = f"{_timecode(start_s)} {_timecode(end_s)}"
@@ -97,13 +90,12 @@ def to_edl(hierarchy: Hierarchy) -> str:
 
 
 def _timecode(time_s: float) -> str:
-    """hh:mm:ss:ff"""
     seconds, frame = divmod(round(time_s * FRAME_RATE), int(FRAME_RATE))
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}:{frame:02d}"
 
 
 def _to_ascii(text: str) -> str:
-    """One line of ASCII, all that edit lists may hold."""
+    """One line of ASCII, as edit lists require."""
     return " ".join(text.encode("ascii", "replace").decode().split())
 
 

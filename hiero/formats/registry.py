@@ -1,9 +1,8 @@
-"""Formats of steps by name: writing a hierarchy for another tool, and reading what another tool wrote.
+"""Formats of steps: write a hierarchy for another tool, and read the files of other tools.
 
-Every format is an `Exporter`, registered as an entry point of `hiero.exporters`; one that can be
-read back has a `StepReader`. A file that hiero wrote gives back the steps that it was written from,
-as far as the format holds them: those of the annotation tools also hold ids, threads and scores,
-which are used for every step that nobody changed.
+Every format is an `Exporter`, an entry point of `hiero.exporters`. If it can be read back, it has a
+`StepReader`. Exports for annotation tools also store ids, threads and scores, which are restored for
+every step that nobody changed.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from hiero.storage.files import FEATURE_SUFFIXES, parse_json, read_bounded, writ
 from hiero.types import Hierarchy
 
 GROUP = "hiero.exporters"
-MAX_BYTES = 2**26  # of a file; an hour of steps takes some kilobytes
+MAX_BYTES = 2**26  # an hour of steps takes some kilobytes
 PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
 class ImportSettings:
-    """What is known about an import besides the file itself.
+    """Settings of an import.
 
     Attributes:
-        video: The video that the steps are of.
-        tiers: Names of the tiers to read, coarse to fine; empty for all.
-        fps: Frames a second that the tool has counted with, where the user says it.
+        video: The video that the steps belong to.
+        tiers: Names of the tiers to read, coarse to fine. Empty for all.
+        fps: The frame rate that the tool used, if the user gives it.
     """
 
     video: Path
@@ -44,20 +43,21 @@ class ImportSettings:
     fps: float | None = None
 
     def find_fps(self) -> float:
-        """Frames a second: those given, else the video's own, else 25."""
+        """The given frame rate, or else that of the video, or else 25."""
         return find_frame_grid(self.video).fps if self.fps is None else self.fps
 
 
 @dataclass(frozen=True)
 class StepReader:
-    """How files of a format are read.
+    """A reader of a format.
 
     Attributes:
         suffixes: Suffixes of the files, in lower case.
-        read: Takes the content of a file and the settings; returns the rows of each level, and the
-            length of the video or None. The content is bytes, or the parsed document of a .json file.
-        recognises: Whether a content is of this format. Formats that share a suffix need it.
-        max_bytes: Larger files are refused.
+        read: A function of the content of a file and the settings that returns the rows of each
+            level, and the length of the video or None. The content is bytes, or the parsed document
+            of a .json file.
+        recognises: Whether a content has this format. Formats that share a suffix need it.
+        max_bytes: The maximum size of a file.
         has_tiers: Whether the user can choose tiers.
     """
 
@@ -73,12 +73,12 @@ class Exporter:
     """A format, registered as an entry point of `hiero.exporters`.
 
     Attributes:
-        file_name: Name of the file that is written; for a format with several files, the one that has the steps.
-        convert: Takes a hierarchy; returns the content of the file, or the contents of all files by their names.
-        media_folder: Folder in which the tool looks for the video: links to it are made there. Empty if it does not.
-        opens_video: Whether it reads the video's frame rate, so that the hierarchy should have the
-            path of the video and not only its name.
-        reader: How files of this format are read back, if they can be.
+        file_name: Name of the file, or of the one with the steps if there are several.
+        convert: A function of a hierarchy that returns the content of the file, or the contents of
+            several files by their names.
+        media_folder: Folder in which the tool expects the video, where a link is created. Optional.
+        opens_video: Whether it reads the frame rate of the video and so needs the video's path.
+        reader: The reader of this format, if it can be read back.
     """
 
     file_name: str
@@ -89,14 +89,14 @@ class Exporter:
 
 
 def exporter_names() -> list[str]:
-    """Names that `find_exporter` takes: hiero's own formats and those of other packages."""
+    """Names of all formats, of hiero and of other packages."""
     return list(registered(GROUP))
 
 
 def find_exporter(name: str) -> Exporter:
-    """A format by its name. Raises InputError where there is none."""
+    """A format by its name."""
     if name not in registered(GROUP):
-        raise InputError(f"no export {name}; known are {', '.join(exporter_names())}")
+        raise InputError(f"unknown format {name}; known are {', '.join(exporter_names())}")
     exporter: Exporter = load_plugin(GROUP, name)
     return exporter
 
@@ -105,7 +105,7 @@ def find_exporter(name: str) -> Exporter:
 
 
 def write_export(name: str, hierarchy: Hierarchy, folder: Path) -> Path:
-    """Write a hierarchy in the format `name` into a folder, under the format's file name; returns the file."""
+    """Write a hierarchy in the format `name` into a folder, and return the file."""
     exporter = find_exporter(name)
     for file_name, content in convert_files(exporter, hierarchy).items():
         write_bytes(folder / file_name, content)
@@ -115,15 +115,15 @@ def write_export(name: str, hierarchy: Hierarchy, folder: Path) -> Path:
 
 
 def convert_files(exporter: Exporter, hierarchy: Hierarchy) -> dict[str, bytes]:
-    """The content of each file of a format, by its name."""
+    """The contents of the files of a format, by their names."""
     content = exporter.convert(hierarchy)
     files = content if isinstance(content, Mapping) else {exporter.file_name: content}
-    # Names of files need not be text: what UTF-8 cannot write becomes a question mark.
+    # File names may contain characters that UTF-8 cannot encode, which become question marks.
     return {name: data if isinstance(data, bytes) else data.encode("utf-8", "replace") for name, data in files.items()}
 
 
 def pack_export(exporter: Exporter, hierarchy: Hierarchy) -> tuple[str, bytes]:
-    """A format as one file to download, with its name: a ZIP archive where it has several."""
+    """Name and content of one file to download: a ZIP archive if the format has several files."""
     files = convert_files(exporter, hierarchy)
     if list(files) == [exporter.file_name]:
         return exporter.file_name, files[exporter.file_name]
@@ -135,7 +135,7 @@ def pack_export(exporter: Exporter, hierarchy: Hierarchy) -> tuple[str, bytes]:
 
 
 def _link_video(video: Path, folder: Path) -> None:
-    """Link to a video on this disk, where the disk knows links; features are no video."""
+    """Create a link to a local video, if the file system supports links."""
     if not video.is_file() or video.suffix.lower() in FEATURE_SUFFIXES:
         return
     with contextlib.suppress(OSError):
@@ -158,7 +158,7 @@ def read_step_file(
     fps: float | None = None,
     cut_overlaps: bool = False,
 ) -> Hierarchy:
-    """The steps of a video out of a file of another tool, or of hiero."""
+    """Read the steps of a video from a file of another tool or of hiero."""
     suffix = path.suffix.lower()
     readers = _find_readers()
     matching = [reader for reader in readers if suffix in reader.suffixes]
@@ -166,7 +166,7 @@ def read_step_file(
         known = dict.fromkeys(suffix for reader in readers for suffix in reader.suffixes)
         raise InputError(f"{path}: unknown kind of step file; known are {', '.join(known)}")
     if tiers and not any(reader.has_tiers for reader in matching):
-        raise InputError(f"{path}: tiers are of ELAN's .eaf files")
+        raise InputError(f"{path}: tiers can only be chosen in ELAN's .eaf files")
     data = read_bounded(path, max(reader.max_bytes for reader in matching), "a file of steps")
     settings = ImportSettings(video, tiers, fps)
     try:
@@ -179,7 +179,7 @@ def read_step_file(
 def read_step_document(
     document: Any, video: Path, duration_s: float | None = None, *, fps: float | None = None, cut_overlaps: bool = False
 ) -> Hierarchy:
-    """The steps of a video out of JSON of another tool, or of hiero, that was parsed already."""
+    """Read the steps of a video from parsed JSON of another tool or of hiero."""
     readers = [reader for reader in _find_readers() if ".json" in reader.suffixes]
     try:
         return _read_content(document, readers, ImportSettings(video, fps=fps), duration_s, cut_overlaps)
@@ -188,7 +188,7 @@ def read_step_document(
 
 
 def _find_readers() -> list[StepReader]:
-    """The readers of all formats; a format of another package that cannot be loaded has none."""
+    """The readers of all formats that can be loaded."""
     readers = []
     for name in exporter_names():
         with contextlib.suppress(InputError):
@@ -204,14 +204,13 @@ def _read_content(
     reader = next((reader for reader in readers if reader.recognises(content)), None)
     if reader is None:
         raise ValueError(
-            "not a JSON of steps: known are hiero's steps.json and edits, Label Studio's JSON (not JSON-MIN), "
-            "projects of VIA 3, FiftyOne's samples.json and labels.json, ActivityNet's, and annotations as "
-            "hiero eval own takes them"
+            "unknown kind of JSON; known are hiero's steps.json and edits, Label Studio's JSON (not JSON-MIN), "
+            "projects of VIA 3, FiftyOne's samples.json and labels.json, ActivityNet's JSON, and files of hiero eval own"
         )
     rows, file_duration_s = reader.read(content, settings)
     levels = [level for level in rows if level]
     if not levels:
-        raise ValueError("holds no steps with times")
+        raise ValueError("contains no steps with times")
     duration_s = duration_s or file_duration_s or max(row.end_s for level in levels for row in level)
     nested = nest_rows(levels, duration_s, cut_overlaps=cut_overlaps)
     return Hierarchy(str(settings.video), "", duration_s, tuple(map(tuple, nested)))

@@ -1,4 +1,4 @@
-"""WebVTT chapters and SubRip subtitles: cues, of steps or of speech."""
+"""Chapters for WebVTT, FFmpeg and YouTube (the steps of the middle level), and SubRip subtitles."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
-from hiero.formats.chapters import chapters
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import RowLevels, StepRow, one_line, parse_named, plain_id, title, to_ms
 from hiero.storage.files import decode_text
-from hiero.types import Hierarchy
+from hiero.types import Hierarchy, Step, format_time
 
-HIERO_VTT_HEADER = "WEBVTT - steps found by hiero"  # what our own chapters begin with
+HIERO_VTT_HEADER = "WEBVTT - steps found by hiero"
+MIN_CHAPTER_S = 10.0  # YouTube ignores lists with shorter chapters
 MAX_CUES = 200_000
 TIME = r"(?:(\d{1,4}):)?(\d{1,3}):(\d{1,2})(?:[.,](\d{1,9}))?"
 CUE_TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?", re.ASCII)
@@ -23,7 +23,7 @@ TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d[^<>]*>")  # <i>, <v Anna>, <00:01.000>
 
 @dataclass
 class Cue:
-    """A text with times; the id is the line before the times, and may be empty."""
+    """A text with times. The id is the line before the times, and may be empty."""
 
     id: str
     start_s: float
@@ -36,17 +36,16 @@ class Cue:
 
 
 def parse_cues(content: str) -> list[Cue]:
-    """The cues of SubRip or WebVTT: both are blocks with a line of times. Raises ValueError."""
+    """The cues of SubRip or WebVTT, which both are blocks with a line of times. Raises ValueError."""
     cues: list[Cue] = []
-    is_open = False  # the last cue takes lines
+    is_open = False  # whether lines belong to the last cue
     before = ""
     for number, line in enumerate(content.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         match = CUE_TIMES.fullmatch(line)
         if "-->" in line and (match is not None or not is_open):
             if match is None:
-                raise ValueError(
-                    f"line {number} is no time: {line.strip()[:60]!r}; expected 00:01:02.345 --> 00:01:04.000"
-                )
+                expected = "expected 00:01:02.345 --> 00:01:04.000"
+                raise ValueError(f"line {number} is not a time: {line.strip()[:60]!r}; {expected}")
             if len(cues) == MAX_CUES:
                 raise ValueError(f"more than {MAX_CUES} cues; is it a file of subtitles?")
             if is_open:  # no blank line between two cues
@@ -63,7 +62,7 @@ def parse_cues(content: str) -> list[Cue]:
 def _to_seconds(groups: Sequence[str | None]) -> float:
     hours, minutes, seconds, fraction = groups
     whole_s = 3600 * int(hours or 0) + 60 * int(minutes or 0) + int(seconds or 0)
-    return float(f"{whole_s}.{fraction or 0}")  # the number that is written so, not a sum near it
+    return float(f"{whole_s}.{fraction or 0}")  # exactly the written number
 
 
 def clean_markup(text: str) -> str:
@@ -86,6 +85,11 @@ def read_srt(data: bytes, _: ImportSettings) -> RowLevels:
     return [[StepRow(cue.start_s, cue.end_s, one_line(cue.text) or None) for cue in cues]], None
 
 
+def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
+    """The steps of the middle level."""
+    return hierarchy.levels[len(hierarchy.levels) // 2]
+
+
 def to_vtt(hierarchy: Hierarchy) -> str:
     """WebVTT chapters."""
     cues = []
@@ -101,19 +105,44 @@ def to_srt(hierarchy: Hierarchy) -> str:
 
 
 def format_srt(cues: Iterable[tuple[float, float, str]]) -> str:
-    """SubRip subtitles of starts, ends and texts."""
+    """SubRip subtitles from starts, ends and texts."""
     blocks = []
     for number, (start_s, end_s, text) in enumerate(cues, start=1):
-        text = text.replace("-->", "→")  # which would be taken for times
+        text = text.replace("-->", "→")  # an arrow marks times
         blocks.append(f"{number}\n{_timestamp(start_s, ',')} --> {_timestamp(end_s, ',')}\n{text}\n")
     return "\n".join(blocks)
 
 
 def _timestamp(time_s: float, separator: str) -> str:
-    """hh:mm:ss.mmm; SubRip has a comma for the point."""
+    """Format a time as hh:mm:ss.mmm. SubRip uses a comma as separator."""
     seconds, ms = divmod(to_ms(time_s), 1000)
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{separator}{ms:03d}"
 
 
+def to_ffmetadata(hierarchy: Hierarchy) -> str:
+    """FFmpeg's metadata: ffmpeg -i video.mp4 -i chapters.ffmeta -map_chapters 1 -codec copy out.mp4"""
+    lines = [";FFMETADATA1"]
+    for step in chapters(hierarchy):
+        text = "".join("\\" + c if c in "=;#\\\n" else c for c in title(step))
+        lines += ["[CHAPTER]", "TIMEBASE=1/1000", f"START={to_ms(step.start_s)}", f"END={to_ms(step.end_s)}"]
+        lines.append(f"title={text}")
+    return "\n".join(lines) + "\n"
+
+
+def to_youtube(hierarchy: Hierarchy) -> str:
+    """Chapters in a YouTube description. The first is at 0:00. Chapters under ten seconds join the previous one."""
+    lines: list[str] = []
+    previous_s = -MIN_CHAPTER_S
+    for i, step in enumerate(chapters(hierarchy)):
+        start_s = 0.0 if i == 0 else step.start_s
+        if start_s - previous_s >= MIN_CHAPTER_S and (i == 0 or hierarchy.duration_s - start_s >= MIN_CHAPTER_S):
+            # YouTube refuses a description with angle brackets.
+            lines.append(f"{format_time(start_s)} {title(step).replace('<', '‹').replace('>', '›')}")
+            previous_s = start_s
+    return "\n".join(lines) + "\n"
+
+
 VTT = Exporter("chapters.vtt", to_vtt, reader=StepReader((".vtt",), read_webvtt))
 SRT = Exporter("steps.srt", to_srt, reader=StepReader((".srt",), read_srt))
+FFMETADATA = Exporter("chapters.ffmeta", to_ffmetadata)
+YOUTUBE = Exporter("chapters.txt", to_youtube)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import replace
 
 from hiero.errors import InputError
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
@@ -14,10 +13,10 @@ from hiero.storage.files import decode_text
 from hiero.types import MAX_STEPS, Hierarchy
 
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
-# spreadsheets compute a cell that begins so
+# beginnings of cells that spreadsheets compute
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 CLOCK_TIME = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", re.ASCII)
-COLUMNS = {  # of tables, by what other programs call them
+COLUMNS = {  # names of columns in other programs
     "start_s": "start_s|start|start_time|begin|begin_time|begin time - ss.msec|onset|t_start|from",
     "end_s": "end_s|end|end_time|stop|finish|end time - ss.msec|offset|t_end|to",
     "duration_s": "duration_s|duration|duration - ss.msec|length",
@@ -25,7 +24,7 @@ COLUMNS = {  # of tables, by what other programs call them
     "level": "level",
     "video": "video|video_id|video_uid|file|filename|recording",
 }
-OWN_COLUMNS = ("id", "thread", "background", "score")  # of our tables, besides
+OWN_COLUMNS = ("id", "thread", "background", "score")  # further columns in tables of hiero
 
 
 def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
@@ -34,7 +33,7 @@ def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     try:
         cells = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
-    except csv.Error as error:  # such as a cell beyond the limit, where a quotation mark was left open
+    except csv.Error as error:  # such as an open quotation mark
         raise ValueError(f"not a table ({error})") from error
     if len(cells) > MAX_STEPS:
         raise ValueError(f"more than {MAX_STEPS} rows")
@@ -45,7 +44,6 @@ def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
         chosen = choose_video({name: name for name in names}, settings.video)
     levels: dict[float, list[StepRow]] = {}
     for number, row in enumerate(cells, start=2):
-        # a row with more cells than the header has a list under None
         by_column = {key: row[name] for key, name in columns.items()}
         if chosen is not None and by_column["video"] != chosen:
             continue
@@ -58,16 +56,14 @@ def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
 
 
 def _find_columns(header: list[str]) -> dict[str, str]:
-    """The names of a table's columns by ours. Raises ValueError where a column of times is missing."""
+    """The names of a table's columns by hiero's names."""
     present = {name.strip().lower(): name for name in header if name}
     columns = {}
     for key, names in COLUMNS.items():
         if name := next((name for name in names.split("|") if name in present), None):
             columns[key] = present[name]
     if "start_s" not in columns or not {"end_s", "duration_s"} & set(columns):
-        raise ValueError(
-            f"a table of steps has columns start_s, end_s and label; this one has {', '.join(present) or 'none'}"
-        )
+        raise ValueError(f"must have columns start_s, end_s and label, found {', '.join(present) or 'none'}")
     if set(OWN_COLUMNS) <= set(present):
         columns |= {name: present[name] for name in OWN_COLUMNS}
     return columns
@@ -75,22 +71,18 @@ def _find_columns(header: list[str]) -> dict[str, str]:
 
 def _parse_row(cells: dict[str, str]) -> StepRow:
     start_s = parse_clock_time(cells["start_s"])
-    end_s = (
-        start_s + parse_clock_time(cells["duration_s"]) if "end_s" not in cells else parse_clock_time(cells["end_s"])
-    )
+    end_s = parse_clock_time(cells["end_s"]) if "end_s" in cells else start_s + parse_clock_time(cells["duration_s"])
     label = _from_cell(cells.get("label") or "")
     if "id" not in cells:
         return StepRow(start_s, end_s, one_line(label) or None)
-    return replace(
-        StepRow(start_s, end_s, label or None, background=cells["background"] == "True"),
-        id=parse_id(_from_cell(cells["id"] or "")),
-        thread=int(cells["thread"]) if cells["thread"] else None,
-        score=float(cells["score"]) if cells["score"] else None,
-    )
+    id = parse_id(_from_cell(cells["id"] or ""))
+    thread = int(cells["thread"]) if cells["thread"] else None
+    score = float(cells["score"]) if cells["score"] else None
+    return StepRow(start_s, end_s, label or None, id, thread, cells["background"] == "True", score)
 
 
 def parse_clock_time(text: str | None) -> float:
-    """Seconds out of a cell: 61.5, 1:01.5 or 0:01:01,5. Raises ValueError."""
+    """Seconds from a cell such as 61.5, 1:01.5 or 0:01:01,5. Raises ValueError."""
     cell = (text or "").strip().removesuffix("s").strip().replace(",", ".")
     if match := CLOCK_TIME.fullmatch(cell):
         hours, minutes, seconds = match.groups()
@@ -98,7 +90,7 @@ def parse_clock_time(text: str | None) -> float:
     try:
         return parse_time(cell)
     except ValueError:
-        raise ValueError(f"{text!r} is no time in seconds") from None
+        raise ValueError(f"{text!r} is not a time in seconds") from None
 
 
 def to_csv(hierarchy: Hierarchy) -> str:
@@ -107,18 +99,15 @@ def to_csv(hierarchy: Hierarchy) -> str:
     writer = csv.DictWriter(out, hierarchy.columns)
     writer.writeheader()
     for row in hierarchy.to_rows():
-        writer.writerow({name: _to_cell(value) for name, value in row.items()})
+        # An apostrophe keeps a spreadsheet from computing a cell.
+        is_formula = {name: isinstance(value, str) and _is_formula(value) for name, value in row.items()}
+        writer.writerow({name: f"'{value}" if is_formula[name] else value for name, value in row.items()})
     return out.getvalue()
 
 
 def _is_formula(text: str) -> bool:
-    """Whether a spreadsheet would compute a text, or may have been kept from it by apostrophes."""
+    """Whether a spreadsheet would compute a text, also after leading apostrophes."""
     return text.lstrip("'").startswith(FORMULA_STARTS)
-
-
-def _to_cell(value: object) -> object:
-    """A value with an apostrophe before it, where a spreadsheet would compute it."""
-    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
 
 
 def _from_cell(text: str) -> str:
@@ -126,7 +115,7 @@ def _from_cell(text: str) -> str:
 
 
 def to_parquet(hierarchy: Hierarchy) -> bytes:
-    """A table of all steps as Parquet. Raises InputError where pyarrow is not installed."""
+    """A table of all steps as Parquet. Needs pyarrow."""
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -1,4 +1,4 @@
-"""Projects of VIA, the VGG Image Annotator 3: temporal segments of a video."""
+"""Projects of VIA 3, the VGG Image Annotator: temporal segments of a video."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from hiero.formats.rows import (
 from hiero.storage.files import ASSETS, read_json
 from hiero.types import Hierarchy
 
-TEMPLATE = ASSETS / "formats" / "via.json"  # an empty project, with our two attributes
-LEVEL_ATTRIBUTE = "level"  # of our projects: the rows of the timeline
-NAME_ATTRIBUTE = "step"  # the name of each segment
+TEMPLATE = ASSETS / "formats" / "via.json"  # an empty project with the two attributes below
+LEVEL_ATTRIBUTE = "level"
+NAME_ATTRIBUTE = "step"
 
 
 def is_via_project(document: Any) -> bool:
@@ -35,7 +35,7 @@ def is_via_project(document: Any) -> bool:
 
 
 def read_via(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
-    """Rows of a project: a level for each row of our timeline; of other projects one for each attribute of segments."""
+    """Rows of a project. Projects of hiero have levels, and others have a level for each attribute of segments."""
     attributes = document.get("attribute") or {}
     by_name = {str(attribute.get("aname")): aid for aid, attribute in attributes.items()}
     is_ours = {LEVEL_ATTRIBUTE, NAME_ATTRIBUTE} <= set(by_name)
@@ -44,7 +44,7 @@ def read_via(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
     levels: dict[str, list[StepRow]] = {}
     for id, segment in document["metadata"].items():
         if str(segment["vid"]) != view or len(segment["z"]) != 2:
-            continue  # of another video, or a region of a frame
+            continue  # another video, or a region of a frame
         start_s, end_s = map(parse_time, segment["z"])
         values = {str(aid): _text(attributes.get(aid), value) for aid, value in segment["av"].items()}
         if is_ours:
@@ -71,7 +71,7 @@ def _choose_view(document: dict[str, Any], video: Path) -> str:
 
 
 def _text(attribute: Any, value: Any) -> str:
-    """The text of a value; that of an option where the attribute has options."""
+    """The text of a value, or of the option that it selects."""
     options = attribute.get("options") if isinstance(attribute, dict) else None
     return str(options.get(str(value), value)) if isinstance(options, dict) else str(value)
 

@@ -1,34 +1,47 @@
 """The training step captured as a CUDA graph.
 
 Forward and losses are compiled, then the whole step (gathering the batch, forward, both losses,
-backward, clipping, Adam) is recorded once and replayed: no Python and no launches between kernels.
-Shapes are fixed at capture.
+backward, clipping, Adam) is recorded once and replayed, without Python between the kernels. Shapes
+are fixed when it is recorded.
+
+Triton takes some ten seconds to compile hiero's own kernels. Another process, `main`, compiles them
+into Triton's cache by one plain step of the same network while this one compiles the network.
 """
 
 from __future__ import annotations
 
+import copy
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hiero.config import ModelConfig
+from hiero.config import LossConfig, ModelConfig
 from hiero.data.narrated_windows import TrainingBatch
+from hiero.decoding.decode_worker import python_command
+from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.kernels import normalised_cut_triton
+from hiero.model.hiero import HiERO
 from hiero.model.losses import Losses
-from hiero.training.half_weights import HalfWeights
-from hiero.training.kernel_compilation import kernels_compiled_beside
-from hiero.training.step import Objective, TrainStep
+from hiero.model.tdgc import Gate
+from hiero.training.step import Objective, TrainStep, make_adam
+
+MIN_CORES = 4  # with fewer cores, two compiling processes are not faster than one
+MIN_FREE_BYTES = 4 * 2**30  # memory of the GPU that the other process may use
+NUM_NODES = 64  # nodes in the plain step; kernels are the same for any number
 
 
 class CapturedStep(TrainStep):
     """`TrainStep`, compiled and recorded once, then replayed.
 
-    Call it with inputs of the example's shapes, on the GPU. The losses that it returns are
-    overwritten by the next call. Load weights and the optimizer's state before recording, not
-    after: the graph works on the tensors that it saw.
+    Call it with inputs of the example's shapes on the GPU. The next call overwrites the returned
+    losses. Load the weights and the optimizer's state before recording: the graph holds their addresses.
     """
 
     NUM_WARM_UP = 3
@@ -48,12 +61,12 @@ class CapturedStep(TrainStep):
         half = HalfWeights(objective, torch.bfloat16) if objective.precision == torch.bfloat16 else None
         self.network: Objective = objective if half is None else half.module  # type: ignore[assignment]
         self.compute = torch.compile(self._compute, fullgraph=True, dynamic=False)
-        from hiero.kernels.adam_triton import ClippedAdam  # here, where Triton is known to be installed
+        from hiero.kernels.adam_triton import ClippedAdam  # needs Triton
 
         optimizer.zero_grad(set_to_none=True)
         self.adam = ClippedAdam(optimizer, {} if half is None else half.copies, clip)
-        with _restored(objective, optimizer), kernels_compiled_beside(objective, optimizer):
-            # Compilation and lazy initialisation must be over before recording, and must not run on the default stream.
+        with _restored(objective, optimizer), compiling_kernels(objective, optimizer):
+            # Compilation and lazy initialisation must precede recording and not run on the default stream.
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
@@ -67,7 +80,7 @@ class CapturedStep(TrainStep):
             half.read_weights()
 
     def _step(self) -> Losses:
-        """What is recorded: forward, both losses, backward, clipping, Adam."""
+        """The recorded step: forward, both losses, backward, clipping, Adam."""
         losses = self.compute(self.inputs)
         losses.total.backward()
         self.adam.step()
@@ -85,7 +98,7 @@ class CapturedStep(TrainStep):
 
 @contextmanager
 def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Weights, optimizer and random state are afterwards as before, so that warm-up and recording train nothing."""
+    """Restore weights, optimizer and random state afterwards, so that warm-up and recording train nothing."""
     weights = [p.detach().clone() for p in objective.parameters()]
     moments = {
         p: {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)} for p, state in optimizer.state.items()
@@ -94,7 +107,7 @@ def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterato
     try:
         yield
     finally:
-        # In place: the graph holds the addresses of these tensors.
+        # In place, because the graph holds the addresses of these tensors.
         with torch.no_grad():
             for parameter, value in zip(objective.parameters(), weights, strict=True):
                 parameter.copy_(value)
@@ -106,33 +119,114 @@ def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterato
 
 
 def describe_other_parts(config: ModelConfig) -> str:
-    """Why a network with these parts runs on the plain path."""
+    """Why a network with other parts than the paper's is not captured."""
     parts = ", ".join(f"{kind} {name}" for kind, name in config.other_parts.items())
     return f"the captured step and the GPU kernels serve the paper's operator, pooling and clustering, not {parts}"
 
 
 def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> None:
-    """Check that no part of the step depends on the data, on other processes or on what the GPU lacks."""
-    config = objective.model.config
-    if not (example if isinstance(example, Tensor) else example.features).is_cuda:
-        raise InputError("a captured step needs a CUDA GPU; use TrainStep elsewhere")
-    if config.other_parts:
-        raise InputError(f"{describe_other_parts(config)}; use TrainStep for others")
-    if objective.spacing_s is None or config.behaviour.rounded_times:
-        raise InputError("a captured step needs a uniform clock; use TrainStep for irregular times")
-    if config.behaviour.mixed_threads:
-        raise InputError(
-            "a captured step cannot search threads as the release does; use TrainStep or corrected behaviour"
+    """Raise InputError if the step cannot be captured."""
+    config, cut = objective.model.config, normalised_cut_triton
+    features = example if isinstance(example, Tensor) else example.features
+    has_uniform_clock = objective.spacing_s is not None and not config.behaviour.rounded_times
+    has_cut = config.sample_points == cut.SIZE and cut.HAS_TRITON
+    for is_possible, reason in (
+        (features.is_cuda, "a captured step needs a CUDA GPU; use TrainStep elsewhere"),
+        (not config.other_parts, f"{describe_other_parts(config)}; use TrainStep for others"),
+        (has_uniform_clock, "a captured step needs a uniform clock; use TrainStep for irregular times"),
+        (
+            not config.behaviour.mixed_threads,
+            "a captured step cannot search threads as the release does; use TrainStep or corrected behaviour",
+        ),
+        (has_cut, f"a captured step needs triton and sample_points={cut.SIZE}; use TrainStep otherwise"),
+        (
+            config.num_threads <= cut.MAX_THREADS,
+            f"a captured step cuts into {cut.MAX_THREADS} threads at most; use TrainStep for more",
+        ),
+        (objective.text is None, "a captured step needs frozen text vectors; use TrainStep to train a text encoder"),
+        (objective.peers is None, "a captured step runs in one process; use TrainStep with several"),
+    ):
+        if not is_possible:
+            raise InputError(reason)
+
+
+class HalfWeights:
+    """A copy of a module whose linear layers are in half precision. Everything else is shared with the original.
+
+    Autocast runs a small kernel to cast each weight and each gradient. With this copy nothing is cast
+    inside the step. The numbers are the same, except for the biases of TDGC layers, which kernels
+    otherwise read in single precision.
+    """
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
+        # A gate has one input row and is computed as a sum, which autocast leaves in single precision.
+        gates = {id(layer) for gate in module.modules() if isinstance(gate, Gate) for layer in gate.modules()}
+        linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear) and id(layer) not in gates]
+        self._weights = {id(p): p for layer in linear for p in layer.parameters()}
+        self.copies: dict[int, Tensor] = {
+            key: nn.Parameter(p.detach().to(dtype), p.requires_grad) for key, p in self._weights.items()
+        }
+        shared = {id(x): x for x in (*module.parameters(), *module.buffers())}
+        self.module = copy.deepcopy(module, memo={**shared, **self.copies})
+
+    @torch.no_grad()
+    def read_weights(self) -> None:
+        """Update the copies from the original."""
+        torch._foreach_copy_(list(self.copies.values()), list(self._weights.values()))
+
+
+@contextmanager
+def compiling_kernels(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Compile the kernels of a captured step in another process while the block runs."""
+    device = next(objective.parameters()).device
+    if num_usable_cores() < MIN_CORES or not sys.executable or _free_bytes(device) < MIN_FREE_BYTES:
+        yield
+        return
+    settings = {
+        "config": objective.model.config.to_dict(),
+        "spacing_s": objective.spacing_s,
+        "device": str(device),
+        "precision": None if objective.precision is None else str(objective.precision).removeprefix("torch."),
+        "optimizer": "adamw" if isinstance(optimizer, torch.optim.AdamW) else "adam",
+    }
+    process = None
+    with suppress(OSError):  # then this process compiles them
+        process = subprocess.Popen(
+            python_command("hiero.training.captured_step", json.dumps(settings)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-    if config.sample_points != normalised_cut_triton.SIZE or not normalised_cut_triton.HAS_TRITON:
-        raise InputError(
-            f"a captured step needs triton and sample_points={normalised_cut_triton.SIZE}; use TrainStep otherwise"
-        )
-    if config.num_threads > normalised_cut_triton.MAX_THREADS:
-        raise InputError(
-            f"a captured step cuts into {normalised_cut_triton.MAX_THREADS} threads at most; use TrainStep for more"
-        )
-    if objective.text is not None:
-        raise InputError("a captured step needs frozen text vectors; use TrainStep to train a text encoder")
-    if objective.peers is not None:
-        raise InputError("a captured step runs in one process; use TrainStep with several")
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def _free_bytes(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+
+
+def main(arguments: list[str]) -> None:
+    """Compile all kernels by one plain step."""
+    values = json.loads(arguments[0])
+    config, device = ModelConfig.from_dict(values["config"]), torch.device(values["device"])
+    torch.cuda.set_device(device)
+    from hiero.kernels.adam_triton import ClippedAdam  # needs Triton
+
+    network = HiERO(config).to(device).train()
+    precision = None if values["precision"] is None else getattr(torch, values["precision"])
+    objective = Objective(network, LossConfig(), values["spacing_s"], precision=precision)
+    half = HalfWeights(objective, precision) if precision == torch.bfloat16 else None  # as in `CapturedStep`
+    adam = ClippedAdam(make_adam(network, kind=values["optimizer"]), {} if half is None else half.copies, 1.0)
+    mask = torch.ones(1, NUM_NODES, dtype=torch.bool, device=device)
+    times = values["spacing_s"] * torch.arange(NUM_NODES, device=device)[None]
+    features = torch.randn(1, NUM_NODES, config.input_size, device=device)
+    texts = torch.randn(1, NUM_NODES, config.text_size, device=device)
+    losses = (objective if half is None else half.module)(TrainingBatch(features, mask, times, texts, times, mask))
+    losses.total.backward()
+    adam.step()
+    torch.cuda.synchronize()

@@ -1,6 +1,6 @@
-"""Where training runs: devices and processes through Lightning Fabric, and the precision of the forward pass.
+"""Devices and processes of training through Lightning Fabric, and the precision of the forward pass.
 
-Processes that train together compute a share of the batch each, and contrastive losses compare all with all.
+Each process computes a share of the batch. Contrastive losses compare the whole batch.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hiero.errors import InputError
 
 
 def make_fabric(device: str) -> Any:
-    """Fabric for this process, or for all processes that torchrun started."""
+    """Fabric for this process, or for all processes of torchrun."""
     try:
         from lightning_fabric import Fabric
     except ImportError:
         raise InputError("training needs lightning-fabric; run: pip install 'hiero-video[train]'") from None
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    # torchrun tells each process how many there are, in all and on this machine.
+    # torchrun sets the number of processes, in total and on this machine.
     world_size = int(os.environ.get("WORLD_SIZE", 1))
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     try:
@@ -39,11 +39,11 @@ def make_fabric(device: str) -> Any:
             devices=devices,
             num_nodes=world_size // local_world_size,
             strategy="ddp" if world_size > 1 else "auto",
-            precision="32-true",  # the objective casts by itself (`autocast_precision`)
+            precision="32-true",  # the objective itself casts (`autocast_precision`)
         )
         fabric.launch()
-    except Exception as error:  # Fabric's own exceptions have no common class
-        raise InputError(f"--device {device} cannot be used here ({str(error).splitlines()[0]})") from error
+    except Exception as error:  # Fabric's exceptions have no common class
+        raise InputError(f"--device {device} cannot be used ({str(error).splitlines()[0]})") from error
     return fabric
 
 
@@ -55,16 +55,16 @@ def autocast_precision(config: RunConfig, device: torch.device) -> torch.dtype |
 
 
 class ProcessGroup:
-    """The default group of torch.distributed, for losses whose gradients are then averaged over processes."""
+    """The default group of torch.distributed, for losses whose gradients DDP averages."""
 
     def __init__(self) -> None:
         self.rank, self.num = dist.get_rank(), dist.get_world_size()
 
     def gather(self, part: Tensor) -> Tensor:
-        """Concatenate a tensor over processes, with gradients: (B, …) of each → (num · B, …).
+        """Concatenate the tensors (B, …) of all processes, with gradients, to (num · B, …).
 
         Every process computes the same loss from the result. The gradient of its own part is
-        multiplied by the number of processes, since DDP averages gradients afterwards.
+        multiplied by the number of processes, because DDP averages gradients afterwards.
         """
         return _Gather.apply(part, self.rank, self.num)
 

@@ -1,4 +1,4 @@
-"""From files to a trained model: what `hiero train` does, for scripts too."""
+"""Train a model from files, as `hiero train` does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import Capture, HieroTraining
 from hiero.training.loop import STATE_FILE, RunOptions, SilentDisplay
 
-SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm, which are made at their moment
+SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm
 MAX_SPEECH_WINDOW_S = 3600.0
 
 
@@ -50,7 +50,7 @@ def train_from_files(
     initial: str | Path | None = None,
     options: TrainOptions | None = None,
 ) -> HieroTraining:
-    """Train HiERO, and leave the model in a folder. The same as `hiero train`."""
+    """Train HiERO and save the model in a folder."""
     options = options or TrainOptions()
     features = FeatureStore(store)
     folder = None if initial is None else open_model_folder(initial)
@@ -62,9 +62,9 @@ def train_from_files(
     if not fabric.is_global_zero:
         options = replace(options, display=SilentDisplay())
     if (out / STATE_FILE).is_file() and not options.resume:
-        raise InputError(f"{out}: holds a run already; go on with it (--resume) or choose another folder")
+        raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another folder")
     text_config = _text_config(values, preset)
-    # a wrong setting is reported before any work
+    # This reports wrong settings before any work.
     build_config(values, features, values.get("model", {}).get("text_size", 1))
 
     windows, validation_windows = _read_windows(features, narrations, values, text_config, options)
@@ -118,10 +118,9 @@ def _encode(
 ) -> tuple[Tensor, Tensor | None]:
     """Text vectors of the windows to train on and to validate on."""
     with options.display.texts(len(windows.texts) + (len(validation.texts) if validation else 0)) as progress:
-        encode = partial(
-            encode_texts, encoder=text_config.encoder, device=device, cache=options.text_cache, progress=progress
-        )
-        return encode(windows.texts), encode(validation.texts) if validation else None
+        encode = partial(encode_texts, device=device, cache=options.text_cache, progress=progress)
+        vectors = encode(windows.texts, text_config.encoder)
+        return vectors, encode(validation.texts, text_config.encoder) if validation else None
 
 
 def _run(training: HieroTraining, options: TrainOptions) -> None:
@@ -130,7 +129,7 @@ def _run(training: HieroTraining, options: TrainOptions) -> None:
     if training.text_encoder is not None:
         num_parameters += sum(p.numel() for p in training.text_encoder.parameters() if p.requires_grad)
     device = training.fabric.device
-    display.log(f"{num_parameters / 1e6:.2f} M parameters learn, {training.num_steps} steps on {device}")
+    display.log(f"{num_parameters / 1e6:.2f} M trainable parameters, {training.num_steps} steps on {device}")
     out.mkdir(parents=True, exist_ok=True)
     training.save_every_s = options.save_every_s
     training.prepare(resume=options.resume, capture=options.capture, log=display.log)
@@ -142,16 +141,14 @@ def _run(training: HieroTraining, options: TrainOptions) -> None:
 
 
 def speech_settings(narrations: Path, window_s: float) -> list[str]:
-    """Settings that follow from what narrations are: people speak before or after they act, so
-    positives reach further.
-    """
+    """Settings for transcripts: people speak before or after they act, so positives reach further."""
     if not 0 < window_s < MAX_SPEECH_WINDOW_S:
-        raise InputError(f"--speech-window-s is between 0 and {MAX_SPEECH_WINDOW_S:g} seconds, got {window_s:g}")
+        raise InputError(f"--speech-window-s must be between 0 and {MAX_SPEECH_WINDOW_S:g} seconds, got {window_s:g}")
     return [f"losses.alpha={1 / window_s!r}"] if is_spoken(narrations) else []
 
 
 def build_config(values: dict[str, Any], store: FeatureStore, text_size: int) -> TrainConfig:
-    """The configuration of a run: a preset's values, and sizes and clock of the data."""
+    """The configuration of a run: the values of a preset, and the sizes and clock of the data."""
     model = {
         "input_size": store.width,
         "text_size": text_size,
@@ -161,48 +158,43 @@ def build_config(values: dict[str, Any], store: FeatureStore, text_size: int) ->
     }
     for name, size in (("input_size", store.width), ("text_size", text_size)):
         if model[name] != size:
-            raise InputError(f"model.{name} is set to {model[name]}, but the data has {size}; leave it out")
+            raise InputError(f"model.{name} is set to {model[name]}, but the data has {size}; omit this setting")
     return TrainConfig.from_dict({**values, "model": model})
 
 
 def _text_config(values: dict[str, Any], preset: str) -> TextConfig:
     for group in ("model", "losses", "text"):
         if not isinstance(values.get(group, {}), dict):
-            raise InputError(f"{group} is a group of settings; set one of them, such as --set {group}.NAME=VALUE")
+            raise InputError(f"{group} is a group of settings; set one of them: --set {group}.NAME=VALUE")
     config = TextConfig.from_dict(values.get("text", {}))
     if not config.encoder:
         raise InputError(
-            f"preset {preset} needs a text encoder's weights: --set text.encoder=FILE or FOLDER (see hiero train "
-            "--help)"
+            f"preset {preset} needs the weights of a text encoder: --set text.encoder=FILE or FOLDER. EgoVLP's is at "
+            "https://www.sapeirone.it/data/hiero/pretrained/egovlp_text.pth"
         )
     return config
 
 
 def _split(store: FeatureStore, path: Path, options: TrainOptions) -> tuple[Narrations, Narrations | None]:
-    """Narrations to train on and to validate on; no video is in both."""
-    validation_path, share = options.validation, options.validation_share
+    """Narrations to train on and to validate on. No video is in both."""
+    share = options.validation_share
     skipped = read_skip_list(options.skip) if options.skip is not None else frozenset()
-    narrations = read_narrations(path)
-    if validation_path is not None:
-        validation = read_narrations(validation_path).select_videos(store, skipped)
+    narrations = read_narrations(path).select_videos(store, skipped)
+    if not narrations.by_video:
+        raise InputError(f"{path}: {narrations.summary()}")
+    if options.validation is not None:
+        validation = read_narrations(options.validation).select_videos(store, skipped)
         if not validation.by_video:
-            raise InputError(f"{validation_path}: {validation.summary()}")
-        narrations = narrations.select_videos(store, skipped)
+            raise InputError(f"{options.validation}: {validation.summary()}")
         for video in sorted(set(narrations.by_video) & set(validation.by_video)):
             narrations.leave_out("kept for validation", video, len(narrations.by_video.pop(video)))
         if not narrations.by_video:
             raise InputError(f"{path}: nothing is left to train on\n{narrations.summary()}")
         return narrations, validation
-    narrations = narrations.select_videos(store, skipped)
-    if not narrations.by_video:
-        raise InputError(f"{path}: {narrations.summary()}")
     if not 0 <= share < 1:
-        raise InputError(f"--validation-share is between 0 and 1, got {share}")
-    # By the hash of their names: the choice is even, and the same in every run.
+        raise InputError(f"--validation-share must be between 0 and 1, got {share}")
+    # Sorting by hashes gives an even choice that is the same in every run.
     shuffled = sorted(narrations.by_video, key=lambda video: hashlib.sha256(video.encode()).digest())
     chosen = shuffled[: round(share * len(shuffled))]
-    if not chosen:
-        return narrations, None
-    validation = Narrations({video: narrations.by_video[video] for video in chosen})
-    rest = {video: texts for video, texts in narrations.by_video.items() if video not in validation.by_video}
-    return Narrations(rest, narrations.left_out, narrations.examples), validation
+    validation = Narrations({video: narrations.by_video.pop(video) for video in chosen})
+    return narrations, validation if chosen else None

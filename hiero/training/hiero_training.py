@@ -28,15 +28,14 @@ from hiero.training.validation import validate
 
 MIN_STEPS_TO_CAPTURE = 4000  # compiling takes about as long as this many captured steps save
 MAX_DATA_SHARE = 0.6  # share of the free memory of a GPU that data may take
-NUM_FINGERPRINT_VECTORS = 256  # text vectors that identify all of them
-
+NUM_FINGERPRINT_VECTORS = 256  # text vectors that are hashed
 
 Capture = bool | Literal["auto"]
-"""Whether the step is captured; auto: if the run is long enough to gain from it."""
+"""Whether to capture the step. "auto" captures it if the run is long enough to gain from it."""
 
 
 class HieroTraining(TrainingLoop):
-    """A training run of HiERO: windows with narrations in, a model folder out."""
+    """A training run of HiERO from windows with narrations to a model folder."""
 
     objective: Objective
 
@@ -54,8 +53,8 @@ class HieroTraining(TrainingLoop):
         spacing_s = windows.store.clock.spacing_s
         if config.model.depth and spacing_s >= config.model.radius_s:
             raise InputError(
-                f"segments are {spacing_s:g} s apart and model.radius_s is {config.model.radius_s:g}: no segment "
-                f"would have a neighbour; try --set model.radius_s={2.5 * spacing_s:g}"
+                f"model.radius_s must be above the spacing of segments ({spacing_s:g} s), got "
+                f"{config.model.radius_s:g}; try --set model.radius_s={2.5 * spacing_s:g}"
             )
         super().__init__(config, len(windows), out, fabric)
         self.config, self.windows = config, windows
@@ -88,11 +87,10 @@ class HieroTraining(TrainingLoop):
                     self.objective, self.optimizer, example, clip=self.config.clip, read_batch=self.resident.read
                 )
                 return
-            # a compiler is missing, memory is short … what is only faster must not end the run
-            except Exception as error:
+            except Exception as error:  # without a compiler or enough memory, train without capturing
                 if capture is True:
                     raise
-                log(f"steps are not captured: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+                log(f"steps are not captured: {(str(error) or type(error).__name__).splitlines()[0]}")
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
         self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
 
@@ -119,13 +117,13 @@ class HieroTraining(TrainingLoop):
 
     def _can_capture(self, capture: Capture, log: Callable[[str], None]) -> bool:
         if self.config.model.other_parts and capture == "auto":
-            return False  # `prepare` has said why
+            return False  # `prepare` has logged the reason
         is_short = self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE
         if capture is False or (capture == "auto" and is_short):
             return False
         try:
             if self.resident is None:
-                raise InputError("a captured step needs a CUDA GPU with room for the features, and frozen text")
+                raise InputError("a captured step needs a CUDA GPU with memory for the features, and frozen text")
             if self.config.accumulate > 1 or len(self.windows) < self.config.batch_size:
                 raise InputError("a captured step takes one full batch at a time")
             check_capturable(self.objective, torch.zeros(1, device=self.fabric.device))
@@ -149,9 +147,7 @@ class HieroTraining(TrainingLoop):
         return self.step(*inputs, tokens=tokens)
 
     def _read_batches(self, indices: list[Tensor], step_number: int) -> list[tuple[TrainingBatch, Tokens | None]]:
-        """This process's share of each batch, padded as the whole batch is, so that processes can
-        exchange tensors.
-        """
+        """Read this process's share of each batch, padded like the whole batch so that processes can exchange it."""
         out: list[tuple[TrainingBatch, Tokens | None]] = []
         for index in indices:
             batch = self.windows.read(self._process_share(index).tolist(), self.windows.shape(index.tolist()))
@@ -159,7 +155,7 @@ class HieroTraining(TrainingLoop):
                 out.append((batch.with_vectors(self.text_vectors), None))
                 continue
             assert self.text_encoder is not None
-            # Each different text goes through the text tower once.
+            # Each distinct text is encoded once.
             unique_texts, inverse = batch.texts.unique(return_inverse=True)
             tokens = self.text_encoder.tokenize([self.windows.texts[i] for i in unique_texts.tolist()])
             out.append((batch._replace(texts=inverse), tokens))
@@ -180,8 +176,7 @@ class HieroTraining(TrainingLoop):
         settings.pop("model")
         text_encoder: dict[str, Any] = {"name": self.config.text.encoder, "file": None}
         if self.text_encoder is not None:
-            # Text towers tie weights, and safetensors refuses tensors that share memory.
-            save_tensors(folder / TEXT_ENCODER_FILE, {k: v.clone() for k, v in self.text_encoder.plain_state().items()})
+            save_tensors(folder / TEXT_ENCODER_FILE, self.text_encoder.plain_state())
             text_encoder = {**self.text_encoder.describe(), "file": TEXT_ENCODER_FILE}
         extra = {
             "losses": self.config.losses.to_dict(),
@@ -197,7 +192,7 @@ class HieroTraining(TrainingLoop):
 
     @cached_property
     def _fingerprint(self) -> str:
-        """Identifies features, windows, narrations, and an even choice of the text vectors."""
+        """Hash of features, windows, narrations, and evenly chosen text vectors."""
         digest = hashlib.sha256(self.windows.store.digest.encode())
         for windows, text_vectors in ((self.windows, self.text_vectors), self.validation or (None, None)):
             if windows is not None:

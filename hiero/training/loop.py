@@ -1,17 +1,18 @@
-"""The training loop: plain and readable, over Lightning Fabric for devices and processes. A subclass
-says what is trained.
+"""The training loop over Lightning Fabric. A subclass defines what is trained.
 
-    OUT/config.json, model.safetensors …     the model so far, ready to use
-    OUT/best/                                the same at the best validation
-    OUT/training.safetensors                 all that is needed to go on, to the last bit
+    OUT/config.json, model.safetensors …     the current model, ready to use
+    OUT/best/                                the model with the best validation score
+    OUT/training.safetensors                 everything that is needed to resume exactly: weights, optimizer and
+                                             random state as tensors, the rest as JSON metadata
     OUT/events.out.*                         TensorBoard
 
-What a step sees depends on (seed, step) alone and the random state is saved with the weights, so a
-run that was stopped and resumed on a CPU ends with the same weights as one that was not.
+The input of a step depends only on the seed and its number, and the random state is saved with the
+weights. A run on a CPU that is stopped and resumed ends with the same weights as an uninterrupted one.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import time
@@ -29,19 +30,19 @@ from torch import Tensor, nn
 
 from hiero.config import RunConfig
 from hiero.errors import InputError
-from hiero.training.resume_state import config_differences, load_state, read_metadata, save_state
+from hiero.storage.files import load_tensors, parse_json, save_tensors
 from hiero.training.step import learning_rate, make_adam, set_learning_rate
 
 STATE_FILE = "training.safetensors"
 BEST_FOLDER = "best"
 LOG_EVERY = 10  # steps
 NUM_PREFETCHED = 2  # steps whose batches are read ahead
-EPOCH_BITS = 20  # of the seed of an epoch's order; the bits above are the seed of the run
+EPOCH_BITS = 20  # low bits of an epoch's seed; the bits above are the seed of the run
 
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """How far a run is, for a progress display."""
+    """Progress of a run, for a display."""
 
     step: int
     num_steps: int
@@ -52,17 +53,17 @@ class TrainingStatus:
 
 
 class SilentDisplay:
-    """A display that shows nothing; the command line has one that does."""
+    """A display that shows nothing."""
 
     def log(self, line: str) -> None:
-        """Show a line that stays."""
+        """Show a permanent line."""
 
     def steps(self, done: int, total: int) -> AbstractContextManager[None]:
         """Show a progress bar over training steps."""
         return nullcontext()
 
     def texts(self, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Show a progress bar over texts; the function in it advances by a number of texts."""
+        """Show a progress bar over texts. It yields a function that advances it."""
         return nullcontext(lambda _: None)
 
     def report(self, report: TrainingStatus) -> None:
@@ -71,7 +72,7 @@ class SilentDisplay:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is carried out; nothing here changes what is learned."""
+    """Options of a run that do not change what is learned."""
 
     resume: bool = False
     device: str = "auto"
@@ -80,7 +81,7 @@ class RunOptions:
 
 
 class TrainingStopped(KeyboardInterrupt):
-    """The run was asked to stop, and has saved its state."""
+    """The run was stopped, and has saved its state."""
 
 
 class _LossMeter:
@@ -95,7 +96,7 @@ class _LossMeter:
         self.started_s = time.perf_counter()
 
     def add(self, losses: dict[str, Tensor]) -> None:
-        # Sums stay on the device: reading them here would wait for the GPU in every step.
+        # Sums stay on the device: reading them would wait for the GPU in every step.
         for name, value in losses.items():
             self.sums[name] = self.sums[name] + value.detach() if name in self.sums else value.detach().clone()
         self.num_steps += 1
@@ -108,7 +109,7 @@ class _LossMeter:
 
 
 class TrainingLoop(ABC):
-    """A training run. A subclass says what is trained (`objective`), how examples are read, and what is saved."""
+    """A training run. A subclass defines the objective, how examples are read, and what is saved."""
 
     objective: nn.Module
     optimizer: torch.optim.Adam
@@ -121,7 +122,7 @@ class TrainingLoop(ABC):
             raise InputError(f"batch_size {config.batch_size} cannot be divided among {fabric.world_size} processes")
         if num_examples < fabric.world_size:
             raise InputError(f"{num_examples} windows are too few for {fabric.world_size} processes")
-        self.num_batches = max(1, num_examples // config.batch_size)  # in an epoch; an incomplete last one is left out
+        self.num_batches = max(1, num_examples // config.batch_size)  # per epoch, without an incomplete last one
         self.steps_per_epoch = max(1, self.num_batches // config.accumulate)
         self.num_steps = config.epochs * self.steps_per_epoch
         self.step_number = 0
@@ -133,24 +134,22 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _read_batches(self, indices: list[Tensor], step_number: int) -> Any:
-        """This process's share of each batch of a step; called in a reader thread."""
+        """Read this process's share of each batch of a step. Called in a reader thread."""
 
     @abstractmethod
     def _train_step(self, batches: Any) -> Any:
-        """Update the weights; returns the losses, a NamedTuple with `total`."""
+        """Update the weights and return the losses, a NamedTuple with `total`."""
 
     @abstractmethod
     def _validation_scores(self) -> dict[str, float]:
-        """Scores on the validation set, the one that selects the best model first (larger is better);
-        {} without such a set.
-        """
+        """Validation scores, or {} without a validation set. The first selects the best model (larger is better)."""
 
     @abstractmethod
     def _save_model(self, folder: Path) -> None: ...
 
     @property
     def data_on_device(self) -> bool:
-        """Whether the examples are in the device's memory; then batches are indices of examples."""
+        """Whether examples are in the device's memory, so that batches are indices of examples."""
         return False
 
     @property
@@ -161,9 +160,7 @@ class TrainingLoop(ABC):
     # The run
 
     def _setup(self, objective: nn.Module, resume: bool) -> None:
-        """Move the objective to its device and make its optimizer; with `resume`, load the state of
-        the earlier run.
-        """
+        """Move the objective to its device, create its optimizer and optionally resume an earlier run."""
         config = self.settings
         self.objective = objective.to(self.fabric.device).train()
         self.optimizer = make_adam(objective, config.lr, config.weight_decay, config.optimizer)
@@ -191,7 +188,7 @@ class TrainingLoop(ABC):
                     meter = _LossMeter()
                 if ends_epoch:
                     self._validate(write_scalar, log)
-                    meter.restart_clock()  # validation does not count as training time
+                    meter.restart_clock()  # validation is not training time
                 self.stop = self._any_process(self.stop)
                 if self.stop or time.perf_counter() - saved_s > self.save_every_s or is_last:
                     self.save()
@@ -201,7 +198,7 @@ class TrainingLoop(ABC):
                     raise TrainingStopped
 
     def _any_process(self, flag: bool) -> bool:
-        # All processes must stop at the same step, or the others would wait forever for the one that did.
+        # All processes must stop at the same step, or some would wait forever.
         if self.fabric.world_size == 1:
             return flag
         total = torch.tensor(float(flag), device=self.fabric.device)
@@ -244,7 +241,7 @@ class TrainingLoop(ABC):
     # Data
 
     def order(self, epoch: int) -> Tensor:
-        """A random permutation of the examples, (num_examples,), that depends on the seed and the epoch alone."""
+        """A random permutation of the examples, (num_examples,), given by the seed and the epoch."""
         seed = (self.settings.seed << EPOCH_BITS) + epoch
         return torch.randperm(self.num_examples, generator=torch.Generator().manual_seed(seed))
 
@@ -264,9 +261,7 @@ class TrainingLoop(ABC):
             yield [self._process_share(index) for index in indices] if self.data_on_device else indices
 
     def _batches(self) -> Iterator[Any]:
-        """For each remaining step, indices of examples on the device, or batches that a thread reads
-        while the GPU works.
-        """
+        """For each remaining step, indices of examples on the device, or batches that a thread reads ahead."""
         if self.data_on_device:
             yield from self._batch_indices()
             return
@@ -287,12 +282,19 @@ class TrainingLoop(ABC):
     # Files
 
     def save(self) -> None:
-        """Save the model, and beside it all that is needed to resume."""
+        """Save the model and everything that is needed to resume."""
         if not all(bool(p.isfinite().all()) for p in self.objective.parameters()):
             _check_finite(float("nan"), self.step_number)
         if not self.fabric.is_global_zero:
             return
         self._save_model(self.out)
+        tensors = {f"objective.{name}": value for name, value in self.objective.state_dict().items()}
+        parameter_names: dict[Tensor, str] = {p: name for name, p in self.objective.named_parameters()}
+        for p, state in self.optimizer.state.items():
+            tensors |= {f"adam.{parameter_names[p]}.{key}": value for key, value in state.items()}
+        tensors["random.cpu"] = torch.get_rng_state()
+        if self.fabric.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.fabric.device)
         metadata = {
             "step": self.step_number,
             "config": self.settings.to_dict(),
@@ -300,43 +302,45 @@ class TrainingLoop(ABC):
             "best": self.best,
             "scores": self.scores,
         }
-        save_state(self.out / STATE_FILE, self.objective, self.optimizer, self.fabric.device, metadata)
+        save_tensors(self.out / STATE_FILE, tensors, {"hiero": json.dumps(metadata)})
 
     def load(self) -> None:
-        """Load the state of an earlier run in the same folder."""
-        path = self.out / STATE_FILE
+        """Resume an earlier run in the same folder."""
+        path, device = self.out / STATE_FILE, self.fabric.device
         if not path.is_file():
-            raise InputError(f"{self.out}: nothing to resume, {STATE_FILE} is missing; leave --resume out to begin")
+            raise InputError(f"{self.out}: nothing to resume, {STATE_FILE} is missing; to start a run, omit --resume")
         metadata = read_metadata(path)
         if different := config_differences(metadata.get("config", {}), self.settings.to_dict()):
-            raise InputError(
-                f"{self.out}: was begun with other settings ({'; '.join(different)}); resume with the same ones"
-            )
+            changes = "; ".join(different)
+            raise InputError(f"{self.out}: the run has other settings ({changes}); resume with the same ones")
         if metadata.get("data") != self._fingerprint:
-            raise InputError(f"{self.out}: was begun on other features or narrations; resume with the same ones")
-        load_state(path, self.objective, self.optimizer, self.fabric.device)
+            raise InputError(f"{self.out}: the run has other features or narrations; resume with the same ones")
+        tensors = load_tensors(path)
+        self.objective.load_state_dict(_select(tensors, "objective."))
+        for name, p in self.objective.named_parameters():
+            if state := _select(tensors, f"adam.{name}."):  # empty for a parameter that never had a gradient
+                self.optimizer.state[p] = {key: value.to(device) for key, value in state.items()}
+        torch.set_rng_state(tensors["random.cpu"])
+        if device.type == "cuda" and "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"], device)
         self.step_number, self.best, self.scores = metadata["step"], metadata["best"], metadata["scores"]
 
     @contextmanager
     def _tensorboard(self) -> Iterator[Callable[[str, float, int], None]]:
-        """A function that writes (name, value, step), or does nothing where TensorBoard is not
-        installed or the rank is not 0.
-        """
-        writer: Any = None
-        if self.fabric.is_global_zero:
-            with suppress(ImportError):
-                from torch.utils.tensorboard import SummaryWriter
-
-                writer = SummaryWriter(str(self.out), purge_step=self.step_number)
+        """A function that writes (name, value, step). It does nothing without TensorBoard, or if the rank is not 0."""
         try:
-            yield (lambda name, value, step: writer.add_scalar(name, value, step)) if writer else (lambda *_: None)
-        finally:
-            if writer is not None:
-                writer.close()
+            if not self.fabric.is_global_zero:
+                raise ImportError
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            yield lambda *_: None
+            return
+        with SummaryWriter(str(self.out), purge_step=self.step_number) as writer:
+            yield writer.add_scalar
 
     @contextmanager
     def _stop_on_signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM let the step end and save; a second one does not wait."""
+        """Ctrl-C and SIGTERM finish the step and save. A second signal stops at once."""
 
         def request_stop(number: int, frame: object) -> None:
             if self.stop:
@@ -345,7 +349,7 @@ class TrainingLoop(ABC):
 
         previous = {}
         for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(ValueError):  # not in the main thread: leave signals alone
+            with suppress(ValueError):  # signals can only be handled in the main thread
                 previous[number] = signal.signal(number, request_stop)
         try:
             yield
@@ -358,5 +362,33 @@ def _check_finite(loss: float, step: int) -> None:
     if not math.isfinite(loss):
         raise InputError(
             f"the loss became {loss} near step {step}; the last saved state is kept. "
-            "Try a smaller rate (--set lr=…) or --set precision=float32"
+            "Try a smaller learning rate (--set lr=…) or --set precision=float32"
         )
+
+
+def _select(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The metadata of a saved state."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            metadata: dict[str, Any] = parse_json((file.metadata() or {}).get("hiero", "{}"))
+    except (SafetensorError, ValueError) as error:
+        raise InputError(f"{path}: damaged or cut short ({error})") from error
+    return metadata
+
+
+def config_differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """Settings that differ, such as "model.depth was 3, now 2"."""
+    out = []
+    for name in sorted(before.keys() | now.keys()):
+        a, b = before.get(name), now.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            out += config_differences(a, b, f"{prefix}{name}.")
+        elif a != b:
+            out.append(f"{prefix}{name} was {a}, now {b}")
+    return out

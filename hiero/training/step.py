@@ -30,9 +30,7 @@ class Augmentation:
 
 
 class Objective(nn.Module):
-    """What is minimised: a batch in, its losses out. Holds all that is trained: the network and,
-    unless frozen, the text tower.
-    """
+    """The losses of a batch. It holds all trained modules: the network and, unless frozen, the text tower."""
 
     def __init__(
         self,
@@ -51,7 +49,6 @@ class Objective(nn.Module):
         self.augmentation = augmentation or Augmentation()
 
     def forward(self, x: TrainingBatch, tokens: Tokens | None = None) -> Losses:
-        """Losses of a batch."""
         with torch.autocast(x.features.device.type, dtype=self.precision, enabled=self.precision is not None):
             if tokens is not None and self.text is not None:
                 x = x.with_vectors(self.text(*tokens))
@@ -74,13 +71,13 @@ class Objective(nn.Module):
             features = features * stretch.exp()
         if noise:
             scale = self.model.input_scale if self.model.config.standardise else features.new_ones(())
-            deviation = torch.where(scale > 0, 1 / scale, 0.0)  # a scale of 0 switches a channel off: it gets no noise
+            deviation = torch.where(scale > 0, 1 / scale, 0.0)  # a channel with scale 0 is off and gets no noise
             features = features + noise * deviation * self._randn(features.shape, features.device)
         return features
 
     def _randn(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Normal numbers of this process's part of the batch."""
-        # Every process draws for the whole batch, so that each video gets the same numbers as in one process.
+        """Normal numbers for this process's part of the batch."""
+        # Every process draws for the whole batch, so that the numbers do not depend on the number of processes.
         rank, world_size = (self.peers.rank, self.peers.num) if self.peers is not None else (0, 1)
         return torch.randn(world_size * shape[0], *shape[1:], device=device)[rank * shape[0] : (rank + 1) * shape[0]]
 
@@ -96,13 +93,13 @@ def make_adam(module: nn.Module, lr: float = 1e-5, weight_decay: float = 1e-5, k
     """The paper's Adam, or AdamW; fused."""
     device = next(module.parameters()).device
     cuda = device.type == "cuda"
-    rate = torch.tensor(lr, device=device) if cuda else lr  # a tensor, so that a captured step follows the schedule
+    rate = torch.tensor(lr, device=device) if cuda else lr  # a captured step reads this tensor
     optimizer_class = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
     return optimizer_class(parameter_groups(module, weight_decay), lr=rate, fused=True, capturable=cuda)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the rate of all groups; in place where it is a tensor, since a captured step reads that tensor."""
+    """Set the rate of all groups. A tensor is changed in place, because a captured step reads it."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(lr)
@@ -111,7 +108,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def learning_rate(step: int, num_steps: int, config: RunConfig) -> float:
-    """Rate of a step: linear from warmup_factor · lr up to lr, then a cosine down to min_lr."""
+    """Learning rate of a step: linear from warmup_factor · lr to lr, then a cosine to min_lr."""
     warmup_steps = config.warmup_epochs * num_steps / config.epochs
     if step < warmup_steps:
         return config.lr * (config.warmup_factor + (1 - config.warmup_factor) * step / warmup_steps)
@@ -120,7 +117,7 @@ def learning_rate(step: int, num_steps: int, config: RunConfig) -> float:
 
 
 class TrainStep:
-    """The plain step, which the captured one must agree with. Gradients of several batches are averaged."""
+    """The plain training step. Gradients of several batches are averaged."""
 
     def __init__(
         self, objective: nn.Module, optimizer: torch.optim.Optimizer, *, clip: float = 1.0, fabric: Any = None
@@ -129,7 +126,7 @@ class TrainStep:
         self.compute: Callable[..., Losses] = objective
 
     def __call__(self, *batches: TrainingBatch, tokens: list[Tokens | None] | None = None) -> Losses:
-        """Update the weights; returns the losses of the last batch."""
+        """Update the weights and return the losses of the last batch."""
         self.optimizer.zero_grad(set_to_none=True)
         for i, batch in enumerate(batches):
             # Processes exchange gradients once, at the last batch.

@@ -1,4 +1,4 @@
-"""Validation: how well a model aligns narrations with windows that it does not learn from."""
+"""Validation: how well a model aligns narrations with held-out windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hiero.training.step import Objective
 
 
 class ValidationScore(NamedTuple):
-    """Losses, and how many narrations are found."""
+    """Losses, and the share of narrations that are found."""
 
     alignment: float
     threads: float
@@ -24,7 +24,7 @@ class ValidationScore(NamedTuple):
 def validate(
     objective: Objective, windows: NarratedWindows, text_vectors: Tensor, batch_size: int = 8
 ) -> ValidationScore:
-    """Score a model in training. The network and the random state are left as they were."""
+    """Score a model during training, without changing the network or the random state."""
     model, config = objective.model, objective.losses
     device = next(model.parameters()).device
     was_training = model.training

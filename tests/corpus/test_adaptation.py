@@ -27,8 +27,7 @@ from hiero.formats.hiero_json import edits_file, write_edits
 from hiero.model.hiero import write_model_folder
 from hiero.sources.source import VideoSource
 from hiero.storage.files import load_tensors
-from hiero.training.loop import STATE_FILE, SilentDisplay
-from hiero.training.resume_state import read_metadata
+from hiero.training.loop import STATE_FILE, SilentDisplay, read_metadata
 from hiero.types import AnnotatedStep, Hierarchy, Step
 from tests.optional import weights_or_skip
 from tests.processes import start_python

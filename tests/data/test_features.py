@@ -121,7 +121,7 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused_unread(tmp_path, monkey
     assert read_feature_array(tmp_path / "bomb.npz").shape == (3000, 1000)
     monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 20 * 10**6)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
-    with pytest.raises(InputError, match=r"bomb\.npz: what it holds would take 0\.0 GiB of memory; 0\.0 GiB are free"):
+    with pytest.raises(InputError, match=r"bomb\.npz: its content would take 0\.0 GiB of memory; 0\.0 GiB are free"):
         read_feature_array(tmp_path / "bomb.npz")
 
 
@@ -205,9 +205,9 @@ def write_sidecar(path, features, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_segments": 60}, "it says 60 rows of 4, the file has 7 of 4"),
-        ({"width": 5}, "it says 7 rows of 5, the file has 7 of 4"),
-        ({"rows": "f" * 32}, "the rows are others"),
+        ({"num_segments": 60}, r"it describes rows \(60, 4\), the file has \(7, 4\)"),
+        ({"width": 5}, r"it describes rows \(7, 5\), the file has \(7, 4\)"),
+        ({"rows": "f" * 32}, "the values differ"),
     ],
 )
 def test_a_sidecar_of_other_features_is_not_believed(tmp_path, suffix, changes, message):

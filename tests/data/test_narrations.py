@@ -94,7 +94,7 @@ def test_unusable_files(tmp_path, name, content, message):
 
 def test_cells_and_lines_without_end(tmp_path):
     (tmp_path / "open.csv").write_text('video,text,time_s\nv,"' + "x" * 140_000 + ",1\nv,y,2\n")
-    with pytest.raises(InputError, match=r"open\.csv: a cell is no text of a narration .*quotation mark left open"):
+    with pytest.raises(InputError, match=r"open\.csv: not a valid table .*quotation mark left open"):
         read_narrations(tmp_path / "open.csv")
     (tmp_path / "head.csv").write_text("x" * 140_000 + "\n")
     with pytest.raises(InputError, match=r"head\.csv: "):
@@ -121,7 +121,7 @@ def test_transcripts_are_narrations(tmp_path):
         "kitchen": [(12.0, "now I cut the onion")],
     }
     assert narrations.left_out["fewer than 3 words"] == 1
-    assert narrations.left_out["a file that is no transcript"] == 1
+    assert narrations.left_out["not a transcript"] == 1
     assert list(read_narrations(tmp_path / "kitchen.srt").by_video) == ["kitchen"]
     with pytest.raises(InputError, match="is no time"):
         read_narrations(tmp_path / "broken.srt")

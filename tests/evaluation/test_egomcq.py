@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hiero.data.windows import context_window
+from hiero.data.narrated_windows import context_window
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.egomcq import embed_clips, evaluate_egomcq, read_questions

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hiero.errors import InputError
-from hiero.formats.chapters import chapters
 from hiero.formats.registry import exporter_names, find_exporter, read_step_file, write_export
 from hiero.formats.rows import title
+from hiero.formats.subtitles import chapters
 from hiero.types import Hierarchy, Step, Utterance, VideoFile
 from tests.films import import_av
 

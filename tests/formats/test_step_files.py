@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.formats.chapters import chapters
 from hiero.formats.hiero_json import edits_file, parse_hierarchy, read_edits, write_edits
 from hiero.formats.nesting import nest_rows
 from hiero.formats.registry import convert_files, find_exporter, read_step_file, write_export
 from hiero.formats.rows import StepRow, frame_row, frame_span, one_line
+from hiero.formats.subtitles import chapters
 from hiero.speech.transcripts import read_transcript
 from hiero.types import Hierarchy, Step, link_levels
 

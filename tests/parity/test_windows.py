@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hiero.data.windows import context_window, cut_windows, narrations_in
+from hiero.data.narrated_windows import context_window, cut_windows, narrations_in
 from hiero.types import Clock
 from tests.conftest import load_json
 

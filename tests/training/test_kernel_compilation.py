@@ -12,8 +12,8 @@ import torch
 from hiero.config import LossConfig, ModelConfig
 from hiero.decoding import decode_worker
 from hiero.model.hiero import HiERO
-from hiero.training import kernel_compilation
-from hiero.training.kernel_compilation import kernels_compiled_beside
+from hiero.training import captured_step
+from hiero.training.captured_step import compiling_kernels
 from hiero.training.step import Objective, make_adam
 
 
@@ -32,37 +32,37 @@ def processes(monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    monkeypatch.setattr(kernel_compilation, "num_usable_cores", lambda: 4)
+    monkeypatch.setattr(captured_step, "num_usable_cores", lambda: 4)
     if not torch.cuda.is_available():
-        monkeypatch.setattr(kernel_compilation, "_free_bytes", lambda _: kernel_compilation.MIN_FREE_BYTES)
+        monkeypatch.setattr(captured_step, "_free_bytes", lambda _: captured_step.MIN_FREE_BYTES)
     return started
 
 
 def test_the_process_does_not_outlive_the_set_up(processes, monkeypatch):
     monkeypatch.setattr(decode_worker, "PROGRAM", "import time; time.sleep(60)")
-    with kernels_compiled_beside(*make_objective()):
+    with compiling_kernels(*make_objective()):
         assert processes[0].poll() is None
     assert processes[0].poll() is not None
 
 
 def test_a_process_that_fails_or_does_not_start_is_no_error(processes, monkeypatch):
     monkeypatch.setattr(decode_worker, "PROGRAM", "raise SystemExit(1)")
-    with kernels_compiled_beside(*make_objective()):
+    with compiling_kernels(*make_objective()):
         assert processes[0].wait(30) == 1
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with kernels_compiled_beside(*make_objective()):
+    with compiling_kernels(*make_objective()):
         assert len(processes) == 1
 
 
 @pytest.mark.parametrize("missing", ["cores", "memory", "python"])
 def test_where_it_would_not_pay(processes, monkeypatch, missing):
     if missing == "cores":
-        monkeypatch.setattr(kernel_compilation, "num_usable_cores", lambda: 2)
+        monkeypatch.setattr(captured_step, "num_usable_cores", lambda: 2)
     elif missing == "memory":
-        monkeypatch.setattr(kernel_compilation, "_free_bytes", lambda _: 2**30)
+        monkeypatch.setattr(captured_step, "_free_bytes", lambda _: 2**30)
     else:
         monkeypatch.setattr(sys, "executable", None)
-    with kernels_compiled_beside(*make_objective()):
+    with compiling_kernels(*make_objective()):
         assert not processes
 
 
@@ -71,7 +71,7 @@ def test_where_it_would_not_pay(processes, monkeypatch, missing):
 def test_what_it_compiles_is_what_a_step_needs(processes, monkeypatch, tmp_path):
     """The step that is captured afterwards, in a process of its own, adds no kernel of ours to Triton's cache."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    with kernels_compiled_beside(*make_objective("cuda")):
+    with compiling_kernels(*make_objective("cuda")):
         assert processes[0].wait(120) == 0
     names = ("_forward", "_backward", "_backward_hidden", "_add_rows", "_kernel", "_update", "_sum_squares")
 
