@@ -205,7 +205,7 @@ def _read_content(
     if reader is None:
         raise ValueError(
             "unknown kind of JSON; known are hiero's steps.json and edits, Label Studio's JSON (not JSON-MIN), "
-            "projects of VIA 3, FiftyOne's samples.json and labels.json, ActivityNet's JSON, and files of hiero eval own"
+            "VIA 3 projects, FiftyOne's samples.json and labels.json, ActivityNet's JSON, and those of hiero eval own"
         )
     rows, file_duration_s = reader.read(content, settings)
     levels = [level for level in rows if level]

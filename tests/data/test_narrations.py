@@ -123,7 +123,7 @@ def test_transcripts_are_narrations(tmp_path):
     assert narrations.left_out["fewer than 3 words"] == 1
     assert narrations.left_out["not a transcript"] == 1
     assert list(read_narrations(tmp_path / "kitchen.srt").by_video) == ["kitchen"]
-    with pytest.raises(InputError, match="is no time"):
+    with pytest.raises(InputError, match="is not a time"):
         read_narrations(tmp_path / "broken.srt")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no transcripts"):

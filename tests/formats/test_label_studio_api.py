@@ -104,7 +104,7 @@ def test_a_token_is_in_no_message(server, token):
 def test_a_token_goes_to_no_other_server(server):
     with run_server() as other:
         server.redirect = other.address
-        with pytest.raises(InputError, match="sends to another address"):
+        with pytest.raises(InputError, match="redirects to another address"):
             LabelStudioProject(server.address, LEGACY_TOKEN).export()
         assert other.requests == []
 

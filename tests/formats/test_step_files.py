@@ -219,7 +219,7 @@ def test_projects_of_others(tmp_path, document, spans):
     file.write_text(json.dumps(document))
     (level,) = read_step_file(file, VIDEO, 3.0).levels
     assert labels_of(level) == spans
-    with pytest.raises(InputError, match="holds 2 videos but none called garden; there are"):
+    with pytest.raises(InputError, match="holds 2 videos but none named garden; the names are"):
         read_step_file(file, Path("garden.mp4"), 3.0)
 
 
@@ -264,7 +264,7 @@ def test_elan_of_others(tmp_path):
     assert [step.background for step in fine] == [True, False, False, True, True]
     (only,) = read_step_file(file, VIDEO, 10.0, tiers=["hands"]).levels
     assert labels_of(only)[1:3] == [(1.0, 3.0, "peel & cut"), (3.0, 5.0, "wash")]
-    with pytest.raises(InputError, match="no tier nobody; there are hands, recipe"):
+    with pytest.raises(InputError, match="no tier nobody; its tiers are hands, recipe"):
         read_step_file(file, VIDEO, 10.0, tiers=["nobody"])
 
 
@@ -278,7 +278,10 @@ def test_xml_cannot_harm(tmp_path):
     with pytest.raises(InputError, match="document type"):
         read_step_file(file, VIDEO)
     file.write_text("<a>" * 100_000)
-    with pytest.raises(InputError, match="nested too deep"):
+    with pytest.raises(InputError, match="not XML"):
+        read_step_file(file, VIDEO)
+    file.write_text("<a>" * 100_000 + "</a>" * 100_000)
+    with pytest.raises(InputError, match="not an ELAN file"):
         read_step_file(file, VIDEO)
     for content in (
         "<x",
@@ -350,24 +353,24 @@ def test_json_of_others(tmp_path, document):
     ("name", "content", "message"),
     [
         ("a.csv", "start,end,label\n1,5,a\n3,9,b\n", r"a \(1\.0-5\.0 s\) and b \(3\.0-9\.0 s\) overlap"),
-        ("a.csv", "start,end,label\nx,5,a\n", "line 2: 'x' is no time"),
-        ("a.csv", "begin,label\n1,a\n", "columns start_s, end_s and label; this one has begin, label"),
+        ("a.csv", "start,end,label\nx,5,a\n", "line 2: 'x' is not a time"),
+        ("a.csv", "begin,label\n1,a\n", "columns start_s, end_s and label, found begin, label"),
         ("a.csv", "start,end,label\n5,99,a\n", "after the end of the video"),
-        ("a.csv", "start,end,label\n5,5,a\n", "must last"),
+        ("a.csv", "start,end,label\n5,5,a\n", "end after it begins"),
         ("a.csv", "start,end,label\n", "columns"),
-        ("a.csv", "video,start,end,label\nx,1,2,a\ny,1,2,a\n", "2 videos but none called kitchen"),
-        ("a.json", "[]", "not a JSON of steps"),
+        ("a.csv", "video,start,end,label\nx,1,2,a\ny,1,2,a\n", "2 videos but none named kitchen"),
+        ("a.json", "[]", "unknown kind of JSON"),
         ("a.json", "{", "Expecting"),
         ("a.json", '{"levels": 3}', "not a hierarchy"),
         ("a.json", '{"database": {"a": {"annotations": [{"segment": 3}]}}}', "a.json"),
         ("a.json", '[{"data": {}}]', "neither annotations"),
-        ("a.xml", "<annotations/>", "neither tracks nor tags"),
+        ("a.xml", "<annotations/>", "neither tracks nor tagged"),
         ("a.xml", "<html></html>", "not a file of CVAT"),
         ("a.xml", "<annotations><track/></annotations>", "label"),
         ("a.xml", '<!DOCTYPE x [<!ENTITY e "a">]><annotations>&e;</annotations>', "document type"),
         ("a.json", '{"samples": [{"filepath": "x.mp4"}]}', "no temporal detections"),
         ("a.json", '{"project": {}, "file": {}, "view": {}, "metadata": {}}', "has no video"),
-        ("a.vtt", "WEBVTT\n\n1\n00:x --> 00:02\nhi\n", "line 4 is no time"),
+        ("a.vtt", "WEBVTT\n\n1\n00:x --> 00:02\nhi\n", "line 4 is not a time"),
         ("a.vtt", "WEBVTT\n", "no steps"),
         ("a.txt", "", "unknown kind"),
     ],

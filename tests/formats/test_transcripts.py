@@ -111,15 +111,15 @@ def test_whisper_json(tmp_path, document):
     [
         ("a.srt", "", "no words with times"),
         ("a.srt", "hello\n", "no words with times"),
-        ("a.srt", "1\n00:00:xx --> 00:00:03\nhello\n", "line 2 is no time"),
-        ("a.srt", "1\n00:00:05,000 --> 00:00:03,000\nhello\n", "cannot be"),
+        ("a.srt", "1\n00:00:xx --> 00:00:03\nhello\n", "line 2 is not a time"),
+        ("a.srt", "1\n00:00:05,000 --> 00:00:03,000\nhello\n", "impossible times"),
         ("a.txt", "hello", "unknown kind"),
         ("a.json", "{", "not JSON"),
         ("a.json", "[" * 10**5, "not JSON"),
         ("a.json", '{"text": "no times"}', "expected `segments`"),
         ("a.json", '{"segments": [{"start": "1", "end": 2, "text": "x"}]}', "segment 0"),
         ("a.json", '{"segments": [{"start": 1, "text": "x"}]}', "segment 0"),
-        ("a.json", '{"segments": [{"start": NaN, "end": 2, "text": "x"}]}', "cannot be"),
+        ("a.json", '{"segments": [{"start": NaN, "end": 2, "text": "x"}]}', "impossible times"),
         ("a.json", '{"segments": [{"start": 1, "end": 2, "text": "%s"}]}' % ("x" * 6000), "6000 characters"),
     ],
 )

@@ -163,7 +163,7 @@ def test_the_commands(film, tmp_path, capsys):
     assert "grandmother" in (tmp_path / "out" / "report.html").read_text()
     beside.write_text("1\n00:00:xx --> 00:00:02,000\nhello\n")
     out, err = run(capsys, "ask", path, "a cat", "--json")  # a broken file beside the video does not cost the answer
-    assert "is no time" in err
+    assert "is not a time" in err
     assert json.loads(out)["queries"]
 
 

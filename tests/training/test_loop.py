@@ -71,7 +71,7 @@ def test_another_operator_trains_on_the_plain_path_and_says_so(collection, tmp_p
     training.run()
     assert load_model(tmp_path).config.operator == "mean-neighbours"
     prepared(collection, tmp_path, config=config, resume=True).run()
-    with pytest.raises(InputError, match=r"was begun with other settings \(model\.operator was mean-neighbours"):
+    with pytest.raises(InputError, match=r"the run has other settings \(model\.operator was mean-neighbours"):
         prepared(collection, tmp_path, config=collection.config(epochs=1), resume=True)
 
 
@@ -149,7 +149,7 @@ def test_resuming_with_other_settings_is_refused(collection, tmp_path):
     with pytest.raises(InputError, match=r"epochs was 1, now 2; lr was 0.01, now 0.02"):
         prepared(collection, tmp_path, resume=True, changes={"epochs": 2, "lr": 0.02})
     other = collection.windows(window_s=50.0)
-    with pytest.raises(InputError, match="was begun on other features or narrations"):
+    with pytest.raises(InputError, match="the run has other features or narrations"):
         prepared(collection, tmp_path, resume=True, windows=other, changes={"epochs": 1})
     with pytest.raises(InputError, match="nothing to resume"):
         prepared(collection, tmp_path / "empty", resume=True)
@@ -160,7 +160,7 @@ def test_other_words_are_other_data(collection, tmp_path):
     prepared(collection, tmp_path, changes={"epochs": 1}).run()
     changed = collection.windows()
     changed.texts[0] += " again"
-    with pytest.raises(InputError, match="was begun on other features or narrations"):
+    with pytest.raises(InputError, match="the run has other features or narrations"):
         prepared(collection, tmp_path, resume=True, windows=changed, changes={"epochs": 1})
 
 
@@ -202,11 +202,13 @@ def test_what_cannot_work_says_so(collection, tmp_path):
     from dataclasses import replace
 
     config = collection.config()
-    with pytest.raises(InputError, match=r"no segment would have a neighbour; try --set model\.radius_s=2\.5"):
+    with pytest.raises(
+        InputError, match=r"model.radius_s must be above the spacing of segments .*try --set model\.radius_s=2\.5"
+    ):
         prepared(collection, tmp_path, config=replace(config, model=config.model.replace(radius_s=1.0)))
     with pytest.raises(InputError, match="a captured step needs a CUDA GPU"):
         prepared(collection, tmp_path, capture=True)
-    with pytest.raises(InputError, match="--device nonsense cannot be used here"):
+    with pytest.raises(InputError, match="--device nonsense cannot be used"):
         make_fabric("nonsense")
 
 
