@@ -205,7 +205,8 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
     settings = [*options.get("settings", []), f"seed={seed}"]
     with ExitStack() as patches:
         if options.get("negatives"):
-            patches.enter_context(patch.object(HiERO, "losses", losses_with_negatives(negative_vectors(work, text))))
+            losses = losses_with_negatives(negative_vectors(work, text))
+            patches.enter_context(patch("hiero.training.step.compute_losses", losses))
         train_from_files(
             work / kind / "store",
             narrations,

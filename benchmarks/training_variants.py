@@ -21,7 +21,7 @@ from benchmarks.captaincook4d_data import CLOCK, narrate, read_annotations
 from hiero import HiERO, embed_features, load_model
 from hiero.config import LossConfig
 from hiero.data.stores import FeatureStore
-from hiero.model.hiero import Losses, Peers
+from hiero.model.losses import Losses, Peers, Timed, compute_losses
 from hiero.model.unet import Level
 from hiero.steps.hierarchy import default_step_counts
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR, cut_steps
@@ -104,23 +104,17 @@ def negative_vectors(work: Path, text: Path) -> Tensor:
 
 
 def losses_with_negatives(bank: Tensor) -> Callable[..., Losses]:
-    """`HiERO.losses` with one term more: a node is nearer to its narrations than to texts of other data sets.
+    """`compute_losses` with one more term: a node is nearer to its narrations than to texts of other data sets.
 
     Args:
         bank: Vectors of those texts, (N, D).
     """
-    plain = HiERO.losses
 
     def losses(
-        model: HiERO,
-        levels: list[Level],
-        texts: Tensor,
-        text_times: Tensor,
-        text_mask: Tensor,
-        config: LossConfig,
-        peers: Peers | None = None,
+        model: HiERO, levels: list[Level], narrations: Timed, config: LossConfig, peers: Peers | None = None
     ) -> Losses:
-        result = plain(model, levels, texts, text_times, text_mask, config, peers)
+        result = compute_losses(model, levels, narrations, config, peers)
+        texts, text_times, text_mask = narrations
         drawn = bank.to(texts)[torch.randint(len(bank), (NUM_NEGATIVES,), device=texts.device)]
         nodes = model.embed_video(levels[0].features)
         near = (levels[0].times[:, :, None] - text_times[:, None, :]).abs() <= 1 / config.alpha
