@@ -175,12 +175,7 @@ def pack(
 
 
 def _write_rows(
-    target: Path,
-    files: list[Path],
-    source: Path,
-    width: int,
-    precision: StoreDtype,
-    progress: Callable[[str], None],
+    target: Path, files: list[Path], source: Path, width: int, precision: StoreDtype, progress: Callable[[str], None]
 ) -> tuple[list[PackedVideo], list[str], str]:
     """Write the rows of all usable files. Returns their videos, the problems of the others, and a hash."""
     videos: list[PackedVideo] = []

@@ -32,14 +32,7 @@ from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.files import load_tensors, read_json
 from hiero.text.minilm import MINILM_KEY, tokenize, word_pieces
-from hiero.text.towers import (
-    TowerKind,
-    build_tower,
-    clip_tokenizer,
-    import_transformers,
-    select_text_tower,
-    tower_kind,
-)
+from hiero.text.towers import TowerKind, build_tower, clip_tokenizer, import_transformers, select_text_tower, tower_kind
 from hiero.text.vector_cache import TextCache
 
 GROUP = "hiero.text_encoders"

@@ -212,7 +212,7 @@ def test_what_cannot_work_says_so(collection, tmp_path):
 
 def test_a_loss_that_explodes_ends_the_run(collection, tmp_path):
     training = prepared(collection, tmp_path, changes={"lr": 1e30, "warmup_epochs": 0.0, "clip": 1e30}, log_every=1)
-    with pytest.raises(InputError, match=r"the loss became nan near step \d+.*Try a smaller rate"):
+    with pytest.raises(InputError, match=r"the loss became nan near step \d+.*Try a smaller learning rate"):
         training.run()
 
 
