@@ -28,7 +28,7 @@ from hiero.serve.library import Library
 from hiero.serve.routing import Services
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import STATES, State
-from hiero.serve.telemetry import REQUEST_ID, AuditLog, Metrics, RequestLog, make_logger
+from hiero.serve.telemetry import REQUEST_ID, EventLog, Metrics, RequestLog
 from hiero.serve.users import Access, ForbiddenError
 from hiero.text.vector_cache import TextCache
 from hiero.types import ProgressCallback
@@ -71,24 +71,20 @@ def create_app(
         else:
             library.index(library.find(id), progress)
 
-    jobs, logger, metrics = JobQueue(work, state, settings.jobs), make_logger(settings.log_format), Metrics()
-    audit = AuditLog(state, logger)
-    access = Access(state, settings)
-    services = Services(settings, library, state, access, jobs, audit, metrics, Presence())
+    jobs, log, metrics = JobQueue(work, state, settings.jobs), EventLog(settings.log_format, state), Metrics()
+    services = Services(settings, library, state, Access(state, settings), jobs, log, metrics, Presence())
     _add_gauges(metrics, library, jobs)
-    arrivals = None if watcher is None else Arrivals(library, jobs, watcher, audit)
-    guard = Guard(_create_api(services), settings, access)
-    return Application(guard, metrics, logger, jobs, arrivals)
+    arrivals = None if watcher is None else Arrivals(library, jobs, watcher, log)
+    return Application(services, arrivals)
 
 
 class Application(RequestLog):
     """The API, the page and the background work of a server."""
 
-    def __init__(
-        self, guard: Guard, metrics: Metrics, logger: logging.Logger, jobs: JobQueue, arrivals: Arrivals | None
-    ) -> None:
-        super().__init__(guard, metrics, logger)
-        self.guard, self.jobs, self.arrivals = guard, jobs, arrivals
+    def __init__(self, services: Services, arrivals: Arrivals | None) -> None:
+        self.guard = Guard(_create_api(services), services.settings, services.access)
+        super().__init__(self.guard, services.metrics, services.log)
+        self.jobs, self.arrivals = services.jobs, arrivals
 
     def close(self) -> None:
         """Stop the background work."""

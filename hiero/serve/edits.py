@@ -168,21 +168,17 @@ class Presence:
     """Who has which video open for editing."""
 
     def __init__(self) -> None:
-        self._last_seen_s: dict[str, dict[str, float]] = {}
-        self._lock = threading.Lock()
+        self._last_seen_s: dict[tuple[str, str], float] = {}  # by video and user
 
     def touch(self, video: str, user: str) -> None:
-        with self._lock:
-            self._last_seen_s.setdefault(video, {})[user] = time.monotonic()
+        now_s = time.monotonic()
+        present = {key: s for key, s in self._last_seen_s.items() if now_s - s <= PRESENCE_S}
+        self._last_seen_s = {**present, (video, user): now_s}  # a new dict: other threads may be reading the old one
 
     def editors(self, video: str) -> list[str]:
         """Sorted names of the users who have a video open."""
         since_s = time.monotonic() - PRESENCE_S
-        with self._lock:
-            present = {name: s for name, s in self._last_seen_s.pop(video, {}).items() if s >= since_s}
-            if present:
-                self._last_seen_s[video] = present
-        return sorted(present)
+        return sorted(user for (name, user), s in self._last_seen_s.items() if name == video and s >= since_s)
 
 
 def version_of(content: bytes) -> str:

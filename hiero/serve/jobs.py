@@ -19,7 +19,7 @@ from hiero.errors import InputError
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.state import ENDED, Job, State
-from hiero.serve.telemetry import AuditLog
+from hiero.serve.telemetry import EventLog
 from hiero.serve.users import User
 from hiero.sources.addresses import display_addresses
 from hiero.types import ProgressCallback, ProgressEvent
@@ -88,10 +88,9 @@ class JobQueue:
 
     def find(self, id: str) -> Job:
         """Find a job by its id. Raises NotFoundError if there is none."""
-        try:
-            return self.jobs[id]
-        except KeyError:
-            raise NotFoundError(f"there is no job {id}") from None
+        if (job := self.jobs.get(id)) is None:
+            raise NotFoundError(f"there is no job {id}")
+        return job
 
     def cancel(self, id: str) -> Job:
         """Cancel a job: at once if it is waiting, otherwise at its next progress report."""
@@ -170,19 +169,17 @@ def _progress_callback(job: Job) -> ProgressCallback:
         nonlocal last_update_s
         if job.cancel_requested:
             raise Cancelled
-        if event.stage == "download" and time.monotonic() - last_update_s > UPDATE_INTERVAL_S:
-            last_update_s = time.monotonic()
+        if event.stage == "download":
             total = "" if event.total is None else f" of {event.total / 1e6:.0f}"
-            job.update(message=f"downloading {event.done / 1e6:.0f}{total} MB")
-        if event.stage != "read":
+            changes: dict[str, Any] = {"message": f"downloading {event.done / 1e6:.0f}{total} MB"}
+        elif event.stage == "read":
+            changes = {"message": "", "done_s": event.done, "duration_s": event.total or job.duration_s}
+        else:
             return
-        if job.message:
-            job.update(message="")
-        if not event.done or (event.total is not None and event.total != job.duration_s):
-            job.update(duration_s=event.total, done_s=event.done)
-        elif time.monotonic() - last_update_s > UPDATE_INTERVAL_S:
+        is_new_stage = event.stage == "read" and (not event.done or changes["duration_s"] != job.duration_s)
+        if is_new_stage or time.monotonic() - last_update_s > UPDATE_INTERVAL_S:
             last_update_s = time.monotonic()
-            job.update(done_s=event.done)
+            job.update(**changes)
 
     return report
 
@@ -214,8 +211,8 @@ async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterato
 class Arrivals:
     """Watches folders in a thread. New videos are added to the library and processed by jobs."""
 
-    def __init__(self, library: Library, jobs: JobQueue, watcher: ArrivalWatcher, audit: AuditLog) -> None:
-        self.library, self.jobs, self.watcher, self.audit = library, jobs, watcher, audit
+    def __init__(self, library: Library, jobs: JobQueue, watcher: ArrivalWatcher, log: EventLog) -> None:
+        self.library, self.jobs, self.watcher, self.log = library, jobs, watcher, log
         self._stop = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -226,7 +223,7 @@ class Arrivals:
             entry = self.library.add(source, name)
             if not self.library.is_read(entry):
                 job = self.jobs.start(entry.id, WATCH_USER.name)
-                self.audit.record(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")
+                self.log.record_change(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")
         self.watcher.finish(arrived)
 
     def close(self) -> None:

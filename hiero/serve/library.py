@@ -6,12 +6,12 @@ import hashlib
 import json
 import re
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.rows import IndexedVideo
@@ -29,7 +29,7 @@ from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Hierarchy, ProgressCallback, no_progress
 
 MAX_OPEN_BYTES = 512 * 2**20  # memory for open videos; one is kept even if it is larger
-MAX_CACHED_HIERARCHIES = 500
+MAX_CACHED_HIERARCHIES = 100  # per video
 MAX_CACHED_LISTS = 32  # lists of entries by search text and order
 ID_LENGTH = 12  # hexadecimal digits
 
@@ -41,8 +41,7 @@ class OpenVideos:
 
     def __init__(self) -> None:
         self._videos: OrderedDict[tuple[str, str], Video] = OrderedDict()  # by entry and model, last used last
-        # By video and numbers of steps. The weak reference does not keep a closed video in memory.
-        self._hierarchies: dict[tuple[int, tuple[int, ...]], tuple[weakref.ref[Video], Hierarchy]] = {}
+        self._hierarchies: WeakKeyDictionary[Video, dict[tuple[int, ...], Hierarchy]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     @property
@@ -65,16 +64,16 @@ class OpenVideos:
 
     def steps(self, video: Video, num_steps: list[int] | None, labels: list[str] | None) -> Hierarchy:
         """The steps of a video, from the cache if possible."""
-        key = (id(video), tuple(num_steps or ()))
+        key = tuple(num_steps or ())
         with self._lock:
-            cached = self._hierarchies.get(key)
-        if cached is not None and cached[0]() is video:
-            return cached[1]
+            cached = self._hierarchies.setdefault(video, {})
+        if (hierarchy := cached.get(key)) is not None:
+            return hierarchy
         hierarchy = video.steps(num_steps, labels=labels)
         with self._lock:
-            self._hierarchies[key] = weakref.ref(video), hierarchy
-            while len(self._hierarchies) > MAX_CACHED_HIERARCHIES:
-                del self._hierarchies[next(iter(self._hierarchies))]
+            cached[key] = hierarchy
+            while len(cached) > MAX_CACHED_HIERARCHIES:
+                del cached[next(iter(cached))]
         return hierarchy
 
     def forget_steps(self) -> None:
@@ -134,10 +133,9 @@ class Library:
 
     def find(self, id: str) -> Entry:
         """Find an entry by its id. Raises NotFoundError if there is none."""
-        try:
-            return self.entries[id]
-        except KeyError:
-            raise NotFoundError(f"there is no video {id}") from None
+        if (entry := self.entries.get(id)) is None:
+            raise NotFoundError(f"there is no video {id}")
+        return entry
 
     def find_by_name(self, name: str) -> Entry | None:
         id = self._ids_by_name.get(name)

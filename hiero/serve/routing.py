@@ -1,4 +1,4 @@
-"""Shared parts of all routes: roles, services, the context of a request, and types of parameters."""
+"""Shared parts of all routes: roles, services and the context of a request."""
 
 from __future__ import annotations
 
@@ -6,30 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 
 from hiero.engine import Video
-from hiero.errors import InputError
 from hiero.serve.edits import Presence
 from hiero.serve.entries import Entry
 from hiero.serve.jobs import JobQueue
 from hiero.serve.library import Library
 from hiero.serve.settings import Role, ServerSettings
 from hiero.serve.state import State
-from hiero.serve.telemetry import AuditLog, Metrics
+from hiero.serve.telemetry import EventLog, Metrics
 from hiero.serve.users import USER, Access, ForbiddenError, User
-from hiero.serve.workers import ANSWERS, CUTS, LARGE_CUTS, READS, Result, WorkerPool, check_client, run_in_thread
-
-MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
-LARGE_STEPS = 200  # the page never asks for more
-
-Text = Annotated[str, Query(min_length=1, max_length=500)]
-NumResults = Annotated[int, Query(ge=1, le=200)]
-Seconds = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False)]
-StepCounts = Annotated[
-    str | None, Query(pattern=r"^\d{1,5}(,\d{1,5}){0,7}$", description="number of steps of each level, such as 4,8,16")
-]
-LevelNumber = Annotated[int | None, Query(ge=0, le=16)]
+from hiero.serve.workers import ANSWERS, READS, Result, WorkerPool, check_client, run_in_thread
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": description, "content": {"application/json": {"schema": {"type": "object"}}}}
@@ -71,7 +59,7 @@ class Services:
     state: State
     access: Access
     jobs: JobQueue
-    audit: AuditLog
+    log: EventLog
     metrics: Metrics
     presence: Presence
 
@@ -109,7 +97,7 @@ class RequestContext:
 
     def record(self, action: str, subject: str, detail: str = "") -> None:
         """Add a change by the user to the audit log."""
-        self.services.audit.record(self.user, action, subject, detail)
+        self.services.log.record_change(self.user, action, subject, detail)
 
 
 async def make_context(request: Request) -> RequestContext:
@@ -117,23 +105,3 @@ async def make_context(request: Request) -> RequestContext:
 
 
 Context = Annotated[RequestContext, Depends(make_context)]
-
-
-def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None:
-    """Parse a parameter such as 4,8,16."""
-    if k is None:
-        return None
-    counts = [int(count) for count in k.split(",")]
-    if max(counts) > limit:
-        raise InputError(f"k={max(counts)}: this video can be split into at most {limit} steps")
-    return counts
-
-
-def cutting_pool(k: str | None) -> WorkerPool:
-    """The pool for a segmentation. Raises InputError if there are too many steps for any video."""
-    return LARGE_CUTS if max(parse_step_counts(k) or [0]) > LARGE_STEPS else CUTS
-
-
-def max_steps(video: Video) -> int:
-    """Maximum number of steps of a level."""
-    return min(MAX_STEPS, len(video.nodes))

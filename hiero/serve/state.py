@@ -174,12 +174,16 @@ class State:
             except sqlite3.Error as error:
                 raise InputError(f"not saved: cannot write the state of the server ({error})") from error
 
+    def _insert(self, table: str, **values: Any) -> int | None:
+        marks = ", ".join("?" * len(values))
+        statement = f"INSERT OR REPLACE INTO {table} ({', '.join(values)}) VALUES ({marks})"
+        return self._write(statement, *values.values()).lastrowid
+
     # Tokens
 
     def add_token(self, name: str, role: str, digest: bytes) -> None:
         """Store a token for a user, replacing their previous one."""
-        statement = "INSERT OR REPLACE INTO tokens (name, digest, role, created_at) VALUES (?, ?, ?, ?)"
-        self._write(statement, name, digest, role, time.time())
+        self._insert("tokens", name=name, digest=digest, role=role, created_at=time.time())
 
     def revoke_token(self, name: str) -> bool:
         """Revoke the token of a user. Returns whether there was a valid one."""
@@ -202,10 +206,9 @@ class State:
     def add_job(self, video: str, user: str) -> Job:
         """Add a waiting job."""
         now = time.time()
-        columns = "video, user, state, message, num_attempts, created_at, changed_at"
-        statement = f"INSERT INTO jobs ({columns}) VALUES (?, ?, 'waiting', '', 0, ?, ?)"
-        cursor = self._write(statement, video, user, now, now)
-        return Job(str(cursor.lastrowid), video, user, created_at=now)
+        values = {"video": video, "user": user, "state": "waiting", "message": "", "num_attempts": 0}
+        id = self._insert("jobs", **values, created_at=now, changed_at=now)
+        return Job(str(id), video, user, created_at=now)
 
     def save_job(self, job: Job) -> None:
         """Store the current state of a job."""
@@ -225,8 +228,8 @@ class State:
     def add_edit(self, video: str, version: str | None, content: bytes | None, num_steps: int, user: str) -> None:
         """Append edits of a video to its history."""
         data = None if content is None else zlib.compress(content)
-        statement = "INSERT INTO edits (video, version, content, num_steps, user, saved_at) VALUES (?, ?, ?, ?, ?, ?)"
-        self._write(statement, video, version, data, num_steps, user, time.time())
+        values = {"video": video, "version": version, "content": data, "num_steps": num_steps, "user": user}
+        self._insert("edits", **values, saved_at=time.time())
 
     def last_edit(self, video: str) -> SavedEdit | None:
         """The last save of a video, if there is one."""
@@ -247,8 +250,7 @@ class State:
 
     def add_audit(self, user: str, action: str, subject: str, detail: str = "") -> None:
         """Add a line to the audit log."""
-        statement = "INSERT INTO audit (at, user, action, subject, detail) VALUES (?, ?, ?, ?, ?)"
-        self._write(statement, time.time(), user, action, subject, detail)
+        self._insert("audit", at=time.time(), user=user, action=action, subject=subject, detail=detail)
 
     def audit(self, limit: int) -> list[dict[str, Any]]:
         """The last lines of the audit log, newest first."""

@@ -7,6 +7,8 @@ import logging
 import re
 import secrets
 import time
+from datetime import UTC, datetime
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
@@ -51,54 +53,37 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class LineFormatter(logging.Formatter):
-    """Formats a log record as one line of text or JSON with its time, kind and fields."""
+class EventLog:
+    """Writes events to standard error, one line of text or JSON each, and changes also to the audit log."""
 
-    converter = staticmethod(time.gmtime)
-    default_time_format, default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
+    def __init__(self, log_format: LogFormat, state: State) -> None:
+        self.log_format, self.state = log_format, state
+        self._logger = logging.Logger("hiero.serve")
+        self._logger.addHandler(logging.StreamHandler())
 
-    def __init__(self, log_format: LogFormat) -> None:
-        super().__init__()
-        self.as_json = log_format == "json"
+    def write(self, kind: str, **fields: Any) -> None:
+        if self.log_format == "none":
+            return
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        if self.log_format == "json":
+            line = json.dumps({"time": stamp, "kind": kind, **fields})
+        else:
+            # Values are quoted as JSON, so that input from a client cannot look like another line.
+            line = " ".join(
+                [stamp, kind, *(f"{key}={json.dumps(value)}" for key, value in fields.items() if value != "")]
+            )
+        self._logger.info("%s", line)
 
-    def format(self, record: logging.LogRecord) -> str:
-        stamp, fields = self.formatTime(record), record.__dict__["fields"]
-        if self.as_json:
-            return json.dumps({"time": stamp, "kind": record.msg, **fields})
-        # Values are quoted as JSON, so that input from a client cannot look like another line.
-        shown = [f"{name}={json.dumps(value)}" for name, value in fields.items() if value != ""]
-        return " ".join([stamp, record.msg, *shown])
-
-
-def make_logger(log_format: LogFormat) -> logging.Logger:
-    """A logger that writes to standard error."""
-    logger = logging.Logger("hiero.serve", logging.INFO)
-    if log_format == "none":
-        logger.disabled = True
-    else:
-        handler = logging.StreamHandler()
-        handler.setFormatter(LineFormatter(log_format))
-        logger.addHandler(handler)
-    return logger
-
-
-class AuditLog:
-    """Records who changed what in the state and in the log."""
-
-    def __init__(self, state: State, logger: logging.Logger) -> None:
-        self.state, self.logger = state, logger
-
-    def record(self, user: User, action: str, subject: str, detail: str = "") -> None:
+    def record_change(self, user: User, action: str, subject: str, detail: str = "") -> None:
         self.state.add_audit(user.name, action, subject, detail)
-        fields = {"user": user.name, "action": action, "subject": subject, "detail": detail}
-        self.logger.info("change", extra={"fields": fields})
+        self.write("change", user=user.name, action=action, subject=subject, detail=detail)
 
 
 class RequestLog:
     """ASGI middleware around the guard that counts and logs every response and gives each request an id."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, logger: logging.Logger) -> None:
-        self.app, self.metrics, self.logger = app, metrics, logger
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: EventLog) -> None:
+        self.app, self.metrics, self.log = app, metrics, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -131,14 +116,14 @@ class RequestLog:
         method, user = scope["method"], scope.get(USER)
         route = getattr(scope.get("route"), "path", "") or ("page" if status < 400 else "none")
         self.metrics.add(method if method in METHODS else "other", route, status, spent_s, num_bytes)
-        fields = {
-            "id": scope[REQUEST_ID],
-            "method": method,
-            "path": scope["path"],
-            "status": status,
-            "ms": round(1000 * spent_s, 1),
-            "bytes": num_bytes,
-            "user": user.name if user else "",
-            "client": (scope.get("client") or ("",))[0],
-        }
-        self.logger.info("request", extra={"fields": fields})
+        self.log.write(
+            "request",
+            id=scope[REQUEST_ID],
+            method=method,
+            path=scope["path"],
+            status=status,
+            ms=round(1000 * spent_s, 1),
+            bytes=num_bytes,
+            user=user.name if user else "",
+            client=(scope.get("client") or ("",))[0],
+        )

@@ -21,30 +21,27 @@ from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library, SortKey
-from hiero.serve.routing import (
-    ERRORS,
-    Context,
-    LevelNumber,
-    NumResults,
-    RequestContext,
-    Seconds,
-    StepCounts,
-    Text,
-    cutting_pool,
-    max_steps,
-    parse_step_counts,
-    role_router,
-)
-from hiero.serve.workers import READS
+from hiero.serve.routing import ERRORS, Context, RequestContext, role_router
+from hiero.serve.workers import CUTS, LARGE_CUTS, READS, WorkerPool
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, to_grey
 from hiero.types import Hierarchy, VideoFile, check_text, file_fields
 from hiero.vectors import unit_vectors
 
+MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
+LARGE_STEPS = 200  # the page never asks for more
 MAX_LABELS = 2000
 NUM_LISTED, MAX_LISTED = 100, 1000  # videos per page
 MAX_PARTS = 10_000  # files per video
 TILE_SIZE = 128  # rows and columns of a tile of the similarity matrix
 MAX_ZOOM = 12  # 128 · 2¹² rows, enough for days of video
+
+Text = Annotated[str, Query(min_length=1, max_length=500)]
+NumResults = Annotated[int, Query(ge=1, le=200)]
+Seconds = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False)]
+StepCounts = Annotated[
+    str | None, Query(pattern=r"^\d{1,5}(,\d{1,5}){0,7}$", description="number of steps of each level, such as 4,8,16")
+]
+LevelNumber = Annotated[int | None, Query(ge=0, le=16)]
 
 view = role_router("view")
 
@@ -305,3 +302,23 @@ def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarra
 def matrix_size(video: Video, zoom: int) -> int:
     """Number of rows of the similarity matrix at a zoom."""
     return min(len(video.nodes), TILE_SIZE << zoom)
+
+
+def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None:
+    """Parse a parameter such as 4,8,16."""
+    if k is None:
+        return None
+    counts = [int(count) for count in k.split(",")]
+    if max(counts) > limit:
+        raise InputError(f"k={max(counts)}: this video can be split into at most {limit} steps")
+    return counts
+
+
+def cutting_pool(k: str | None) -> WorkerPool:
+    """The pool for a segmentation. Raises InputError if there are too many steps for any video."""
+    return LARGE_CUTS if max(parse_step_counts(k) or [0]) > LARGE_STEPS else CUTS
+
+
+def max_steps(video: Video) -> int:
+    """Maximum number of steps of a level."""
+    return min(MAX_STEPS, len(video.nodes))

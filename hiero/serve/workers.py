@@ -43,22 +43,18 @@ class WorkerPool:
 
     def _run(self) -> None:
         while True:
-            future, work = self._next()
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                client, queue = self._waiting.popitem(last=False)
+                future, work = queue.popleft()
+                if queue:
+                    self._waiting[client] = queue  # moves to the end of the queue
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
                 except BaseException as error:  # raised where the result is awaited
                     future.set_exception(error)
             del future, work  # otherwise the result would stay in memory until the next work arrives
-
-    def _next(self) -> tuple[Future[Any], Callable[[], Any]]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting)
-            client, queue = self._waiting.popitem(last=False)
-            item = queue.popleft()
-            if queue:
-                self._waiting[client] = queue  # moves to the end of the queue
-            return item
 
 
 ANSWERS = WorkerPool(max(2, os.cpu_count() or 2))  # less than a second

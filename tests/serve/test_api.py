@@ -17,17 +17,16 @@ from starlette.testclient import TestClient
 
 from hiero.errors import InputError
 from hiero.formats.hiero_json import parse_hierarchy
-from hiero.serve import routing
+from hiero.serve import video_routes
 from hiero.serve.app import create_app
 from hiero.serve.edits import STALE_S
 from hiero.serve.entries import NotFoundError
 from hiero.serve.guard import MAX_BODY_BYTES
 from hiero.serve.jobs import JobQueue, job_events
 from hiero.serve.library import open_library
-from hiero.serve.routing import MAX_STEPS
 from hiero.serve.settings import ServerSettings, is_loopback
 from hiero.serve.state import Job
-from hiero.serve.video_routes import TILE_SIZE, similarity_tile
+from hiero.serve.video_routes import MAX_STEPS, TILE_SIZE, similarity_tile
 from hiero.types import ProgressEvent
 from tests.waiting import PATIENCE_S
 
@@ -478,7 +477,7 @@ def test_slow_questions_hold_up_no_quick_ones(library, tea, monkeypatch):
 
     gate, begun = threading.Event(), threading.Semaphore(0)
     steps = Video.steps
-    monkeypatch.setattr(routing, "LARGE_STEPS", 9)
+    monkeypatch.setattr(video_routes, "LARGE_STEPS", 9)
 
     def slow_steps(self, num_steps, **options):
         if num_steps != [9]:
