@@ -122,25 +122,19 @@ class GraphBuilder:
         rounding = (quantised * weight_scales[:, None, None, None] - weight).sum((2, 3))
         bias = bias - rounding @ np.tile(x.means / x.scales, kernel)
         (top, bottom), (left, right) = same_padding(height, kernel, stride), same_padding(width, kernel, stride)
-        out = self._add(
-            "QLinearConv",
-            [
-                stacked,
-                self._constant(np.float32(1)),
-                self._constant(np.int8(x.zero)),
-                self._constant(quantised),
-                self._constant((weight_scales / scales).astype(np.float32)),
-                self._constant(np.zeros(len(weight), np.int8)),
-                self._constant(np.float32(1)),
-                self._constant(np.int8(ZERO)),
-                self._constant(np.rint(bias / weight_scales).astype(np.int32)),
-            ],
-            domain=DOMAIN,
-            channels_last=1,
-            kernel_shape=[kernel, kernel],
-            strides=[stride, stride],
-            pads=[top, left, bottom, right],
+        constants = (
+            np.float32(1),
+            np.int8(x.zero),
+            quantised,
+            (weight_scales / scales).astype(np.float32),
+            np.zeros(len(weight), np.int8),
+            np.float32(1),
+            np.int8(ZERO),
+            np.rint(bias / weight_scales).astype(np.int32),
         )
+        window = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [top, left, bottom, right]}
+        inputs = [stacked, *map(self._constant, constants)]
+        out = self._add("QLinearConv", inputs, domain=DOMAIN, channels_last=1, **window)
         return _Value(out, (num_out, -(-height // stride), -(-width // stride)), scales, _rectified_mean(beta))
 
     def _stack_frames(self, x: _Value, kernel: int, stride: int, num_out: int) -> str:

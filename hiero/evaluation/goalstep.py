@@ -160,10 +160,7 @@ def read_taxonomy(annotated: Sequence[AnnotatedVideo], files: Sequence[Path] = (
 
 
 def evaluate_classification(
-    cases: Sequence[Case],
-    taxonomy: Sequence[str],
-    embeddings: TextEmbeddings,
-    train: Sequence[Case] | None = None,
+    cases: Sequence[Case], taxonomy: Sequence[str], embeddings: TextEmbeddings, train: Sequence[Case] | None = None
 ) -> Table:
     """Classify given segments by their mean node and, with training cases, by a linear probe."""
     label_index = {label: i for i, label in enumerate(taxonomy)}

@@ -273,10 +273,7 @@ def _inputs(run: Run, data: Path) -> dict[str, tuple[Path, str]]:
     """Input files of a run by option: the path, and its key in SOURCES."""
     benchmark, backbone = run["eval"], run["backbone"]
     if benchmark == "egomcq":
-        return {
-            "--questions": (data / "egomcq.json", "egomcq.json"),
-            "--store": (data / "stores" / backbone, "stores"),
-        }
+        return {"--questions": (data / "egomcq.json", "egomcq.json"), "--store": (data / "stores" / backbone, "stores")}
     if benchmark == "egoprocel":
         folder = data / "egoprocel"
         rates = folder / "rates.csv"

@@ -1,9 +1,8 @@
-"""Clipping and Adam for all parameters at once, as GPU kernels that read gradients as the backward pass left them.
+"""Clipping and Adam for all parameters at once, as GPU kernels that read the gradients in place.
 
-torch clips in a pass over all gradients of its own, wants them in the precision of the weights, and
-knows nothing of copies of the weights in half precision: five passes over memory in place of the
-two here. The plain version is `clip_grad_norm_` and `torch.optim.Adam`, whose state this one reads
-and writes.
+torch clips in a separate pass, needs gradients in the precision of the weights, and does not update
+copies of the weights in half precision: five passes over memory instead of two. The plain version
+is `clip_grad_norm_` and `torch.optim.Adam`, whose state this one reads and writes.
 """
 
 # mypy: ignore-errors
@@ -18,27 +17,26 @@ from torch import Tensor
 
 from hiero.errors import InputError
 
-BLOCK_SIZE = 512  # numbers that a program updates; on an H200 1,024 take 1.3 times as long, 4,096 twice
+BLOCK_SIZE = 512  # numbers per program; on an H200 1,024 take 1.3 times as long, 4,096 twice
 NORM_EPS = 1e-6  # as in clip_grad_norm_
-# Columns of the table of addresses: a row for each parameter. 0 stands for "none".
-PARAMETER, MEAN, SQUARE, COPY, RATE, STEP, GRADIENT, NUM_COLUMNS = 0, 1, 2, 3, 4, 5, 6, 7
+# Columns of the table of addresses, which has a row for each parameter. Address 0 means none.
+TABLE_COLUMNS = range(7)
+PARAMETER, MEAN, SQUARE, COPY, RATE, STEP, GRADIENT = TABLE_COLUMNS
 
 
 class ClippedAdam:
-    """One update of all parameters of an optimizer; made to be captured in a CUDA graph."""
+    """One update of all parameters of an optimizer, which a CUDA graph can capture."""
 
     def __init__(self, optimizer: torch.optim.Adam, copies: Mapping[int, Tensor], clip: float) -> None:
         self.optimizer, self.clip = optimizer, clip
         for name in ("betas", "eps", "amsgrad", "maximize"):
             if len({group[name] for group in optimizer.param_groups}) > 1 or optimizer.param_groups[0][name] is True:
-                raise InputError(
-                    f"a captured step takes the same {name} for all parameters, and neither amsgrad nor maximize"
-                )
+                raise InputError(f"a captured step needs the same {name} for all parameters, no amsgrad, no maximize")
         rows, blocks, self.parameters, self.steps = [], [], [], []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 state = optimizer.state[parameter]
-                if not state:  # as torch makes it in the first step
+                if not state:  # as torch initialises it in the first step
                     state["step"] = torch.zeros((), device=parameter.device)
                     state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
                 copy = copies.get(id(parameter))
@@ -48,7 +46,7 @@ class ClippedAdam:
                 self.parameters.append((parameter, copy))
                 self.steps.append(state["step"])
         device = self.steps[0].device
-        # In pinned memory, so that copying it can be recorded: addresses of gradients are known when a step has run.
+        # Pinned memory, so that a CUDA graph can record the copy: gradients get their addresses in a step.
         self.host_table = torch.tensor(rows).pin_memory()
         self.table = self.host_table.to(device)
         self.sizes = torch.tensor([parameter.numel() for parameter, _ in self.parameters], device=device)
@@ -64,41 +62,24 @@ class ClippedAdam:
         for i, (parameter, copy) in enumerate(self.parameters):
             gradient = (parameter if copy is None else copy).grad
             self.host_table[i, GRADIENT] = 0 if gradient is None else gradient.data_ptr()
-        # Recorded, it is read again at each replay. Otherwise it must be read before the next step writes to it.
+        # A recorded copy is read again at each replay. Otherwise it must finish before the next step writes.
         self.table.copy_(self.host_table, non_blocking=torch.cuda.is_current_stream_capturing())
         grid = (len(self.blocks),)
-        _sum_squares[grid](self.table, self.sizes, self.blocks, self.squares, NUM_COLUMNS, GRADIENT, COPY, BLOCK_SIZE)
-        torch._foreach_add_(self.steps, 1)
-        beta_1, beta_2 = group["betas"]
-        _update[grid](
-            self.table,
-            self.sizes,
-            self.decays,
-            self.blocks,
-            self.squares.sum(),
-            self.clip,
-            NORM_EPS,
-            beta_1,
-            beta_2,
-            group["eps"],
-            isinstance(self.optimizer, torch.optim.AdamW),
-            NUM_COLUMNS,
-            PARAMETER,
-            MEAN,
-            SQUARE,
-            COPY,
-            RATE,
-            STEP,
-            GRADIENT,
-            BLOCK_SIZE,
+        _sum_squares[grid](
+            self.table, self.sizes, self.blocks, self.squares, len(TABLE_COLUMNS), GRADIENT, COPY, BLOCK_SIZE
         )
+        torch._foreach_add_(self.steps, 1)
+        tensors = self.table, self.sizes, self.decays, self.blocks, self.squares.sum()
+        is_decoupled = isinstance(self.optimizer, torch.optim.AdamW)
+        settings = self.clip, NORM_EPS, *group["betas"], group["eps"], is_decoupled
+        _update[grid](*tensors, *settings, len(TABLE_COLUMNS), *TABLE_COLUMNS, BLOCK_SIZE)
         for parameter, copy in self.parameters:
             (parameter if copy is None else copy).grad = None
 
 
 @triton.jit
 def _load_gradient(row, offset, inside, GRADIENT: tl.constexpr, COPY: tl.constexpr):
-    """In single precision; zeros for a parameter without one."""
+    """The gradient in single precision; zeros for a parameter without one."""
     address = tl.load(row + GRADIENT)
     present = inside & (address != 0)
     if tl.load(row + COPY) != 0:
@@ -110,14 +91,7 @@ def _load_gradient(row, offset, inside, GRADIENT: tl.constexpr, COPY: tl.constex
 
 @triton.jit
 def _sum_squares(
-    table,
-    sizes,
-    blocks,
-    squares,
-    COLUMNS: tl.constexpr,
-    GRADIENT: tl.constexpr,
-    COPY: tl.constexpr,
-    SIZE: tl.constexpr,
+    table, sizes, blocks, squares, COLUMNS: tl.constexpr, GRADIENT: tl.constexpr, COPY: tl.constexpr, SIZE: tl.constexpr
 ):
     block = tl.program_id(0)
     index = tl.load(blocks + 2 * block)
@@ -170,7 +144,7 @@ def _update(
     mean = tl.load(means, mask=inside, other=0.0)
     mean += (1.0 - beta_1) * (gradient - mean)
     square = beta_2 * tl.load(squares, mask=inside, other=0.0) + (1.0 - beta_2) * gradient * gradient
-    # 1 − βᵗ: the averages begin at zero.
+    # 1 − βᵗ, because the averages start at zero.
     mean_correction = 1.0 - tl.exp2(step * tl.log2(beta_1))
     square_correction = 1.0 - tl.exp2(step * tl.log2(beta_2))
     value -= rate / mean_correction * mean / (tl.sqrt(square) / tl.sqrt(square_correction) + eps)

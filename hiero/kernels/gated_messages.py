@@ -2,9 +2,8 @@
 
     outᵢ = rootᵢ + dᵢ Σₒ linkᵢ,ᵢ₊ₒ gₒ ⊙ φ(messageᵢ₊ₒ) − linkᵢ₋ₒ,ᵢ gₒ ⊙ φ(messageᵢ₋ₒ)
 
-`sum_messages` is the plain version, for any gates. `sum_messages_uniform` is the same where a gate
-belongs to an offset and not to a pair (uniform times), with the gradient written out: about half
-the passes over memory.
+`sum_messages` is the plain version for any gates. `sum_messages_uniform` has one gate for each offset
+(uniform times) and a hand-written gradient, with about half the passes over memory.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from torch.nn import functional as F
 
 
 def refuse_second_derivative() -> None:
-    """Raise in a hand-written backward that is differentiated again: it would silently give a wrong result."""
-    # grad mode is on in backward only with create_graph
+    """Raise an error if a hand-written backward pass is differentiated, which would give a wrong result."""
+    # Gradients are enabled in the backward pass only with create_graph.
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError("second derivatives are not supported; call backward without create_graph")
 
 
-SLOPE = 0.2  # of φ = LeakyReLU, and of every LeakyReLU between TDGC layers
+SLOPE = 0.2  # slope of φ = LeakyReLU and of every LeakyReLU between TDGC layers
 
 
 def sum_messages(mixed: Tensor, gates: Sequence[Tensor], inverse_degree: Tensor, linked: Sequence[Tensor]) -> Tensor:
@@ -39,7 +38,7 @@ def sum_messages(mixed: Tensor, gates: Sequence[Tensor], inverse_degree: Tensor,
 
 
 def sum_messages_uniform(mixed: Tensor, gates: Tensor, inverse_degree: Tensor, linked: Sequence[Tensor]) -> Tensor:
-    """The same with one gate an offset, (O, D)."""
+    """`sum_messages` with one gate for each offset, (O, D)."""
     return _SumMessages.apply(mixed, gates, inverse_degree.to(mixed.dtype), *linked)
 
 
@@ -62,7 +61,7 @@ class _SumMessages(torch.autograd.Function):
         refuse_second_derivative()
         mixed, gates, inverse_degree, *linked = ctx.saved_tensors
         size = gates.shape[1]
-        messages = F.leaky_relu(mixed[..., size:], SLOPE)  # computed again: cheaper than keeping it
+        messages = F.leaky_relu(mixed[..., size:], SLOPE)  # cheaper to compute again than to store
         grad_messages, grad_gates = None, []
         for offset, link in enumerate(linked, start=1):
             weight = link[..., None].to(grad.dtype)

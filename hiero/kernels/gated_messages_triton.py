@@ -1,11 +1,11 @@
 """The sum inside TDGC as one GPU kernel, and two for its gradient.
 
-Bias, φ, gates, shifts along time and the LeakyReLU between two layers are a dozen passes over
-memory as torch operations, forward and backward. Here a program handles a block of nodes and
-channels and reads a node's neighbours where the product left them, so that each pass reads and
-writes everything once. Sums are in single precision and are rounded once. Column sums (gradients of
-bias and gates) leave each block as a partial row; a second kernel adds the rows in a fixed order,
-so that results repeat. The plain version is `gated_messages.sum_messages_uniform`.
+As torch operations, bias, φ, gates, shifts along time and the LeakyReLU between two layers are a
+dozen passes over memory. Here a program handles a block of nodes and channels and reads the
+neighbours of a node in place, so that each pass reads and writes everything once. Sums are in single
+precision and rounded once. Column sums (gradients of bias and gates) leave each block as a partial
+row, and a second kernel adds the rows in a fixed order, so that results are reproducible. The plain
+version is `gated_messages.sum_messages_uniform`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from torch import Tensor
 
 from hiero.kernels.gated_messages import SLOPE, refuse_second_derivative
 
-# A row of 64 channels in bf16 is a cache line. One warp: column sums then stay inside it. On an
-# H200 at the paper's size the gradient takes 1.75 times as long with 32 nodes and four warps, and
-# the forward the same.
+# A row of 64 channels in bf16 is a cache line, and column sums stay inside one warp. On an H200 at
+# the size of the paper, the gradient takes 1.75 times as long with 32 nodes and four warps.
 NUM_ROWS, NUM_COLUMNS, NUM_WARPS = 16, 64, 1
-NUM_SUM_ROWS, NUM_SUM_COLUMNS = 64, 16  # of a program that adds up partial sums
+NUM_SUM_ROWS, NUM_SUM_COLUMNS = 64, 16  # block of a program that adds partial sums
 
 try:
     import triton
@@ -42,12 +41,10 @@ _compiles_on: dict[torch.device, bool] = {}
 
 
 def can_compile(x: Tensor) -> bool:
-    """Whether Triton runs a kernel where x is, tried once: it needs a compiler for C and a GPU that
-    is not too old.
-    """
+    """Whether Triton can run a kernel on the device of x, which needs a C compiler and a recent GPU."""
     if not HAS_TRITON or not x.is_cuda:
         return False
-    if torch.compiler.is_compiling():  # that compiler needs the same
+    if torch.compiler.is_compiling():  # the compiler needs Triton too
         return True
     device = x.device
     if device not in _compiles_on:
@@ -55,7 +52,7 @@ def can_compile(x: Tensor) -> bool:
             sums = torch.zeros(1, 3, device=device)
             _add_rows[(1,)](sums, torch.zeros(2, device=device), torch.zeros(1, 1, device=device), 1, 1, 1, 1, 4)
             _compiles_on[device] = True
-        except Exception:  # of Triton, of a missing compiler, of the driver
+        except Exception:  # errors of Triton, the compiler or the driver
             _compiles_on[device] = False
     return _compiles_on[device]
 
@@ -78,28 +75,14 @@ def sum_messages_triton(
 def _sum_messages(
     product: Tensor, bias: Tensor, gates: Tensor, inverse_degree: Tensor, links: Tensor, activate: bool
 ) -> Tensor:
-    """`links` are those of all offsets, one offset after the other."""
+    """`links` holds those of all offsets, one after the other."""
     out = _empty_out(product)
     num_videos, length, size = out.shape
     grid = (triton.cdiv(num_videos * length, NUM_ROWS), triton.cdiv(size, NUM_COLUMNS))
     with torch.cuda.device_of(product):
-        _forward[grid](
-            product.contiguous(),
-            bias.contiguous(),
-            gates.contiguous(),
-            inverse_degree.contiguous(),
-            links.contiguous(),
-            out,
-            num_videos,
-            length,
-            size,
-            len(gates),
-            activate,
-            SLOPE,
-            NUM_ROWS,
-            NUM_COLUMNS,
-            num_warps=NUM_WARPS,
-        )
+        tensors = [x.contiguous() for x in (product, bias, gates, inverse_degree, links)]
+        settings = num_videos, length, size, len(gates), activate, SLOPE, NUM_ROWS, NUM_COLUMNS
+        _forward[grid](*tensors, out, *settings, num_warps=NUM_WARPS)
     return out
 
 
@@ -118,31 +101,23 @@ def _sum_messages_backward(
     inverse_degree: Tensor,
     links: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of product, bias and gates. `activated` is the forward's output, where it went through LeakyReLU."""
+    """Gradients of product, bias and gates. `activated` is the output of the forward pass after LeakyReLU, if any."""
     grad = grad.contiguous()
     grad_product, grad_bias, grad_gates = _empty_gradients(grad, activated, product, bias, gates)
     num_videos, length, size = grad.shape
-    num_blocks, num_sums = triton.cdiv(num_videos * length, NUM_ROWS), (2 + len(gates)) * size
+    num_blocks = triton.cdiv(num_videos * length, NUM_ROWS)
+    num_sums = (2 + len(gates)) * size
     partial_sums = grad.new_empty(num_blocks, num_sums, dtype=torch.float32)
     with torch.cuda.device_of(grad):
+        tensors = [x.contiguous() for x in (product, bias, gates, inverse_degree, links)]
+        settings = num_videos, length, size, len(gates), activated is not None, SLOPE, NUM_ROWS, NUM_COLUMNS
         _backward[(num_blocks, triton.cdiv(size, NUM_COLUMNS))](
             grad,
             grad if activated is None else activated,
-            product.contiguous(),
-            bias.contiguous(),
-            gates.contiguous(),
-            inverse_degree.contiguous(),
-            links.contiguous(),
+            *tensors,
             grad_product,
             partial_sums,
-            num_videos,
-            length,
-            size,
-            len(gates),
-            activated is not None,
-            SLOPE,
-            NUM_ROWS,
-            NUM_COLUMNS,
+            *settings,
             num_warps=NUM_WARPS,
         )
         _add_rows[(triton.cdiv(num_sums, NUM_SUM_COLUMNS),)](
@@ -160,16 +135,15 @@ def _empty_gradients(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, activate = inputs
-    # LeakyReLU keeps the sign, so that its output says what its input would.
+    # LeakyReLU keeps the sign, so its output replaces its input in the gradient.
     ctx.save_for_backward(*tensors, *([output] if activate else []))
 
 
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     refuse_second_derivative()
     product, bias, gates, inverse_degree, links, *activated = ctx.saved_tensors
-    gradients = _sum_messages_backward(
-        grad, activated[0] if activated else None, product, bias, gates, inverse_degree, links
-    )
+    output = activated[0] if activated else None
+    gradients = _sum_messages_backward(grad, output, product, bias, gates, inverse_degree, links)
     return *gradients, None, None, None
 
 
@@ -184,10 +158,10 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _locate(length, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-        """Nodes and channels of a program; of each node its video and its index in that."""
+        """Nodes and channels of a program, and the video and the index of each node."""
         row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
         column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        # In 64 bits the row: times the width, it may not fit into 32.
+        # 64 bits, because the row times the width may not fit into 32.
         return row.to(tl.int64), column, row // length, row % length
 
     @triton.jit  # type: ignore[untyped-decorator]
@@ -196,7 +170,7 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _load_gradient(grad, activated, at, mask, ACTIVATED: tl.constexpr, SLOPE: tl.constexpr):  # type: ignore[no-untyped-def]
-        """Of the sum: before LeakyReLU, where there is one."""
+        """Gradient of the sum, before LeakyReLU if there is one."""
         value = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
         if ACTIVATED:
             value = tl.where(tl.load(activated + at, mask=mask, other=0.0).to(tl.float32) > 0, value, value * SLOPE)
@@ -262,9 +236,7 @@ if triton is not None:
         ROWS: tl.constexpr,
         COLUMNS: tl.constexpr,
     ):
-        """`partial_sums` (blocks, 2 + O, D): over a block's rows, the gradients of both halves of the
-        bias and of the gates.
-        """
+        """`partial_sums` (blocks, 2 + O, D) are the gradients of both halves of the bias and of the gates."""
         row, column, video, time = _locate(length, ROWS, COLUMNS)
         inside, channels = row < num_videos * length, (column < size)[None, :]
         mask = inside[:, None] & channels

@@ -1,10 +1,9 @@
 """Gates of all TDGC layers of a network as one GPU kernel, and two for their gradient.
 
-On a uniform clock a gate is asked for a few distances only: a little MLP on as many rows. Layer by
-layer, or stage by stage, that is some forty kernels of microseconds in a training step, each
-waiting for the one before. Here a program takes a gate and a block of its channels; the kernel
-finds the weights of all gates by a table of their addresses. The plain version is
-`hiero.model.tdgc.uniform_gates`.
+On a uniform clock a gate is needed for a few distances only: a small MLP on as many rows. Layer by
+layer, that is some forty short kernels in a training step, each of which waits for the previous
+one. Here a program computes a gate for a block of channels, and a table of addresses gives the
+weights of all gates. The plain version is `hiero.model.tdgc.uniform_gates`.
 """
 
 from __future__ import annotations
@@ -24,16 +23,14 @@ try:
 except ImportError:  # a CPU build of torch has no triton
     triton = None
 
-NUM_CHANNELS = 32  # of a program
-MAX_TABLES = 64  # of addresses, for as many networks and clocks
-MAX_HIDDEN = 1024  # a program holds its rows of the second layer whole
+NUM_CHANNELS = 32  # channels per program
+MAX_TABLES = 64  # cached tables of addresses, one for each network and clock
+MAX_HIDDEN = 1024  # hidden units, which a program holds in registers
 PARAMETERS_PER_GATE = 4  # weight and bias of the first layer, weight and bias of the second
 
 
 def is_available(parameters: Sequence[Tensor]) -> bool:
-    """Whether the kernels can run on these (as `uniform_gates_triton` takes them): on a GPU, in single
-    precision, not too wide.
-    """
+    """Whether the kernels can run: on a GPU, in single precision, with few enough hidden units."""
     is_fitting = len(parameters[0]) <= MAX_HIDDEN and all(parameter.dtype == torch.float32 for parameter in parameters)
     return is_fitting and can_compile(parameters[0])
 
@@ -45,20 +42,18 @@ def uniform_gates_triton(parameters: Sequence[Tensor], distances: Sequence[Seque
 
 _Key = tuple[torch.device, tuple[int, ...], tuple[float, ...]]
 _tables: dict[_Key, tuple[Tensor, Tensor]] = {}
-# that CUDA graphs read at each replay: never removed, a kilobyte each
+# Tables that CUDA graphs read at each replay; they are never removed and take a kilobyte each.
 _recorded_tables: dict[_Key, tuple[Tensor, Tensor]] = {}
 
 
 def _find_tables(parameters: Sequence[Tensor], distances: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Addresses (4 G,) and distances (G · O,) on the GPU. Weights stay where they are, so that both
-    are made in the first step.
-    """
+    """Addresses (4 G,) and distances (G · O,) on the GPU, which are cached because weights do not move."""
     device = parameters[0].device
     key = device, tuple(parameter.data_ptr() for parameter in parameters), tuple(distances)
     tables = _tables.get(key) or _recorded_tables.get(key)
     if tables is None:
         if len(_tables) >= MAX_TABLES:
-            _tables.pop(next(iter(_tables)))  # the oldest
+            _tables.pop(next(iter(_tables)))  # remove the oldest
         tables = torch.tensor(key[1], device=device), torch.tensor(key[2], device=device, dtype=torch.float32)
         _tables[key] = tables
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -78,16 +73,9 @@ def _gates(parameters: Sequence[Tensor], distances: Sequence[float], slope: floa
     out = _empty_gates(parameters, distances)
     num_gates, size, hidden_size = _sizes(parameters)
     with torch.cuda.device_of(out):
-        _forward[(num_gates, triton.cdiv(size, NUM_CHANNELS))](
-            *_find_tables(parameters, distances),
-            out,
-            size,
-            hidden_size,
-            slope,
-            out.shape[1],
-            NUM_CHANNELS,
-            triton.next_power_of_2(hidden_size),
-        )
+        sizes = size, hidden_size, slope, out.shape[1], NUM_CHANNELS, triton.next_power_of_2(hidden_size)
+        grid = num_gates, triton.cdiv(size, NUM_CHANNELS)
+        _forward[grid](*_find_tables(parameters, distances), out, *sizes)
     return out
 
 
@@ -105,26 +93,17 @@ def _gates_backward(
     parameters = [parameter.contiguous() for parameter in parameters]
     gradients = _empty_gradients(grad, out, parameters)
     num_gates, size, hidden_size = _sizes(parameters)
-    num_blocks, num_offsets, padded = triton.cdiv(size, NUM_CHANNELS), out.shape[1], triton.next_power_of_2(hidden_size)
+    num_blocks = triton.cdiv(size, NUM_CHANNELS)
+    num_offsets = out.shape[1]
+    padded = triton.next_power_of_2(hidden_size)
     partial_sums = grad.new_empty(num_gates, num_blocks, num_offsets, hidden_size)
     tables = _find_tables(parameters, distances)
     with torch.cuda.device_of(grad):
-        _backward[(num_gates, num_blocks)](
-            *tables,
-            grad.contiguous(),
-            out,
-            *gradients[2:],
-            partial_sums,
-            size,
-            hidden_size,
-            slope,
-            num_offsets,
-            NUM_CHANNELS,
-            padded,
-        )
-        _backward_hidden[(num_gates,)](
-            *tables, partial_sums, *gradients[:2], num_blocks, hidden_size, slope, num_offsets, padded
-        )
+        tensors = *tables, grad.contiguous(), out, *gradients[2:], partial_sums
+        sizes = size, hidden_size, slope, num_offsets, NUM_CHANNELS, padded
+        _backward[(num_gates, num_blocks)](*tensors, *sizes)
+        sizes = num_blocks, hidden_size, slope, num_offsets, padded
+        _backward_hidden[(num_gates,)](*tables, partial_sums, *gradients[:2], *sizes)
     return gradients
 
 
@@ -160,7 +139,7 @@ if triton is not None:
 
     @triton.jit
     def _address(table, number):  # type: ignore[no-untyped-def]
-        """Of a parameter of this program's gate: W₁, b₁, W₂, b₂."""
+        """Address of parameter W₁, b₁, W₂ or b₂ of the gate of this program."""
         return tl.load(table + 4 * tl.program_id(0) + number).to(tl.pointer_type(tl.float32))
 
     @triton.jit
@@ -174,32 +153,19 @@ if triton is not None:
 
     @triton.jit
     def _tanh(x):  # type: ignore[no-untyped-def]
-        """To a few units in the last place, also near 0, where 1 − 2 / (e²ˣ + 1) would cancel."""
+        """Accurate also near 0, where 1 − 2 / (e²ˣ + 1) would cancel."""
         square = x * x
         small = x * (1.0 + square * (-1.0 / 3 + square * (2.0 / 15 + square * (-17.0 / 315 + square * (62.0 / 2835)))))
         return tl.where(tl.abs(x) < 0.25, small, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _forward(  # type: ignore[no-untyped-def]
-        table,
-        distances,
-        out,
-        size,
-        hidden_size,
-        slope,
-        O: tl.constexpr,
-        CHANNELS: tl.constexpr,
-        HIDDEN: tl.constexpr,
+        table, distances, out, size, hidden_size, slope, O: tl.constexpr, CHANNELS: tl.constexpr, HIDDEN: tl.constexpr
     ):
-        gate, channel, unit = (
-            tl.program_id(0),
-            tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS),
-            tl.arange(0, HIDDEN),
-        )
-        w1, b1 = (
-            _load_vector(_address(table, 0), unit, hidden_size),
-            _load_vector(_address(table, 1), unit, hidden_size),
-        )
+        gate, unit = tl.program_id(0), tl.arange(0, HIDDEN)
+        channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+        w1 = _load_vector(_address(table, 0), unit, hidden_size)
+        b1 = _load_vector(_address(table, 1), unit, hidden_size)
         mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
         w2 = tl.load(_address(table, 2) + channel[:, None] * hidden_size + unit[None, :], mask=mask, other=0.0)
         b2 = _load_vector(_address(table, 3), channel, size)
@@ -224,18 +190,11 @@ if triton is not None:
         CHANNELS: tl.constexpr,
         HIDDEN: tl.constexpr,
     ):
-        """Of the second layer; `partial_sums` (G, blocks, O, H): what a block's channels add to the
-        gradient of hidden units.
-        """
-        gate, channel, unit = (
-            tl.program_id(0),
-            tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS),
-            tl.arange(0, HIDDEN),
-        )
-        w1, b1 = (
-            _load_vector(_address(table, 0), unit, hidden_size),
-            _load_vector(_address(table, 1), unit, hidden_size),
-        )
+        """Gradient of the second layer. `partial_sums` (G, blocks, O, H) is that of hidden units by block."""
+        gate, unit = tl.program_id(0), tl.arange(0, HIDDEN)
+        channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+        w1 = _load_vector(_address(table, 0), unit, hidden_size)
+        b1 = _load_vector(_address(table, 1), unit, hidden_size)
         mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
         at = channel[:, None] * hidden_size + unit[None, :]
         w2 = tl.load(_address(table, 2) + at, mask=mask, other=0.0)
@@ -265,21 +224,18 @@ if triton is not None:
         O: tl.constexpr,
         HIDDEN: tl.constexpr,
     ):
-        """Of the first layer."""
+        """Gradient of the first layer."""
         gate, unit = tl.program_id(0), tl.arange(0, HIDDEN)
-        w1, b1 = (
-            _load_vector(_address(table, 0), unit, hidden_size),
-            _load_vector(_address(table, 1), unit, hidden_size),
-        )
+        w1 = _load_vector(_address(table, 0), unit, hidden_size)
+        b1 = _load_vector(_address(table, 1), unit, hidden_size)
         weight_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
         bias_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
         for o in range(O):
             distance = tl.load(distances + gate * O + o)
             total = tl.zeros((HIDDEN,), dtype=tl.float32)
             for block in range(num_blocks):
-                total += _load_vector(
-                    partial_sums + ((gate * num_blocks + block) * O + o) * hidden_size, unit, hidden_size
-                )
+                at = partial_sums + ((gate * num_blocks + block) * O + o) * hidden_size
+                total += _load_vector(at, unit, hidden_size)
             inner = tl.where(w1 * distance + b1 > 0, total, total * slope)
             weight_sum += inner * distance
             bias_sum += inner

@@ -1,14 +1,14 @@
-"""The cut inside the network as one GPU kernel: 32 samples of a video in, their threads out.
+"""The cut inside the network as one GPU kernel: from 32 samples of a video to their threads.
 
 A program is one warp and works on one video and one restart of K-Means, with everything in
-registers: normalised similarity, eigendecomposition, K-Means. Each restart finds the eigenvectors
-again, which takes no longer, since other processors are idle. As a chain of torch operations the
-same takes some 250 kernels and, for eigh, a wait for the host, which a captured CUDA graph cannot
-do. The plain version is in `normalised_cut.cut_samples`; both draw the same random numbers.
+registers: normalised similarity, eigendecomposition, K-Means. Each restart computes the
+eigenvectors again, which costs nothing, because other processors are idle. As torch operations the
+same takes some 250 kernels and, for eigh, a wait for the host, which a CUDA graph cannot capture.
+The plain version is `normalised_cut.cut_samples`; both draw the same random numbers.
 
-Eigenvectors come from the one-sided Jacobi method (Hestenes 1958): pairs of columns are rotated
-until all are orthogonal; then they are the eigenvectors, each times its eigenvalue. In round r
-column c meets column c xor r, so 31 rounds of 16 disjoint pairs are a sweep. A thread holds a
+Eigenvectors come from the one-sided Jacobi method (Hestenes 1958), which rotates pairs of columns
+until all are orthogonal. The columns are then the eigenvectors, each times its eigenvalue. In round
+r column c meets column c xor r, so 31 rounds of 16 disjoint pairs are a sweep. A thread holds a
 column, so that norms need no exchange, and meeting the other column is a shuffle inside the warp.
 """
 
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from hiero.kernels.kmeans import num_seeding_trials, uniform_hash
 
-SIZE = 32  # samples of a video
+SIZE = 32  # samples per video
 MAX_THREADS = 16
 MAX_SWEEPS = 8
-TOLERANCE = 1e-9  # of the squared cosine between columns; its square, which the next sweep leaves, is below rounding
+TOLERANCE = 1e-9  # squared cosine between columns; the next sweep squares it, which is below rounding
 
 try:
     import triton
@@ -34,14 +34,14 @@ HAS_TRITON = triton is not None
 
 
 def is_available(x: Tensor, num_threads: int) -> bool:
-    """Whether the kernel can run: a GPU with Triton, 32 samples in single precision, and few enough threads."""
+    """Whether the kernel can run: on a GPU with Triton, for 32 samples in single precision and few threads."""
     return HAS_TRITON and x.is_cuda and x.shape[1] == SIZE and x.dtype == torch.float32 and num_threads <= MAX_THREADS
 
 
 def cut_samples_triton(
     x: Tensor, num_threads: int, kappa: float, random_state: int, num_restarts: int, num_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The normalised cut of samples, in its `training` form."""
+    """The normalised cut of samples in its `training` form: threads, eigenvalues, eigenvectors."""
     num_trials = num_seeding_trials(num_threads)
     numbers = uniform_hash(num_threads, num_restarts, num_trials, random_state=random_state, device=x.device)
     labels, inertia, values, vectors = _cut(x @ x.mT, numbers, kappa, num_iterations)
@@ -51,31 +51,14 @@ def cut_samples_triton(
 
 @torch.library.custom_op("hiero::cut", mutates_args=())
 def _cut(product: Tensor, numbers: Tensor, kappa: float, num_iterations: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Inner products (B, 32, 32) → labels (B, R, 32) and inertia (B, R) of each restart, eigenvalues,
-    leading eigenvectors.
-    """
-    labels, inertia, values, vectors = _empty_outputs(product, numbers)
+    """Inner products (B, 32, 32) → labels (B, R, 32) and inertia (B, R), eigenvalues, leading eigenvectors."""
+    outputs = _empty_outputs(product, numbers)
     num_threads, num_restarts, num_trials = numbers.shape
-    _kernel[(len(product), num_restarts)](
-        product.contiguous(),
-        numbers,
-        labels,
-        inertia,
-        values,
-        vectors,
-        kappa,
-        SIZE,
-        num_threads,
-        max(2, triton.next_power_of_2(num_threads)),
-        num_restarts,
-        num_trials,
-        triton.next_power_of_2(num_trials),
-        num_iterations,
-        MAX_SWEEPS,
-        TOLERANCE,
-        num_warps=1,
-    )
-    return labels, inertia, values, vectors
+    clusters = num_threads, max(2, triton.next_power_of_2(num_threads))
+    trials = num_trials, triton.next_power_of_2(num_trials)
+    settings = kappa, SIZE, *clusters, num_restarts, *trials, num_iterations, MAX_SWEEPS, TOLERANCE
+    _kernel[(len(product), num_restarts)](product.contiguous(), numbers, *outputs, *settings, num_warps=1)
+    return outputs
 
 
 @_cut.register_fake
@@ -95,23 +78,21 @@ if triton is not None:
     def _normalise(product, kappa, N: tl.constexpr):  # type: ignore[no-untyped-def]
         """M = D^−½ S D^−½ with S = exp((cos − 1)/κ), in logs."""
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
-        # Triton cannot transpose a vector: what is needed by row and by column is reduced from a
-        # diagonal along each axis.
+        # Triton cannot transpose a vector, so both directions are reduced from a diagonal.
         square = tl.where(row == col, product, 0.0)
         row_square, col_square = tl.sum(square, axis=1)[:, None], tl.sum(square, axis=0)[None, :]
         cosine = product / tl.maximum(tl.sqrt(row_square), 1e-12) / tl.maximum(tl.sqrt(col_square), 1e-12)
         log_s = (cosine - 1.0) / kappa
-        highest = tl.max(log_s, axis=0)  # S is symmetric: a column's degree is its row's
+        highest = tl.max(log_s, axis=0)  # S is symmetric, so columns and rows have the same degrees
         log_degree = highest + tl.log(tl.sum(tl.exp(log_s - highest[None, :]), axis=0))
         row_log_degree = tl.sum(tl.where(row == col, log_degree[None, :], 0.0), axis=1)
         return tl.exp(log_s - 0.5 * log_degree[None, :] - 0.5 * row_log_degree[:, None])
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _decompose(m, N: tl.constexpr, MAX_SWEEPS: tl.constexpr, TOLERANCE: tl.constexpr):  # type: ignore[no-untyped-def]
-        """Eigenvalues (N,) of M, in no order, and the eigenvectors in the columns of (N, N), by
-        one-sided Jacobi on M + I.
+        """Unordered eigenvalues (N,) of M and eigenvectors in columns (N, N), by one-sided Jacobi on M + I.
 
-        M has no eigenvalue below 0, so I keeps every column away from zero, and equally precise.
+        M has no eigenvalue below 0, so that I keeps every column away from zero.
         """
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
         column = tl.arange(0, N)
@@ -122,7 +103,7 @@ if triton is not None:
             cosines = tl.zeros((N,), dtype=tl.float32)
             for r in range(1, N):
                 partner = tl.gather(g, tl.broadcast_to(col ^ r, (N, N)), axis=1)
-                # Both of a pair compute the same three numbers, in the same order, so that their rotations fit.
+                # Both columns of a pair compute the same three numbers in the same order, so that rotations match.
                 square, partner_square = tl.sum(g * g, axis=0), tl.sum(partner * partner, axis=0)
                 cross = tl.sum(g * partner, axis=0)
                 cosines = tl.maximum(cosines, cross * cross / (square * partner_square))
@@ -146,7 +127,7 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _leading_points(value, v, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr):  # type: ignore[no-untyped-def]
-        """The K leading eigenvectors are the points, (N, KP): the column of rank c among all becomes coordinate c."""
+        """Points (N, KP) from the K leading eigenvectors: the column of rank c becomes coordinate c."""
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
         node, cluster = tl.arange(0, N), tl.arange(0, KP)
         row_value = tl.sum(tl.where(row == col, value[None, :], 0.0), axis=1)[:, None]
@@ -175,9 +156,7 @@ if triton is not None:
         MAX_SWEEPS: tl.constexpr,
         TOLERANCE: tl.constexpr,
     ):
-        """A video and one of R restarts: K clusters, T trials for a centre; KP and TP are the same,
-        padded to powers of 2.
-        """
+        """One video and one of R restarts, with K clusters and T trials, which KP and TP pad to powers of 2."""
         video, restart = tl.program_id(0), tl.program_id(1)
         row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
         node, cluster, trial = tl.arange(0, N), tl.arange(0, KP), tl.arange(0, TP)
@@ -190,7 +169,7 @@ if triton is not None:
             tl.store(values + video * N + node, value)
             tl.store(vectors + (video * N + node[:, None]) * K + cluster[None, :], points, mask=cluster[None, :] < K)
 
-        # Greedy k-means++: of a few points drawn by squared distance, the one that lowers the inertia most.
+        # Greedy k-means++: of a few points drawn by squared distance, the one with the least inertia.
         centres = tl.zeros((KP, KP), dtype=tl.float32)
         nearest = tl.full((N,), float("inf"), dtype=tl.float32)  # squared distance to the nearest centre
         weight = tl.full((N,), 1.0, dtype=tl.float32)

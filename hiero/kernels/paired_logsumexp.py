@@ -1,7 +1,7 @@
-"""Log-sums of a large similarity matrix along both of its sides, without holding it.
+"""Log-sums of a large similarity matrix along both of its sides, without storing it.
 
-The matrix between all nodes and all narrations of a batch is walked in row blocks; unless one block
-holds it all, none is stored for the gradient. The plain version is two `logsumexp` of the whole
+The matrix between all nodes and all narrations of a batch is processed in blocks of rows, which are
+not stored for the gradient if there are several. The plain version is two `logsumexp` of the whole
 matrix (`tests/kernels/test_paired_logsumexp.py`).
 """
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from hiero.kernels.gated_messages import refuse_second_derivative
 
-BLOCK_SIZE = 2**26  # entries of the similarity matrix held at once
+BLOCK_SIZE = 2**26  # entries of the similarity matrix per block
 
 
 def to_single(x: Tensor) -> Tensor:
-    """In single precision, or double if it is."""
+    """Convert to single precision unless it is double."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -30,13 +30,13 @@ def paired_logsumexp(
 ) -> tuple[Tensor, Tensor]:
     """log Σ exp(v·n/τ) over all used narrations for each node, and over all used nodes for each narration.
 
-    Products are taken in the precision of the inputs, sums in single precision or better.
+    Products have the precision of the inputs, sums at least single precision.
     """
     return _PairedLogSumExp.apply(nodes, texts, temperature, node_used, text_used, excluded)
 
 
 def _video_blocks(num_videos: int, length: int, num_texts: int) -> list[slice]:
-    """Videos whose rows together stay within a block; at least one."""
+    """Slices of videos whose rows fit into a block, at least one video each."""
     num_in_block = max(1, BLOCK_SIZE // max(1, length * num_texts))
     return [slice(i, min(i + num_in_block, num_videos)) for i in range(0, num_videos, num_in_block)]
 
@@ -44,7 +44,7 @@ def _video_blocks(num_videos: int, length: int, num_texts: int) -> list[slice]:
 def _block_logits(
     nodes: Tensor, texts: Tensor, temperature: float, text_used: Tensor, excluded: Tensor | None, block: slice
 ) -> Tensor:
-    """Similarities (rows of the block, B·M), −∞ where a narration is not a candidate for a node."""
+    """Similarities (rows of the block, B·M), −∞ if a narration is not a candidate for a node."""
     rows = nodes[block]
     logits = to_single(rows.flatten(0, 1) @ texts.flatten(0, 1).mT) / temperature
     logits = logits.masked_fill(~text_used.flatten(), -torch.inf)
@@ -68,7 +68,7 @@ class _PairedLogSumExp(torch.autograd.Function):
             over_texts.append(logits.logsumexp(1))
             logits = logits.masked_fill(~node_used[block].flatten()[:, None], -torch.inf)
             over_nodes = torch.logaddexp(over_nodes, logits.logsumexp(0))
-        # An unused row may have no candidate at all; a finite stand-in keeps exp() in the gradient finite.
+        # An unused row may have no candidates; a finite value keeps exp() in the gradient finite.
         per_node = torch.where(node_used, torch.cat(over_texts).view(batch, length), 0.0)
         per_text = torch.where(text_used, over_nodes.view(text_used.shape), 0.0)
         stored_logits = logits if len(blocks) == 1 else None  # a single block is small enough
@@ -88,7 +88,7 @@ class _PairedLogSumExp(torch.autograd.Function):
             logits = stored_logits
             if logits is None:
                 logits = _block_logits(nodes, texts, ctx.temperature, text_used, excluded, block)
-            # The gradient of a logsumexp is its softmax: one along each side of the matrix.
+            # The gradient of a logsumexp is the softmax, here along each side of the matrix.
             used = node_used[block].flatten()[:, None]
             softmax = torch.where(used, (logits - per_node[block].flatten()[:, None]).exp(), 0.0)
             weight = softmax * grad_node[block].flatten()[:, None]

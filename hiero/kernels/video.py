@@ -1,8 +1,7 @@
-"""What the video towers compute most: attention divided in space and time, attention inside Swin's
-windows, residual addition with LayerNorm, and CLIP's GELU.
+"""Operations of the video towers: attention divided in space and time, attention inside Swin's windows,
+residual addition with LayerNorm, and CLIP's GELU.
 
-Each function takes the Triton kernel (`video_triton`) where it can run and torch's operations
-otherwise; a test holds that both agree.
+Each function uses the Triton kernel (`video_triton`) if it can run and torch operations otherwise.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ GridShape = tuple[int, int, int]
 
 
 def video_kernels(x: Tensor) -> Any:
-    """The module of Triton kernels for the video towers, or None where they cannot run (no GPU, no
-    Triton, gradients).
-    """
+    """The module of Triton kernels, or None if they cannot run (no GPU, no Triton, or with gradients)."""
     if not x.is_cuda:
         return None
     try:
@@ -34,14 +31,14 @@ def video_kernels(x: Tensor) -> Any:
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """CLIP's approximation of GELU, x · σ(1.702 x). May write over its input where no gradient needs it."""
+    """CLIP's approximation of GELU, x · σ(1.702 x). It may overwrite its input if there are no gradients."""
     if (kernels := video_kernels(x)) is not None:
         return kernels.quick_gelu_triton_(x)
     return x * torch.sigmoid(1.702 * x)
 
 
 def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """x + y, and its LayerNorm."""
+    """x + y and its LayerNorm."""
     if (kernels := video_kernels(x)) is not None:
         return kernels.add_norm_triton(x, y, norm)
     x = x if y is None else x + y
@@ -52,9 +49,8 @@ def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Liter
     """Patches attend to their group and the class token; the class token attends to everything."""
     batch, length, width = qkv.shape
     split = qkv.view(batch, length, 3, num_heads, width // 3 // num_heads)
-    # (B, H, 1, d)
-    class_row = _attend(*(part.transpose(1, 2) for part in (split[:, :1, 0], split[:, :, 1], split[:, :, 2])))
-    class_row = class_row.transpose(1, 2)
+    qkv_class = (part.transpose(1, 2) for part in (split[:, :1, 0], split[:, :, 1], split[:, :, 2]))
+    class_row = F.scaled_dot_product_attention(*qkv_class).transpose(1, 2)  # (B, 1, H, d)
     if (kernels := video_kernels(qkv)) is not None:
         out: Tensor = kernels.divided_attention_triton(qkv, num_frames, num_heads, along == "time")
         out[:, :1] = class_row.flatten(2)
@@ -63,10 +59,12 @@ def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Liter
     if along == "time":
         patches = patches.transpose(1, 2)  # (B, groups, members, 3, H, d)
     num_groups = patches.shape[1]
-    class_kv = split[:, None, :1, 1:].expand(-1, num_groups, -1, -1, -1, -1)  # every group sees the class token
+    class_kv = split[:, None, :1, 1:].expand(-1, num_groups, -1, -1, -1, -1)
     k, v = torch.cat([class_kv, patches[:, :, :, 1:]], 2).flatten(0, 1).permute(2, 0, 3, 1, 4)
     q = patches[:, :, :, 0].flatten(0, 1).transpose(1, 2)
-    patch_rows = _attend(q, k, v).transpose(1, 2).unflatten(0, (batch, num_groups))  # (B, groups, members, H, d)
+    patch_rows = (
+        F.scaled_dot_product_attention(q, k, v).transpose(1, 2).unflatten(0, (batch, num_groups))
+    )  # (B, groups, members, H, d)
     if along == "time":
         patch_rows = patch_rows.transpose(1, 2)
     return torch.cat([class_row, patch_rows.flatten(1, 2)], 1).flatten(2)
@@ -74,29 +72,25 @@ def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Liter
 
 @dataclass(frozen=True, eq=False)
 class WindowPartition:
-    """How a grid of L tokens is cut into W windows of N positions, padded where windows do not divide it.
+    """A grid of L tokens cut into W windows of N positions, with padding if windows do not divide it.
 
-    After a shift, a window may hold tokens from two ends of the grid; these must not attend to each other.
+    After a shift, a window may hold tokens from two ends of the grid, which must not attend to each other.
     """
 
     order: Tensor
     """Tokens of the padded grid, window by window, (W·N)."""
     inverse: Tensor
-    """Where each token of the grid without padding stands in `order`, (L)."""
+    """Position of each token of the unpadded grid in `order`, (L)."""
     num_windows: int
     """W."""
     groups: list[tuple[int, int, Tensor | None]]
-    """Windows [start, end) of one mask: True for pairs of positions that must not see each other,
-    (N, N); None masks none.
-    """
+    """Windows [start, end) with the same mask (N, N), True for pairs that must not see each other, or None."""
     regions: Tensor | None
-    """The same token by token, (W·N): tokens of different regions must not see each other. None
-    where nothing is shifted.
-    """
+    """Region of each token, (W·N): tokens of different regions must not see each other. None without a shift."""
     unpadded: bool
-    """The windows divide the grid."""
+    """Whether the windows divide the grid."""
 
-    @functools.lru_cache(2)  # noqa: B019  (as long as the partition itself, which is cached too)
+    @functools.lru_cache(2)  # noqa: B019  (partitions are cached too)
     def tiled(self, tile: int) -> tuple[Tensor, Tensor | None, int]:
         """`order` and `regions` as (W, P), with P a multiple of `tile`, and N."""
         order = self.order.view(self.num_windows, -1)
@@ -111,7 +105,7 @@ def partition_windows(size: GridShape, window: GridShape, shift: GridShape, devi
     """Cut a grid into windows, after rolling it by `shift`."""
     padded = tuple(-(-n // w) * w for n, w in zip(size, window, strict=True))
     tokens = torch.arange(math.prod(padded)).view(padded).roll([-n for n in shift], (0, 1, 2))
-    # A token's region says along which axes the roll carried it around: one bit for each axis that is shifted.
+    # The region of a token has one bit for each shifted axis: whether the roll wrapped it around.
     regions = torch.zeros(padded, dtype=torch.long)
     for axis, (length, offset) in enumerate(zip(padded, shift, strict=True)):
         if offset:
@@ -119,8 +113,7 @@ def partition_windows(size: GridShape, window: GridShape, shift: GridShape, devi
             regions = 2 * regions + wrapped.view([-1 if i == axis else 1 for i in range(3)])
     tokens, regions = _cut(tokens, window), _cut(regions, window)
     masked = regions[:, :, None] != regions[:, None]
-    # Windows with the same mask are put side by side, so that torch's attention takes each mask
-    # once: at most 2 kinds an axis.
+    # Windows with the same mask are adjacent, so that torch's attention is called once for each mask.
     by_mask: dict[bytes, list[int]] = {}
     for index, mask in enumerate(masked):
         by_mask.setdefault(mask.numpy().tobytes(), []).append(index)
@@ -156,26 +149,22 @@ def window_attention(
         return kernels.window_attention_triton(qkv, order, regions, bias, num_positions)
     split = qkv[:, windows.order].unflatten(1, (windows.num_windows, -1)).unflatten(-1, (3, num_heads, -1))
     q, k, v = split.permute(3, 0, 1, 4, 2, 5)  # each (B, W, H, N, d)
-    bias = bias_table.mT[:, bias_index].to(q.dtype).contiguous()  # fused kernels want rows side by side
+    bias = bias_table.mT[:, bias_index].to(q.dtype).contiguous()  # fused kernels need contiguous rows
     out = []
     for start, end, masked in windows.groups:
         mask = bias if masked is None else bias.masked_fill(masked, float("-inf"))
         group_q, group_k, group_v = (part[:, start:end].flatten(0, 1) for part in (q, k, v))
-        rows = _attend(group_q, group_k, group_v, mask[None])
+        rows = F.scaled_dot_product_attention(group_q, group_k, group_v, mask[None])
         out.append(rows.unflatten(0, (len(qkv), end - start)).transpose(2, 3).flatten(3))
     return torch.cat(out, 1).flatten(1, 2)[:, windows.inverse]
 
 
 def _kernel_bias(table: Tensor, index: Tensor, padded: int, cache: dict[Any, Tensor]) -> Tensor:
-    """The bias (H, P, P) times log₂e, as our kernel takes powers of 2, with −∞ for the keys that pad a window."""
+    """The bias (H, P, P) times log₂e, for exponentials with base 2, with −∞ for padding keys."""
     num_positions = len(index)
     key = (num_positions, padded, table.device, table.dtype, table.data_ptr())
     if key not in cache:
         bias = F.pad(table.mT[:, index].float() / math.log(2), (0, padded - num_positions), value=float("-inf"))
-        cache.clear()  # of other weights, or for windows of another length
+        cache.clear()  # other weights or another window length
         cache[key] = F.pad(bias, (0, 0, 0, padded - num_positions)).to(table.dtype).contiguous()
     return cache[key]
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -1,12 +1,10 @@
-"""CUDA kernels for the video towers, in Triton: attention where torch's fused kernels do not fit, and
-what surrounds it.
+"""Triton kernels for the video towers: attention, residual addition with LayerNorm, and CLIP's GELU.
 
-torch's fused attention wants the members of a group side by side. For divided attention that is a
-copy of everything along time, and its tiles of 128 rows are mostly empty for 4 to 16 frames; for
-Swin's windows it is a permutation before and after, and a bias makes it slow at heads of 32. Here a
-program handles the queries of one group and head: it reads queries, keys and values where the
-projection left them and writes where the next layer reads. Half precision, no gradients; the plain
-versions are in `attention.py`, `layer_norm.py` and `activations.py`.
+torch's fused attention needs the members of a group to be adjacent. Divided attention along time
+would copy everything, and tiles of 128 rows are mostly empty for 4 to 16 frames. Swin's windows would
+be permuted before and after, and a bias is slow with heads of 32. Here a program handles the queries
+of one group and head, reads queries, keys and values in place, and writes where the next layer
+reads. Half precision without gradients; the plain versions are in `hiero.kernels.video`.
 """
 
 # mypy: ignore-errors
@@ -17,15 +15,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_QUERIES = 64  # of a program of divided attention
-MIN_KEYS = 16  # the smallest side of a matrix that tl.dot takes
-TILE = 64  # queries and keys of a program of window attention; windows are padded to a multiple of it
-NORM_ELEMENTS = 4096  # that a program of add_norm holds
-GELU_ELEMENTS = 2048  # that a program of quick_gelu_triton_ handles
+MAX_QUERIES = 64  # queries per program of divided attention
+MIN_KEYS = 16  # smallest side of a matrix for tl.dot
+TILE = 64  # queries and keys per program of window attention; windows are padded to a multiple of it
+NORM_ELEMENTS = 4096  # elements per program of add_norm
+GELU_ELEMENTS = 2048  # elements per program of quick_gelu_triton_
 
 
 def usable(x: Tensor) -> bool:
-    """A GPU, half precision, no gradients."""
+    """Whether the kernels can run: on a GPU, in half precision, without gradients."""
     return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and not torch.is_grad_enabled()
 
 
@@ -57,7 +55,7 @@ def _divided(
     k = tl.load(base + num_heads * D + key_offsets, mask=inside, other=0.0)
     v = tl.load(base + 2 * num_heads * D + key_offsets, mask=inside, other=0.0)
     k_class, v_class = tl.load(base + num_heads * D + d), tl.load(base + 2 * num_heads * D + d)
-    # One softmax over the members and the class token, which would not fit into a power of 2 of keys beside them.
+    # The softmax includes the class token, which would not fit into a power of 2 of keys.
     scores = tl.where((keys < num_members)[None], tl.dot(q, tl.trans(k)) * scale, float("-inf"))
     class_score = tl.sum(q.to(tl.float32) * k_class.to(tl.float32)[None], 1) * scale
     maximum = tl.maximum(tl.max(scores, 1), class_score)
@@ -65,40 +63,25 @@ def _divided(
     result = tl.dot(weight.to(v.dtype), v) + class_weight[:, None] * v_class.to(tl.float32)[None]
     result /= (tl.sum(weight, 1) + class_weight)[:, None]
     rows = (video.to(tl.int64) * length + first + queries * member_stride)[:, None]
-    tl.store(
-        out + rows * num_heads * D + head * D + d[None],
-        result.to(out.dtype.element_ty),
-        mask=(queries < num_members)[:, None],
-    )
+    at = out + rows * num_heads * D + head * D + d[None]
+    tl.store(at, result.to(out.dtype.element_ty), mask=(queries < num_members)[:, None])
 
 
 def divided_attention_triton(qkv: Tensor, num_frames: int, num_heads: int, along_time: bool) -> Tensor:
-    """Patches attend to their group and the class token, whose own row is left to the caller."""
+    """Patches attend to their group and the class token. The row of the class token is left to the caller."""
     batch, length, width = qkv.shape
     head_size = width // 3 // num_heads
     num_patches = (length - 1) // num_frames
-    if along_time:
-        num_members, num_groups, group_stride, member_stride = num_frames, num_patches, 1, num_patches
-    else:
-        num_members, num_groups, group_stride, member_stride = num_patches, num_frames, num_patches, 1
+    num_members, num_groups = (num_frames, num_patches) if along_time else (num_patches, num_frames)
+    group_stride, member_stride = (1, num_patches) if along_time else (num_patches, 1)
     out = qkv.new_empty(batch, length, num_heads * head_size)
     num_keys = max(MIN_KEYS, triton.next_power_of_2(num_members))
     num_queries = min(MAX_QUERIES, num_keys)
-    _divided[(batch * num_groups, num_heads, triton.cdiv(num_members, num_queries))](
-        qkv,
-        out,
-        length,
-        num_heads,
-        num_members,
-        num_groups,
-        group_stride,
-        member_stride,
-        head_size**-0.5,
-        D=head_size,
-        QUERIES=num_queries,
-        KEYS=num_keys,
-        num_warps=4 if num_keys > 32 else 1,
-    )
+    sizes = {"D": head_size, "QUERIES": num_queries, "KEYS": num_keys}
+    groups = num_members, num_groups, group_stride, member_stride
+    grid = batch * num_groups, num_heads, triton.cdiv(num_members, num_queries)
+    num_warps = 4 if num_keys > 32 else 1
+    _divided[grid](qkv, out, length, num_heads, *groups, head_size**-0.5, **sizes, num_warps=num_warps)
     return out
 
 
@@ -128,8 +111,8 @@ def _windowed(
     query_tokens = tl.load(order + window * PADDED + queries)
     query_regions = tl.load(regions + window * PADDED + queries) if SHIFTED else queries
     q = tl.load(base + query_tokens[:, None] * token_stride + d[None])
-    q = (q * (scale * 1.44269504)).to(q.dtype)  # log₂e: exponentials to the base of 2
-    # Online softmax over tiles of keys: the maximum so far, the sum of weights and the weighted sum of values under it.
+    q = (q * (scale * 1.44269504)).to(q.dtype)  # log₂e, for exponentials with base 2
+    # Online softmax over tiles of keys: running maximum, sum of weights and weighted sum of values.
     maximum = tl.full((QUERIES,), -1e30, tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     result = tl.zeros((QUERIES, D), tl.float32)
@@ -151,11 +134,8 @@ def _windowed(
         maximum = new_maximum
     result /= total[:, None]
     rows = (video.to(tl.int64) * length + query_tokens)[:, None]
-    tl.store(
-        out + rows * num_heads * D + head * D + d[None],
-        result.to(out.dtype.element_ty),
-        mask=(queries < num_positions)[:, None],
-    )
+    at = out + rows * num_heads * D + head * D + d[None]
+    tl.store(at, result.to(out.dtype.element_ty), mask=(queries < num_positions)[:, None])
 
 
 def window_attention_triton(
@@ -166,25 +146,11 @@ def window_attention_triton(
     num_heads, padded, _ = bias.shape
     head_size = width // 3 // num_heads
     out = qkv.new_empty(batch, length, num_heads * head_size)
-    _windowed[(padded // TILE, num_heads, batch * len(order))](
-        qkv,
-        order,
-        order if regions is None else regions,
-        bias,
-        out,
-        length,
-        len(order),
-        num_positions,
-        num_heads,
-        head_size**-0.5,
-        SHIFTED=regions is not None,
-        PADDED=padded,
-        D=head_size,
-        QUERIES=TILE,
-        KEYS=TILE,
-        num_warps=4,
-        num_stages=1,
-    )
+    tensors = qkv, order, order if regions is None else regions, bias, out
+    sizes = length, len(order), num_positions, num_heads, head_size**-0.5
+    constants = {"SHIFTED": regions is not None, "PADDED": padded, "D": head_size, "QUERIES": TILE, "KEYS": TILE}
+    grid = padded // TILE, num_heads, batch * len(order)
+    _windowed[grid](*tensors, *sizes, **constants, num_warps=4, num_stages=1)
     return out
 
 
@@ -192,7 +158,8 @@ def window_attention_triton(
 def _add_norm(
     x, y, weight, bias, total, out, num_rows, width, eps, ADD: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr
 ):
-    rows, columns = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE)
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, SIZE)
     offsets = rows[:, None] * width + columns[None]
     inside = (rows < num_rows)[:, None] & (columns < width)[None]
     value = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32)
@@ -204,9 +171,8 @@ def _add_norm(
     inverse_deviation = tl.rsqrt(tl.sum(centred * centred, 1) / width + eps)
     a = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32)
     b = tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)
-    tl.store(
-        out + offsets, (centred * inverse_deviation[:, None] * a[None] + b[None]).to(out.dtype.element_ty), mask=inside
-    )
+    result = centred * inverse_deviation[:, None] * a[None] + b[None]
+    tl.store(out + offsets, result.to(out.dtype.element_ty), mask=inside)
 
 
 def add_norm_triton(x: Tensor, y: Tensor | None, norm: torch.nn.LayerNorm) -> tuple[Tensor, Tensor]:
@@ -214,24 +180,13 @@ def add_norm_triton(x: Tensor, y: Tensor | None, norm: torch.nn.LayerNorm) -> tu
     x = x.contiguous()
     width = x.shape[-1]
     num_rows = x.numel() // width
-    total, out = x if y is None else torch.empty_like(x), torch.empty_like(x)
+    total = x if y is None else torch.empty_like(x)
+    out = torch.empty_like(x)
     size = triton.next_power_of_2(width)
     rows = max(1, NORM_ELEMENTS // size)
-    _add_norm[(triton.cdiv(num_rows, rows),)](
-        x,
-        x if y is None else y.contiguous(),
-        norm.weight,
-        norm.bias,
-        total,
-        out,
-        num_rows,
-        width,
-        norm.eps,
-        ADD=y is not None,
-        ROWS=rows,
-        SIZE=size,
-        num_warps=4,
-    )
+    tensors = x, x if y is None else y.contiguous(), norm.weight, norm.bias, total, out
+    constants = {"ADD": y is not None, "ROWS": rows, "SIZE": size}
+    _add_norm[(triton.cdiv(num_rows, rows),)](*tensors, num_rows, width, norm.eps, **constants, num_warps=4)
     return total, out
 
 

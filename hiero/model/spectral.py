@@ -25,13 +25,7 @@ from torch.nn import functional as F
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.kernels.kmeans import kmeans
-from hiero.kernels.normalised_cut import (
-    Form,
-    cut_samples,
-    leading_eigenvectors,
-    log_similarity,
-    normalise_similarity,
-)
+from hiero.kernels.normalised_cut import Form, cut_samples, leading_eigenvectors, log_similarity, normalise_similarity
 
 CutMethod = Literal["auto", "exact", "landmarks"]
 
@@ -74,12 +68,7 @@ def _divide_by_degree(vectors: Tensor, log_degree: Tensor) -> Tensor:
 
 
 def embed_by_landmarks(
-    x: Tensor,
-    num_vectors: int,
-    kappa: float,
-    *,
-    form: Form = "sklearn",
-    random_state: int = 0,
+    x: Tensor, num_vectors: int, kappa: float, *, form: Form = "sklearn", random_state: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Spectral embedding of one long video in O(N · landmarks) time and bounded memory."""
     x = F.normalize(x, dim=-1)
