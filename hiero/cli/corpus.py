@@ -287,7 +287,7 @@ def _query_engine(corpus: Corpus, options: VideoOptions) -> Engine:
     if options.model == VideoOptions.model and model is not None:
         options = replace(options, model=model)
     engine = options.load_engine()
-    corpus.check_query_model(engine)
+    corpus.check_model(engine)
     return engine
 
 

@@ -154,29 +154,19 @@ def fine_tune(
     batch_size = max(1, min(tuning.batch_size, num_windows))
     epochs = max(1, round(tuning.num_updates / (num_windows // batch_size)))
     sizes = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={tuning.window_s}"]
-    train = partial(
-        train_from_files,
-        work / "store",
-        work / "narrations.csv",
-        work / "model",
-        initial=engine.folder.path,
-        settings=[*sizes, *tuning.options],
-    )
+    settings = [*sizes, *tuning.options]
+    has_begun = (work / "model" / STATE_FILE).is_file()
     options = TrainOptions(
-        (work / "model" / STATE_FILE).is_file(),
-        device,
-        tuning.save_every_s,
-        display or SilentDisplay(),
-        validation_share=0.0,
-        capture=False,
+        has_begun, device, tuning.save_every_s, display or SilentDisplay(), validation_share=0.0, capture=False
     )
+    train = partial(train_from_files, work / "store", work / "narrations.csv", work / "model", settings=settings)
     try:
-        train(options=options)
+        train(initial=engine.folder.path, options=options)
     except InputError:
-        if not options.resume:
+        if not has_begun:
             raise
         shutil.rmtree(work / "model")  # the interrupted run had other steps or videos
-        train(options=replace(options, resume=False))
+        train(initial=engine.folder.path, options=replace(options, resume=False))
     copy_model(work / "model", out)
     shutil.rmtree(work)
 

@@ -135,11 +135,9 @@ class Corpus(CorpusReader):
         renewed: dict[IndexedVideo, VideoRows] = {}
         while True:
             records = self.videos()
-            if missing := [str(path) for record in records for path in record.missing_files]:
-                raise InputError(
-                    f"{self.uri}: was indexed with another version of {engine.name}, but {', '.join(missing)} is "
-                    f"missing. Restore it, or remove the video with: hiero corpus remove {self.uri} VIDEO"
-                )
+            if missing := [str(path) for record in records for path in record.source.missing_paths]:
+                advice = f"restore it, or remove the video with: hiero corpus remove {self.uri} VIDEO"
+                raise InputError(f"{self.uri}: cannot be indexed again: {', '.join(missing)} is missing; {advice}")
             for record in records:
                 if record not in renewed:
                     settings = IndexSettings(record.levels, labels)
@@ -172,23 +170,13 @@ class Corpus(CorpusReader):
         """Merge small files, prune old versions, and index the vectors of a large corpus."""
         self.tables.optimize()
 
-    def check_model(self, engine: Embedder) -> None:
-        """Raise InputError unless the corpus was indexed with the model of an engine."""
-        if model := self.other_model(engine):
-            raise InputError(
-                f"{self.uri}: was indexed with the model {model}, not {engine.name}; use that model (--model) or "
-                "another corpus"
-            )
-
     def check_width(self, video: VideoRows) -> None:
         """Raise InputError unless the vectors of a video have the size of those in the corpus."""
         if self._width is None:
             self._width = self.tables.width() or video.width  # the first video decides
         if video.width != self._width:
-            raise InputError(
-                f"{video.record.path}: its vectors have {video.width} numbers, but those of {self.uri} have "
-                f"{self._width}; use another corpus"
-            )
+            sizes = f"its vectors have {video.width} numbers, but those of {self.uri} have {self._width}"
+            raise InputError(f"{video.record.path}: {sizes}; use another corpus")
 
     def check(self) -> list[str]:
         """Look for repeated videos, missing steps, and files that are missing or have changed.
@@ -207,7 +195,7 @@ class Corpus(CorpusReader):
             elif not stored.is_whole:
                 problems.append(f"{name}: steps are missing or repeated; {advice}")
             record = stored.records[0]
-            missing = [f"{name}: {path} is missing" for path in record.missing_files]
+            missing = [f"{name}: {path} is missing" for path in record.source.missing_paths]
             problems += missing or check_content(record)
         return problems
 
@@ -236,7 +224,7 @@ class Corpus(CorpusReader):
             if silent := sorted(set(spoken) - {record.video for record in self.videos()}):
                 self.tables.change(lambda _: self.tables.delete(silent, [SPEECH]))
         for name, stored in broken.items():
-            if stored.records and not (record := stored.records[0]).missing_files:
+            if stored.records and not (record := stored.records[0]).source.missing_paths:
                 video = read(record.source)
                 self.add(video, video.steps(record.levels), name, record.source.key(), record.transcripts)
 

@@ -43,11 +43,8 @@ def index_files(
 ) -> IndexResult:
     """Add videos or feature files to a corpus. If one cannot be read, the others are still added."""
     if corpus.is_stale(engine):
-        warnings.warn(
-            f"{corpus.uri} was indexed with another version of {engine.name}: indexing its {corpus.num_videos} videos "
-            "again",
-            stacklevel=2,
-        )
+        message = f"was indexed with another version of {engine.name}; indexing its {corpus.num_videos} videos again"
+        warnings.warn(f"{corpus.uri}: {message}", stacklevel=2)
         corpus.renew(engine, read, settings.labels)
     corpus.check_model(engine)  # before reading, which takes long
     batch = _Batch(corpus, engine, settings)

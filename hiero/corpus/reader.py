@@ -227,21 +227,16 @@ class CorpusReader:
             )
         return answer
 
-    def check_query_model(self, engine: Embedder) -> None:
-        """Raise InputError unless the corpus was indexed with the model of an engine."""
-        if model := self.other_model(engine):
-            raise InputError(f"{self.uri}: was indexed with the model {model}; use it with --model FOLDER")
-
-    def other_model(self, engine: Embedder) -> str | None:
-        """The name of the model of the corpus if it is not the model of an engine."""
+    def check_model(self, engine: Embedder) -> None:
+        """Raise InputError unless the corpus is empty or was indexed with the model of an engine."""
         record = self.first_video()
         if record is None or record.model_key == engine.key:
-            return None
-        if record.model == engine.name:
-            raise InputError(
-                f"{self.uri}: was indexed with another version of {engine.name}; run: hiero index --to {self.uri}"
-            )
-        return record.model
+            return
+        if self.is_stale(engine):
+            reason = f"another version of {engine.name}; run: hiero index --to {self.uri}"
+        else:
+            reason = f"the model {record.model}, not {engine.name}; choose that model with --model"
+        raise InputError(f"{self.uri}: was indexed with {reason}")
 
     def is_stale(self, engine: Embedder) -> bool:
         """Whether the corpus was indexed with another version of the model of an engine."""

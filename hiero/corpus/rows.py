@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,11 +66,6 @@ class IndexedVideo:
     def source(self) -> VideoSource:
         """The file of the video, or several files that are one video."""
         return VideoSource.of([file.path for file in self.files] or self.path)
-
-    @property
-    def missing_files(self) -> list[Path]:
-        """Local files of the video that no longer exist."""
-        return self.source.missing_paths
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, without `files` and `transcripts` if they are empty."""

@@ -180,7 +180,7 @@ def _average_with_coarser(hits: list[Hit]) -> list[Hit]:
 
 def suppress_overlaps(hits: list[Hit], num: int) -> list[Hit]:
     """The first `num` hits that do not repeat a better one in the same video."""
-    by_video = defaultdict(list)
+    by_video: defaultdict[str, list[Hit]] = defaultdict(list)
     out: list[Hit] = []
     for hit in hits:
         if len(out) < num and all(hit.overlap(better) <= MAX_OVERLAP for better in by_video[hit.video]):

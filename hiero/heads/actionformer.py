@@ -267,13 +267,14 @@ def soft_nms(
     spans, labels = spans[order].astype(np.float64), labels[order].astype(int)
     start, end = spans.T
     remaining = scores[order].astype(np.float64)  # −inf once selected
-    selected, selected_scores = [], []
+    selected: list[int] = []
+    selected_scores: list[float] = []
     while len(selected) < min(max_spans, len(spans)):
         best = int(remaining.argmax())
         if remaining[best] < min_score:
             break
         selected.append(best)
-        selected_scores.append(remaining[best])
+        selected_scores.append(float(remaining[best]))
         remaining[best] = -np.inf
         intersection = np.maximum(np.minimum(end, end[best]) - np.maximum(start, start[best]), 0)
         iou = intersection / np.maximum((end - start) + (end[best] - start[best]) - intersection, 1e-9)

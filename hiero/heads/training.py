@@ -128,15 +128,15 @@ class HeadTraining(TrainingLoop):
             return {}
         head = TrainedHead(self.network, self.labels)
         self.network.eval()
-        try:
-            if isinstance(self.network, VSLNet):
-                predicted, truth, _ = predict_spans(head, self.validation, self.embeddings)
-                recall = grounding_recall(predicted, truth)
-                return {"R1@.3": recall[0, 0], "R5@.3": recall[0, 1], "R1@.5": recall[1, 0]}
+        if isinstance(self.network, VSLNet):
+            predicted, truth, _ = predict_spans(head, self.validation, self.embeddings)
+            recall = grounding_recall(predicted, truth)
+            scores = {"R1@.3": recall[0, 0], "R5@.3": recall[0, 1], "R1@.5": recall[1, 0]}
+        else:
             matched = match_detections(*predict_detections(head, self.validation))
-            return {"mAP": float(mean_average_precision(matched).mean())}
-        finally:
-            self.network.train()
+            scores = {"mAP": float(mean_average_precision(matched).mean())}
+        self.network.train()
+        return scores
 
     def _save_model(self, folder: Path) -> None:
         save_tensors(folder / WEIGHTS_FILE, self.network.state_dict())
@@ -198,7 +198,7 @@ def train_head(
     fabric = make_fabric(options.device)
     display = options.display if fabric.is_global_zero else SilentDisplay()
     if (out / STATE_FILE).is_file() and not options.resume:
-        raise InputError(f"{out}: already holds a run. Continue it with --resume or choose another folder.")
+        raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another folder")
     labels = clips.texts if kind == "actionformer" else []
     values = override(read_preset(preset or f"heads/{kind}"), settings)
     network = {"input_size": clips.width, **values.get(kind, {})}

@@ -290,10 +290,10 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
     if library.corpus is not None:
         raise InputError(f"{uri}: only one corpus can be served at a time")
     library.corpus = Corpus(uri)
-    library.corpus.check_query_model(library.main_engine)
+    library.corpus.check_model(library.main_engine)
     for record in library.corpus.videos():
-        if record.missing_files:
-            log(f"{record.video}: {record.missing_files[0]} is missing; it can be searched but not opened")
+        if missing := record.source.missing_paths:
+            log(f"{record.video}: {missing[0]} is missing; it can be searched but not opened")
         else:
             library.add(record.source, record.video, record)
 

@@ -326,7 +326,7 @@ def test_two_files_of_one_name(world, library, tmp_path):
 def test_a_corpus_of_another_model(world):
     from hiero.engine import load
 
-    with pytest.raises(InputError, match="indexed with the model raw; use it with --model"):
+    with pytest.raises(InputError, match="indexed with the model raw, not"):
         open_library([str(world.root / "corpus")], {"model": load(world.root / "model", device="cpu")})
 
 
