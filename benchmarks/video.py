@@ -44,7 +44,6 @@ from hiero.extraction.extractor import (
     choose_precision,
     decoding_processes,
     extract_features,
-    run_backbone,
     run_network,
     stack_frames,
 )
@@ -142,7 +141,7 @@ def measure_parts(video: Path, device: str) -> None:
             for used in (batches[:2], batches):  # the first warms up
                 start = time.perf_counter()
                 for batch in used:
-                    run_backbone(backbone, network, batch, torch.device(device))
+                    run_network(backbone, network, stack_frames(batch, torch.device(device)))
                 spent_s[backbone.name] = time.perf_counter() - start
     start = time.perf_counter()
     extract_features(video, names, ExtractionOptions(device=device))

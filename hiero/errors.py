@@ -1,5 +1,5 @@
-"""The one error that users see: what is wrong with their input, and what to do next."""
+"""The error that users see: what is wrong with their input, and what to do."""
 
 
 class InputError(ValueError):
-    """Input that cannot be used. The message names the file or argument and says what would work."""
+    """Input that cannot be used. The message names the file or argument and says what to do."""

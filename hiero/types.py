@@ -1,4 +1,4 @@
-"""The nouns that every part shares: plain frozen dataclasses, without tensors; JSON in and out."""
+"""Value types that all packages share: frozen dataclasses without tensors, which convert to and from JSON."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 MAX_ID_LENGTH = 128  # characters of a step's id
 MAX_THREAD = 10**6
 MAX_LEVELS = 16
-MAX_STEPS = 100_000  # of all levels
-MAX_TIME_S = 1e8  # three years; no video is longer
-BOUNDARY_TOLERANCE_S = 0.05  # between boundaries that should be the same
-TIME_GRAIN_S = 1e-6  # times that differ by less are the same: sums of lengths are rounded
-EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # half a millisecond, by which a rounded time is off
-MAX_EDGE_TOLERANCE = 0.1  # of a node, so that very short nodes stay distinct
+MAX_STEPS = 100_000  # in all levels
+MAX_TIME_S = 1e8  # three years
+BOUNDARY_TOLERANCE_S = 0.05  # between boundaries that should be equal
+TIME_GRAIN_S = 1e-6  # rounding error of sums of lengths
+EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # rounding error of times in milliseconds
+MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
 RestsOn = Literal["speech", "pictures", "both"]
 STEP_COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background")
 
@@ -36,7 +36,7 @@ class Clock:
     The time of a node is the middle of its segment, start_s + (i + ½)·stride/fps.
 
     Attributes:
-        fps: Frames a second.
+        fps: Frames per second.
         stride: Frames from one segment to the next.
         start_s: When the first segment begins.
 
@@ -54,11 +54,10 @@ class Clock:
     start_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("fps", "stride"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
+        for name, value in (("fps", self.fps), ("stride", self.stride)):
+            if not 0 < value < math.inf:
                 raise InputError(f"{name} must be a positive number, got {value}")
-        if not 0 <= self.start_s < float("inf"):
+        if not 0 <= self.start_s < math.inf:
             raise InputError(f"start_s must be zero or more seconds, got {self.start_s}")
 
     @property
@@ -71,7 +70,7 @@ class Clock:
         return self.start_s + (index + 0.5) * self.stride / self.fps
 
     def index(self, time_s: float) -> int:
-        """The segment that a moment falls in; negative before the start."""
+        """The segment that contains a time; negative before the start."""
         return math.floor((time_s - self.start_s) * self.fps / self.stride)
 
     def edge_s(self, index: int) -> float:
@@ -133,7 +132,7 @@ class Narration:
 
 @dataclass(frozen=True)
 class Utterance:
-    """Words that are said in a video, and when.
+    """Words that are said in a video.
 
     Attributes:
         start_s: When they begin.
@@ -154,17 +153,17 @@ class Utterance:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Utterance:
-        """The reverse of `to_dict`. Raises InputError where something is missing, of another type, or cannot be."""
+        """Read what `to_dict` wrote. Raises InputError if a field is missing or invalid."""
         with _reading("an utterance"):
             start_s, end_s = _parse_time(document["start_s"]), _parse_time(document["end_s"])
             if end_s < start_s:
-                raise ValueError("it ends before it begins")
+                raise ValueError("end_s must not be less than start_s")
             return cls(start_s, end_s, _parse_text(document["text"]))
 
 
 @dataclass(frozen=True)
 class AnnotatedStep:
-    """A true step: a text over a span of a video."""
+    """A ground-truth step: a text with a span of a video."""
 
     start_s: float
     end_s: float
@@ -173,18 +172,18 @@ class AnnotatedStep:
 
 @dataclass(frozen=True)
 class Step:
-    """A contiguous stretch of a video that belongs together, at one level of a hierarchy.
+    """A contiguous part of a video at one level of a hierarchy.
 
     Attributes:
         id: Unique in its hierarchy.
         start_s: When it begins.
         end_s: When it ends.
-        thread: Steps of a level with the same thread are alike, wherever they happen.
-        parent: The step of the coarser level that holds this one.
+        thread: Steps of a level with the same thread resemble each other.
+        parent: The step of the coarser level that contains this one.
         children: The steps of the finer level inside it.
-        background: Nothing of interest happens.
-        label: Its name; None until steps are named.
-        score: Probability of the label among all labels.
+        background: Whether nothing of interest happens.
+        label: Its name, or None.
+        score: Probability of the label.
 
     Examples:
         >>> step = Step("1.0", 0.0, 4.5, thread=0, label="boil water", score=0.5)
@@ -218,7 +217,7 @@ class Step:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Step:
-        """The reverse of `to_dict`. Raises InputError where something is missing, of another type, or cannot be."""
+        """Read what `to_dict` wrote. Raises InputError if a field is missing or invalid."""
         with _reading("a step"):
             label, score, parent = document.get("label"), document.get("score"), document.get("parent")
             return cls(
@@ -230,70 +229,66 @@ class Step:
                 tuple(map(_parse_id, document.get("children", ()))),
                 bool(document.get("background", False)),
                 None if label is None else _parse_text(label),
-                None if score is None else _parse_finite(score),
+                None if score is None else _parse_number(score),
             )
 
 
 @contextmanager
 def _reading(kind: str) -> Iterator[None]:
-    """Turn whatever a wrong document raises into an InputError that says what it should be."""
+    """Turn the errors of an invalid document into an InputError that says what was expected."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        cause = error.__cause__ or error  # of a wrong part, such as a step of a hierarchy
+        cause = error.__cause__ or error  # of a part, such as a step of a hierarchy
         raise InputError(f"not {kind} ({type(cause).__name__}: {cause})") from cause
 
 
 def _parse_id(value: Any) -> str:
-    """Ids become names of files and of elements in other formats, so they are plain: letters, digits,
-    and . + - _ and spaces.
-    """
+    """Ids become names of files and of elements in other formats, so only plain characters are allowed."""
     is_name = isinstance(value, str | int) and not isinstance(value, bool)
     if not is_name or not re.fullmatch(rf"[\w.+ -]{{1,{MAX_ID_LENGTH}}}", _parse_text(str(value))):
-        raise ValueError(f"an id is up to {MAX_ID_LENGTH} letters, digits, dots or dashes, not {str(value)[:40]!r}")
+        allowed = f"1 to {MAX_ID_LENGTH} letters, digits, spaces or any of . + - _"
+        raise ValueError(f"an id must consist of {allowed}, got {str(value)[:40]!r}")
     return str(value)
 
 
-def _parse_finite(value: Any) -> float:
+def _parse_number(value: Any, least: float = -math.inf, most: float = math.inf) -> float:
     number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is no number")
+    if not (math.isfinite(number) and least <= number <= most):
+        raise ValueError(f"a number from {least:g} to {most:g} was expected, got {number}")
     return number
 
 
 def _parse_time(value: Any) -> float:
-    time_s = _parse_finite(value)
-    if not 0 <= time_s <= MAX_TIME_S:
-        raise ValueError(f"{time_s} s is no time of a video")
-    return time_s
+    return _parse_number(value, 0, MAX_TIME_S)
 
 
 def _parse_thread(value: Any) -> int:
     thread = int(value)
-    if thread != float(value) or not 0 <= thread <= MAX_THREAD:
-        raise ValueError(f"a thread is a whole number from 0 to {MAX_THREAD}, not {value!r}")
+    if thread != _parse_number(value, 0, MAX_THREAD):
+        raise ValueError(f"a thread must be a whole number, got {value!r}")
     return thread
 
 
 def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a text was expected, not {type(value).__name__}")
+        raise TypeError(f"a text was expected, got {type(value).__name__}")
     return check_text(value)
 
 
 def check_text(text: str) -> str:
-    """Return the text. Raises InputError where it holds half a character (a lone surrogate), which no file can."""
+    """Return the text. Raises InputError if it contains a lone surrogate, which cannot be written to a file."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # JSON can hold one of a surrogate pair
+    except UnicodeEncodeError:  # JSON can contain one of a surrogate pair
         shown = text[:40].encode(errors="replace").decode()
-        raise InputError(f"{shown}: not a text, it holds half a character") from None
+        raise InputError(f"{shown}: not a valid text, it contains half a character") from None
     return text
 
 
 @dataclass(frozen=True)
 class VideoFile:
-    """A file of a video that is read from several: when it begins on their common timeline, and how long it is.
+    """One of several files that are read as one video, on their common timeline.
 
     Attributes:
         path: The file.
@@ -321,26 +316,26 @@ class VideoFile:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> VideoFile:
-        """The reverse of `to_dict`. Raises InputError where something is missing or of another type."""
+        """Read what `to_dict` wrote. Raises InputError if a field is missing or invalid."""
         with _reading("a file of a video"):
             return cls(str(document["path"]), _parse_time(document["start_s"]), _parse_time(document["duration_s"]))
 
     def clip(self, start_s: float, end_s: float) -> tuple[float, float] | None:
-        """The part of a span that lies in this file, in the file's own time; None where there is none."""
+        """The part of a span that lies in this file, in the file's own time; None if there is none."""
         if min(end_s, self.end_s) - max(start_s, self.start_s) <= TIME_GRAIN_S:
             return None
         return max(start_s - self.start_s, 0.0), min(end_s, self.end_s) - self.start_s
 
 
 def locate_time(files: Sequence[VideoFile], time_s: float) -> tuple[VideoFile, float]:
-    """The file that a moment of a common timeline is in, and when it is in that file."""
+    """The file that contains a time of the common timeline, and the time in that file."""
     after = [file for file in files if file.start_s <= time_s + TIME_GRAIN_S]
     file = after[-1] if after else files[0]
     return file, min(max(0.0, time_s - file.start_s), file.duration_s)
 
 
 def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> list[tuple[VideoFile, float, float]]:
-    """The parts of a span in each of the files that it touches."""
+    """The parts of a span in each file that it touches."""
     if len(files) == 1:
         return [(files[0], start_s, end_s)]
     parts = [(file, *part) for file in files if (part := file.clip(start_s, end_s)) is not None]
@@ -351,9 +346,7 @@ def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> l
 
 
 def file_fields(files: Sequence[VideoFile], time_s: float) -> dict[str, Any]:
-    """What a row of a JSON document says about the file that a moment is in: `file`, `file_start_s`;
-    nothing of a single file.
-    """
+    """The fields `file` and `file_start_s` of a JSON document for a time; empty for a single file."""
     if len(files) < 2:
         return {}
     file, start_s = locate_time(files, time_s)
@@ -368,9 +361,9 @@ class Hierarchy:
         video: The file.
         model: Name of the model that found the steps.
         duration_s: Length of the video.
-        levels: Steps in time order, of each level.
-        files: Where several files were read as one video, these in time order; else none.
-        speech: What is said in the video, in time order, where it has a transcript.
+        levels: The steps of each level, in time order.
+        files: The files in time order if several were read as one video, else empty.
+        speech: The transcript in time order, if there is one.
 
     Examples:
         >>> step = Step("0.0", 0.0, 9.5, thread=0, label="boil water")
@@ -399,32 +392,24 @@ class Hierarchy:
             {"level": i, "steps": [{**step.to_dict(), **file_fields(self.files, step.start_s)} for step in level]}
             for i, level in enumerate(self.levels)
         ]
-        document: dict[str, Any] = {
-            "version": 1,
-            "video": self.video,
-            "model": self.model,
-            "duration_s": round(self.duration_s, 3),
-        }
-        if self.files:
-            document["files"] = [file.to_dict() for file in self.files]
-        document["levels"] = levels
-        if self.speech:
-            document["speech"] = [utterance.to_dict() for utterance in self.speech]
-        return document
+        files = {"files": [file.to_dict() for file in self.files]} if self.files else {}
+        speech = {"speech": [utterance.to_dict() for utterance in self.speech]} if self.speech else {}
+        head = {"version": 1, "video": self.video, "model": self.model, "duration_s": round(self.duration_s, 3)}
+        return {**head, **files, "levels": levels, **speech}
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Hierarchy:
-        """The reverse of `to_dict`. Parents and children are computed again from the times.
+        """Read what `to_dict` wrote. Parents and children are computed again from the times.
 
         Raises:
-            InputError: Something is missing, of another type, or cannot be: two steps have one id, a
-                level does not cover the video, a step lies outside its parent.
+            InputError: A field is missing or invalid, two steps have the same id, a level does not
+                cover the video, or a step lies outside its parent.
         """
         with _reading("a hierarchy of steps"):
             duration_s = _parse_time(document["duration_s"])
             levels = [[Step.from_dict(step) for step in level["steps"]] for level in document["levels"]]
-            # a file's name need not be UTF-8
-            video, model = str(document.get("video", "")), check_text(str(document.get("model", "")))
+            video = str(document.get("video", ""))  # file names need not be UTF-8
+            model = check_text(str(document.get("model", "")))
             files = tuple(VideoFile.from_dict(file) for file in document.get("files", ()))
             speech = tuple(Utterance.from_dict(utterance) for utterance in document.get("speech", ()))
         _check_levels(levels, duration_s)
@@ -433,13 +418,11 @@ class Hierarchy:
 
     @property
     def media(self) -> tuple[VideoFile, ...]:
-        """The files that a player would open: `files`, or the video itself where that is a single one."""
+        """The files that a player would open: `files`, or the video itself."""
         return self.files or (VideoFile(self.video, 0.0, self.duration_s),)
 
     def of_file(self, file: VideoFile) -> Hierarchy:
-        """The steps of one of `files`, in that file's own time; a step that goes on in the next file
-        ends with this one.
-        """
+        """The steps of one of `files` in its own time; steps that continue in another file are cut."""
         parts = {step.id: part for step in self if (part := file.clip(step.start_s, step.end_s)) is not None}
 
         def cut(step: Step) -> Step:
@@ -471,14 +454,11 @@ class Hierarchy:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of `to_rows`: STEP_COLUMNS, and `speech`, what begins inside a step,
-        where there is a transcript.
-        """
+        """Columns of `to_rows`; with a transcript also `speech`, the utterances that begin inside a step."""
         return (*STEP_COLUMNS, "speech") if self.speech else STEP_COLUMNS
 
     def to_dataframe(self) -> pd.DataFrame:
-        """`to_rows` as a pandas table: level, id, start_s, end_s, thread, label, score, parent,
-        background; speech where there is.
+        """`to_rows` as a pandas table with the columns of `columns`.
 
         Raises:
             InputError: pandas is not installed.
@@ -486,41 +466,38 @@ class Hierarchy:
         try:
             import pandas as pd
         except ImportError:
-            raise InputError("data frames need pandas; run: pip install pandas") from None
+            raise InputError("data frames need pandas. Run: pip install pandas") from None
         return pd.DataFrame(self.to_rows(), columns=list(self.columns))
 
 
 def _check_levels(levels: Sequence[Sequence[Step]], duration_s: float) -> None:
-    """Each level covers the video without gap or overlap, ids differ, and parents hold their children."""
+    """Check that each level covers the video, ids are unique, and steps lie inside their parents."""
     num_steps = sum(map(len, levels))
     if not levels or not all(levels) or len(levels) > MAX_LEVELS or num_steps > MAX_STEPS:
-        raise InputError(
-            f"a hierarchy has between 1 and {MAX_LEVELS} levels, each with steps, and at most {MAX_STEPS} steps"
-        )
+        limits = f"1 to {MAX_LEVELS} levels, each with steps, and at most {MAX_STEPS} steps"
+        raise InputError(f"a hierarchy must have {limits}")
     if len({step.id for level in levels for step in level}) < num_steps:
         raise InputError("two steps have the same id")
     for number, level in enumerate(levels):
         time_s = 0.0
         for step in level:
             if not (abs(step.start_s - time_s) < BOUNDARY_TOLERANCE_S and step.end_s > step.start_s):
-                raise InputError(f"level {number}: step {step.id} must begin where the one before it ends, and last")
+                raise InputError(
+                    f"level {number}: step {step.id} must begin where the step before it ends, and not be empty"
+                )
             time_s = step.end_s
         if abs(time_s - duration_s) > BOUNDARY_TOLERANCE_S:
             raise InputError(f"level {number} ends at {time_s:.1f} s, the video at {duration_s:.1f}")
     for coarse, fine in pairwise(levels):
-        parents = {step.id: step for step in coarse}
+        parents: dict[str | None, tuple[float, float]] = {step.id: (step.start_s, step.end_s) for step in coarse}
         for step in fine:
-            parent = parents.get(step.parent or "")
-            if (
-                parent is None
-                or step.start_s < parent.start_s - BOUNDARY_TOLERANCE_S
-                or step.end_s > parent.end_s + BOUNDARY_TOLERANCE_S
-            ):
+            start_s, end_s = parents.get(step.parent, (math.inf, -math.inf))
+            if step.start_s < start_s - BOUNDARY_TOLERANCE_S or step.end_s > end_s + BOUNDARY_TOLERANCE_S:
                 raise InputError(f"step {step.id} must lie inside its parent")
 
 
 def link_levels(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:
-    """Say of each step which coarser one holds it and which finer ones it holds."""
+    """Set the parent and the children of each step."""
     out = [list(level) for level in levels]
     for coarse, fine in pairwise(out):
         starts_s = [step.start_s for step in coarse]
@@ -535,14 +512,14 @@ def link_levels(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:
 
 @dataclass(frozen=True)
 class Match:
-    """A stretch of a video that may be what a text says.
+    """A span of a video that may show what a text says.
 
     Attributes:
         start_s: When it begins.
         end_s: When it ends.
-        score: Of the best match, how likely the text is in the video at all; of the others, less.
-        rests_on: What speaks for it: what is said, what is seen, or both. None where the video has no transcript.
-        quote: What is said there, where the match rests on speech.
+        score: For the best match, the probability that the text is in the video at all; less for the others.
+        rests_on: The evidence: speech, pictures or both. None without a transcript.
+        quote: What is said in the span, if the match rests on speech.
 
     Examples:
         >>> Match(61.0, 75.5, 0.8).to_dict()
@@ -562,8 +539,7 @@ class Match:
         return document if self.rests_on is None else {**document, "rests_on": self.rests_on, "quote": self.quote}
 
 
-# A query whose probability is lower was in the video in 16 % of the cases (docs/results.md).
-PRESENCE_THRESHOLD = 0.3
+PRESENCE_THRESHOLD = 0.3  # queries with a lower probability were in the video in 16 % of the cases (docs/results.md)
 
 
 @dataclass(frozen=True)
@@ -572,8 +548,8 @@ class Answer:
 
     Attributes:
         query: The text.
-        present: How likely it is in the video at all.
-        matches: Best first.
+        present: Probability that it is in the video at all.
+        matches: Matches, best first.
 
     Examples:
         >>> answer = Answer("boil water", 0.8, (Match(61.0, 75.5, 0.8), Match(5.0, 9.0, 0.3)))
@@ -587,28 +563,25 @@ class Answer:
 
     @property
     def rests_on(self) -> RestsOn | None:
-        """What speaks for the best match; None where the video has no transcript."""
+        """The evidence for the best match; None without a transcript."""
         return self.matches[0].rests_on if self.matches else None
 
     def to_dict(self) -> dict[str, Any]:
-        document = {
-            "query": self.query,
-            "present": round(self.present, 4),
-            "matches": [m.to_dict() for m in self.matches],
-        }
+        matches = [match.to_dict() for match in self.matches]
+        document = {"query": self.query, "present": round(self.present, 4), "matches": matches}
         return document if self.rests_on is None else {**document, "rests_on": self.rests_on}
 
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """Where long work stands: what a progress callback is called with.
+    """The progress of long work, as progress callbacks receive it.
 
     Attributes:
-        stage: `download`, bytes of weights; `read`, seconds of a video; `message`, a line worth showing.
-        name: Of the weights or the file.
-        done: So far, in bytes or seconds. An event with 0 begins the work.
-        total: In all; None where it is not known.
-        message: Of the stage `message`.
+        stage: `download` counts bytes, `read` counts seconds of a video, and `message` is a line to show.
+        name: Name of the weights or the file.
+        done: Bytes or seconds so far. An event with 0 begins the work.
+        total: Bytes or seconds in total, or None if unknown.
+        message: The line to show, for the stage `message`.
 
     Examples:
         >>> def show(event):
@@ -628,10 +601,10 @@ ProgressCallback = Callable[[ProgressEvent], None]
 
 
 def no_progress(_: ProgressEvent) -> None:
-    """The callback that shows nothing."""
+    """A callback that shows nothing."""
 
 
 def format_time(seconds: float) -> str:
-    """m:ss, or h:mm:ss from an hour on."""
+    """Format seconds as m:ss, or as h:mm:ss from an hour on."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -107,7 +107,7 @@ def watch(
         document of `hiero steps --json`.
     """
     from hiero.cli.steps import parse_formats
-    from hiero.engine.live import LiveReader, LiveSettings, cut_off_recordings
+    from hiero.engine.live import LiveReader, LiveSettings, interrupted_recordings
     from hiero.sources.live_source import GrowingFile, open_live_source
 
     formats = parse_formats(recording.export, recording.out)
@@ -118,7 +118,7 @@ def watch(
     display = _Display(live_source.name, json_)
     is_file = isinstance(live_source, GrowingFile)
     if not is_file and recording.out is None:
-        for path in cut_off_recordings()[-MAX_CUT_OFF:]:
+        for path in interrupted_recordings()[-MAX_CUT_OFF:]:
             log(f"an interrupted recording can still be read: hiero steps {path} (or delete it)")
     engine = options.load_engine()
     with reading_bars() as progress:

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from hiero.decoding.audio import resample_from
-from hiero.decoding.decode import VideoReader, quarter_turns
+from hiero.decoding.audio import audio_streams, resample_from
+from hiero.decoding.decode import NO_FRAMES, VideoReader, crop_or_pad, quarter_turns
 from hiero.decoding.packets import NO_TIMESTAMPS, find_stream, import_av, open_container, packets_before
 from hiero.errors import InputError
 from hiero.storage.files import atomic_path, is_disk_full
@@ -47,12 +47,13 @@ TIME_TOLERANCE_S = 1e-4  # spans may be rounded
 MAX_GAP_S = 0.5  # a piece whose first frame comes later than this starts with the frame that is on the screen
 AUDIO_MARGIN_S = 1.0  # audio decoders need some packets before the first one that is heard
 PURPOSE = "cutting video"
-WITHOUT_COPY = "cut without --copy"
+WITHOUT_COPY = "Cut without --copy."
+av = import_av(PURPOSE)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a video file."""
+    """A span of a video file."""
 
     path: Path
     start_s: float
@@ -62,9 +63,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class WrittenClip:
-    """How a clip was written: its length, the numbers of frames that were copied and encoded, and where
-    each piece starts in it.
-    """
+    """Length of a clip, numbers of copied and encoded frames, and where each piece starts in it."""
 
     duration_s: float
     num_copied: int
@@ -85,7 +84,6 @@ def write_clip(
     They are encoded at the size of the first one; rotation, tags and variable frame rates are kept.
     With `copy`, packets are copied instead: each piece starts at the keyframe at or before its start.
     """
-    av = import_av(PURPOSE)
     container = CONTAINERS[path.suffix.lower()]
     options = {"movflags": "+faststart"} if container in MP4 else {}
     starts_s = []
@@ -117,10 +115,6 @@ def _copy_tags(path: Path, out: Any, title: str) -> None:
         out.metadata["title"] = title
 
 
-def _audio_streams(container: Any) -> list[Any]:
-    return [stream for stream in container.streams.audio if stream.codec_context is not None]
-
-
 class _Encoder:
     """Encodes pieces one after the other into an output container, audio in sync with the frames."""
 
@@ -131,13 +125,13 @@ class _Encoder:
         with VideoReader(pieces[0].path, pieces[0].stream) as reader:
             frame = next(reader.frames(), None)
             if frame is None:
-                raise InputError(f"{pieces[0].path}: holds no frame that can be decoded")
+                raise InputError(NO_FRAMES.format(pieces[0].path))
             rotation, source = 90 * quarter_turns(frame), reader.stream
             # Only MP4 stores the rotation reliably; for other containers the pictures are turned.
             self.rotation = rotation if out.format.name in MP4 else 0
             is_upright = (rotation - self.rotation) % 180 == 0
             width, height = (frame.width, frame.height) if is_upright else (frame.height, frame.width)
-            self.size = max(2, width // 2 * 2), max(2, height // 2 * 2)  # what 4:2:0 can hold
+            self.size = max(2, width // 2 * 2), max(2, height // 2 * 2)  # 4:2:0 needs even sizes
             self.time_base = Fraction(source.time_base) if len(files) == 1 else Fraction(1, COMMON_TICKS)
             self.video = out.add_stream(video_codec, rate=source.average_rate or source.guessed_rate)
             context = self.video.codec_context
@@ -152,10 +146,10 @@ class _Encoder:
         self.num_frames, self.offset_s, self.last_pts = 0, 0.0, -1
 
     def add(self, piece: Piece) -> None:
-        """Encode a piece behind those that were encoded before."""
+        """Append a piece."""
         with ExitStack() as stack:
             reader = stack.enter_context(VideoReader(piece.path, piece.stream))
-            reader.messages = []  # that the file is damaged was said when it was read
+            reader.messages = []  # damage was reported when the file was read
             origin_s: float | None = None
             end_s = piece.end_s
             for time_s, frame in _frames_of(reader, piece):
@@ -194,7 +188,7 @@ def _audio_kinds(files: Sequence[Path]) -> list[tuple[int, str]]:
     kinds: list[tuple[int, str]] = []
     for path in files:
         with open_container(path, PURPOSE) as container:
-            contexts = [stream.codec_context for stream in _audio_streams(container)]
+            contexts = [stream.codec_context for stream in audio_streams(container)]
             if len(contexts) > len(kinds):
                 kinds = [(context.sample_rate, context.layout.name) for context in contexts]
     return kinds
@@ -203,22 +197,22 @@ def _audio_kinds(files: Sequence[Path]) -> list[tuple[int, str]]:
 def _frames_of(reader: VideoReader, piece: Piece) -> Iterator[tuple[float, Any]]:
     """Frames of a piece with their times, then None with the time when the last one ends."""
     before = None
-    last_s: float | None = None
+    is_empty = True
     for time_s, frame in _frames_from(reader, piece.start_s):
         if time_s < piece.start_s - TIME_TOLERANCE_S:
             before = frame
             continue
         is_after = time_s >= piece.end_s - TIME_TOLERANCE_S
-        if last_s is None and before is not None and (is_after or time_s - piece.start_s > MAX_GAP_S):
+        if is_empty and before is not None and (is_after or time_s - piece.start_s > MAX_GAP_S):
             yield piece.start_s, before
-            last_s = piece.start_s
+            is_empty = False
         if is_after:
-            if last_s is not None:
+            if not is_empty:
                 yield (time_s if time_s - piece.end_s <= MAX_GAP_S else piece.end_s), None
             return
         yield time_s, frame
-        last_s = time_s
-    if last_s is None and before is not None and piece.start_s < reader.end_s:
+        is_empty = False
+    if is_empty and before is not None and piece.start_s < reader.end_s:
         yield piece.start_s, before
     yield max(reader.end_s, piece.start_s), None
 
@@ -245,7 +239,7 @@ def _frames_from(reader: VideoReader, start_s: float) -> Iterator[tuple[float, A
 
 def _fit(frame: Any, size: tuple[int, int], rotation: int) -> Any:
     """A frame of the clip's size and pixel format: turned, scaled to fit, with black around it."""
-    av, (width, height) = import_av(PURPOSE), size
+    width, height = size
     num_turns = (quarter_turns(frame) - rotation // 90) % 4
     is_near = abs(frame.width - width) <= 1 and abs(frame.height - height) <= 1
     if not num_turns and is_near:
@@ -254,10 +248,8 @@ def _fit(frame: Any, size: tuple[int, int], rotation: int) -> Any:
     picture = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), num_turns))
     scale = min(width / picture.shape[1], height / picture.shape[0])
     inner = {"width": max(2, round(picture.shape[1] * scale)), "height": max(2, round(picture.shape[0] * scale))}
-    scaled = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(**inner).to_ndarray()[:height, :width]
-    canvas = np.zeros((height, width, 3), dtype=np.uint8)
-    top, left = (height - scaled.shape[0]) // 2, (width - scaled.shape[1]) // 2
-    canvas[top : top + scaled.shape[0], left : left + scaled.shape[1]] = scaled
+    scaled = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(**inner).to_ndarray()
+    canvas = crop_or_pad(scaled, (height, width))
     return av.VideoFrame.from_ndarray(canvas, format="rgb24").reformat(format=PIXEL_FORMAT)
 
 
@@ -265,7 +257,6 @@ class _AudioTrack:
     """An encoded audio stream that is filled up to given times; silence where a source has no audio."""
 
     def __init__(self, out: Any, codec: str, rate: int, layout: str) -> None:
-        av = import_av(PURPOSE)
         rates = av.Codec(codec, "w").audio_rates
         self.rate = rate if rate in rates else DEFAULT_AUDIO_RATE
         self.layout = layout if layout in LAYOUTS else DEFAULT_LAYOUT
@@ -276,15 +267,14 @@ class _AudioTrack:
         self.rest = self.silence[:, :0]
 
     def begin(self, stack: ExitStack, path: Path, number: int, begin_s: float) -> None:
-        """Take the audio from another file, from a timestamp on."""
+        """Continue with the audio of another file, from a timestamp on."""
         self.blocks, self.rest = iter(()), self.silence[:, :0]
         container = stack.enter_context(open_container(path, PURPOSE))
-        streams = _audio_streams(container)
+        streams = audio_streams(container)
         if number < len(streams):
             self.blocks = self._read(container, streams[number], begin_s)
 
     def _read(self, container: Any, stream: Any, begin_s: float) -> Iterator[np.ndarray]:
-        av = import_av(PURPOSE)
         resampler = av.AudioResampler(format="fltp", layout=self.layout, rate=self.rate)
         packets = packets_before(container, stream, int((begin_s - AUDIO_MARGIN_S) / stream.time_base))
         with suppress(av.FFmpegError):  # audio that cannot be decoded becomes silence
@@ -296,7 +286,7 @@ class _AudioTrack:
             if not self.rest.shape[1]:
                 self.rest = next(self.blocks, self.silence)
             samples, self.rest = self.rest[:, :num_missing], self.rest[:, num_missing:]
-            frame = import_av(PURPOSE).AudioFrame.from_ndarray(np.ascontiguousarray(samples), "fltp", self.layout)
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples), "fltp", self.layout)
             frame.sample_rate, frame.pts, frame.time_base = self.rate, self.position, Fraction(1, self.rate)
             self.position += samples.shape[1]
             self.out.mux(self.stream.encode(frame))
@@ -312,12 +302,12 @@ class _Copier:
         self.num_frames, self.offset_s = 0, 0.0
 
     def add(self, piece: Piece) -> None:
-        """Copy a piece behind those that were copied before."""
+        """Append a piece."""
         with ExitStack() as stack:
             container = stack.enter_context(open_container(piece.path, PURPOSE))
             video = find_stream(container, piece.path, piece.stream)
             begin_s, end_s = _find_span(container, video, piece)
-            streams = [video, *_audio_streams(container)]
+            streams = [video, *audio_streams(container)]
             self._match_streams(piece.path, streams)
             packets = []
             for number, stream in enumerate(streams):  # each with its own place in the file
@@ -344,11 +334,11 @@ class _Copier:
             for stream in streams:
                 try:
                     self.out.add_stream_from_template(stream)
-                except (ValueError, import_av(PURPOSE).FFmpegError) as error:
+                except (ValueError, av.FFmpegError) as error:
                     name, container = stream.codec_context.name, self.out.format.name
-                    raise InputError(f"{path}: {container} cannot hold {name} ({error}); {WITHOUT_COPY}") from error
+                    raise InputError(f"{path}: {container} cannot hold {name} ({error}). {WITHOUT_COPY}") from error
         elif kinds != self.kinds:
-            raise InputError(f"{path}: its codecs or sizes differ from those of the first video; {WITHOUT_COPY}")
+            raise InputError(f"{path}: its codecs or sizes differ from those of the first video. {WITHOUT_COPY}")
 
 
 def _kind_of(stream: Any) -> tuple[Any, ...]:
@@ -364,7 +354,7 @@ def _find_span(container: Any, stream: Any, piece: Piece) -> tuple[float, float]
     """Timestamps in seconds of the last keyframe at or before the start of a piece, and of its end."""
     first = next(container.decode(stream), None)
     if first is None or first.pts is None or container.format.name in NO_TIMESTAMPS:
-        raise InputError(f"{piece.path}: its packets have no timestamps; {WITHOUT_COPY}")
+        raise InputError(f"{piece.path}: its packets have no timestamps. {WITHOUT_COPY}")
     start, keyframe = first.pts + int((piece.start_s + TIME_TOLERANCE_S) / stream.time_base), first.pts
     has_more = False
     for packet in packets_before(container, stream, start):
@@ -395,4 +385,4 @@ def _packets_between(
 
 
 def _too_short(piece: Piece) -> InputError:
-    return InputError(f"{piece.path}: no frame from {piece.start_s:.2f} s on; it is shorter")
+    return InputError(f"{piece.path}: contains no frame after {piece.start_s:.2f} s")

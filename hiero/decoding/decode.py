@@ -1,11 +1,11 @@
 """Video files as segments on a clock in seconds.
 
-Segment i covers [i, i + 1) · spacing_s from the first frame on, and holds frames at evenly spread
-times inside it: at each time the frame that a player would show. Only timestamps count, never frame
-numbers, so variable frame rates, missing durations and late starts come out right. Frames are
-decoded once, in order, and scaled only if they are used: memory does not grow with the length.
-Frames that no other frame refers to (B-frames, mostly) can be left out where the others come often
-enough: half the work and less.
+Segment i covers [i, i + 1) · spacing_s from the first frame on. It contains frames at evenly spaced
+times: at each time the frame that a player would show. Only timestamps count, never frame numbers, so
+variable frame rates, missing durations and late starts are handled correctly. Frames are decoded once,
+in order, and only scaled if they are used, so memory does not grow with the length of the video.
+Frames that no other frame refers to (mostly B-frames) can be skipped if the others are frequent
+enough, which saves more than half of the work.
 """
 
 from __future__ import annotations
@@ -26,39 +26,38 @@ from hiero.storage.files import check_fits
 from hiero.types import format_time
 
 PURPOSE = "reading video"
-RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate is the base rate, blurred by rounding
-DEFAULT_FPS = 25  # where a stream says nothing
-MAX_MISSING, MAX_MISSING_S = 0.05, 1.0  # of the stated length: more than this share and second were cut off
-MAX_FRAME_S = 10.0  # a longer duration of a single frame is not believed
-MAX_GAP_S = 3600.0  # between two frames; slides stand for minutes, but a longer gap is a damaged timestamp
-# that all gaps longer than MAX_FRAME_S may add together: a damaged clock stretches each of them
-MAX_GAPS_S = 24 * 3600.0
-MIN_GPU_PYAV = 18  # before, a frame that comes back from a GPU loses its colour range
+NO_FRAMES = "{}: contains no frame that can be decoded"
+RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate counts as the base rate
+DEFAULT_FPS = 25  # for streams that state no frame rate
+MAX_MISSING, MAX_MISSING_S = 0.05, 1.0  # of the stated length, beyond which a file counts as cut off
+MAX_FRAME_S = 10.0  # longer durations of a single frame are ignored
+MAX_GAP_S = 3600.0  # between two frames; slides may stay for minutes, but longer gaps are damaged timestamps
+MAX_GAPS_S = 24 * 3600.0  # total of all gaps longer than MAX_FRAME_S; a damaged clock stretches each of them
+MIN_GPU_PYAV = 18  # earlier versions lose the colour range of frames from a GPU
 NVDEC_LIBRARY = "libnvcuvid.so.1"
-MAX_PIXELS = 2**27  # of a frame: 16,384 × 8,192
-MAX_ASPECT = 8  # of a scaled frame; a longer one is squeezed, since a strip two pixels high would become a million wide
-DECODER_FRAMES = 16  # that FFmpeg may hold at once: those that others refer to, and those of its threads
-TRIED_S = 4.0  # of a video, to see how often frames come that others refer to
-LATE_SHARE = 0.05  # of the gaps between them may be longer than the sampling
+MAX_PIXELS = 2**27  # per frame: 16,384 × 8,192
+MAX_ASPECT = 8  # of a scaled frame; a strip two pixels high would otherwise become a million pixels wide
+DECODER_FRAMES = 16  # that FFmpeg may hold at once: references, and those of its threads
+TRIED_S = 4.0  # of a video, in which the gaps between referenced frames are measured
+LATE_SHARE = 0.05  # of these gaps that may be longer than the sampling interval
 
 
 class BrokenVideoWarning(UserWarning):
-    """A file ends before its time, or its clock jumps; what could be read is used."""
+    """A file ends early, or its timestamps jump. The readable part is used."""
 
 
 class StreamSource(Protocol):
-    """Where frames come from, if not from a whole file. See `hiero.sources.live_source`."""
+    """A source of frames other than a complete file. See `hiero.sources.live_source`."""
 
-    can_reopen: bool
     is_lossy: bool
 
     def open(self) -> Any:
-        """An FFmpeg container. Raises InputError where it cannot be opened."""
+        """Open an FFmpeg container. Raises InputError if that fails."""
 
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What a file says about itself."""
+    """The properties that a file states."""
 
     path: Path
     duration_s: float | None
@@ -100,7 +99,7 @@ DEFAULT_SAMPLING = Sampling()
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of a video as frames."""
+    """The frames of a fixed piece of a video."""
 
     index: int
     times_s: tuple[float, ...]
@@ -109,7 +108,7 @@ class Segment:
 
 
 def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
-    """What a file says about itself, without decoding more than a frame.
+    """Read the properties of a file, decoding only one frame.
 
     `file` is opened in place of the path: a file object of a remote video.
     """
@@ -117,8 +116,8 @@ def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
         video = reader.stream
         frame = next(reader.frames(), None)
         if frame is None:
-            raise InputError(f"{path}: holds no frame that can be decoded")
-        height, width = _displayed_size(frame)
+            raise InputError(NO_FRAMES.format(path))
+        width, height = (frame.height, frame.width) if quarter_turns(frame) % 2 else (frame.width, frame.height)
         duration_s = float(video.duration * video.time_base) if video.duration else None
         if duration_s is None and reader.container.duration:
             duration_s = reader.container.duration / 1e6  # in microseconds
@@ -134,9 +133,7 @@ def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
 
 
 def _frame_rate(video: Any) -> float | None:
-    """Frames a second: the base rate where the average agrees with it, since rounding of durations
-    blurs the average.
-    """
+    """Frames per second: the base rate if the average, which is rounded, agrees with it."""
     average, base = video.average_rate or video.guessed_rate, video.base_rate
     if average and base and abs(float(base / average) - 1) < RATE_TOLERANCE:
         return float(base)
@@ -149,42 +146,39 @@ def read_segments(
     """Segments of a video in order.
 
     Warns:
-        BrokenVideoWarning: The file breaks off, and the segments before that are given; or its
-            timestamps jump, and the jump is left out.
+        BrokenVideoWarning: The file ends early, or its timestamps jump and the jump is left out.
     """
     if not sampling.spacing_s > 0 or sampling.num_frames < 1:
-        got = f"{sampling.spacing_s} and {sampling.num_frames}"
-        raise InputError(f"spacing_s must be positive and num_frames at least 1, got {got}")
+        raise InputError(f"spacing_s must be positive and num_frames at least 1, got {sampling}")
     source = Path(path) if isinstance(path, str | Path) else path
-    skip = (isinstance(source, Path) or source.can_reopen) and can_skip_unreferenced(source, sampling, threads)
+    skip = (isinstance(source, Path) or not source.is_lossy) and can_skip_unreferenced(source, sampling, threads)
     with VideoReader(source, sampling.stream, threads, skip) as reader:
         builder, reformatter = SegmentBuilder(sampling), new_reformatter()
         current: DisplayedFrame | None = None
         for frame in reader.frames():
             time_s = reader.time_of(frame)
-            if current is not None:  # how long a frame is shown is known when the next one comes
+            if current is not None:  # the next frame tells how long it is shown
                 yield from builder.add(current, until_s=time_s)
             current = DisplayedFrame(frame, reformatter)
         if current is None:
-            raise InputError(f"{path}: holds no frame that can be decoded")
+            raise InputError(NO_FRAMES.format(path))
         yield from builder.add(current, until_s=reader.end_s)
         yield from builder.finish(current, reader.last_s, reader.end_s)
 
 
 def can_skip_unreferenced(path: Path | StreamSource, sampling: Sampling, threads: int = 0) -> bool:
-    """Whether unreferenced frames should be skipped: the others come often enough in the first seconds."""
+    """Whether unreferenced frames should be skipped: in the first seconds the others are frequent enough."""
     if not sampling.skip_unreferenced:
         return False
     with VideoReader(path, sampling.stream, threads, skip_unreferenced=True) as reader, warnings.catch_warnings():
-        warnings.simplefilter("ignore", BrokenVideoWarning)  # said when it is read
+        warnings.simplefilter("ignore", BrokenVideoWarning)  # shown when the video is read
         times_s = []
         for frame in reader.frames():
             times_s.append(reader.time_of(frame))
             if times_s[-1] > TRIED_S:
                 break
         gaps_s = np.diff(times_s)
-        # A hair of tolerance: timestamps are rounded.
-        is_late = gaps_s > 1.01 * sampling.spacing_s / sampling.num_frames
+        is_late = gaps_s > 1.01 * sampling.spacing_s / sampling.num_frames  # timestamps are rounded
         return len(gaps_s) > 0 and float(np.mean(is_late)) <= LATE_SHARE
 
 
@@ -204,19 +198,19 @@ class SegmentBuilder:
         return self.index * self.sampling.num_frames + len(self.frames)
 
     def add(self, frame: DisplayedFrame, until_s: float) -> Iterator[Segment]:
-        """Use a frame for all sampled times before `until_s`; yields the segments that this completes."""
+        """Use a frame for all sampled times before `until_s`; yields completed segments."""
         while self.sampling.time_of(self.next_sample) < until_s:
             yield from self.add_picture(self._picture(frame))
 
     def add_picture(self, picture: np.ndarray) -> Iterator[Segment]:
-        """Use a picture for the next sampled time; yields the segment that this completes."""
+        """Use a picture for the next sampled time; yields a completed segment."""
         self.times_s.append(self.sampling.time_of(self.next_sample))
         self.frames.append(picture)
         if len(self.frames) == self.sampling.num_frames:
             yield self._complete()
 
     def finish(self, last: DisplayedFrame | np.ndarray, last_s: float, end_s: float) -> Iterator[Segment]:
-        """The last segment, if it has enough frames or is the only one; the last frame fills it up."""
+        """Fill the last segment with the last frame, if it has enough frames or is the only one."""
         if (self.frames and len(self.frames) >= self.sampling.min_share * self.sampling.num_frames) or not self.index:
             num_missing = self.sampling.num_frames - len(self.frames)
             self.times_s += [max([last_s, *self.times_s])] * num_missing
@@ -224,20 +218,11 @@ class SegmentBuilder:
             yield self._complete(end_s)
 
     def _picture(self, frame: DisplayedFrame) -> np.ndarray:
-        """A picture of the first one's size: where a stream changes its size, cropped to the middle or
-        padded with black.
-        """
+        """A picture of the first one's size; others are cropped to the middle or padded with black."""
         picture = frame.picture(self.sampling.short_side)
         if self.shape is None:
             self.shape = picture.shape[0], picture.shape[1]
-        if picture.shape[:2] == self.shape:
-            return picture
-        out = np.zeros((*self.shape, 3), dtype=np.uint8)
-        height, width = min(picture.shape[0], self.shape[0]), min(picture.shape[1], self.shape[1])
-        top, left = (picture.shape[0] - height) // 2, (picture.shape[1] - width) // 2
-        y, x = (self.shape[0] - height) // 2, (self.shape[1] - width) // 2
-        out[y : y + height, x : x + width] = picture[top : top + height, left : left + width]
-        return out
+        return crop_or_pad(picture, self.shape)
 
     def _complete(self, end_s: float | None = None) -> Segment:
         end_s = (self.index + 1) * self.sampling.spacing_s if end_s is None else end_s
@@ -246,8 +231,20 @@ class SegmentBuilder:
         return segment
 
 
+def crop_or_pad(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Crop a picture (H, W, 3) to the middle, or pad it with black."""
+    if picture.shape[:2] == shape:
+        return picture
+    out = np.zeros((*shape, 3), dtype=np.uint8)
+    height, width = min(picture.shape[0], shape[0]), min(picture.shape[1], shape[1])
+    top, left = (picture.shape[0] - height) // 2, (picture.shape[1] - width) // 2
+    y, x = (shape[0] - height) // 2, (shape[1] - width) // 2
+    out[y : y + height, x : x + width] = picture[top : top + height, left : left + width]
+    return out
+
+
 class DisplayedFrame:
-    """The frame on the screen; it is converted once, and only if it is sampled."""
+    """The frame on the screen, converted once, and only if it is sampled."""
 
     def __init__(self, frame: Any, reformatter: Any, threads: int = 0) -> None:
         """`threads` scale the frame; 0 lets FFmpeg choose."""
@@ -255,7 +252,7 @@ class DisplayedFrame:
         self._cached: np.ndarray | None = None
 
     def picture(self, short_side: int | None) -> np.ndarray:
-        """RGB (H, W, 3), scaled and turned."""
+        """RGB (H, W, 3), scaled and rotated."""
         if self._cached is None:
             width, height = scaled_size(self.frame.width, self.frame.height, short_side)
             size: dict[str, Any] = {"width": width, "height": height, "format": "rgb24"}
@@ -270,7 +267,7 @@ class DisplayedFrame:
 
 
 def scaled_size(width: int, height: int, short_side: int | None) -> tuple[int, int]:
-    """Width and height of a frame that is scaled."""
+    """Width and height of a scaled frame."""
     if short_side is None:
         return width, height
     scale, longest = short_side / min(width, height), MAX_ASPECT * short_side
@@ -279,10 +276,9 @@ def scaled_size(width: int, height: int, short_side: int | None) -> tuple[int, i
 
 @functools.cache
 def has_gpu_decoder() -> bool:
-    """Whether PyAV decodes on NVIDIA GPUs here: it was built for that, gives frames back unchanged,
-    and the driver is whole.
+    """Whether PyAV can decode on NVIDIA GPUs: it is recent enough, and the driver is complete.
 
-    Containers often have the part of the driver that computes, and not the one that decodes.
+    In containers, the decoding part of the driver is often missing.
     """
     try:
         import av
@@ -299,26 +295,19 @@ def has_gpu_decoder() -> bool:
 
 
 def new_reformatter() -> Any:
-    """What scales frames. One for all frames of a video: to prepare it takes as long as to scale a frame."""
+    """Create the scaler for all frames of a video; that takes as long as scaling one frame."""
     from av.video.reformatter import VideoReformatter
 
     return VideoReformatter()
 
 
 def quarter_turns(frame: Any) -> int:
-    """Quarter turns, counterclockwise, that a player gives the picture (phones store it lying). Old
-    PyAV does not know.
-    """
+    """Counterclockwise quarter turns with which a player shows the frame; 0 in old versions of PyAV."""
     return round(int(getattr(frame, "rotation", 0) or 0) / 90) % 4
 
 
-def _displayed_size(frame: Any) -> tuple[int, int]:
-    """Height and width after the turn."""
-    return (frame.width, frame.height) if quarter_turns(frame) % 2 else (frame.height, frame.width)
-
-
 class VideoReader:
-    """A container and one of its video streams. Knows when each frame is shown, and when the last one ends."""
+    """A container and one of its video streams, with the times at which frames are shown."""
 
     def __init__(
         self,
@@ -332,7 +321,7 @@ class VideoReader:
         """With `gpu`, that NVIDIA GPU decodes, and frames stay in its memory until they are scaled."""
         self.path, self.stream_index, self.threads, self.skip_unreferenced = path, stream, threads, skip_unreferenced
         self.gpu, self.file = gpu, file
-        self.messages: list[str] | None = None  # a list takes what would be warned of
+        self.messages: list[str] | None = None  # if set, receives the warnings
 
     def __enter__(self) -> VideoReader:
         self.decode_error: Any = import_av(PURPOSE).FFmpegError
@@ -354,122 +343,112 @@ class VideoReader:
         return self
 
     def start_clock(self, first_timestamp_s: float | None = None, begin_s: float = 0.0) -> None:
-        """Begin to count time, at the first frame of the video or in its middle."""
+        """Start the clock at the first frame of the video, or in its middle."""
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.usual_frame_s = 1 / float(rate) if rate else 1 / DEFAULT_FPS
         self.first_timestamp_s = first_timestamp_s
-        self.last_s = begin_s  # when the last frame so far is shown, from the first one on
-        self.end_s = begin_s  # when it ends
-        self.left_out_s = 0.0  # of the timestamps, by jumps
+        self.last_s = begin_s  # time of the last frame so far, from the first one on
+        self.end_s = begin_s  # end of that frame
+        self.left_out_s = 0.0  # total of the jumps in the timestamps
         self.gap_s = 0.0  # between the last two frames
-        self.gaps_s = 0.0  # that long gaps have added
+        self.gaps_s = 0.0  # total of the long gaps
         self.has_jumped = False
 
     def __exit__(self, *_: object) -> None:
         self.container.close()
 
     def _check_size(self, width: int, height: int) -> None:
-        """Refuse frames that do not fit, before one is decoded."""
-        description = f"{self.path}: its frames are {width} × {height}"
+        """Raise InputError for frames that are too large, before one is decoded."""
+        description = f"{self.path}: its frames have {width} × {height} pixels"
         if width * height > MAX_PIXELS:
-            raise InputError(f"{description}, more than the {MAX_PIXELS:,} pixels that are read; scale the video down")
+            raise InputError(f"{description}, the limit is {MAX_PIXELS:,}. Scale the video down.")
         check_fits(3 * width * height * DECODER_FRAMES, f"{description}; decoding")
         self.checked_size = width, height
 
     def frames(self, packets: Iterator[Any] | None = None) -> Iterator[Any]:
-        """Frames in the order they are shown. Ends at a break in the file, with a warning if there
-        were frames before it.
-        """
+        """Frames in the order in which they are shown. Ends with a warning where the file is damaged."""
         num_frames, last_packet = 0, None
         try:
             for packet in self.container.demux(self.stream) if packets is None else packets:
                 for frame in self._decode(packet):
                     num_frames += 1
-                    if (frame.width, frame.height) != self.checked_size:  # it may change on the way
+                    if (frame.width, frame.height) != self.checked_size:  # it may change in the middle
                         self._check_size(frame.width, frame.height)
                     yield frame
                 if packet.pts is not None and (last_packet is None or packet.pts > last_packet.pts):
                     last_packet = packet
-            if self.skip_unreferenced and last_packet is not None:  # the last frame may be one that was left out
-                shown_s = (
-                    float(last_packet.pts * last_packet.time_base) - (self.first_timestamp_s or 0.0) - self.left_out_s
-                )
+            if self.skip_unreferenced and last_packet is not None:  # the last frame may have been skipped
+                timestamp_s = float(last_packet.pts * last_packet.time_base)
+                shown_s = timestamp_s - (self.first_timestamp_s or 0.0) - self.left_out_s
                 if shown_s < self.last_s + MAX_GAP_S:
                     self.end_s = max(self.end_s, shown_s + self._duration_of(last_packet, self.usual_frame_s))
         except self.decode_error as error:
-            # As text: an error that is kept holds this frame, and with it the decoder. An address may hold a password.
+            # The message of an address may contain a password.
             reason = str(error) if isinstance(self.path, Path) else error.strerror
             if not num_frames:
                 raise InputError(f"{self.path}: cannot be decoded ({reason})") from error
-            self._warn(
-                f"{self.path}: breaks off after {self.end_s:.1f} s ({reason}); what comes before is used", stacklevel=4
-            )
+            self._warn(f"ends after {self.end_s:.1f} s ({reason}); the part before that is used", stacklevel=4)
             return
-        # With threads FFmpeg ends some broken files as if nothing was wrong: only their length tells.
-        stated_s = float(self.stream.duration * self.stream.time_base) if self.stream.duration else None
-        if stated_s is not None and not self.has_jumped and self.end_s < (1 - MAX_MISSING) * stated_s - MAX_MISSING_S:
-            message = f"{self.path}: breaks off after {self.end_s:.1f} of {stated_s:.1f} s; what comes before is used"
-            self._warn(message, stacklevel=4)
+        # With threads, FFmpeg does not report some broken files: only the length shows it.
+        stated_s = float(self.stream.duration * self.stream.time_base) if self.stream.duration else 0.0
+        if not self.has_jumped and self.end_s < (1 - MAX_MISSING) * stated_s - MAX_MISSING_S:
+            times = f"{self.end_s:.1f} of {stated_s:.1f} s"
+            self._warn(f"ends after {times}; the part before that is used", stacklevel=4)
 
     def _decode(self, packet: Any) -> list[Any]:
-        """Frames of a packet; none of a damaged one where a stream may lose some, as it does where it
-        is joined in the middle.
-        """
+        """Frames of a packet; none of a damaged packet of a lossy stream."""
         try:
-            frames: list[Any] = packet.decode()
+            return list(packet.decode())
         except self.decode_error:
             if isinstance(self.path, Path) or not self.path.is_lossy:
                 raise
             return []
-        return frames
 
     def time_of(self, frame: Any) -> float:
-        """Seconds from the first frame, for each frame in turn. One without a timestamp follows the
-        last at the usual rate.
+        """Seconds from the first frame, for each frame in turn.
 
-        So does one whose timestamp is more than an hour away, and later ones are counted from it:
-        one changed number in a file would otherwise add years of a standing picture. All long gaps
-        together may add a day.
+        A frame without a timestamp follows the last one at the usual rate. So does a frame whose
+        timestamp is more than an hour away, and later ones are counted from it: one damaged number
+        would otherwise add years of a still picture. All long gaps together may add a day.
         """
         timestamp_s = None if frame.pts is None or frame.time_base is None else float(frame.pts * frame.time_base)
         if self.first_timestamp_s is None:
             self.first_timestamp_s = timestamp_s if timestamp_s is not None else 0.0
             time_s = 0.0
         else:
-            time_s = self.last_s + self.usual_frame_s
-            if timestamp_s is not None:
+            if timestamp_s is None:
+                time_s = self.last_s + self.usual_frame_s
+            else:
                 time_s = timestamp_s - self.first_timestamp_s - self.left_out_s
             gap_s = time_s - self.last_s
             self.gaps_s += gap_s if MAX_FRAME_S < gap_s <= MAX_GAP_S else 0.0
             if abs(gap_s) > MAX_GAP_S or (gap_s > MAX_FRAME_S and self.gaps_s > MAX_GAPS_S):
                 self._warn_of_jump(gap_s)
-                # the stated rate counts the jump
-                self.usual_frame_s = min(self.gap_s or self.usual_frame_s, MAX_FRAME_S)
+                self.usual_frame_s = min(self.gap_s or self.usual_frame_s, MAX_FRAME_S)  # the stated rate is wrong
                 self.left_out_s += gap_s - self.usual_frame_s
                 time_s = self.last_s + self.usual_frame_s
-            time_s = max(time_s, self.last_s)  # time does not run back
+            time_s = max(time_s, self.last_s)  # time never runs backwards
         self.gap_s = time_s - self.last_s
         self.last_s = time_s
         self.end_s = time_s + self._duration_of(frame, self.gap_s or self.usual_frame_s)
         return time_s
 
     def _warn_of_jump(self, gap_s: float) -> None:
-        """Say once that timestamps jump by `gap_s`."""
+        """Warn once that timestamps jump."""
         if not self.has_jumped:
-            direction = "ahead" if gap_s > 0 else "back"
-            jump = f"jump {direction} by {format_time(abs(gap_s))} after {format_time(self.last_s)}"
-            self._warn(f"{self.path}: its timestamps {jump}; such jumps are left out", stacklevel=5)
+            jump = f"{'ahead' if gap_s > 0 else 'back'} by {format_time(abs(gap_s))} after {format_time(self.last_s)}"
+            self._warn(f"its timestamps jump {jump}; such jumps are left out", stacklevel=5)
         self.has_jumped = True
 
-    def _warn(self, message: str, stacklevel: int) -> None:
-        """Say that the video is broken, or note it for whoever wants it so: in a thread warnings cannot be caught."""
+    def _warn(self, text: str, stacklevel: int) -> None:
+        """Warn that the video is broken, or add that to `messages`: warnings of threads cannot be caught."""
         if self.messages is None:
-            warnings.warn(BrokenVideoWarning(message), stacklevel=stacklevel)
+            warnings.warn(BrokenVideoWarning(f"{self.path}: {text}"), stacklevel=stacklevel)
         else:
-            self.messages.append(message)
+            self.messages.append(f"{self.path}: {text}")
 
     def _duration_of(self, frame_or_packet: Any, otherwise_s: float) -> float:
-        """How long something is shown, in seconds, as far as it says so and can be believed."""
+        """How long a frame or packet is shown, in seconds, if it states a plausible duration."""
         if not frame_or_packet.duration or frame_or_packet.time_base is None:
             return self.usual_frame_s
         duration_s = float(frame_or_packet.duration * frame_or_packet.time_base)

@@ -1,7 +1,7 @@
 """A process that decodes parts of videos, and its client in the process that started it.
 
-Tasks come as lines of JSON on the standard input; pictures go into shared memory. The process ends
-when its input does. `hiero.decoding.parallel_decode` says what a part is.
+Tasks are lines of JSON on the standard input; pictures are written to shared memory. The process ends
+with its input. `hiero.decoding.parallel_decode` defines the parts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,10 @@ from hiero.decoding.packets import packets_from
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
 
-EXACT_CODECS = ("h264", "hevc", "vp9")  # whose frames are the same in every bit, whoever decodes them
-MIN_LAST_FRAMES = 2  # of a last part: how long the last frame is shown may depend on the one before
-
-
-NUM_MEMORIES = 2  # of a worker: it fills one while the other is read
+EXACT_CODECS = ("h264", "hevc", "vp9")  # for which all decoders produce the same bits
+MIN_LAST_FRAMES = 2  # in the last part: the duration of the last frame may depend on the one before
+NUM_MEMORIES = 2  # per worker: it fills one while the other is read
 CLOSE_TIMEOUT_S = 1.0
-CPU = "cpu"  # in place of the number of a GPU
 PROGRAM = (
     "import importlib, sys; sys.path.insert(0, sys.argv[1]); importlib.import_module(sys.argv[2]).main(sys.argv[3:])"
 )
@@ -47,12 +44,12 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 class PartError(Exception):
-    """A part does not decode by itself as it does in the whole video."""
+    """A part cannot be decoded separately with the same result as in the whole video."""
 
 
 @dataclass(frozen=True)
 class PartTask:
-    """A part of a video, from a keyframe to the next part's."""
+    """A part of a video, from one keyframe to the keyframe of the next part."""
 
     path: str
     version: tuple[int, ...]
@@ -67,19 +64,18 @@ class PartTask:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> PartTask:
-        """The reverse of `asdict`, through JSON."""
+        """Restore a task from JSON."""
         tuples = {name: tuple(fields[name]) for name in ("shape", "version")}
         return cls(**fields | tuples | {"sampling": Sampling(**fields["sampling"])})
 
     @property
     def picture_bytes(self) -> int:
-        """Bytes of a picture."""
         return 3 * self.shape[0] * self.shape[1]
 
 
 @dataclass(frozen=True)
 class PartReply:
-    """What a part shows. Its pictures lie one after the other in the shared memory."""
+    """The decoded part. Its pictures follow each other in the shared memory; `shown` has their numbers in time."""
 
     shown: tuple[int, ...]
     num_pictures: int
@@ -89,7 +85,7 @@ class PartReply:
 
 
 class PartDecoder:
-    """Decodes parts."""
+    """Decodes parts in the worker process."""
 
     def __init__(self, gpu: int | None = None) -> None:
         self.gpu = gpu
@@ -99,21 +95,18 @@ class PartDecoder:
         self.failed: set[tuple[object, ...]] = set()  # videos that the GPU could not decode
 
     def decode(self, task: PartTask, memory: np.ndarray) -> PartReply:
-        """Decode a part."""
         video = (task.path, task.version, task.sampling.stream, task.sampling.skip_unreferenced)
         if self.gpu is not None and video not in self.failed:
             try:
-                # To make a GPU's decoder takes 70 ms: it stays for the next part.
+                # A GPU's decoder takes 70 ms to create, so it is kept for the next part.
                 return self._decode(task, self._open(task, video, self.gpu), memory)
-            # no such GPU, no decoder for it, no memory, a broken file: the CPU says what is wrong,
-            # if anything
-            except Exception:
+            except Exception:  # the CPU reports what is wrong with the file, if anything
                 self.failed.add(video)
                 self.close()
         try:
             return self._decode(task, self._open(task, video, None), memory)
         finally:
-            self.close()  # whoever waits for the next part holds no file that someone may want to delete
+            self.close()  # the file may be deleted while the process is idle
 
     def _open(self, task: PartTask, video: tuple[object, ...], gpu: int | None) -> VideoReader:
         path = Path(task.path)
@@ -137,7 +130,7 @@ class PartDecoder:
 
     def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray) -> PartReply:
         shown: list[int] = []
-        pictures = PictureWriter(task, memory)
+        pictures = _PictureWriter(task, memory)
         current: DisplayedFrame | None = None
         num_frames = 0
 
@@ -149,28 +142,23 @@ class PartDecoder:
         for frame in reader.frames(packets):
             if frame.pts is None:
                 raise PartError("a frame without a timestamp")
-            if current is None and frame.pts < task.entry:  # leading pictures: the part before has them
+            if current is None and frame.pts < task.entry:  # leading pictures belong to the part before
                 continue
             if current is None and frame.pts != task.entry:
                 raise PartError("its keyframe is not shown first")
-            if current is not None:
-                gap = frame.pts - current.frame.pts
-                if not 0 < float(gap * frame.time_base) <= MAX_FRAME_S:
-                    raise PartError("timestamps jump")
             time_s = reader.time_of(frame)
             if current is not None:
+                if not 0 < float((frame.pts - current.frame.pts) * frame.time_base) <= MAX_FRAME_S:
+                    raise PartError("timestamps jump")
                 show(current, time_s)
             if task.end is not None and frame.pts >= task.end:
-                if frame.pts != task.end:
-                    raise PartError("the next part does not follow")
-                if reader.messages:
-                    raise PartError(reader.messages[0])
+                if frame.pts != task.end or reader.messages:
+                    raise PartError(reader.messages[0] if reader.messages else "the next part does not follow")
                 return PartReply(tuple(shown), pictures.num, 0.0, 0.0)
             current, num_frames = self._display(frame, task, reader), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
-            raise PartError("breaks off")
-        # the fault may be the GPU's: the CPU says whether the file breaks off
-        if reader.gpu is not None and reader.messages:
+            raise PartError("ends early")
+        if reader.gpu is not None and reader.messages:  # the CPU shows whether the file is really damaged
             raise PartError(reader.messages[0])
         show(current, reader.end_s)
         pictures.write(current)
@@ -180,18 +168,16 @@ class PartDecoder:
         if reader.gpu is None:
             return DisplayedFrame(frame, self.reformatter, threads=1)
         context = reader.stream.codec_context
-        # of frames on a GPU, FFmpeg does not cut off all sides
-        if (frame.width, frame.height) != (context.width, context.height):
-            raise PartError("a frame that is cropped")
+        if (frame.width, frame.height) != (context.width, context.height):  # FFmpeg does not crop all sides on a GPU
+            raise PartError("a cropped frame")
         return GpuFrame(frame, self.reformatter, self.converter, task.pixel_format)
 
 
 class GpuFrame(DisplayedFrame):
-    """A frame that a GPU has decoded, in its own layout.
+    """A frame in the pixel format of the GPU that decoded it.
 
-    Scaled, it becomes the picture that it would be in the CPU's. Of frames that keep their size
-    swscale converts each layout in another way, and rounds otherwise: they are brought into the
-    CPU's layout first.
+    Scaling gives the same picture for the formats of CPU and GPU. For frames that keep their size,
+    swscale rounds differently for each format, so they are converted to the CPU's format first.
     """
 
     def __init__(self, frame: Any, reformatter: Any, converter: Any, pixel_format: str) -> None:
@@ -206,27 +192,27 @@ class GpuFrame(DisplayedFrame):
         return super().picture(short_side)
 
 
-class PictureWriter:
-    """Puts pictures of a part into memory, one after the other, each frame once."""
+class _PictureWriter:
+    """Writes the pictures of a part to memory, each frame once."""
 
     def __init__(self, task: PartTask, memory: np.ndarray) -> None:
         self.task, self.memory, self.num = task, memory, 0
         self.last: DisplayedFrame | None = None
 
     def write(self, frame: DisplayedFrame) -> int:
-        """The number of a frame's picture. Raises PartError where it does not fit."""
+        """The number of the frame's picture. Raises PartError if it does not fit."""
         if frame is not self.last:
-            picture = frame.picture(self.task.sampling.short_side)
-            begin = self.num * self.task.picture_bytes
-            if picture.shape[:2] != tuple(self.task.shape) or begin + self.task.picture_bytes > len(self.memory):
+            picture, size = frame.picture(self.task.sampling.short_side), self.task.picture_bytes
+            begin = self.num * size
+            if picture.shape[:2] != tuple(self.task.shape) or begin + size > len(self.memory):
                 raise PartError("pictures of another size, or too many")
-            self.memory[begin : begin + self.task.picture_bytes] = picture.reshape(-1)
+            self.memory[begin : begin + size] = picture.reshape(-1)
             self.last, self.num = frame, self.num + 1
         return self.num - 1
 
 
 def serve(tasks: TextIO, replies: TextIO, memories: list[int], gpu: int | None = None) -> None:
-    """Answer tasks until there are no more."""
+    """Answer tasks until the input ends; an empty line closes the open file."""
     decoder = PartDecoder(gpu)
     mapped: dict[int, mmap.mmap] = {}
     for line in tasks:
@@ -246,32 +232,27 @@ def serve(tasks: TextIO, replies: TextIO, memories: list[int], gpu: int | None =
         except (PartError, InputError, OSError, ValueError) as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         finally:
-            memory = None  # a memory that is still looked at cannot be closed
+            memory = None  # memory that is referenced cannot be closed
         replies.write(json.dumps({"id": task_id, **reply}) + "\n")
         replies.flush()
 
 
 def main(arguments: list[str]) -> None:
-    """Answer tasks of the standard input."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
-    replies, sys.stdout = sys.stdout, sys.stderr  # what anything else prints is no answer
+    """Answer the tasks on the standard input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
+    replies, sys.stdout = sys.stdout, sys.stderr  # other output must not be taken for a reply
     decoder, *memories = arguments
     with suppress(BrokenPipeError):
-        serve(
-            sys.stdin,
-            replies,
-            [int(descriptor) for descriptor in memories],
-            int(decoder) if decoder.isdecimal() else None,
-        )
+        serve(sys.stdin, replies, list(map(int, memories)), int(decoder) if decoder.isdecimal() else None)
 
 
 class FailedPartError(Exception):
-    """The process is well, but the part does not decode as it should."""
+    """The process works, but cannot decode the part."""
 
 
 @dataclass
 class DecodedPart:
-    """A part that is decoded, or why it is not."""
+    """A decoded part, or the reason why it is missing."""
 
     task: PartTask
     reply: PartReply | None
@@ -280,7 +261,7 @@ class DecodedPart:
     on_release: Callable[[], None] | None = None
 
     def release(self) -> None:
-        """Give the memory back to its worker."""
+        """Return the memory to its worker."""
         self.pictures = np.empty(0, np.uint8)
         if self.on_release is not None:
             self.on_release()
@@ -288,7 +269,7 @@ class DecodedPart:
 
 
 class PartWorker:
-    """A process that decodes parts, one at a time, each into one of its memories. One that dies is started again."""
+    """A process that decodes one part at a time into one of its memories. It is restarted if it dies."""
 
     def __init__(self, gpu: int | None = None) -> None:
         self.gpu = gpu
@@ -301,12 +282,11 @@ class PartWorker:
         self.memories: list[mmap.mmap | None] = [None] * NUM_MEMORIES
 
     def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
-        """Decode a part."""
         try:
             memory = self._map(number, num_bytes)
             reply = self._ask(task, len(memory), number)
-        except Exception as error:  # whatever it is, whoever waits must hear of it
-            if not isinstance(error, FailedPartError):  # it died, or says something else: another process begins anew
+        except Exception as error:  # reported to the reader that waits for the part
+            if not isinstance(error, FailedPartError):  # the process died or sent something else: start another one
                 self.close(kill=True)
             self.free.put(number)
             return DecodedPart(task, None, str(error) or type(error).__name__, np.empty(0, np.uint8))
@@ -324,22 +304,22 @@ class PartWorker:
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())
         if answer.pop("id") != self.num_tasks:
-            raise ValueError("the answer to another task")
+            raise ValueError("the reply to another task")
         if "error" in answer:
             raise FailedPartError(answer["error"])
         answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])
         return PartReply(**answer)
 
     def rest(self) -> None:
-        """Let the process close its file and give the GPU's memory back: no part has come for a while."""
-        process = self.process  # once: another thread may close it
+        """Let an idle process close its file and free the GPU's memory."""
+        process = self.process  # another thread may close it
         if self.gpu is not None and process is not None and process.stdin is not None:
-            with suppress(OSError, ValueError):  # it has died, or was closed
+            with suppress(OSError, ValueError):  # it has ended
                 process.stdin.write("\n")
                 process.stdin.flush()
 
     def _map(self, number: int, num_bytes: int) -> mmap.mmap:
-        """Memory of at least this size. It grows, and shrinks never."""
+        """Memory of at least this size; it never shrinks."""
         memory = self.memories[number]
         if memory is None or len(memory) < num_bytes:
             os.ftruncate(self.descriptors[number], num_bytes)
@@ -347,11 +327,11 @@ class PartWorker:
         return memory
 
     def _start(self) -> subprocess.Popen[str]:
-        """The process; another where it has died."""
+        """The process, restarted if it has died."""
         if self.process is not None and self.process.poll() is not None:
             self.close()
         if self.process is None:
-            decoder = CPU if self.gpu is None else str(self.gpu)
+            decoder = "cpu" if self.gpu is None else str(self.gpu)
             self.process = subprocess.Popen(
                 python_command("hiero.decoding.decode_worker", decoder, *map(str, self.descriptors)),
                 stdin=subprocess.PIPE,
@@ -363,14 +343,14 @@ class PartWorker:
         return self.process
 
     def end_input(self) -> None:
-        """Say that no part comes any more, and do not wait for the end."""
+        """Tell the process to end, without waiting for it."""
         process = self.process
         if process is not None and process.stdin is not None:
-            with suppress(OSError, ValueError):  # of what was not sent
+            with suppress(OSError, ValueError):
                 process.stdin.close()
 
     def close(self, kill: bool = False) -> None:
-        """End the process, which ends with its input; or at once."""
+        """End the process with its input, or at once."""
         if kill and self.process is not None:
             self.process.kill()
         self.end_input()

@@ -1,4 +1,4 @@
-"""Containers and packets of video files: opening them, searching in them, and keyframes where decoding can begin."""
+"""Containers and packets of video files: open and search them, and find keyframes where decoding can begin."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 from hiero.errors import InputError
 
-SEEK_MARGINS_S = (0.0, 5.0, 60.0, math.inf)  # how far before a moment to begin reading, one after another
-BEFORE_START_S = 10.0  # before the first timestamp of every stream
+SEEK_MARGINS_S = (0.0, 5.0, 60.0, math.inf)  # before a time, from where reading is tried in turn
+BEFORE_START_S = 10.0  # before the first timestamp of any stream
 NO_TIMESTAMPS = ("avi",)  # containers whose packets have guessed timestamps
 START_CODE = b"\x00\x00\x01"
 H264_IDR, HEVC_IDR_OR_CRA = {5}, {16, 17, 18, 19, 20, 21}  # types of NAL units
 
 
 def import_av(purpose: str) -> Any:
-    """PyAV, or InputError where it is missing."""
+    """Import PyAV. Raises InputError if it is missing."""
     try:
         import av
     except ImportError:
-        raise InputError(f"{purpose} needs PyAV; run: pip install 'hiero-video[video]'") from None
+        raise InputError(f"{purpose} needs PyAV. Run: pip install 'hiero-video[video]'") from None
     return av
 
 
@@ -37,14 +37,14 @@ def open_container(path: Path, purpose: str, gpu: int | None = None, file: Any =
         raise InputError(f"{path}: no such file")
     try:
         return open_for_decoding(file or str(path), gpu)
-    except InputError:  # a remote file that cannot be read; its content may be fine
+    except InputError:  # of a remote file
         raise
     except (av.FFmpegError, ValueError, OSError) as error:
         raise InputError(f"{path}: not a video that FFmpeg can read ({error})") from error
 
 
 def open_for_decoding(file: Any, gpu: int | None) -> Any:
-    """An FFmpeg container whose video is decoded by the CPU or a GPU."""
+    """Open a container whose video is decoded by the CPU or a GPU."""
     import av
 
     if gpu is None:
@@ -55,12 +55,12 @@ def open_for_decoding(file: Any, gpu: int | None) -> Any:
 
 
 def find_stream(container: Any, name: object, number: int) -> Any:
-    """A video stream of a container by its number. Raises InputError where it cannot be decoded."""
+    """Find a video stream by its number. Raises InputError if it cannot be decoded."""
     streams = container.streams.video
     if not streams:
         raise InputError(f"{name}: has no video stream")
     if not 0 <= number < len(streams):
-        raise InputError(f"{name}: has {len(streams)} video streams, number {number} is not one of them")
+        raise InputError(f"{name}: has {len(streams)} video streams, so the number must be less, got {number}")
     if streams[number].codec_context is None:
         raise InputError(f"{name}: FFmpeg has no decoder for its video stream")
     streams[number].thread_type = "AUTO"
@@ -68,7 +68,7 @@ def find_stream(container: Any, name: object, number: int) -> Any:
 
 
 def packets_before(container: Any, stream: Any, tick: int) -> Iterator[Any]:
-    """Packets from a keyframe at or before a timestamp to the end; from the first packet where there is none."""
+    """Packets from a keyframe at or before a timestamp on; from the first packet if there is none."""
     for margin_s in SEEK_MARGINS_S:
         packets = _seek_packets(container, stream, tick, margin_s)
         first = next(packets, None)
@@ -80,7 +80,7 @@ def packets_before(container: Any, stream: Any, tick: int) -> Iterator[Any]:
 
 
 def packets_from(container: Any, stream: Any, tick: int, path: Path) -> Iterator[Any]:
-    """Packets from the keyframe with exactly this timestamp to the end."""
+    """Packets from the keyframe with exactly this timestamp on."""
     for margin_s in SEEK_MARGINS_S:
         packets = _seek_packets(container, stream, tick, margin_s)
         for packet in packets:
@@ -90,19 +90,16 @@ def packets_from(container: Any, stream: Any, tick: int, path: Path) -> Iterator
                 return
             if packet.dts is not None and packet.dts > tick:
                 break
-    raise InputError(f"{path}: changed while it was read, or cannot be sought in; copy it to a file of another kind")
+    raise InputError(f"{path}: changed while it was read, or cannot be searched. Convert it to another format.")
 
 
 def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> Iterator[Any]:
-    """Packets from about `margin_s` before a timestamp on, with the empty one at the end that flushes the decoder."""
+    """Packets from about `margin_s` before a timestamp on, with the empty last one that flushes the decoder."""
     first = stream.start_time or 0
-    # Where a stream has no index, a search for its first timestamp can end behind it; one for an earlier time cannot.
-    target = (
-        first - round(BEFORE_START_S / stream.time_base)
-        if margin_s == math.inf
-        else max(first, tick - round(margin_s / stream.time_base))
-    )
-    # A file without a working index is read on; the caller sees that it is too late.
+    target = max(first, tick - round(margin_s / stream.time_base)) if margin_s < math.inf else None
+    if target is None:  # without an index, a search for the first timestamp can miss it
+        target = first - round(BEFORE_START_S / stream.time_base)
+    # A file without an index is read from where it is; the caller notices that it is too late.
     with suppress(import_av("reading video").FFmpegError):
         container.seek(target, stream=stream)
     return iter(container.demux(stream))
@@ -111,7 +108,7 @@ def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> It
 def can_enter(codec: str, extradata: bytes, packet: bytes) -> bool:
     """Whether decoding can begin at a keyframe in the middle of a stream.
 
-    An H.264 intra picture that is no IDR picture keeps the picture numbering of what came before it.
+    An H.264 intra picture that is not an IDR picture depends on the picture numbers before it.
     """
     if codec not in ("h264", "hevc"):
         return True
@@ -129,7 +126,7 @@ def can_enter(codec: str, extradata: bytes, packet: bytes) -> bool:
 
 
 def _split_lengths(data: bytes, length_size: int) -> list[bytes]:
-    """NAL units of which each follows its length."""
+    """Split NAL units that follow their lengths."""
     units, position = [], 0
     while position + length_size <= len(data):
         length = int.from_bytes(data[position : position + length_size], "big")

@@ -1,19 +1,19 @@
-"""Segments of a video, decoded by several processes: parts of it at the same time, and parts of several videos.
+"""Segments of a video, decoded by several processes: parts of one video, or of several videos, in parallel.
 
-A part begins at a keyframe where decoding can begin, and ends at the next part's. A process
-(`hiero.decoding.decode_worker`) decodes it, by the CPU or by a GPU's decoder, scales the frames
-that are sampled, and puts them into memory that is shared; here they become segments, in order. The
-segments are those of `read_segments`, pixel by pixel; of a damaged video, pictures after the damage
-may differ. Where a part does not fit what is expected (a jump of the clock, another size, a frame
-that does not decode, a process that died, other videos that hold all of the memory),
-`read_segments` reads the video. What was given already is left out.
+A part begins at a keyframe where decoding can begin, and ends at the next part. A process
+(`hiero.decoding.decode_worker`) decodes it on the CPU or a GPU, scales the sampled frames, and writes
+them to shared memory; this module joins them to segments. The segments equal those of `read_segments`
+pixel by pixel; only pictures after damage in a video may differ. If a part is not as expected (its
+timestamps jump, its size changes, a frame cannot be decoded, a process dies, or other videos use all
+of the memory), `read_segments` reads the rest of the video.
 
-Threads would not do: FFmpeg's own leave scaling and all of Python to one of them.
+Threads would not help: FFmpeg's own leave scaling and all of Python to one of them.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import math
 import os
@@ -24,7 +24,7 @@ import warnings
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
@@ -51,17 +51,16 @@ from hiero.storage.cache import cache_folder, file_state
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
-PART_S = 4.0  # length of a part at least: to begin one costs a search and a frame
-MAX_PART_BYTES = 2**27  # of pictures: 12 s of 30 a second; a video with rarer keyframes is read by one process
-PARTS_PER_WORKER = 1.5  # of a video, that are begun or waiting: a quarter of the memories is left for other videos
-# that a part waits for a process; others, which nobody may be reading, hold all of the memory then
-START_TIMEOUT_S = 30.0
-REST_AFTER_S = 1.0  # without a task, or without a memory
+PART_S = 4.0  # minimum length of a part, since each one costs a search and a frame
+MAX_PART_BYTES = 2**27  # of pictures: 12 s at 30 per second; videos with fewer keyframes are read by one process
+PARTS_PER_WORKER = 1.5  # of one video at a time, which leaves a quarter of the memories for other videos
+START_TIMEOUT_S = 30.0  # for a part to begin; after that, other videos that nobody reads may hold all memories
+REST_AFTER_S = 1.0  # without a task or a memory
 NO_MEMORY = -1
 
 
 class _PartsError(Exception):
-    """The video cannot be read on in parts."""
+    """The rest of the video cannot be read in parts."""
 
 
 def read_segments_parallel(
@@ -75,7 +74,7 @@ def read_segments_parallel(
     path = Path(path)
     num_segments = 0
     is_valid = sampling.spacing_s > 0 and sampling.num_frames > 0 and path.is_file()
-    # A copy of a remote file may be evicted while it is read; one process keeps it open.
+    # A copy of a remote file may be evicted while it is read, unless one process keeps it open.
     is_valid = is_valid and not path.is_relative_to(cache_folder("remote"))
     if is_valid and processes > 1 and can_start_processes():
         skip = can_skip_unreferenced(path, sampling)
@@ -85,8 +84,7 @@ def read_segments_parallel(
                 yield segment
                 num_segments = segment.index + 1
             return
-        # what is wrong with the file, if anything, is said below
-        except (_PartsError, InputError, av.FFmpegError) as error:
+        except (_PartsError, InputError, av.FFmpegError) as error:  # `read_segments` reports what is wrong
             logger.debug("%s is not read in parts: %s", path, error)
     for segment in read_segments(path, sampling):
         if segment.index >= num_segments:
@@ -94,30 +92,24 @@ def read_segments_parallel(
 
 
 def can_start_processes() -> bool:
-    """Whether processes can share memory by file descriptors here: on Linux."""
+    """Whether processes can share memory by file descriptors: only on Linux."""
     return hasattr(os, "memfd_create") and bool(sys.executable)
 
 
 def _read_parts(template: PartTask, pool: DecodingPool) -> Iterator[Segment]:
-    """Segments from parts that are decoded by a pool. Raises _PartsError where the video must be read
-    on in another way.
-    """
+    """Segments from parts that a pool decodes. Raises _PartsError if the rest must be read in another way."""
     builder = SegmentBuilder(template.sampling)
     waiting: deque[Future[DecodedPart]] = deque()
     tasks = _find_parts(template)
     try:
-        is_more = True
         while True:
-            while is_more and len(waiting) < PARTS_PER_WORKER * len(pool.workers):
-                task, num_bytes = next(tasks, (None, 0))
-                if task is None:
-                    is_more = False
-                else:
-                    waiting.append(pool.submit(task, num_bytes))
+            max_waiting = math.ceil(PARTS_PER_WORKER * len(pool.workers))
+            for task, num_bytes in itertools.islice(tasks, max_waiting - len(waiting)):
+                waiting.append(pool.submit(task, num_bytes))
             if not waiting:
                 return
             part = _wait_for(waiting[0])
-            waiting.popleft()  # only now: an interruption leaves it to be released below
+            waiting.popleft()  # only now: after an interruption it is released below
             try:
                 if part.reply is None:
                     raise _PartsError(part.error)
@@ -127,7 +119,7 @@ def _read_parts(template: PartTask, pool: DecodingPool) -> Iterator[Segment]:
                     for message in part.reply.warnings:
                         warnings.warn(BrokenVideoWarning(message), stacklevel=3)
                     yield from builder.finish(part.pictures[-1], part.reply.last_s, part.reply.end_s)
-                # Those of a segment that goes on in the next part: the memory is used again as soon as it is released.
+                # Copy the pictures of an incomplete segment, since the memory is about to be reused.
                 builder.frames = [picture.copy() for picture in builder.frames]
             finally:
                 part.release()
@@ -135,11 +127,11 @@ def _read_parts(template: PartTask, pool: DecodingPool) -> Iterator[Segment]:
         tasks.close()
         for future in waiting:
             if not future.cancel():
-                future.add_done_callback(_release)
+                future.add_done_callback(lambda future: future.result().release())
 
 
 def _wait_for(future: Future[DecodedPart]) -> DecodedPart:
-    """A part that is decoded. Raises _PartsError where it was not even begun for long."""
+    """Wait for a part. Raises _PartsError if its decoding does not begin in time."""
     try:
         return future.result(START_TIMEOUT_S)
     except TimeoutError:
@@ -148,26 +140,13 @@ def _wait_for(future: Future[DecodedPart]) -> DecodedPart:
         return future.result()
 
 
-def _release(future: Future[DecodedPart]) -> None:
-    future.result().release()
-
-
-@dataclass(frozen=True)
-class _Stream:
-    """What the packets of a video stream are read with."""
-
-    time_base: Fraction
-    codec: str
-    extradata: bytes
-
-
 def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
-    """Parts of a video with the bytes of memory that each needs.
-
-    They are found by the packets; only the first frame is decoded.
-    """
-    first, stream = _read_first_frame(template)
-    time_base, part, latest = stream.time_base, None, first.entry
+    """Find the parts of a video in its packets, with the bytes of memory that each needs."""
+    part: PartTask | None = None
+    with VideoReader(Path(template.path), template.sampling.stream, 1) as reader:
+        first, time_base = _read_first_frame(template, reader)
+        context, latest = reader.stream.codec_context, first.entry
+        codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
     with VideoReader(Path(template.path), template.sampling.stream, 1) as reader:
         for packet in reader.container.demux(reader.stream):
             if not packet.size:
@@ -177,7 +156,7 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
             if part is None and not (packet.is_keyframe and packet.pts == first.entry):
                 raise _PartsError("does not begin with a keyframe")
             is_due = part is None or (packet.pts - part.entry) * time_base >= PART_S
-            if packet.is_keyframe and is_due and can_enter(stream.codec, stream.extradata, bytes(packet)):
+            if packet.is_keyframe and is_due and can_enter(codec, extradata, bytes(packet)):
                 if part is not None:
                     yield replace(part, end=packet.pts), _count_bytes(part, packet.pts, time_base)
                 part = _begin_part(first, packet.pts, time_base)
@@ -190,27 +169,24 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
     yield part, _count_bytes(part, latest, time_base)
 
 
-def _read_first_frame(template: PartTask) -> tuple[PartTask, _Stream]:
-    """The first part of a video, as far as its first frame describes it."""
-    with VideoReader(Path(template.path), template.sampling.stream, 1) as reader:
-        frame = next(reader.frames(), None)
-        if frame is None or frame.pts is None or reader.container.format.name in NO_TIMESTAMPS:
-            raise _PartsError("no timestamps")
-        picture = DisplayedFrame(frame, new_reformatter()).picture(template.sampling.short_side)
-        context = reader.stream.codec_context
-        stream = _Stream(frame.time_base, context.codec.canonical_name, bytes(context.extradata or b""))
-        first = replace(
-            template,
-            pixel_format=frame.format.name,
-            shape=(picture.shape[0], picture.shape[1]),
-            entry=frame.pts,
-            first_timestamp_s=float(frame.pts * frame.time_base),
-        )
-        return first, stream
+def _read_first_frame(template: PartTask, reader: VideoReader) -> tuple[PartTask, Fraction]:
+    """The first part of a video, as far as its first frame describes it, and the unit of timestamps."""
+    frame = next(reader.frames(), None)
+    if frame is None or frame.pts is None or reader.container.format.name in NO_TIMESTAMPS:
+        raise _PartsError("no timestamps")
+    picture = DisplayedFrame(frame, new_reformatter()).picture(template.sampling.short_side)
+    first = replace(
+        template,
+        pixel_format=frame.format.name,
+        shape=(picture.shape[0], picture.shape[1]),
+        entry=frame.pts,
+        first_timestamp_s=float(frame.pts * frame.time_base),
+    )
+    return first, frame.time_base
 
 
 def _begin_part(first: PartTask, entry: int, time_base: Fraction) -> PartTask:
-    """The part from a keyframe on: its first sample is the first one at or after the keyframe."""
+    """The part from a keyframe on. Its first sample is at or after the keyframe."""
     sampling = first.sampling
     begin_s = float(entry * time_base) - first.first_timestamp_s
     first_sample = max(0, math.floor(begin_s / sampling.spacing_s) * sampling.num_frames - 1)
@@ -220,7 +196,7 @@ def _begin_part(first: PartTask, entry: int, time_base: Fraction) -> PartTask:
 
 
 def _count_bytes(part: PartTask, until: int, time_base: Fraction) -> int:
-    """Memory for as many pictures as there are sampled times, and one for the last frame."""
+    """Memory for a picture of each sampled time, and one of the last frame."""
     num_segments = float((until - part.entry) * time_base) / part.sampling.spacing_s + 1
     num_bytes = math.ceil(num_segments * part.sampling.num_frames + 2) * part.picture_bytes
     if num_bytes > MAX_PART_BYTES:
@@ -229,7 +205,7 @@ def _count_bytes(part: PartTask, until: int, time_base: Fraction) -> int:
 
 
 class DecodingPool:
-    """Processes that decode parts of videos, each served by a thread here."""
+    """Processes that decode parts of videos, with a thread of this process for each."""
 
     def __init__(self, processes: int, gpu: int | None = None) -> None:
         self.tasks: queue.SimpleQueue[tuple[PartTask, int, Future[DecodedPart]] | None] = queue.SimpleQueue()
@@ -239,15 +215,15 @@ class DecodingPool:
             threading.Thread(target=self._serve, args=(worker,), daemon=True).start()
 
     def submit(self, task: PartTask, num_bytes: int) -> Future[DecodedPart]:
-        """Let a worker decode a part; the oldest that waits comes first."""
+        """Queue a part for the next free worker."""
         future: Future[DecodedPart] = Future()
         self.tasks.put((task, num_bytes, future))
         return future
 
     def _serve(self, worker: PartWorker) -> None:
         while True:
-            # A memory first, then a task: all that is taken from the queue runs, so a reader never
-            # waits for a part behind its own.
+            # First a memory, then a task: each task that leaves the queue runs at once, so readers
+            # never wait for a part that comes after their own.
             number = _get_or_rest(worker.free, worker)
             item = None if self.is_closed else _get_or_rest(self.tasks, worker)
             if item is None or self.is_closed:
@@ -259,18 +235,18 @@ class DecodingPool:
             future.set_result(worker.decode(task, num_bytes, number))
 
     def close(self) -> None:
-        """End the threads and what they serve."""
+        """End the threads and their processes."""
         self.is_closed = True
-        for worker in self.workers:  # all end at the same time
+        for worker in self.workers:  # so that all end at the same time
             worker.end_input()
         for worker in self.workers:
             self.tasks.put(None)
-            worker.free.put(NO_MEMORY)  # wakes a thread that waits for one
+            worker.free.put(NO_MEMORY)  # wakes a waiting thread
             worker.close()
 
 
 def _get_or_rest(items: queue.SimpleQueue[Item], worker: PartWorker) -> Item:
-    """The next item; while none comes, the worker holds nothing."""
+    """The next item; a worker that waits for long frees its resources."""
     try:
         return items.get(timeout=REST_AFTER_S)
     except queue.Empty:
@@ -283,7 +259,7 @@ _lock = threading.Lock()
 
 
 def _forget_pools() -> None:
-    """In a process that was forked: its threads did not come along, so there is nobody to wait for."""
+    """In a forked process: the threads were not copied, so there is nothing to wait for."""
     global _pools, _lock
     _pools, _lock = {}, threading.Lock()
 
@@ -293,7 +269,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def decoding_pool(processes: int, gpu: int | None = None) -> DecodingPool:
-    """The pool with this many processes, which all videos share; it lives as long as this process does."""
+    """The pool with this many processes, shared by all videos until this process ends."""
     with _lock:
         if (processes, gpu) not in _pools:
             _pools[processes, gpu] = DecodingPool(processes, gpu)

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,9 @@ from hiero.types import VideoFile, format_time, split_by_file
 
 CLIP_LIST = "clips.json"
 CLIP_LIST_VERSION = 1
-ENCODED_SUFFIX, OTHER_SUFFIX = ".mp4", ".mkv"  # of encoded clips; of copied ones whose container cannot be written
-SourceFiles = tuple[tuple[str, int, int], ...]
-"""Name, size and time of change of each file of a video."""
-MAX_NAME_BYTES = 120  # of a label in the name of a file; file systems allow 255
+ENCODED_SUFFIX, OTHER_SUFFIX = ".mp4", ".mkv"  # for encoded clips; for copied ones whose container cannot be written
+SourceFiles = tuple[tuple[str, int, int], ...]  # name, size and modification time of each file of a video
+MAX_NAME_BYTES = 120  # of a label in a file name; file systems allow 255
 MIN_CLIP_S = 0.001
 UNKNOWN_SIZE = -1  # of a clip that is being written
 
@@ -45,35 +44,32 @@ class Clip:
     note: str = ""
 
     @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Clip:
-        """Read a row of clips.json. Raises InputError where it is not one."""
-        try:
-            label = document.get("label")
-            clip = cls(
-                file=str(document["file"]),
-                start_s=float(document["start_s"]),
-                end_s=float(document["end_s"]),
-                label=None if label is None else str(label),
-                source=tuple((str(name), int(size), int(time)) for name, size, time in document["source"]),
-                num_bytes=int(document["num_bytes"]),
-                num_copied=int(document["num_copied"]),
-                num_encoded=int(document["num_encoded"]),
-                note=str(document.get("note", "")),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"not a clip ({type(error).__name__}: {error})") from error
+    def from_dict(cls, row: dict[str, Any]) -> Clip:
+        """Read a row of clips.json. Raises KeyError, TypeError or ValueError if it is not valid."""
+        source = tuple((str(name), int(size), int(time)) for name, size, time in row["source"])
+        clip = cls(**{**row, "source": source, "start_s": float(row["start_s"]), "end_s": float(row["end_s"])})
         if not clip.file or clip.file != Path(clip.file).name:
-            raise InputError("the name of a clip must not contain a folder")
+            raise ValueError("the name of a clip must not contain a folder")
         return clip
 
-    def is_current(self, folder: Path, source: SourceFiles, span: tuple[float, float], copy: bool) -> bool:
-        """Whether the clip is complete and what would be cut now."""
-        is_same = self.source == source and (self.num_encoded == 0) == copy
-        is_same = is_same and all(
-            abs(a - b) < MIN_CLIP_S for a, b in zip((self.start_s, self.end_s), span, strict=True)
+    def is_current(self, folder: Path, wanted: Clip, copy: bool) -> bool:
+        """Whether the file is complete and is what would be cut now."""
+        return (
+            self.source == wanted.source
+            and (self.num_encoded == 0) == copy
+            and abs(self.start_s - wanted.start_s) < MIN_CLIP_S
+            and abs(self.end_s - wanted.end_s) < MIN_CLIP_S
+            and self.is_unchanged(folder)
         )
+
+    def is_unchanged(self, folder: Path) -> bool:
+        """Whether the file has the size that was written."""
         path = folder / self.file
-        return is_same and path.is_file() and path.stat().st_size == self.num_bytes
+        return path.is_file() and path.stat().st_size == self.num_bytes
+
+    def is_of(self, source: SourceFiles) -> bool:
+        """Whether it was cut from these files, even if they have changed since."""
+        return [name for name, *_ in self.source] == [name for name, *_ in source]
 
 
 @dataclass(frozen=True)
@@ -96,38 +92,44 @@ def split_video(
     progress: Callable[[str], None] = lambda _: None,
 ) -> SplitResult:
     """Write a file for each span of a video; `copy` as in `hiero.decoding.cutting.write_clip`."""
-    if isinstance(video, Path):
-        files = [VideoFile(str(video), 0.0, max((end for _, end in spans), default=0.0))]
-    else:
-        files = list(video)
-    labels = [None] * len(spans) if labels is None else list(labels)
+    files = (
+        [VideoFile(str(video), 0.0, max((end for _, end in spans), default=0.0))] if isinstance(video, Path) else video
+    )
+    labels = [None] * len(spans) if labels is None else labels
     source = _describe_source(files)
     known = _read_clips(folder)
-    names = clip_names(spans, labels, _suffix_of(files[0].path) if copy else ENCODED_SUFFIX)
-    _check_names(folder, names, known, source)
-    clips: list[Clip] = []
+    suffix = Path(files[0].path).suffix.lower() if copy else ENCODED_SUFFIX
+    names = clip_names(spans, labels, suffix if suffix in CONTAINERS else OTHER_SUFFIX)
+    for name in names:
+        if (folder / name).exists() and (name not in known or not known[name].is_of(source)):
+            raise InputError(f"{folder / name}: exists and is not a clip of {source[0][0]}. Choose another folder.")
+    clips: dict[str, Clip] = {}
     num_written = 0
     for name, (start_s, end_s), label in zip(names, spans, labels, strict=True):
         if not end_s - start_s >= MIN_CLIP_S:
             raise InputError(f"a clip from {start_s:g} to {end_s:g} s is empty")
-        clip = known.get(name)
-        if clip is None or not clip.is_current(folder, source, (start_s, end_s), copy):
-            # The list names the clip before it is written, so that a complete clip is known as ours
-            # after an interruption; its size is added afterwards.
-            clip = Clip(name, round(start_s, 6), round(end_s, 6), label, source, UNKNOWN_SIZE, 0, 0)
-            _write_clips(folder, [*clips, clip, *known.values()])
-            pieces = cut_pieces(files, start_s, end_s, stream)
-            written = write_clip(folder / name, pieces, title=label or "", copy=copy)
+        wanted = Clip(name, round(start_s, 6), round(end_s, 6), label, source, UNKNOWN_SIZE, 0, 0)
+        if name in known and known[name].is_current(folder, wanted, copy):
+            clips[name] = known[name]
+        else:
+            # The list names the clip before it is written, so that after an interruption a complete
+            # clip is known to be ours; its size is added afterwards.
+            _write_clips(folder, {**known, **clips, name: wanted}.values())
+            written = write_clip(folder / name, cut_pieces(files, start_s, end_s, stream), title=label or "", copy=copy)
             num_bytes = (folder / name).stat().st_size
-            clip = replace(clip, num_bytes=num_bytes, num_copied=written.num_copied, num_encoded=written.num_encoded)
+            clips[name] = replace(
+                wanted, num_bytes=num_bytes, num_copied=written.num_copied, num_encoded=written.num_encoded
+            )
             num_written += 1
-            _write_clips(folder, [*clips, clip, *known.values()])
-        clips.append(clip)
+            _write_clips(folder, {**known, **clips}.values())
         progress(name)
-    removed = _remove_others(folder, known, source, {clip.file for clip in clips})
-    others = [clip for clip in known.values() if clip.file not in {*names, *removed}]
-    _write_clips(folder, [*clips, *others])
-    return SplitResult(tuple(clips), num_written, removed)
+    others = {name: clip for name, clip in known.items() if name not in clips}
+    removed = [name for name, clip in others.items() if clip.is_of(source) and clip.is_unchanged(folder)]
+    for name in removed:
+        (folder / name).unlink()
+        del others[name]
+    _write_clips(folder, {**others, **clips}.values())
+    return SplitResult(tuple(clips.values()), num_written, tuple(removed))
 
 
 def join_moments(
@@ -143,28 +145,26 @@ def join_moments(
     `starts_s` of the result says where each moment starts.
     """
     if path.suffix.lower() not in CONTAINERS:
-        raise InputError(f"{path}: a video file ends in one of {', '.join(CONTAINERS)}")
+        raise InputError(f"{path}: the name of a video file must end in one of {', '.join(CONTAINERS)}")
     if not moments:
         raise InputError("there are no moments to join")
     cut = [cut_pieces(files, start_s, end_s, stream) for files, start_s, end_s in moments]
     pieces = [piece for parts in cut for piece in parts]
     if any(piece.path.resolve() == path.resolve() for piece in pieces):
-        raise InputError(f"{path}: is one of the videos that it would be made from; name another file")
+        raise InputError(f"{path}: is one of the videos to be joined. Choose another name for the result.")
     written = write_clip(path, pieces, copy=copy, progress=progress)
     first = [0, *itertools.accumulate(map(len, cut))][:-1]  # the first piece of each moment
     return replace(written, starts_s=tuple(written.starts_s[number] for number in first))
 
 
 def cut_pieces(files: Sequence[VideoFile], start_s: float, end_s: float, stream: int = 0) -> list[Piece]:
-    """The pieces of files that a span of a video is made of."""
-    return [
-        Piece(Path(file.path), begin_s, stop_s, stream)
-        for file, begin_s, stop_s in split_by_file(files, start_s, end_s)
-    ]
+    """The pieces of files that a span of a video consists of."""
+    parts = split_by_file(files, start_s, end_s)
+    return [Piece(Path(file.path), begin_s, stop_s, stream) for file, begin_s, stop_s in parts]
 
 
 def clip_names(spans: Sequence[tuple[float, float]], labels: Sequence[str | None], suffix: str) -> list[str]:
-    """Names of files, such as "03 cut the onion.mp4"; a span without a label has the time of its beginning.
+    """File names such as "03 cut the onion.mp4"; a span without a label is named after its start time.
 
     Examples:
         >>> clip_names([(0.0, 9.0), (9.0, 75.0)], ["cut/peel: the onion?", None], ".mp4")
@@ -173,16 +173,14 @@ def clip_names(spans: Sequence[tuple[float, float]], labels: Sequence[str | None
     width = max(2, len(str(len(spans))))
     out = []
     for number, ((start_s, _), label) in enumerate(zip(spans, labels, strict=True), 1):
-        time = format_time(start_s).split(":")
-        name = safe_name(label or "") or "at " + "".join(
-            f"{part}{unit}" for part, unit in zip(time, "hms"[-len(time) :], strict=True)
-        )
-        out.append(f"{number:0{width}d} {name}{suffix}")
+        parts = format_time(start_s).split(":")
+        time = "".join(f"{part}{unit}" for part, unit in zip(parts, "hms"[-len(parts) :], strict=True))
+        out.append(f"{number:0{width}d} {safe_name(label or '') or f'at {time}'}{suffix}")
     return out
 
 
 def safe_name(text: str) -> str:
-    """A text as a part of a file's name on any system: without slashes, quotes and the like, and not too long."""
+    """A text as part of a file name on any system: short, without slashes, quotes and control characters."""
     text = unicodedata.normalize("NFC", text)
     text = "".join(
         " " if unicodedata.category(char).startswith(("C", "Z")) or char in '<>:"/\\|?*' else char for char in text
@@ -192,59 +190,23 @@ def safe_name(text: str) -> str:
     return text.strip(" .")
 
 
-def _suffix_of(path: str) -> str:
-    suffix = Path(path).suffix.lower()
-    return suffix if suffix in CONTAINERS else OTHER_SUFFIX
-
-
-def _check_names(folder: Path, names: Sequence[str], known: dict[str, Clip], source: SourceFiles) -> None:
-    """Refuse to overwrite files that are no clips of this video."""
-    for name in names:
-        if (folder / name).exists() and (name not in known or not _is_same_video(known[name].source, source)):
-            raise InputError(f"{folder / name}: exists and is no clip of {source[0][0]}; choose another folder")
-
-
 def _describe_source(files: Sequence[VideoFile]) -> SourceFiles:
-    out = []
     for file in files:
-        path = Path(file.path)
-        if not path.is_file():
-            raise InputError(f"{path}: no such file")
-        state = path.stat()
-        out.append((path.name, state.st_size, state.st_mtime_ns))
-    return tuple(out)
-
-
-def _is_same_video(one: Sequence[tuple[str, int, int]], other: Sequence[tuple[str, int, int]]) -> bool:
-    """Whether the same files are meant, changed or not."""
-    return [name for name, *_ in one] == [name for name, *_ in other]
+        if not Path(file.path).is_file():
+            raise InputError(f"{file.path}: no such file")
+    states = [(Path(file.path).name, Path(file.path).stat()) for file in files]
+    return tuple((name, state.st_size, state.st_mtime_ns) for name, state in states)
 
 
 def _read_clips(folder: Path) -> dict[str, Clip]:
-    """The list of a folder, by name of the file; empty where there is none, or it is not one."""
-    if not (folder / CLIP_LIST).is_file():
-        return {}
+    """The clips of a folder by file name; empty if there is no valid list."""
     try:
         clips = [Clip.from_dict(row) for row in read_json(folder / CLIP_LIST)["clips"]]
-    except (InputError, KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return {}
     return {clip.file: clip for clip in clips}
 
 
-def _write_clips(folder: Path, clips: Sequence[Clip]) -> None:
-    rows = [asdict(clip) for clip in {clip.file: clip for clip in reversed(clips)}.values()]
-    document = {"version": CLIP_LIST_VERSION, "clips": sorted(rows, key=lambda row: str(row["file"]))}
-    write_text(folder / CLIP_LIST, json.dumps(document, indent=1) + "\n")
-
-
-def _remove_others(folder: Path, known: dict[str, Clip], source: SourceFiles, names: set[str]) -> tuple[str, ...]:
-    """Remove clips of the same video that are not among the names, if nobody changed them since."""
-    removed = []
-    for clip in known.values():
-        path = folder / clip.file
-        if clip.file in names or not _is_same_video(clip.source, source) or not path.is_file():
-            continue
-        if path.stat().st_size == clip.num_bytes:
-            path.unlink()
-            removed.append(clip.file)
-    return tuple(removed)
+def _write_clips(folder: Path, clips: Iterable[Clip]) -> None:
+    rows = sorted((asdict(clip) for clip in clips), key=lambda row: str(row["file"]))
+    write_text(folder / CLIP_LIST, json.dumps({"version": CLIP_LIST_VERSION, "clips": rows}, indent=1) + "\n")

@@ -1,7 +1,7 @@
-"""Engine: a video or a feature file in, its steps, answers and labels out. What the command line, the
-server and notebooks share.
+"""The engine turns a video or a feature file into steps, answers and labels.
 
-`embedder` puts features and texts into one space, `engine` reads and caches, `video` answers.
+The command line, the server and notebooks share it. `embedder` puts features and texts into one space,
+`engine` reads and caches, and `video` answers.
 """
 
 from hiero.engine.embedder import NO_TEXT, Embedder

@@ -1,6 +1,6 @@
-"""Embedder: one model and one choice of backbones, as a space in which features and texts can be compared.
+"""Embedder: a model and its backbones, which put features and texts into one space.
 
-torch is imported only where something must be computed with it: a second question is answered without.
+torch is only imported when it is needed: answers from the cache come without it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from hiero.model.hiero import HiERO
 
 CLIP = "clip-vit-b32"
-PICTURES = "dinov2-text"  # the backbone whose rows are pictures in one space with words
+PICTURES = "dinov2-text"  # the backbone whose features share a space with words
 NO_TEXT = (
-    "raw features know no words; use a trained model (--model), or a backbone with words: "
-    "--backbone clip, egovlp or lavila-l"
+    "raw features cannot be compared with texts. Use a trained model (--model), or a backbone with a text encoder "
+    "(--backbone clip, egovlp or lavila-l)."
 )
-DEEP_LEVEL = 2  # the level that the paper finds procedures on
+DEEP_LEVEL = 2  # on which the paper finds procedures
 
 
 @dataclass
@@ -47,12 +47,12 @@ class Embedder:
     """A model, and the backbones that read videos for it.
 
     Attributes:
-        folder: The model's folder; None takes features as they are (`raw`).
-        name: What results call the model.
-        backbones: Names of `hiero backbones`; the model takes the features of the first.
+        folder: The model's folder, or None for features without a model (`raw`).
+        name: Name of the model in results.
+        backbones: Names of backbones; the model uses the features of the first.
         device: `auto`, `cpu`, `cuda` …
-        precision: Of the backbones.
-        batch_size: Windows that go through the backbones together; None chooses by the device.
+        precision: Precision of the backbones.
+        batch_size: Number of windows that go through the backbones together; None depends on the device.
     """
 
     folder: ModelFolder | None
@@ -70,7 +70,7 @@ class Embedder:
 
     @cached_property
     def model(self) -> HiERO | HieroEnsemble | None:
-        """The network, loaded when it is first needed; None for raw features."""
+        """The network, loaded on first use; None for raw features."""
         if self.folder is None:
             return None
         from hiero.model.ensemble import load_model
@@ -81,28 +81,27 @@ class Embedder:
 
     @cached_property
     def prototypes(self) -> StepPrototypes | None:
-        """What named steps look like, learned from corrected videos (`hiero adapt`); None where
-        nothing was learned.
+        """Named steps that were learned from corrected videos (`hiero adapt`), or None.
 
-        May be set: answers and labels then follow the new ones.
+        They may be replaced: answers and labels then use the new ones.
         """
         return None if self.folder is None else StepPrototypes.load(self.folder.path)
 
     @property
     def backbone(self) -> Backbone:
-        """The backbone whose features the model takes."""
+        """The backbone whose features the model uses."""
         return find_backbone(self.backbones[0])
 
     @property
     def spacing_s(self) -> float:
-        """Time between the rows of a video that is read, in seconds."""
+        """Seconds from row to row of a video."""
         is_tower = self.backbone.num_frames > 0
         return self.folder.config.clock.spacing_s if is_tower and self.folder is not None else self.backbone.spacing_s
 
     @cached_property
     def key(self) -> str:
-        """Names configuration and weights, so that what one model made is not taken for another's."""
-        if self.folder is None:  # any features as they are, or those of one backbone, which has a space of its own
+        """Identifies the configuration and the weights, so that results of models are not mixed up."""
+        if self.folder is None:
             return f"raw-{self.backbone.name}" if self.backbone.has_text or self.backbone.num_frames else "raw"
         settings = [config.to_dict() for config in self.folder.networks] or self.folder.config.to_dict()
         described = json.dumps(settings, sort_keys=True) + content_key(self.folder.path / WEIGHTS_FILE)
@@ -113,18 +112,20 @@ class Embedder:
 
     @property
     def deep_level(self) -> int:
-        """The level that the paper finds procedures on, 2, or the deepest that this network has."""
+        """The level on which the paper finds procedures, or the deepest level of this network."""
         return 0 if self.folder is None else min(DEEP_LEVEL, max(1, self.folder.config.depth) - 1)
 
     def embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
-        """Unnormalised level-0 nodes (T, E) in the space shared with text, of features (T, F) of the backbone;
-        the features as they are without a network.
+        """Unnormalised level-0 nodes (T, E) in the space shared with text, from features (T, F).
+
+        Without a network, the features themselves.
         """
         return self._forward(features, clock, 0, "projected0")
 
     def enrich(self, features: np.ndarray, clock: Clock, level: int) -> np.ndarray:
-        """The network's own features of a level before h_v, (T / 2^level, D), of features (T, F) of the
-        backbone on a clock; the features as they are without a network. Level 0 is the finest.
+        """The network's features of a level before h_v, (T / 2^level, D), from features (T, F).
+
+        Level 0 is the finest. Without a network, the features themselves.
         """
         return features if self.model is None else self._forward(features, clock, level, f"level{level}")
 
@@ -141,36 +142,31 @@ class Embedder:
 
     @property
     def has_text(self) -> bool:
-        """Whether texts can be compared with its nodes."""
+        """Whether texts can be compared with nodes."""
         return self.folder is not None or self.backbone.has_text
 
     @property
     def uses_minilm(self) -> bool:
-        """Whether texts come from the sentence encoder as it is: only then class names and
-        questions lie in one space.
-        """
-        return (
-            self.folder is not None
-            and self.folder.text_encoder is None
-            and self._encoder_name in (None, "minilm")
-            and (self.folder.config.text_size == MINILM_SIZE)
-        )
+        """Whether texts are encoded by MiniLM itself, so that class names and questions share a space."""
+        if self.folder is None or self.folder.text_encoder is not None:
+            return False
+        return self._encoder_name in (None, "minilm") and self.folder.config.text_size == MINILM_SIZE
 
     @property
     def has_pictures(self) -> bool:
-        """Whether videos are read with pictures in one space with words, beside the model."""
+        """Whether pictures in a space with words are used beside the model."""
         return PICTURES in self.backbones and self.uses_minilm
 
     def fetch_text_encoder(self, progress: ProgressCallback | None = None) -> None:
-        """Fetch what texts need, if it is not here: later it would be done without a word."""
+        """Download the text encoder if it is missing, so that the progress is visible."""
         if self.uses_minilm:
             weights.get("minilm", progress)
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Texts as vectors.
+        """Encode texts.
 
         Returns:
-            Their vectors of the text encoder, (n, S), and in the model's own space, unit vectors (n, E).
+            Vectors (n, S) of the text encoder, and unit vectors (n, E) in the space of the model.
 
         Raises:
             InputError: The model has no text encoder, or it cannot be found.
@@ -178,7 +174,7 @@ class Embedder:
         if len(texts) == 1:
             return self._encode(texts)
         key = tuple(texts)
-        if (last := self._encoded) is None or last[0] != key:  # every video is named with the same vocabulary
+        if (last := self._encoded) is None or last[0] != key:  # all videos share a vocabulary
             last = self._encoded = key, *self._encode(texts)
         return last[1], last[2]
 
@@ -190,20 +186,19 @@ class Embedder:
             return vectors, vectors
         vectors = self._encode_with_model(texts)
         if vectors.shape[1] != self.folder.config.text_size:
-            raise InputError(
-                f"{self.name} takes {self.folder.config.text_size}-d texts, its encoder gives {vectors.shape[1]}-d ones"
-            )
+            needed = f"{self.folder.config.text_size}-d texts"
+            raise InputError(f"{self.name} needs {needed}, its encoder produces {vectors.shape[1]}-d ones")
         return vectors, self.folder.embed_text(vectors)
 
     def match_learned(self, texts: Sequence[str], prototypes: StepPrototypes) -> list[tuple[int, float] | None]:
-        """The learned step that each text names, as `StepPrototypes.match`."""
+        """The learned step that each text names, as in `StepPrototypes.match`."""
         last = self._learned_names
         if last is None or last[0] is not prototypes:
             last = self._learned_names = prototypes, unit_vectors(self._encode(prototypes.labels)[0])
         return prototypes.match(texts, unit_vectors(self.encode(texts)[0]), last[1])
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Texts (n, D) as `Video.embed_spans` has stretches of video."""
+        """Vectors (n, D) of texts that can be compared with those of `Video.embed_spans`."""
         vectors, projected = self.encode(texts)
         parts = [projected, vectors] if self.uses_minilm else [projected]
         if self.has_pictures:
@@ -226,20 +221,18 @@ class Embedder:
 
         plugin = find_text_encoder(self._encoder_name or "", choose_device(self.device))
         if plugin is None:
-            raise InputError(
-                f"{self.name} was trained with the text encoder {self._encoder_name}, which is not beside it; "
-                "words need it"
-            )
+            missing = f"the text encoder {self._encoder_name}, which is not in its folder"
+            raise InputError(f"{self.name} was trained with {missing}. Texts cannot be used without it.")
         return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
 
     @property
     def user_checkpoint(self) -> Path:
-        """The file with the backbone's weights that the user brought."""
+        """The file with the user's own weights of the backbone."""
         return find_checkpoint(fetch_weights(self.backbone))
 
 
 def _encode_joint(backbone: Backbone, checkpoint: Path, texts: Sequence[str]) -> np.ndarray:
-    """Texts in the space of a backbone's own features, by its text tower."""
+    """Encode texts with the text tower of a backbone."""
 
     def encode(missing: list[str]) -> np.ndarray:
         if backbone.name == CLIP:

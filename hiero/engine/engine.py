@@ -1,4 +1,4 @@
-"""Engine: reads videos and feature files with one model; what it computes is cached by the content of the file."""
+"""Engine: reads videos and feature files with one model, and caches the results by the content of the files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +36,6 @@ DEFAULT_BACKBONES = ("i3d-k400", "dinov2-text")
 CACHE_VERSION = 7
 JPEG = b"\xff\xd8"
 
-Result = TypeVar("Result")
-
 
 def load(
     model: str | Path = "hiero-k400",
@@ -48,21 +46,23 @@ def load(
     batch_size: int | None = None,
     for_path: Path | str | None = None,
 ) -> Engine:
-    """An engine that reads videos with a model.
+    """Load an engine that reads videos with a model.
 
     Args:
-        model: A shipped one by its name (`hiero-k400`, `hiero-omnivore-b`), a model folder, a hub
-            id, or `raw` for features as they are.
-        backbone: For videos. `default` is the one that the model was made for (I3D and DINOv2 with
-            words for hiero-k400); any other of `hiero backbones` works without a graph model;
-            `auto` is clip where its weights are here and no model is named, else the default.
+        model: Name of a shipped model (`hiero-k400`, `hiero-omnivore-b`), a model folder, a hub id, or
+            `raw` for features without a model.
+        backbone: Backbone used to read videos. `default` is the one the model was trained on (I3D and
+            DINOv2 with words for hiero-k400). Any other of `hiero backbones` works without a model.
+            `auto` uses CLIP if its weights are installed and no model is named, else the default.
         device: `auto`, `cpu`, `cuda` …
-        precision: Of the backbones; `auto` measures what is faster here.
-        batch_size: Windows that go through the backbones together; by default 1 on a CPU, 16 on a GPU.
-        for_path: A file that will be read. With `auto`, features that CLIP did not make get the default.
+        precision: Precision of the backbones; `auto` measures which one is faster.
+        batch_size: Number of windows that go through the backbones together. By default 1 on a CPU
+            and 16 on a GPU.
+        for_path: A file that will be read. With `auto`, feature files that are not from CLIP get the
+            default backbone.
 
     Raises:
-        InputError: There is no such model or backbone, or the two do not fit.
+        InputError: There is no such model or backbone, or they do not fit each other.
 
     Examples:
         >>> engine = hiero.load("raw")
@@ -78,27 +78,23 @@ def load(
         return Engine(folder, Path(model).name, _backbones_for(folder), device, precision, batch_size)
     if backbone not in backbones() or backbone in DEFAULT_BACKBONES:
         alone = [name for name, known in backbones().items() if known.num_frames or not known.builtin]
-        raise InputError(f"backbone is one of {', '.join(['auto', 'default', 'clip', *alone])}; got {backbone}")
+        raise InputError(f"backbone must be one of {', '.join(['auto', 'default', 'clip', *alone])}, got {backbone}")
     if str(model) in ("raw", SHIPPED[0]):
         return Engine(None, "raw", (backbone,), device, precision, batch_size)
-    folder = open_model_folder(model)
-    if folder.config.input_size != find_backbone(backbone).width:
-        raise InputError(
-            f"{model} takes {folder.config.input_size}-d features ({folder.config.backbone or 'unnamed'}), "
-            f"{backbone} gives {find_backbone(backbone).width}-d ones; leave one of them out"
-        )
-    return Engine(folder, Path(model).name, (backbone,), device, precision, batch_size)
+    engine = Engine(open_model_folder(model), Path(model).name, (backbone,), device, precision, batch_size)
+    engine.check_width("Leave out --model or --backbone.")
+    return engine
 
 
 def engine_for(engine: Engine, source: VideoInput) -> Engine:
-    """The engine that reads a source of a collection: the shipped model's for features that CLIP did not make."""
+    """The engine for one file of a collection: the shipped model for features that are not from CLIP."""
     if engine.backbones == (CLIP,) and _has_other_features(source):
         return load(backbone="default", device=engine.device)
     return engine
 
 
 def _has_other_features(source: VideoInput) -> bool:
-    """Whether a file has features that CLIP did not make: they come with the model that they are for."""
+    """Whether a file has features that are not from CLIP."""
     file = VideoSource.of(source).files[0]
     if file.path.suffix.lower() not in FEATURE_SUFFIXES:
         return False
@@ -107,13 +103,13 @@ def _has_other_features(source: VideoInput) -> bool:
 
 
 def _backbones_for(folder: ModelFolder | None) -> tuple[str, ...]:
-    """What reads videos for a model."""
+    """The backbones that read videos for a model."""
     name = None if folder is None else backbone_for(folder.config.backbone, folder.config.input_size)
     return DEFAULT_BACKBONES if name is None or name in DEFAULT_BACKBONES else (name,)
 
 
 class FileContent:
-    """A file as it was when reading began: only what was computed from that may be stored under its key."""
+    """The content of a file when reading began: results are only stored under its key if it has not changed."""
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
@@ -123,43 +119,39 @@ class FileContent:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether nobody wrote to the file since; says so once where somebody did."""
+        """Whether the file has not changed since; warns once if it has."""
         if not self._is_changed:
             try:
                 self._is_changed = self.file.state() != self._state
             except OSError:
                 self._is_changed = True
             if self._is_changed:
-                warnings.warn(
-                    f"{self.file.path}: changed while it was read; the result is not kept, "
-                    "read it again when it is whole",
-                    stacklevel=2,
-                )
+                message = "changed while it was read, so the result is not cached. Read it again when it is complete."
+                warnings.warn(f"{self.file.path}: {message}", stacklevel=2)
         return not self._is_changed
 
     def store(self, save: Callable[[], None], progress: ProgressCallback = no_progress) -> bool:
-        """`store_cached`, unless the file has changed."""
+        """Call `store_cached`, unless the file has changed."""
         return self.is_unchanged and store_cached(save, progress)
 
 
 class JoinedContent(FileContent):
-    """Files that are one video, as they were when reading began."""
+    """The content of files that are one video."""
 
     def __init__(self, contents: Sequence[FileContent], durations_s: Sequence[float]) -> None:
-        self.key = join_keys(
-            [f"{content.key} {time_s:.6f}" for content, time_s in zip(contents, durations_s, strict=True)]
-        )
+        lengths = zip(contents, durations_s, strict=True)
+        self.key = join_keys([f"{content.key} {duration_s:.6f}" for content, duration_s in lengths])
         self._contents = contents
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether nobody wrote to any of the files since."""
+        """Whether no file has changed."""
         return all(content.is_unchanged for content in self._contents)
 
 
 @dataclass
 class Engine(Embedder):
-    """Reads videos and feature files with one model and one choice of backbones. Made by `hiero.load`."""
+    """Reads videos and feature files with one model and its backbones. Created by `hiero.load`."""
 
     def read(
         self,
@@ -170,17 +162,17 @@ class Engine(Embedder):
         stream: int = 0,
         progress: ProgressCallback | None = None,
     ) -> Video:
-        """Read a video, or a file with features of one; several files as one video.
+        """Read a video or a feature file, or several files as one video.
 
         Args:
-            path: A video that FFmpeg reads, or .npy, .npz, .pt, .pth or .safetensors with one (T,
-                D) array; or the address of one (https://…, s3://…), which is brought here first. A
-                list of files is read as one timeline, such as the chapters of a camera;
-                `Video.locate` says which file a moment is in.
-            clock: When the rows of a feature file are, if not as the model was trained.
-            cache: Use what was computed before from the same content, and keep what is computed now.
-            stream: Which video stream of the file.
-            progress: Called with a `ProgressEvent` whenever there is something to show.
+            path: A video that FFmpeg reads, or a .npy, .npz, .pt, .pth or .safetensors file with one
+                (T, D) array, or the address of one (https://…, s3://…), which is downloaded first. A
+                list of files, such as the chapters of a camera, is read as one timeline;
+                `Video.locate` tells which file contains a time.
+            clock: Clock of the rows of a feature file, if it differs from that of the model.
+            cache: Whether to use and store cached results for the same content.
+            stream: Number of the video stream.
+            progress: Called with a `ProgressEvent` when there is progress.
 
         Raises:
             InputError: A file cannot be read, its features do not fit the model, or files cannot be joined.
@@ -192,7 +184,7 @@ class Engine(Embedder):
         """
         source = VideoSource.of(path)
         if not source.files:
-            raise InputError("there is no file to read")
+            raise InputError("give at least one file to read")
         try:
             video = self._read_source(source, clock, cache, stream, progress or no_progress)
         except InputError as error:
@@ -212,7 +204,6 @@ class Engine(Embedder):
                 file.fetch_companions()
             else:
                 file.fetch(progress)
-        paths = source.paths
         contents = [FileContent(file) if cache else None for file in source.files]
         try:
             parts = [
@@ -220,20 +211,17 @@ class Engine(Embedder):
                 for file, content in zip(source.files, contents, strict=True)
             ]
         except InputError as error:
-            if len(paths) == 1:
+            if len(source.files) == 1:
                 raise
-            raise InputError(
-                f"{error}; to read the other files leave this one out, or read each by itself: --no-join"
-            ) from error
-        stream = 0 if paths[0].suffix.lower() in FEATURE_SUFFIXES else stream
+            raise InputError(f"{error}; leave this file out, or read each by itself: --no-join") from error
+        stream = 0 if source.path.suffix.lower() in FEATURE_SUFFIXES else stream
         if len(parts) == 1:
-            part = parts[0]
-            return self._video(part.path, part.rows, part.clock, part.source, contents[0], progress, stream)
-        joined = join_rows(parts)
+            return self._video(parts[0], contents[0], progress, stream)
+        files, joined = join_rows(parts)
         known = [content for content in contents if content is not None]
         content = JoinedContent(known, [part.duration_s for part in parts]) if known else None
-        video = self._video(paths[0], joined.rows, joined.clock, joined.source, content, progress, stream)
-        video.files = joined.files
+        video = self._video(joined, content, progress, stream)
+        video.files = files
         return video
 
     def _read_file(
@@ -244,33 +232,34 @@ class Engine(Embedder):
         stream: int,
         progress: ProgressCallback,
     ) -> FileRows:
-        """What a file says by itself, before the model sees it."""
+        """Features of one file, before the model sees them."""
         path = file.path
         if path.suffix.lower() in FEATURE_SUFFIXES:
             return self._read_features(path, clock, content)
         if clock is not None:
-            raise InputError(f"{path}: a video has its own clock; rows a second (--hz) are for feature files")
-        width = self.backbone.width
-        if self.folder is not None and width != self.folder.config.input_size:
-            raise InputError(
-                f"{self.name} takes {self.folder.config.input_size}-d features "
-                f"({self.folder.config.backbone or 'unnamed'}), "
-                f"{self.backbone.name} gives {width}-d ones; give it a feature file, or leave --model out"
-            )
+            raise InputError(f"{path}: a video has its own clock. Only feature files can have another (--hz).")
+        self.check_width("Give it a feature file, or leave out --model.")
         source = self._extract(file, content, stream, progress)
         clock = Clock(1.0, source.spacing_s)
         return FileRows(path, source.features[self.backbones[0]], clock, source, source.duration_s)
 
+    def check_width(self, hint: str = "") -> None:
+        """Raise InputError if the model needs features of another width than those of the backbone."""
+        width, config = self.backbone.width, None if self.folder is None else self.folder.config
+        if config is not None and config.input_size != width:
+            needs = f"{self.name} needs {config.input_size}-d features ({config.backbone or 'unnamed'})"
+            raise InputError(f"{needs}, {self.backbone.name} produces {width}-d ones. {hint}".rstrip())
+
     def read_array(self, features: np.ndarray, clock: Clock | None = None, name: str = "features") -> Video:
-        """Features of a video that are in memory already; nothing is cached.
+        """Use features that are already in memory. Nothing is cached.
 
         Args:
-            features: (T, D).
-            clock: When the rows are, if not as the model was trained.
-            name: What results call the video.
+            features: An array (T, D).
+            clock: Clock of the rows, if it differs from that of the model.
+            name: Name of the video in results.
         """
         part = self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock)
-        return self._video(part.path, part.rows, part.clock, part.source, None, no_progress)
+        return self._video(part, None, no_progress)
 
     def _read_features(self, path: Path, clock: Clock | None, content: FileContent | None) -> FileRows:
         sidecar, duration_s = read_sidecar(path), None
@@ -282,39 +271,38 @@ class Engine(Embedder):
         width = config.input_size if config is not None else self.backbone.width if self._is_tower else None
         features = self._cached_array(path, width, content)
         part = self._from_features(path, features, clock)
-        # The video's own length, which is seldom a whole number of rows: files that are joined begin where it ends.
-        is_known = duration_s is not None and abs(duration_s - part.duration_s) <= part.clock.spacing_s
-        return replace(part, duration_s=duration_s) if is_known and duration_s is not None else part
+        # The exact length of the video, which is seldom a whole number of rows: joined files follow each other by it.
+        if duration_s is not None and abs(duration_s - part.duration_s) <= part.clock.spacing_s:
+            return replace(part, duration_s=duration_s)
+        return part
 
     @property
     def _is_tower(self) -> bool:
-        """Whether features are those of one backbone, not any as they are."""
+        """Whether features must come from one backbone."""
         return self.backbone.has_text or self.backbone.num_frames > 0
 
     def _check_origin(self, path: Path, made_by: str) -> None:
-        """Features of one backbone mean nothing to another, even where they are as wide."""
+        """Raise InputError for features of another backbone, even if they have the right width."""
         expected = self.backbone.name
         if self.folder is not None:
             expected = backbone_for(self.folder.config.backbone, self.folder.config.input_size) or made_by
         elif not self._is_tower:
-            return  # raw features as they are
+            return
         if made_by != expected:
-            raise InputError(
-                f"{path}: its features are of {made_by}, {self.name} takes those of {expected}; see --model and "
-                "--backbone"
-            )
+            hint = "Choose another --model or --backbone."
+            raise InputError(f"{path}: its features are from {made_by}, {self.name} needs those of {expected}. {hint}")
 
     def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None) -> FileRows:
         config = None if self.folder is None else self.folder.config
         clock = clock or (Clock(1.0, 1.0) if config is None else config.clock)
         class_scores = {}
         if config is not None and config.backbone == "k400":
-            class_scores["i3d-k400"] = features  # scores of another network for the same classes
+            class_scores["i3d-k400"] = features  # another network with the same classes
         source = VideoFeatures(class_scores, clock.start_s + len(features) * clock.spacing_s, clock.spacing_s)
         return FileRows(path, features, clock, source, source.duration_s)
 
     def _cached_array(self, path: Path, width: int | None, content: FileContent | None) -> np.ndarray:
-        """Features of a file; those of a torch file are cached as an array, which is read faster the next time."""
+        """Features of a file; those of a torch file are cached as an array, which is faster to read."""
         if content is None or path.suffix.lower() not in (".pt", ".pth"):
             return read_feature_array(path, width)
         file = cache_folder("features") / f"{content.key}-array.safetensors"
@@ -329,122 +317,105 @@ class Engine(Embedder):
     def _extract(
         self, video_file: SourceFile, content: FileContent | None, stream: int, progress: ProgressCallback
     ) -> VideoFeatures:
-        """Features of a video by all backbones: from the cache, or extracted now and stored."""
+        """Features of a video by all backbones, from the cache if possible."""
         path = video_file.path
-
-        def run(partial: Path | None) -> VideoFeatures:
-            from hiero.decoding.decode import probe
-
-            video_file.fetch(progress)
-            duration_s = probe(path, stream).duration_s  # what cannot be read is said before anything is fetched
-            for name in self.backbones:
-                fetch_weights(find_backbone(name), progress)  # before the video's bar begins
-            from hiero.extraction.extractor import ExtractionOptions, extract_features
-
-            progress(ProgressEvent("read", path.name, 0.0, duration_s))
-            options = ExtractionOptions(
-                spacing_s=self.spacing_s,
-                device=choose_device(self.device),
-                precision=self.precision,
-                batch_size=self.batch_size,
-                stream=stream,
-            )
-            return extract_features(
-                path,
-                self.backbones,
-                options,
-                partial=partial,
-                progress=lambda done_s: progress(ProgressEvent("read", path.name, done_s, duration_s)),
-            )
-
         if path.suffix == RECORDING_SUFFIX:
             return self._load_recording(path, half=content is not None)
         if content is None:
-            return run(None)
+            return self._extract_now(video_file, None, stream, progress)
         file = self._features_file(content, stream)
         partial = file.with_suffix(".partial")
-        if (cached := read_cached(file, self._load_features)) is not None:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)  # of another process that was stopped
-            return cached
-        source = run(partial)
-        source.features = {name: value.astype(np.float16) for name, value in source.features.items()}
-        if content.store(functools.partial(source.save, file), progress) or not content.is_unchanged:
+        cached = read_cached(file, self._load_features)
+        source = cached or self._extract_now(video_file, partial, stream, progress)
+        is_done = cached is not None
+        if not is_done:
+            source = _to_half(source)
+            is_done = content.store(functools.partial(source.save, file), progress) or not content.is_unchanged
+        if is_done:
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
         return source
 
+    def _extract_now(
+        self, video_file: SourceFile, partial: Path | None, stream: int, progress: ProgressCallback
+    ) -> VideoFeatures:
+        from hiero.decoding.decode import probe
+
+        path = video_file.fetch(progress)
+        duration_s = probe(path, stream).duration_s  # an unreadable file is an error before weights are downloaded
+        for name in self.backbones:
+            fetch_weights(find_backbone(name), progress)
+        from hiero.extraction.extractor import ExtractionOptions, extract_features
+
+        def report(done_s: float) -> None:
+            progress(ProgressEvent("read", path.name, done_s, duration_s))
+
+        report(0.0)
+        options = ExtractionOptions(
+            spacing_s=self.spacing_s,
+            device=choose_device(self.device),
+            precision=self.precision,
+            batch_size=self.batch_size,
+            stream=stream,
+        )
+        return extract_features(path, self.backbones, options, partial=partial, progress=report)
+
     def _features_file(self, content: FileContent, stream: int) -> Path:
-        """Where the cache has the features of a video."""
+        """File of the cache with the features of a video."""
         return cache_folder("features") / f"{content.key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
 
     def _is_cached(self, file: SourceFile, stream: int) -> bool:
-        """Whether the features of a remote video are cached, so that the video itself is not needed."""
+        """Whether the features of a remote video are cached, so that it need not be downloaded."""
         suffix = file.path.suffix
         if suffix.lower() in FEATURE_SUFFIXES or suffix == RECORDING_SUFFIX or file.known_key() is None:
             return False
         return self._features_file(FileContent(file), stream).is_file()
 
     def store_features(self, path: Path, source: VideoFeatures, *, stream: int = 0) -> None:
-        """Keep features of a video that were computed while it was recorded: `read` then finds them.
+        """Store features that were computed while a video was recorded, so that `read` finds them.
 
         Args:
-            path: The video, which is whole now.
-            source: What this engine's backbones gave for it.
-            stream: Which video stream of the file.
+            path: The complete video.
+            source: Its features by the backbones of this engine.
+            stream: Number of the video stream.
         """
         content = FileContent(LocalFile(path))
-        half = replace(source, features={name: rows.astype(np.float16) for name, rows in source.features.items()})
-        content.store(functools.partial(half.save, self._features_file(content, stream)))
+        content.store(functools.partial(_to_half(source).save, self._features_file(content, stream)))
 
     def _load_recording(self, path: Path, half: bool) -> VideoFeatures:
-        """Features that `hiero watch` has written."""
+        """Load features that `hiero watch` has written."""
         from hiero.extraction.feature_log import load_recording
 
         source, num_skipped = load_recording(path)
         if set(source.features) != set(self.backbones):
-            recorded, own = ", ".join(source.features), ", ".join(self.backbones)
-            raise InputError(f"{path}: was recorded with {recorded}, not {own}; see --model and --backbone")
+            backbones = f"{', '.join(source.features)}, not with {', '.join(self.backbones)}"
+            raise InputError(f"{path}: was recorded with {backbones}. Choose another --model or --backbone.")
         if num_skipped:
             warnings.warn(f"{path}: {num_skipped} windows were skipped or lost while it was recorded", stacklevel=2)
-        if half:  # as from the cache
-            source.features = {name: rows.astype(np.float16) for name, rows in source.features.items()}
-        return source
+        return _to_half(source) if half else source  # as from the cache
 
     def _load_features(self, path: Path) -> VideoFeatures:
-        """Features from a file of the cache. Raises where they are not what this engine stores."""
+        """Load features from the cache. Raises InputError if this engine cannot have stored them."""
         source = VideoFeatures.load(path)
         num_rows = max(1, round(source.duration_s / self.spacing_s))
-        is_valid = set(source.features) == set(self.backbones) and math.isclose(source.spacing_s, self.spacing_s)
-        is_valid = is_valid and all(
-            array.shape == (num_rows, find_backbone(name).width)
-            and array.dtype == np.float16
-            and bool(np.isfinite(array).all())
-            for name, array in source.features.items()
-        )
-        is_valid = is_valid and bool(np.isfinite(source.thumbnail_times).all())
-        is_valid = is_valid and len(source.thumbnail_times) == len(source.thumbnails)
-        return _require(source, is_valid and all(picture.startswith(JPEG) for picture in source.thumbnails))
+        _require(set(source.features) == set(self.backbones) and math.isclose(source.spacing_s, self.spacing_s))
+        for name, array in source.features.items():
+            _require_finite(array, (num_rows, find_backbone(name).width), np.float16)
+        _require(bool(np.isfinite(source.thumbnail_times).all()))
+        _require(len(source.thumbnail_times) == len(source.thumbnails))
+        _require(all(picture.startswith(JPEG) for picture in source.thumbnails))
+        return source
 
-    def _video(
-        self,
-        path: Path,
-        features: np.ndarray,
-        clock: Clock,
-        source: VideoFeatures,
-        content: FileContent | None,
-        progress: ProgressCallback,
-        stream: int = 0,
-    ) -> Video:
-        """Nodes in the model's space: from the cache, or computed now and stored.
+    def _video(self, part: FileRows, content: FileContent | None, progress: ProgressCallback, stream: int = 0) -> Video:
+        """A video with nodes in the model's space, from the cache if possible.
 
-        The spans that could be answers take longer to find than all else of a feature file, and
-        only questions need them: they are found, and stored too, when the first is asked.
+        The candidate spans for answers take longest to find, and only questions need them: they are
+        found and stored when the first question is asked.
         """
+        path, features, clock, source = part.path, part.rows, part.clock, part.source
         if content is None:
-            return Video(
-                self, path, clock, source.duration_s, self._embed_nodes(features, clock).astype(np.float32), source
-            )
+            nodes = self._embed_nodes(features, clock).astype(np.float32)
+            return Video(self, path, clock, source.duration_s, nodes, source)
         clock_key = f"{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
         settings = f"{CACHE_VERSION}-{self.key}-{self._feature_key(stream)}-{clock_key}"
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
@@ -458,53 +429,57 @@ class Engine(Embedder):
         def store_spans(spans: np.ndarray) -> None:
             store_cached(functools.partial(save_arrays, file, {"nodes": half, "spans": spans}))
 
-        # When a question is asked the file may be another one, but nodes and spans are of what was read.
+        # The file may have changed by then, but nodes and spans belong to the content that was read.
         keep = store_spans if content.is_unchanged else None
         return Video(self, path, clock, source.duration_s, half.astype(np.float32), source, spans, keep)
 
     def _embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
-        """Unit vectors in half precision, as they come from the cache."""
+        """Unit vectors in half precision, as in the cache."""
         nodes = self.embed_nodes(features.astype(np.float32), clock)
         return unit_vectors(nodes).astype(np.float16)
 
     def _feature_key(self, stream: int) -> str:
-        """Names where a video's features come from: stream, backbones, their head, and the weights of
-        one that the user brought.
-        """
-        checkpoint_key, spacing = f"-{joint_key()}" if PICTURES in self.backbones else "", ""
-        if (
-            self.backbone.needs_weights
-            and not self.backbone.auto_fetch
-            and weights.find(self.backbone.weights_name) is not None
-        ):
-            checkpoint_key += f"-{content_key(self.user_checkpoint)}"
-        if self.backbone.num_frames:
-            spacing = f"-{self.spacing_s:.4f}"
-        return f"{'-'.join(self.backbones)}{checkpoint_key}{spacing}-{stream}"
+        """Identifies the stream, the backbones, their head, and the user's own weights."""
+        key, backbone = "-".join(self.backbones), self.backbone
+        if PICTURES in self.backbones:
+            key += f"-{joint_key()}"
+        if backbone.needs_weights and not backbone.auto_fetch and weights.find(backbone.weights_name) is not None:
+            key += f"-{content_key(self.user_checkpoint)}"
+        if backbone.num_frames:
+            key += f"-{self.spacing_s:.4f}"
+        return f"{key}-{stream}"
+
+
+def _to_half(source: VideoFeatures) -> VideoFeatures:
+    """The same features in half precision, as in the cache."""
+    return replace(source, features={name: rows.astype(np.float16) for name, rows in source.features.items()})
 
 
 def _load_array(path: Path) -> np.ndarray:
-    """Features from a file of the cache. Raises where they are not what `read_feature_array` gives."""
+    """Load the features of a torch file from the cache."""
     array: np.ndarray = load_arrays(path)["features"]
-    is_valid = array.ndim == 2 and 0 not in array.shape and array.dtype == np.float32 and bool(np.isfinite(array).all())
-    return _require(array, is_valid)
+    _require(array.ndim == 2 and 0 not in array.shape)
+    _require_finite(array, array.shape, np.float32)
+    return array
 
 
 def _load_nodes(path: Path, num_nodes: int, width: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Nodes, and spans where there are any, from a file of the cache. Raises where they do not fit the video."""
+    """Load nodes, and spans if there are any, from the cache."""
     arrays = load_arrays(path)
     nodes, spans = arrays["nodes"], arrays.get("spans")
-    is_valid = nodes.shape == (num_nodes, width) and nodes.dtype == np.float16 and bool(np.isfinite(nodes).all())
+    _require_finite(nodes, (num_nodes, width), np.float16)
     if spans is not None:
-        is_valid = is_valid and spans.ndim == 2 and spans.shape[1] == 2 and len(spans) > 0 and spans.dtype == np.int64
-        is_valid = is_valid and bool(
-            ((spans[:, 0] >= 0) & (spans[:, 0] < spans[:, 1]) & (spans[:, 1] <= num_nodes)).all()
-        )
-    return _require((nodes, spans), is_valid)
+        _require(spans.ndim == 2 and spans.shape[1] == 2 and len(spans) > 0 and spans.dtype == np.int64)
+        starts, ends = spans.T
+        _require(bool(((starts >= 0) & (starts < ends) & (ends <= num_nodes)).all()))
+    return nodes, spans
 
 
-def _require(value: Result, is_valid: bool) -> Result:
-    """A value from a file of the cache, if it is what it should be."""
+def _require_finite(array: np.ndarray, shape: tuple[int, ...], dtype: type[np.floating[Any]]) -> None:
+    _require(array.shape == shape and array.dtype == dtype and bool(np.isfinite(array).all()))
+
+
+def _require(is_valid: bool) -> None:
+    """Check a file of the cache."""
     if not is_valid:
         raise InputError("not what was stored")
-    return value

@@ -1,10 +1,9 @@
-"""Steps of a video while it is being recorded: found again and again in the last minutes, and over all
-of it when it ends.
+"""Steps of a video while it is being recorded: in the last minutes at first, over the whole video at the end.
 
-The model sees a sliding window, so that a second of video costs the same after hours as at the
-beginning. A step is closed when its end has stayed in the same place for a while, and does not
-change after that. Features of all windows are in a log on the disk; when the recording ends, they
-go the same way as those of a whole file.
+The model sees a sliding window, so that each second of video costs the same, however long the
+recording is. A step is closed when its end has not moved for a while, and does not change after that.
+The features of all windows are logged on the disk; when the recording ends, they are processed like
+those of a complete file.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from hiero.engine.video import MIN_LABEL_PROBABILITY, Video
 from hiero.errors import InputError
 from hiero.extraction.extractor import SEGMENTS_PER_WINDOW, LoadedBackbones, join_windows
 from hiero.extraction.feature_log import FeatureLog, LogHeader, LogInUseError, is_in_use, load_recording, read_records
-from hiero.extraction.live_extraction import LiveExtraction, LiveSampling, LiveWindow
+from hiero.extraction.live_extraction import LiveExtraction
 from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
 from hiero.sources.live_source import GrowingFile, LiveSource
 from hiero.steps.hierarchy import STEP_S, build_hierarchy, group_into_threads
@@ -40,16 +39,15 @@ from hiero.storage.cache import cache_folder
 from hiero.types import Clock, Hierarchy, ProgressCallback, ProgressEvent, Step, format_time, no_progress
 from hiero.vectors import unit_vectors
 
-WINDOW_S = 900.0  # that the model sees
-SETTLE_S = 10.0  # an end of a step that has not moved for so long is closed
-SAME_S = 3.0  # ends that are nearer than this are one
-MIN_STEP_S = 4.0  # after the end of a closed step nothing ends sooner
-MAX_DELAY_S = 10.0  # that may lie unread of a file, or wait of a camera, before windows are skipped
-UPDATE_SHARE = 0.25  # of the time that finding steps may take; the rest is for the networks
-# of video that was there before: steps are found at least in this distance, however fast it is read
-REPLAY_EVERY_S = 30.0
-CONFIRMED_S = 5.0  # an end that was shown and is as near to one of the result was right
-HEAD_BYTES = 2**20  # of a file, by which it is recognised when a run is resumed
+WINDOW_S = 900.0  # of video that the model sees
+SETTLE_S = 10.0  # after which an end that has not moved is closed
+SAME_S = 3.0  # distance of ends that count as the same
+MIN_STEP_S = 4.0  # from the end of a closed step to the next end
+MAX_DELAY_S = 10.0  # between a recording and its features, beyond which windows are skipped
+UPDATE_SHARE = 0.25  # of the time for finding steps; the rest is for the networks
+REPLAY_EVERY_S = 30.0  # of video between updates, however fast existing video is read
+CONFIRMED_S = 5.0  # distance up to which an end that was shown agrees with the result
+HEAD_BYTES = 2**20  # of a file, which identify it when a run is resumed
 RECORDING = f"recording{RECORDING_SUFFIX}"
 
 
@@ -57,8 +55,8 @@ RECORDING = f"recording{RECORDING_SUFFIX}"
 class LiveSettings:
     """How a recording is followed.
 
-    Steps are about `step_s` long and found in the last `window_s`. `folder` is where the features of
-    what cannot be read again are kept.
+    Steps are about `step_s` long and found in the last `window_s`. The features of recordings that
+    cannot be read again are kept in `folder`.
     """
 
     step_s: float = STEP_S
@@ -71,10 +69,8 @@ class LiveSettings:
 
     def __post_init__(self) -> None:
         if not self.step_s > 0 or not self.window_s >= 2 * self.step_s:
-            raise InputError(
-                "the window must hold at least two steps: "
-                f"--window-s {self.window_s:g} with --step-s {self.step_s:g} does not"
-            )
+            got = f"--window-s {self.window_s:g} and --step-s {self.step_s:g}"
+            raise InputError(f"the window must hold at least two steps, got {got}")
         if self.max_delay_s is not None and not self.max_delay_s > 0:
             raise InputError(f"--max-delay-s must be positive, got {self.max_delay_s}")
 
@@ -84,7 +80,7 @@ DEFAULT_SETTINGS = LiveSettings()
 
 @dataclass(frozen=True)
 class LiveUpdate:
-    """What is new."""
+    """Steps that were closed since the last update, and those that are still open."""
 
     end_s: float
     closed: tuple[Step, ...]
@@ -103,7 +99,7 @@ class LiveResult:
 
 
 class LiveSteps:
-    """Steps so far, from windows as they come."""
+    """Finds steps in the windows so far."""
 
     def __init__(self, engine: Engine, settings: LiveSettings = DEFAULT_SETTINGS, name: str = "live") -> None:
         if settings.labels and not engine.has_text:
@@ -118,14 +114,13 @@ class LiveSteps:
         self._window_clock = Clock(1.0, self.num_segments * self.spacing_s)
         num_kept = max(2, round(settings.window_s / self._window_clock.spacing_s))
         self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=num_kept)
-        self._num_windows = 0  # so far, with those that are forgotten
-        # ends of open steps, and how long the recording was when each was first seen
-        self._pending: list[tuple[float, float]] = []
+        self._num_windows = 0  # so far, also those that are no longer kept
+        self._pending: list[tuple[float, float]] = []  # ends of open steps, and when each was first seen
         self._num_threads = 0
         self._open: list[Step] = []
 
     def add(self, index: int, end_s: float, rows: dict[str, torch.Tensor]) -> None:
-        """Add a window. Those that were skipped before it have the rows of the one before."""
+        """Add a window. Windows that were skipped before it repeat the one before them."""
         assert self._windows.maxlen is not None
         for _ in range(min(index - self._num_windows, self._windows.maxlen)):
             self._windows.append(self._windows[-1] if self._windows else rows)
@@ -138,14 +133,13 @@ class LiveSteps:
         x, clock = video.segmentation_features, video.clock
         num = int(len(x) * clock.spacing_s // self.step_s) + 1
         level = build_hierarchy(x, clock, [num], length_prior=video.length_prior)[-1]
-        settled, pending = self._settle([step.start_s for step in level[1:]], clock.start_s)
         closed_s = self.closed[-1].end_s if self.closed else 0.0
-        edges = [closed_s, *settled, *pending, self.end_s]
-        spans = [Step("", start, end, 0) for start, end in pairwise(edges)]
-        steps = self._number(self._name(spans, video), x, clock, len(settled))
-        self.closed += steps[: len(settled)]
-        self._open = steps[len(settled) :]
-        return LiveUpdate(self.end_s, tuple(steps[: len(settled)]), tuple(self._open))
+        ends_s, num_closed = self._settle([step.start_s for step in level[1:]], closed_s, clock.start_s)
+        spans = [Step("", start, end, 0) for start, end in pairwise([closed_s, *ends_s, self.end_s])]
+        steps = self._number(self._name(spans, video), x, clock, num_closed)
+        self.closed += steps[:num_closed]
+        self._open = steps[num_closed:]
+        return LiveUpdate(self.end_s, tuple(steps[:num_closed]), tuple(self._open))
 
     def hierarchy(self) -> Hierarchy:
         """Steps so far, closed and open, as one level."""
@@ -163,34 +157,29 @@ class LiveSteps:
         nodes = unit_vectors(self.engine.embed_nodes(features[self.engine.backbones[0]], clock))
         return Video(self.engine, Path(self.name), clock, self.end_s, nodes.astype(np.float32), source)
 
-    def _settle(self, ends_s: list[float], start_s: float) -> tuple[list[float], list[float]]:
-        """Which ends after the last closed step are closed now, and which are not yet."""
-        closed_s = self.closed[-1].end_s if self.closed else 0.0
+    def _settle(self, ends_s: list[float], closed_s: float, start_s: float) -> tuple[list[float], int]:
+        """The ends after the last closed step, and how many of them are closed now."""
         pending = []
         for end_s in ends_s:
-            if end_s < closed_s + MIN_STEP_S:
-                continue
-            first_seen_s = min(
-                (seen_s for other_s, seen_s in self._pending if abs(other_s - end_s) <= SAME_S), default=self.end_s
-            )
-            pending.append((end_s, first_seen_s))
+            if end_s >= closed_s + MIN_STEP_S:
+                seen = [seen_s for other_s, seen_s in self._pending if abs(other_s - end_s) <= SAME_S]
+                pending.append((end_s, min(seen, default=self.end_s)))
         num = 0
-        # What is about to leave the window is closed however restless it is.
+        # An end that is about to leave the window is closed in any case.
         while num < len(pending) and (
             self.end_s - pending[num][1] >= SETTLE_S or pending[num][0] < start_s + self.step_s / 2
         ):
             num += 1
         self._pending = pending[num:]
-        return [end_s for end_s, _ in pending[:num]], [end_s for end_s, _ in pending[num:]]
+        return [end_s for end_s, _ in pending], num
 
     def _name(self, steps: list[Step], video: Video) -> list[Step]:
-        """The same steps with labels, where some fit."""
+        """Add labels to the steps that one fits."""
         if self.labels == [] or not self.engine.has_text:
             return steps
         first = 0
         if video.pictures is not None:
-            # What pictures say of a word does not depend on other nodes: those of closed steps need
-            # not be compared again.
+            # Similarity with pictures does not depend on other nodes, so closed steps are left out.
             first, _ = video.clock.span(steps[0].start_s, self.end_s, len(video.nodes))
         source = VideoFeatures(
             {name: rows[first:] for name, rows in video.source.features.items()}, 0.0, self.spacing_s
@@ -198,21 +187,17 @@ class LiveSteps:
         clock = replace(video.clock, start_s=video.clock.edge_s(first))
         part = Video(self.engine, video.path, clock, self.end_s, video.nodes[first:], source)
         seen = [step for step in steps if step.end_s > clock.start_s]
-        if first == 0:  # likely_labels wants steps that cover the video
-            before = [step for step in self.closed if step.end_s > clock.start_s]
-            seen = [*before, *seen]
+        if first == 0:  # likely_labels needs steps that cover the video
+            seen = [*(step for step in self.closed if step.end_s > clock.start_s), *seen]
         least = MIN_LABEL_PROBABILITY if self.labels is None and video.pictures is not None else 0.0
-        named = {}
+        labelled = {}
         for step, best in zip(seen, part.likely_labels(seen, self.labels, num=1), strict=True):
             if best and best[0][1] >= least:
-                named[step.start_s] = best[0]
-        return [
-            replace(step, label=named[step.start_s][0], score=named[step.start_s][1]) if step.start_s in named else step
-            for step in steps
-        ]
+                labelled[step.start_s] = replace(step, label=best[0][0], score=best[0][1])
+        return [labelled.get(step.start_s, step) for step in steps]
 
     def _number(self, steps: list[Step], x: np.ndarray, clock: Clock, num_closed: int) -> list[Step]:
-        """The same steps with ids and threads: a step that is like one before it, in the window, is of its thread."""
+        """Add ids and threads: a step that resembles an earlier one in the window gets its thread."""
         before = [step for step in self.closed if step.end_s > clock.start_s + clock.spacing_s]
         starts = [clock.span(step.start_s, step.end_s, len(x))[0] for step in (*before, *steps)]
         edges = [0, *(max(start, 1) for start in starts[1:]), len(x)]
@@ -232,7 +217,7 @@ class LiveSteps:
 
 
 class LiveReader:
-    """Reads a recording as it comes, and all of it when it ends."""
+    """Reads a recording as it grows, and all of it when it ends."""
 
     def __init__(
         self,
@@ -242,34 +227,29 @@ class LiveReader:
         message: Callable[[str], None] = lambda _: None,
         progress: ProgressCallback = no_progress,
     ) -> None:
-        width, config = engine.backbone.width, None if engine.folder is None else engine.folder.config
-        if config is not None and config.input_size != width:
-            raise InputError(
-                f"{engine.name} takes {config.input_size}-d features, {engine.backbone.name} gives {width}-d ones"
-            )
+        engine.check_width()
         self.engine, self.source, self.settings, self.message = engine, source, settings, message
         self.steps = LiveSteps(engine, settings, source.name)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._is_lasting = False  # the log is a result
+        self._is_lasting = False  # whether the log is a result
         networks = self.steps.backbones
         self.log = self._open_log(LogHeader.of(networks, self.steps.num_segments, engine.spacing_s, source.name))
         for network in networks:
             fetch_weights(network, progress)
         loaded = LoadedBackbones.load(engine.backbones, choose_device(engine.device), engine.precision)
         max_delay_s = settings.max_delay_s
-        if max_delay_s is None and (source.is_file or source.keeps_pace):
+        if max_delay_s is None and (source.is_lossy or isinstance(source, GrowingFile)):
             max_delay_s = MAX_DELAY_S
-        sampling = LiveSampling(engine.spacing_s, max_delay_s, settings.stream)
-        self.extraction = LiveExtraction(source, loaded, self.log, sampling, message)
+        self.extraction = LiveExtraction(source, loaded, self.log, max_delay_s, settings.stream, message)
 
     def stop(self) -> None:
-        """End the recording, from any thread or a signal handler: what was read so far becomes the result."""
+        """End the recording, from any thread or a signal handler. The result covers what was read so far."""
         self.source.stop.set()
 
     def updates(self) -> Iterator[LiveUpdate | None]:
-        """Steps as they are found; None now and then while nothing is new."""
+        """Steps as they are found; None from time to time while nothing is new."""
         if self.log.num_done:
-            self.message(f"resumes: {format_time(self.log.end_s)} were read before")
+            self.message(f"resuming after {format_time(self.log.end_s)}")
             yield from self._replay()
         next_update_s, updated_s, is_warm = 0.0, 0.0, False
         try:
@@ -279,29 +259,35 @@ class LiveReader:
                     continue
                 self.steps.add(window.index, window.end_s, window.rows)
                 begin_s = time.monotonic()
-                # What was there before comes fast; without an update now and then no end of a step would be seen twice.
+                # Existing video is read fast; the second condition makes sure that ends are seen more than once.
                 if begin_s >= next_update_s or window.end_s - updated_s >= REPLAY_EVERY_S:
-                    updated_s = window.end_s
-                    yield self._update(window)
+                    updated_s, update = window.end_s, self.steps.update()
+                    delay_s = time.monotonic() - window.decoded_at_s
+                    yield replace(update, delay_s=delay_s + self.source.unread_s(self.extraction.decoded_s))
                     end_s = time.monotonic()
-                    # The first one loads what all others use: its time says nothing about theirs.
+                    # The first update also loads the model, so its time says nothing about the others.
                     next_update_s = end_s + (end_s - begin_s) * (1 / UPDATE_SHARE - 1) * is_warm
                     is_warm = True
         except InputError as error:
             if not self.log.num_done:
                 raise
-            self.message(f"{error}; the recording ends here")
+            self.message(f"{error}; the recording ends")
         except OSError as error:  # the disk with the log is full
-            self.message(f"{self.log.path}: {error.strerror or error}; the recording ends here")
+            self.message(f"{self.log.path}: {error.strerror or error}; the recording ends")
 
     def finish(self, progress: ProgressCallback = no_progress) -> LiveResult:
-        """The result over the whole recording, by the same way as that of a whole file."""
+        """Find the steps of the whole recording, as for a complete file."""
         if not self.log.num_done:
             self.close()
-            raise InputError(f"{self.source.name}: ended before anything could be read")
+            raise InputError(f"{self.source.name}: ended before a window was complete")
         is_whole = isinstance(self.source, GrowingFile) and self.source.is_read_whole
         if is_whole and self._num_skipped:
-            self._fill_skipped(progress)
+
+            def report(done_s: float) -> None:
+                progress(ProgressEvent("read", self.source.name, done_s, self.log.end_s))
+
+            report(0.0)
+            self.extraction.fill_skipped(report)
         self.log.close()
         differences = self._differences(is_whole)
         video = self._read_whole(is_whole)
@@ -312,14 +298,14 @@ class LiveReader:
         return LiveResult(video, differences, len(shown), num_confirmed)
 
     def close(self) -> None:
-        """Let go of the log. It stays where a result or a later run needs it."""
+        """Close the log. It is kept if it is a result or a later run can resume it."""
         self.log.close()
         if not self.log.num_done:
             self._remove_log(even_lasting=True)
 
     @property
     def _num_windows(self) -> int:
-        """Windows of the recording so far, also those that were skipped after the last one that was read."""
+        """Windows of the recording so far, including those that were skipped at its end."""
         return max(self.log.num_windows, self.extraction.end_of_skipped)
 
     @property
@@ -327,29 +313,15 @@ class LiveReader:
         """Windows of the recording that were skipped or lost."""
         return self._num_windows - self.log.num_done
 
-    def _fill_skipped(self, progress: ProgressCallback) -> None:
-        """Compute the windows of a finished file that were skipped."""
-
-        def report(done_s: float) -> None:
-            progress(ProgressEvent("read", self.source.name, done_s, self.log.end_s))
-
-        report(0.0)
-        self.extraction.fill_skipped(report)
-
     def _differences(self, is_whole: bool) -> tuple[str, ...]:
-        """Why the result may not be that of the whole recording."""
+        """Why the result may differ from that of the complete recording."""
         differences = []
         if isinstance(self.source, GrowingFile) and not is_whole:
-            differences.append(
-                f"stopped after {format_time(self.log.end_s)}; the file may go on, and the steps of all of it be "
-                f"others: hiero steps {self.source.name}"
-            )
+            stopped = f"stopped after {format_time(self.log.end_s)}; the file may be longer"
+            differences.append(f"{stopped}, and all of it may have other steps: hiero steps {self.source.name}")
         if self._num_skipped and not is_whole:
-            share = self._num_skipped / self._num_windows
-            differences.append(
-                f"{self._num_skipped} of {self._num_windows} windows ({share:.0%}) were skipped or lost; there the "
-                "result rests on the window before, and differs from that of the whole recording"
-            )
+            share = f"{self._num_skipped} of {self._num_windows} windows ({self._num_skipped / self._num_windows:.0%})"
+            differences.append(f"{share} were skipped or lost; the result uses the window before each of them instead")
         return tuple(differences)
 
     def _read_whole(self, is_whole: bool) -> Video:
@@ -358,21 +330,16 @@ class LiveReader:
             self.engine.store_features(self.source.path, features, stream=self.settings.stream)
             return self.engine.read(self.source.path, stream=self.settings.stream)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what was skipped is a difference that is returned
+            warnings.simplefilter("ignore", UserWarning)  # skipped windows are reported as differences
             video = self.engine.read(self.log.path, cache=self.settings.cache and self._is_lasting)
         video.path, video.origin = Path(self.source.name), None
         return video
 
-    def _update(self, window: LiveWindow) -> LiveUpdate:
-        update = self.steps.update()
-        delay_s = time.monotonic() - window.decoded_at_s + max(0.0, self.source.unread_s(self.extraction.decoded_s))
-        return replace(update, delay_s=delay_s)
-
     def _replay(self) -> Iterator[LiveUpdate]:
-        """Steps of what an earlier run has read."""
+        """Find the steps in the windows of an earlier run."""
         updated_s = 0.0
         for record in read_records(self.log.path):
-            if record.end_s <= self.steps.end_s:  # was skipped first and computed later
+            if record.end_s <= self.steps.end_s:  # skipped at first and computed later
                 continue
             self.steps.add(record.index, record.end_s, record.rows)
             if record.end_s - updated_s >= min(REPLAY_EVERY_S, self.steps.step_s / 2):
@@ -380,9 +347,7 @@ class LiveReader:
                 yield self.steps.update()
 
     def _open_log(self, header: LogHeader) -> FeatureLog:
-        """Where features go: beside the results for what cannot be read again, else into the cache,
-        from which they are removed at the end.
-        """
+        """Open the log: among the results for recordings that cannot be read again, else in the cache."""
         if isinstance(self.source, GrowingFile):
             return self._open_file_log(header, self.source.path)
         if self.settings.folder is None:
@@ -390,26 +355,24 @@ class LiveReader:
             return FeatureLog(cache_folder("live") / name, header)
         path = self.settings.folder / RECORDING
         if path.exists():
-            raise InputError(
-                f"{path}: is there from an earlier recording; to see it: hiero steps {path}; a new one "
-                "needs another folder"
-            )
+            shown = f"to see it: hiero steps {path}"
+            raise InputError(f"{path}: contains an earlier recording ({shown}). Choose another folder for a new one.")
         self._is_lasting = True
         return FeatureLog(path, header)
 
     def _open_file_log(self, header: LogHeader, file: Path) -> FeatureLog:
-        """The log of a file that grows, which a later run of the same file resumes."""
+        """Open the log of a growing file, which a later run can resume."""
         if not self.settings.cache:
             self._temporary = tempfile.TemporaryDirectory(prefix="hiero-")
             return FeatureLog(Path(self._temporary.name) / RECORDING, header)
         identity = f"{file.resolve()}\0{file.stat().st_ino}\0{self.engine._feature_key(self.settings.stream)}"
         name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        for number in range(100):  # others may be watching the same file
+        own = replace(header, key=_head_key(file, file.stat().st_size))
+        for number in range(100):  # other processes may be watching the same file
             path = cache_folder("live") / f"{name}-{number}{RECORDING_SUFFIX}"
             with suppress(LogInUseError):
-                own = replace(header, key=_head_key(file, file.stat().st_size))
                 return FeatureLog(path, own, is_same=lambda other: _has_head(file, other.key))
-        raise InputError(f"{file}: too many programs are watching it")
+        raise InputError(f"{file}: too many processes are watching it")
 
     def _remove_log(self, even_lasting: bool = False) -> None:
         if self._is_lasting and not even_lasting:
@@ -420,19 +383,19 @@ class LiveReader:
             self._temporary.cleanup()
 
 
-def cut_off_recordings() -> list[Path]:
-    """Recordings of cameras and addresses without a folder that were killed: they can still be read."""
+def interrupted_recordings() -> list[Path]:
+    """Recordings of cameras and addresses without a folder whose process was killed: they can still be read."""
     return sorted(path for path in cache_folder("live").glob(f"20*{RECORDING_SUFFIX}") if not is_in_use(path))
 
 
 def _head_key(file: Path, num_bytes: int) -> str:
-    """Names the first bytes of a file, and says how many: later it has more."""
+    """Identifies a file by its first bytes; includes their number, since the file grows."""
     num_bytes = min(num_bytes, HEAD_BYTES)
     with file.open("rb") as head:
         return f"{num_bytes}-{hashlib.sha256(head.read(num_bytes)).hexdigest()[:32]}"
 
 
 def _has_head(file: Path, key: str) -> bool:
-    """Whether a file begins as the one that a key names."""
+    """Whether a file begins like the one with this key."""
     num_bytes = key.split("-")[0]
     return num_bytes.isdecimal() and key == _head_key(file, int(num_bytes))

@@ -1,4 +1,4 @@
-"""Video: what was read of one video; its steps, answers to questions, labels."""
+"""Video: the steps, answers and labels of one video."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ from hiero.types import (
     no_progress,
 )
 
-MIN_LABEL_PROBABILITY = 0.7  # of a bundled label: nothing is said rather than something wrong
+MIN_LABEL_PROBABILITY = 0.7  # of a bundled label, below which a step gets none
 
 
 @dataclass(eq=False, repr=False)
 class Video(VideoNodes):
-    """A video that was read. Made by `Engine.read`.
+    """A video that was read by `Engine.read`.
 
     Attributes:
-        engine: The model that read it.
+        engine: The engine that read it.
         path: The file.
-        clock: When its nodes are.
-        duration_s: How long it is.
+        clock: The clock of its nodes.
+        duration_s: Its length.
         nodes: Unit vectors in the model's space, (T, E), in time order.
         source: Features of the backbones, and thumbnails.
-        files: The file, or those that were read as one video: when each begins, and how long it is.
-        transcript: What is said in it; None where that is not known. `ask` and `steps` use it; set it before.
+        files: The file or files of the video, with their start times and lengths.
+        transcript: The transcript, or None. `ask` and `steps` use it if it is set before.
     """
 
-    _known_spans: np.ndarray | None = None  # `spans`, where they were found before
-    _store_spans: Callable[[np.ndarray], None] | None = None  # called when they are found
+    _known_spans: np.ndarray | None = None  # `spans` from the cache
+    _store_spans: Callable[[np.ndarray], None] | None = None  # called when `spans` are found
     _last_similarity: tuple[tuple[str, ...], StepPrototypes | None, np.ndarray] | None = None
     files: tuple[VideoFile, ...] = ()
     transcript: Transcript | None = None
-    origin: VideoSource | None = None  # where the files come from; None for features in memory
+    origin: VideoSource | None = None  # None for features in memory
     _speech_cache: tuple[Transcript, SpeechEvidence] | None = None
 
     def __post_init__(self) -> None:
@@ -71,18 +71,18 @@ class Video(VideoNodes):
 
     @property
     def address(self) -> str:
-        """What results call it: the path of the file, or the address of a remote one."""
+        """The path of the file, or the address of a remote one, as results show it."""
         return str(self.path) if self.origin is None else self.origin.name
 
     @property
     def shown_files(self) -> tuple[VideoFile, ...]:
-        """`files` as results name them: remote ones by their addresses."""
+        """`files` with the addresses of remote files."""
         if self.origin is None:
             return self.files
         return tuple(replace(f, path=origin.name) for f, origin in zip(self.files, self.origin.files, strict=True))
 
     def locate(self, time_s: float) -> tuple[Path, float]:
-        """The file that a moment is in, and when it is in that file.
+        """The file that contains a time, and the time in that file.
 
         Args:
             time_s: Seconds from the beginning of the video.
@@ -104,15 +104,15 @@ class Video(VideoNodes):
         """The hierarchy of steps, coarse to fine.
 
         Args:
-            num_steps: Number of steps of each level, such as [4, 8, 16], or of the only one; by
-                default three levels that follow from the length.
-            method: `pieces`, contiguous steps; `spectral`, the paper's threads, which may come
-                back; or the name of any other clustering (`hiero.steps.clustering`).
-            labels: Each step gets the best of them. By default bundled everyday phrases; of these a
-                step of a video gets one only where it is probably right. With [] none.
+            num_steps: Number of steps of each level, such as [4, 8, 16], or of a single level. By
+                default three levels that depend on the length.
+            method: `pieces` for contiguous steps, `spectral` for the paper's threads, which may
+                return, or the name of another clustering (`hiero.steps.clustering`).
+            labels: Each step gets the best of these labels. By default bundled everyday phrases, and
+                only those that are probably right. With [] none.
 
         Raises:
-            InputError: Unknown method, a number below 1, or labels where the model has no text encoder.
+            InputError: The method is unknown, a number is below 1, or the model has no text encoder for labels.
 
         Examples:
             >>> hierarchy = video.steps([2, 4])
@@ -140,7 +140,7 @@ class Video(VideoNodes):
         return Hierarchy(self.address, self.engine.name, self.duration_s, nested, files, utterances)
 
     def _name(self, level: Sequence[Step], labels: Sequence[str] | None) -> list[Step]:
-        """Steps with the best of some labels, or of the vocabulary and of what is said."""
+        """Label steps, by default with the vocabulary and the transcript."""
         vocabulary = self.vocabulary if labels is None else list(labels)
         if not vocabulary:
             return list(level)
@@ -156,13 +156,12 @@ class Video(VideoNodes):
         return name_by_speech(named, spans, self.transcript, self.similarity, others)
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
-        """When does each query happen? Where the video has a transcript, also what is said is
-        searched: see `Match.rests_on`.
+        """Find when each query happens. With a transcript, speech is searched too: see `Match.rests_on`.
 
         Args:
             queries: One text or several, such as "cut the onion".
-            num: How many spans at most for each query.
-            in_order: The queries are steps that follow each other; each gets one span.
+            num: Maximum number of matches of each query.
+            in_order: Whether the queries are steps that follow each other; each gets one match.
 
         Returns:
             An answer for each query, its matches best first.
@@ -177,9 +176,9 @@ class Video(VideoNodes):
         """
         queries = [queries] if isinstance(queries, str) else list(queries)
         if not queries or not all(query.strip() for query in queries):
-            raise InputError("ask for something: a query is empty")
+            raise InputError("queries must not be empty")
         if num < 1:
-            raise InputError(f"at least one match must be wanted, got {num}")
+            raise InputError(f"num must be at least 1, got {num}")
         if in_order and len(queries) > len(self.nodes):
             raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
         if self.transcript:
@@ -192,44 +191,39 @@ class Video(VideoNodes):
         ranked = self.rank(similarity, num)
         present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked], self.presence)
         if in_order:
-            ordered = align_in_order(similarity)
-            return [
-                Answer(query, p, (self.make_match(span, p),))
-                for query, span, p in zip(queries, ordered, present, strict=True)
-            ]
-        return [
-            Answer(
-                query,
-                p,
-                tuple(self.make_match(self.spans[i], p * s / scores[0]) for i, s in zip(indices, scores, strict=True)),
-            )
-            for query, (indices, scores), p in zip(queries, ranked, present, strict=True)
-        ]
+            ordered = zip(queries, align_in_order(similarity), present, strict=True)
+            return [Answer(query, p, (self.make_match(span, p),)) for query, span, p in ordered]
+        answers = []
+        for query, (indices, scores), p in zip(queries, ranked, present, strict=True):
+            found = zip(indices, scores, strict=True)
+            matches = tuple(self.make_match(self.spans[i], p * score / scores[0]) for i, score in found)
+            answers.append(Answer(query, p, matches))
+        return answers
 
     @property
     def speech(self) -> SpeechEvidence:
-        """What is said, to be compared with texts. Encoded when it is first needed."""
+        """The encoded transcript, which is compared with texts. Encoded on first use."""
         return self.encode_speech()
 
     def encode_speech(self, progress: ProgressCallback = no_progress) -> SpeechEvidence:
-        """`speech`, with a callback: the first question about hours of talk takes its time.
+        """Encode the transcript, which takes a while for hours of speech.
 
         Args:
-            progress: Called with a `ProgressEvent` whenever there is something to show.
+            progress: Called with a `ProgressEvent` when there is progress.
         """
         assert self.transcript is not None
         if self._speech_cache is None or self._speech_cache[0] is not self.transcript:
-            name = f"words of {self.path.name}"
-            progress(ProgressEvent("read", name, 0.0, self.duration_s))
-            evidence = SpeechEvidence.from_transcript(
-                self.transcript, lambda done_s: progress(ProgressEvent("read", name, done_s, self.duration_s))
-            )
-            self._speech_cache = self.transcript, evidence
+
+            def report(done_s: float) -> None:
+                progress(ProgressEvent("read", f"words of {self.path.name}", done_s, self.duration_s))
+
+            report(0.0)
+            self._speech_cache = self.transcript, SpeechEvidence.from_transcript(self.transcript, report)
         return self._speech_cache[1]
 
     @cached_property
     def spans(self) -> np.ndarray:
-        """Stretches of nodes [start, end) that could be answers, (N, 2)."""
+        """Candidate spans of nodes [start, end) for answers, (N, 2)."""
         if self._known_spans is not None:
             return self._known_spans
         spans = candidate_spans(self.segmentation_features, self.clock.spacing_s, self.length_prior)
@@ -241,8 +235,8 @@ class Video(VideoNodes):
         """The best of `spans` for each text.
 
         Args:
-            similarity: Of each text with each node, (Q, T).
-            num: How many for each text.
+            similarity: Similarity of each text with each node, (Q, T).
+            num: Maximum number of spans of each text.
 
         Returns:
             For each text the indices of up to `num` spans, best first, and their scores.
@@ -250,12 +244,11 @@ class Video(VideoNodes):
         return rank_spans(similarity, self.spans, self.clock.spacing_s, num=num, temperature=self.temperature)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
-        """Step localization: the finest steps, each with the label of a taxonomy that fits best; equal
-        neighbours are joined.
+        """Step localization: the finest steps, each with the best label; neighbours with equal labels are joined.
 
         Args:
             labels: The taxonomy.
-            num_steps: Number of steps to begin with.
+            num_steps: Number of steps before neighbours are joined.
 
         Raises:
             InputError: There are no labels, or the model has no text encoder.
@@ -268,7 +261,7 @@ class Video(VideoNodes):
         labels = [labels] if isinstance(labels, str) else labels
         labels = list(dict.fromkeys(label.strip() for label in labels if label.strip()))
         if not labels:
-            raise InputError("no labels were given")
+            raise InputError("give at least one label")
         finest = self.steps(num_steps, labels=labels).levels[-1]
         out: list[Step] = []
         for step in finest:
@@ -281,20 +274,18 @@ class Video(VideoNodes):
         return [replace(step, id=f"{i}") for i, step in enumerate(out)]
 
     def similarity_matrix(self, size: int = 256) -> np.ndarray:
-        """Cosines of the centred nodes with each other, (n, n) with n ≤ size: the picture in which
-        steps are squares.
-        """
+        """Cosine similarity of the centred nodes, (n, n) with n ≤ size; steps are squares in it."""
         return similarity_matrix(self.segmentation_features, size)
 
     def likely_labels(
         self, level: Sequence[Step], labels: Sequence[str] | None = None, num: int = 5
     ) -> list[list[tuple[str, float]]]:
-        """For each step of a level the labels that fit it best, with their probabilities.
+        """The best labels for each step of a level, with their probabilities.
 
         Args:
             level: Steps in time order that cover the video.
-            labels: By default the bundled everyday phrases.
-            num: How many for each step.
+            labels: The labels, by default the bundled everyday phrases.
+            num: Maximum number of labels of each step.
         """
         labels = list(labels) if labels is not None else self.vocabulary
         if not labels or not self.engine.has_text:
@@ -304,16 +295,14 @@ class Video(VideoNodes):
             probabilities = label_probabilities(similarity, spans)
         else:
             probabilities = match_probability(span_means(similarity, spans).T)
-        # The one best needs no sorting, which takes long in a large vocabulary.
-        best_first = (
-            probabilities.argmax(1)[:, None] if num == 1 else np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
-        )
+        if num == 1:  # without sorting, which takes long for a large vocabulary
+            best_first = probabilities.argmax(1)[:, None]
+        else:
+            best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
 
     def cached_similarity(self, texts: Sequence[str]) -> np.ndarray:
-        """Similarity of each text with each node (Q, T); that of the last vocabulary is kept, since
-        every level asks for it.
-        """
+        """Similarity of each text with each node (Q, T). The last one is cached, since all levels need it."""
         key, prototypes = tuple(texts), self.engine.prototypes
         last = self._last_similarity
         if last is None or last[0] != key or last[1] is not prototypes:
@@ -321,7 +310,7 @@ class Video(VideoNodes):
         return last[2]
 
     def make_match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
-        """A stretch of nodes [start, end) as a match, in seconds."""
+        """Convert a span of nodes [start, end) to a match in seconds."""
         start, end = (int(i) for i in span)
         start_s = self.clock.edge_s(start)
         end_s = self.duration_s if end == len(self.nodes) else self.clock.edge_s(end)

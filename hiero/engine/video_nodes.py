@@ -1,4 +1,4 @@
-"""VideoNodes: the nodes of a video, and what steps are cut by and texts are compared with."""
+"""VideoNodes: the nodes of a video as features for steps, and as evidence that texts are compared with."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.types import Clock, Step
 from hiero.vectors import unit_vectors
 
-CLASSES = "i3d-k400"  # the backbone whose scores are of classes with names
-PICTURE_TEMPERATURE = 0.2  # with which a text spreads its belief over pictures; see `rank_spans`
-# Weights where steps are cut: of pictures, of their patches and of actions each; and of the model's nodes beside them.
+CLASSES = "i3d-k400"  # the backbone whose features are scores of named classes
+PICTURE_TEMPERATURE = 0.2  # of the distribution of a text over pictures; see `rank_spans`
+# Weights in the segmentation: of pictures, patches and actions each; and of the model's nodes.
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
-TRUSTED_S = 120.0  # the model learned from recordings of minutes: in a shorter video it counts less, in proportion
-SUMMARY_PATCHES = 16  # vectors that the patches of a stretch of video become, for a corpus
+TRUSTED_S = 120.0  # length below which the model, trained on recordings of minutes, gets less weight
+SUMMARY_PATCHES = 16  # vectors that summarise the patches of a span in a corpus
 # Weight of class names beside the model's cosines and beside pictures, and their softmax temperature.
 CLASS_WEIGHT, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE = 0.03, 0.06, 0.15
 
@@ -44,48 +44,43 @@ CLASS_WEIGHT, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE = 0.03, 0.06, 0.15
 @cache
 def default_labels() -> list[str]:
     """The bundled vocabulary of everyday steps."""
-    return [
-        line
-        for line in (ASSETS / "steps.txt").read_text(encoding="utf-8").splitlines()
-        if line and not line.startswith("#")
-    ]
+    return _read_asset("steps.txt")
 
 
 @cache
 def rich_labels() -> list[str]:
-    """The bundled vocabulary of verbs and things, beyond `default_labels`: texts for pictures, which
-    tell more things apart.
-    """
-    lines = (ASSETS / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
-    rows = [line.split("|") for line in lines if line and not line.startswith("#")]
+    """The bundled vocabulary of verbs and objects beyond `default_labels`, for videos with pictures."""
+    rows = [line.split("|") for line in _read_asset("vocabulary.txt")]
     pairs = [(verb, thing) for verbs, things in rows for verb in verbs.split(",") for thing in things.split(",")]
+    labels = dict.fromkeys(f"{verb.strip()} {thing.strip()}" for verb, thing in pairs)
     everyday = set(default_labels())
-    return [
-        label
-        for label in dict.fromkeys(f"{verb.strip()} {thing.strip()}" for verb, thing in pairs)
-        if label not in everyday
-    ]
+    return [label for label in labels if label not in everyday]
+
+
+def _read_asset(name: str) -> list[str]:
+    lines = (ASSETS / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 @cache
 def class_names() -> list[str]:
-    """Names of the 400 classes of Kinetics, in order."""
+    """Names of the 400 Kinetics classes, in order."""
     return (ASSETS / "kinetics400.txt").read_text(encoding="utf-8").splitlines()
 
 
 @cache
 def class_name_vectors() -> np.ndarray:
-    """MiniLM's unit vectors of `class_names`, (400, 384)."""
+    """Unit vectors of `class_names` by MiniLM, (400, 384)."""
     return encode_minilm(class_names())
 
 
 def class_evidence(probabilities: np.ndarray, weight: float) -> ClassEvidence:
-    """What I3D's classifier sees, (N, 400), to be compared with texts."""
+    """The class probabilities of I3D, (N, 400), as evidence for texts."""
     return ClassEvidence(probabilities, class_name_vectors(), weight, CLASS_TEMPERATURE)
 
 
 def picture_similarity(pictures: PictureEvidence, classes: ClassEvidence | None, texts: Sequence[str]) -> np.ndarray:
-    """Similarity of each text with each picture, and with the classes that are seen in it, (Q, N)."""
+    """Similarity of each text with each picture and its classes, (Q, N)."""
     similarity = pictures.similarity(encode_joint_texts(texts))
     if classes is not None:
         vectors = encode_minilm(texts)
@@ -95,9 +90,7 @@ def picture_similarity(pictures: PictureEvidence, classes: ClassEvidence | None,
 
 @dataclass(frozen=True)
 class SpanSummaries:
-    """Stretches of video as few vectors each, that texts are compared with as they are with nodes. A
-    corpus stores them.
-    """
+    """Spans of video as a few vectors each, which a corpus stores and compares with texts."""
 
     pictures: np.ndarray
     patches: np.ndarray
@@ -105,30 +98,24 @@ class SpanSummaries:
     background: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     def without_background(self) -> SpanSummaries:
-        """The same, where what they have in common with any text is known, and will be subtracted."""
+        """The same, with the similarity to any text to be subtracted."""
         return replace(self, background=background_similarity(self.similarity(default_labels())))
 
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
-        """Of each text with each stretch, (Q, N)."""
+        """Similarity of each text with each span, (Q, N)."""
         pictures = PictureEvidence(self.pictures, self.patches, pooling_temperature())
-        return (
-            picture_similarity(pictures, class_evidence(self.probabilities, CLASS_WEIGHT_WITH_PICTURES), texts)
-            - self.background
-        )
+        classes = class_evidence(self.probabilities, CLASS_WEIGHT_WITH_PICTURES)
+        return picture_similarity(pictures, classes, texts) - self.background
 
     def to_bytes(self) -> list[bytes]:
-        """Each stretch in half precision."""
-        parts = (
-            self.pictures,
-            self.patches.reshape(len(self.patches), -1),
-            self.probabilities,
-            self.background[:, None],
-        )
+        """Each span in half precision."""
+        patches = self.patches.reshape(len(self.patches), -1)
+        parts = (self.pictures, patches, self.probabilities, self.background[:, None])
         return [row.tobytes() for row in np.concatenate(parts, axis=1).astype(np.float16)]
 
     @classmethod
     def from_bytes(cls, rows: Sequence[bytes]) -> SpanSummaries:
-        """The reverse of `to_bytes`."""
+        """Read what `to_bytes` wrote."""
         values = np.stack([np.frombuffer(row, np.float16) for row in rows]).astype(np.float32)
         num_classes = len(class_names())
         vectors = values[:, : -num_classes - 1].reshape(len(values), -1, JOINT_SIZE)
@@ -137,7 +124,7 @@ class SpanSummaries:
 
 @dataclass(eq=False, repr=False)
 class VideoNodes:
-    """What was read of a video, in the forms that steps, questions and other videos need."""
+    """The features of a video in the forms that steps, questions and other videos need."""
 
     engine: Embedder
     path: Path
@@ -148,9 +135,7 @@ class VideoNodes:
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
-        """What steps are cut by, (T, D), centred: the nodes; where pictures were read, also what these
-        show and what is done.
-        """
+        """Centred features for the segmentation, (T, D): the nodes, and if available pictures and actions."""
         nodes = self._model_weight * centre_and_normalise(self.nodes, MIN_NORM)
         if self.pictures is None:
             return nodes
@@ -162,12 +147,12 @@ class VideoNodes:
 
     @property
     def length_prior(self) -> float:
-        """λ of `cut_steps` for `segmentation_features`."""
+        """The λ of `cut_steps` for `segmentation_features`."""
         return LENGTH_PRIOR if self.engine.folder is None or self.pictures is not None else NODE_LENGTH_PRIOR
 
     @property
     def _model_weight(self) -> float:
-        """How much the model's word counts: all of it where nothing else is known."""
+        """Weight of the model's nodes; 1 if there is no other evidence."""
         alone = self.engine.folder is None or not self.source.features
         return 1.0 if alone else min(1.0, self.duration_s / TRUSTED_S)
 
@@ -178,9 +163,7 @@ class VideoNodes:
     # Texts
 
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
-        """Similarity of each text with each node, (Q, T), from all that is known about the nodes, and
-        what corrections taught.
-        """
+        """Similarity of each text with each node, (Q, T), from all evidence and learned steps."""
         if self.pictures is None:
             similarity = text_similarity(self.evidence, *self.engine.encode(texts))
         else:
@@ -189,9 +172,7 @@ class VideoNodes:
         return similarity if prototypes is None else similarity + self._learned_similarity(texts, prototypes)
 
     def _learned_similarity(self, texts: Sequence[str], prototypes: StepPrototypes) -> np.ndarray:
-        """What prototypes add to the similarity of texts that name a step that was corrected in
-        some video, (Q, T).
-        """
+        """Additional similarity of texts that name a learned step, (Q, T)."""
         matched = self.engine.match_learned(texts, prototypes)
         out = np.zeros((len(texts), len(self.nodes)), np.float32)
         known = [(row, *match) for row, match in enumerate(matched) if match is not None]
@@ -202,9 +183,7 @@ class VideoNodes:
 
     @cached_property
     def views(self) -> dict[str, np.ndarray]:
-        """Unit vectors of the nodes, (T, D) each, in which steps are learned and found again: see
-        `StepPrototypes`.
-        """
+        """Unit vectors of the nodes, (T, D) each, for `StepPrototypes`."""
         views = {"nodes": unit_vectors(self.nodes)}
         if CLASSES in self.source.features:
             views["classes"] = centre_and_normalise(self.source.features[CLASSES].astype(np.float32))
@@ -214,31 +193,27 @@ class VideoNodes:
 
     @property
     def vocabulary(self) -> list[str]:
-        """What steps are named with where no labels are given: learned names, and bundled ones, more of
-        them where there are pictures.
-        """
+        """The default labels: learned names and bundled phrases, more of them with pictures."""
         learned = () if self.engine.prototypes is None else self.engine.prototypes.labels
         bundled = default_labels() if self.pictures is None else [*default_labels(), *rich_labels()]
         return list(dict.fromkeys([*learned, *bundled])) if learned else bundled
 
     @cached_property
     def _background(self) -> np.ndarray:
-        """How alike each node is to any text, (T,)."""
+        """Similarity of each node with any text, (T,)."""
         assert self.pictures is not None
         return background_similarity(picture_similarity(self.pictures, self._classes, default_labels()))
 
     @cached_property
     def pictures(self) -> PictureEvidence | None:
-        """What pictures of the video show, where they were read in a space with words."""
+        """The pictures of the video in a space with words, or None."""
         if PICTURES not in self.source.features or not self.engine.uses_minilm:
             return None
         return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, pooling_temperature())
 
     @cached_property
     def evidence(self) -> list[Evidence]:
-        """What texts can be compared with, but for pictures: the model's nodes, and the names of
-        classes that a classifier sees.
-        """
+        """Evidence for texts other than pictures: the model's nodes, and names of recognised classes."""
         nodes = self.nodes - self.nodes.mean(0) if self.engine.folder is None else self.nodes
         own = NodeEvidence(nodes, self._model_weight)
         return [own] if self._classes is None else [own, self._classes]
@@ -252,22 +227,21 @@ class VideoNodes:
 
     @property
     def presence(self) -> tuple[float, ...]:
-        """Weights with which similarity says how likely a text is in the video at all: see `presence_probability`."""
+        """Weights of `presence_probability`."""
         return PRESENCE if self.pictures is None else PICTURE_PRESENCE
 
     @property
     def temperature(self) -> float:
-        """The temperature with which a text spreads its belief over the nodes."""
+        """Temperature of the distribution of a text over the nodes."""
         return TEMPERATURE if self.pictures is None else PICTURE_TEMPERATURE
 
     # Other videos
 
     def embed_spans(self, spans: np.ndarray) -> np.ndarray:
-        """Vectors (N, D) of stretches of nodes [start, end), (N, 2), that `Engine.embed_queries` and each
-        other can be compared with by cosine.
+        """Vectors (N, D) of spans of nodes [start, end), (N, 2), for cosines with `Engine.embed_queries`.
 
-        The model's nodes, and beside them, where texts come from the sentence encoder, what the
-        names of the classes say that classifiers see: Σ p_c (name_c − mean of names).
+        They contain the model's nodes and, if texts come from MiniLM, the names of the recognised
+        classes: Σ p_c (name_c − mean of names).
         """
         centred = self.engine.folder is None and self.engine.backbones == (CLIP,)
         nodes = self.nodes - self.nodes.mean(0) if centred else self.nodes
@@ -285,20 +259,18 @@ class VideoNodes:
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def summarise_spans(self, spans: np.ndarray) -> SpanSummaries | None:
-        """What texts are compared with, of stretches of nodes [start, end), (N, 2); None without pictures."""
+        """Summaries of spans of nodes [start, end), (N, 2), for texts; None without pictures."""
         if self.pictures is None:
             return None
         import torch
 
         from hiero.backbones.dinov2 import group_patches
 
-        patches = [
-            group_patches(
-                torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE), SUMMARY_PATCHES
-            )[0].numpy()
-            for start, end in spans
-        ]
-        assert self._classes is not None  # read together with the pictures
+        patches = []
+        for start, end in spans:
+            rows = torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE)
+            patches.append(group_patches(rows, SUMMARY_PATCHES)[0].numpy())
+        assert self._classes is not None  # always read together with pictures
         probabilities = _means(self._classes.probabilities, spans)
         summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
         return summaries.without_background()

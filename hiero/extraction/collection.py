@@ -28,7 +28,7 @@ from hiero.data.features import Sidecar, read_feature_array, read_sidecar, rows_
 from hiero.decoding.recordings import probe_duration
 from hiero.devices import choose_device
 from hiero.errors import InputError
-from hiero.extraction.plan import ExtractionPlan, LazyBackbones
+from hiero.extraction.plan import ExtractionPlan
 from hiero.sources.addresses import failure_message
 from hiero.sources.source import SourceFile, VideoInput, VideoSource
 from hiero.storage.files import atomic_path, is_disk_full, write_text
@@ -72,7 +72,7 @@ def extract_all(
     progress = progress or ExtractionProgress()
     plan.prepare()
     choose_device(plan.device)  # a missing device is an error now, not in a thread
-    stop, backbones = threading.Event(), LazyBackbones(plan)
+    stop = threading.Event()
 
     def check_stop() -> None:
         if stop.is_set():  # another video was interrupted or filled the disk
@@ -92,7 +92,7 @@ def extract_all(
         # A video whose copy was evicted is most likely done, so it is not even probed.
         is_evicted = file.was_downloaded and not file.path.is_file()
         progress.begin(name, None if is_evicted else probe_duration(file, plan.stream))
-        result = extract_video(plan, backbones, name, file, advance, download)
+        result = extract_video(plan, name, file, advance, download)
         progress.end(result)
         return result
 
@@ -120,7 +120,6 @@ def extract_all(
 
 def extract_video(
     plan: ExtractionPlan,
-    load_backbones: Callable[[], LoadedBackbones],
     name: str,
     video: SourceFile,
     advance: Callable[[float], None] = lambda _: None,
@@ -146,7 +145,7 @@ def extract_video(
         clock = plan.row_clock(video.path)
     except (InputError, OSError) as error:
         return failed(error)
-    backbones = load_backbones()  # outside of any try: its errors are not the video's
+    backbones = plan.load_backbones()  # outside of any try: its errors are not the video's
     try:
         rows, duration_s = _extract_rows(plan, backbones, file, video.path, clock, sha256, advance)
         _write(plan, file, video.path, clock, rows, duration_s, sha256)

@@ -1,27 +1,27 @@
-"""Features of one video in one pass over it: decode, run the backbones, make thumbnails on the way.
+"""Features and thumbnails of one video in one pass: decode it, and run the backbones on the frames.
 
-There is a row for each segment. Backbones are of two kinds:
+The features have a row for each segment. There are two kinds of backbones:
 
-- Networks that hiero fetches share a pass over windows of two segments (of 1 s each). Those that see
-  motion are shown all frames of a window, and their outputs are interpolated to the segments; those
-  that see single frames are shown one or two of each.
-- A tower for video, such as EgoVLP's, has a pass of its own, where a window is one segment (16 frames
-  at 30 a second), or several in windows that overlap.
+- Networks that hiero downloads share a pass over windows of two segments of 1 s. Those for motion see
+  all frames of a window, and their outputs are interpolated to the segments; those for single frames
+  see one or two frames of each segment.
+- A tower for video, such as EgoVLP's, has its own pass. A window is one segment (16 frames at 30 frames
+  per second), or several segments in overlapping windows.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -34,31 +34,30 @@ from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
 
-SEGMENTS_PER_WINDOW = 2  # of the networks that share a pass; a tower has 1
-NUM_FRAMES = 24  # of a window of two segments; see docs/performance.md for what more and fewer cost and give
+SEGMENTS_PER_WINDOW = 2  # for networks that share a pass; a tower has 1
+NUM_FRAMES = 24  # per window of two segments; docs/performance.md compares other numbers
 GPU_BATCH_SIZE = 16
-MIN_CORES = 4  # from which on processes decode; with fewer the decoder's own threads keep all of them busy
+MIN_CORES = 4  # for decoding in processes; with fewer, the threads of the decoder use all of them
 MAX_PROCESSES = 32  # that decode
-CORES_PER_PROCESS = 4  # where the networks need the cores too
-MAX_GPU_PROCESSES = 12  # that decode by a GPU: more than the seven decoders of the largest, since a process also scales
-GPU_PROCESS_BYTES = 600 * 2**20  # of the GPU's memory
-MAX_GPU_SHARE = 1 / 8  # of the GPU's memory, for all of them; and half of what is free
-CORES_PER_GPU_PROCESS = 4  # that decode as fast as a process that uses the GPU
-MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm stays finite
+CORES_PER_PROCESS = 4  # if the networks need the cores too
+MAX_GPU_PROCESSES = 12  # that decode on a GPU; the largest has seven decoders, but processes also scale frames
+GPU_PROCESS_BYTES = 600 * 2**20  # of GPU memory
+MAX_GPU_SHARE = 1 / 8  # of the GPU memory for all processes, and at most half of what is free
+CORES_PER_GPU_PROCESS = 4  # that decode as fast as one process with a GPU
+MIN_PROBABILITY = 1e-8  # of a class, so that its logarithm is finite
 MAX_THUMBNAILS = 2000
 THUMBNAIL_HEIGHT = 90
 THUMBNAIL_QUALITY = 70
-PUT_TIMEOUT_S = 0.1  # how often a thread that waits for room in the queue checks whether it should stop
-JOIN_TIMEOUT_S = 0.05
-SAVE_EVERY_S = 60.0  # how often what is done is saved, for an interrupted run to resume from
-HALF_SPEEDUP = 0.8  # a CPU uses half precision where it takes less than this share of the time of single precision
+SAVE_EVERY_S = 60.0  # between saves from which an interrupted run resumes
+END = object()  # marks the end of an iterator
+HALF_SPEEDUP = 0.8  # share of the time of single precision below which a CPU uses half precision
+
+Item = TypeVar("Item")
 
 
 @dataclass
 class LoadedBackbones:
-    """Backbones that read a video together, loaded. Threads that read several videos may share them:
-    one batch runs at a time.
-    """
+    """Loaded backbones that read a video together. Threads may share them: one batch runs at a time."""
 
     backbones: list[Backbone]
     modules: list[nn.Module]
@@ -79,47 +78,39 @@ class LoadedBackbones:
     ) -> LoadedBackbones:
         """Load backbones by name."""
         backbones = [find_backbone(name) for name in names]
-        if any(backbone.num_frames for backbone in backbones) and len(backbones) > 1:
-            raise InputError(f"{', '.join(names)}: a tower for video reads alone")
         tower = backbones[0].num_frames > 0
+        if len(backbones) > 1 and any(backbone.num_frames for backbone in backbones):
+            raise InputError(f"{', '.join(names)}: a tower for video cannot be combined with other backbones")
         if num_frames is not None and (num_frames < 1 or not tower):
-            raise InputError(
-                f"frames of a segment: at least 1, and only of towers for video, got {num_frames} for {names[0]}"
-            )
+            raise InputError(f"num_frames must be at least 1, and is only for towers for video, got {num_frames}")
         device = torch.device(device)
-        window_frames = (num_frames or backbones[0].num_frames) if tower else NUM_FRAMES
         if tower and device.type != "cuda" and precision in ("float16", "bfloat16"):
-            raise InputError(f"towers run in float32 on {device.type}; leave --precision out")
+            raise InputError(f"towers run in float32 on {device.type}. Leave out --precision.")
+        window_frames = (num_frames or backbones[0].num_frames) if tower else NUM_FRAMES
         dtype = choose_precision(device, tower) if precision == "auto" else getattr(torch, precision)
         tower_frames = overlap * window_frames if tower else None
         modules = [load_backbone(backbone, device, dtype, tower_frames, folder) for backbone in backbones]
         if precision == "auto" and device.type == "cpu":
-            modules = [_use_integers(module, window_frames) for module in modules]
+            for module in modules:
+                # Networks with 8-bit integers use them if this CPU is fast at it.
+                use_integers: Any = getattr(module, "use_integers", None)
+                if use_integers is not None and use_integers(window_frames):
+                    module.float()  # the other layers
         return cls(backbones, modules, device, window_frames, 1 if tower else SEGMENTS_PER_WINDOW)
 
     def run(self, batch: list[Segment]) -> list[Tensor]:
-        """Features of a batch of windows by each of the backbones."""
+        """Features of a batch of windows by each backbone."""
         return self.run_frames(stack_frames(batch, self.device))
 
     def run_frames(self, frames: Tensor) -> list[Tensor]:
-        """Features of a batch of windows, which `stack_frames` has brought to the device, by each
-        of the backbones.
-        """
+        """Features by each backbone of windows from `stack_frames`."""
         with self.lock, torch.inference_mode():
             return [run_network(b, m, frames) for b, m in zip(self.backbones, self.modules, strict=True)]
 
 
-def _use_integers(module: nn.Module, num_frames: int) -> nn.Module:
-    """A network in integers of 8 bits, where it has that and this CPU is fast at it; any other as it is."""
-    use_integers: Callable[[int], bool] | None = getattr(module, "use_integers", None)
-    if use_integers is not None and use_integers(num_frames):
-        return module.float()  # what is left beside the integers
-    return module
-
-
 @dataclass(frozen=True)
 class ExtractionOptions:
-    """How a video is read. `device` and `precision` are those of backbones that are not loaded yet."""
+    """How a video is read. `device` and `precision` only apply to backbones that are not loaded yet."""
 
     spacing_s: float | None = None
     overlap: int = 1
@@ -145,7 +136,7 @@ def extract_features(
     partial: Path | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> VideoFeatures:
-    """Extract the features of a video, a row for each segment, from backbones that are loaded or named."""
+    """Extract the features of a video, a row for each segment, with loaded backbones or those of some names."""
     if not isinstance(networks, LoadedBackbones):
         networks = LoadedBackbones.load(networks, options.device, options.precision)
     backbones = networks.backbones
@@ -156,13 +147,12 @@ def extract_features(
     batch_size = options.batch_size or default_batch_size(networks.device)
     thumbnails = result.thumbnails if options.thumbnails else None
     saved_at_s = time.monotonic()
-    # Decoding runs in a thread of its own, and what is made of frames beside the networks in
-    # another, ahead of the networks.
+    # One thread decodes and another prepares batches while the networks run.
     with (
-        # last of all: what an error leaves unread would keep the decoder waiting
+        # closed last: after an error, segments that nobody reads would block the decoder
         closing(cast("Generator[Segment]", segments)),
-        Prefetcher(_batches(windows, result.num_windows, batch_size)) as decoded,
-        Prefetcher(_prepare_batches(decoded, networks, result.num_windows, thumbnails), 1) as batches,
+        prefetch(_batches(windows, result.num_windows, batch_size)) as decoded,
+        prefetch(_prepare_batches(decoded, networks, result.num_windows, thumbnails), 1) as batches,
     ):
         for batch in batches:
             if batch.frames is None:
@@ -171,7 +161,7 @@ def extract_features(
             result.add(batch, networks)
             progress(result.end_s)
             if partial is not None and time.monotonic() - saved_at_s > SAVE_EVERY_S:
-                with suppress(OSError):  # a full disk must not end what the file only protects
+                with suppress(OSError):  # a full disk must not end the extraction
                     result.save(partial)
                 saved_at_s = time.monotonic()
     window_rows = {backbone.name: torch.cat(result.rows[backbone.name]) for backbone in backbones}
@@ -182,7 +172,7 @@ def extract_features(
 def read_windows(
     source: Path | str | StreamSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
 ) -> Iterator[Segment]:
-    """Windows of a video as the networks take them, in order; they do not overlap."""
+    """Windows of a video for the networks, in order and without overlap."""
     sampling = Sampling(
         spacing_s=networks.num_segments * spacing_s,
         num_frames=networks.num_frames,
@@ -199,7 +189,7 @@ def read_windows(
 
 
 def decoding_processes(device: torch.device) -> tuple[int, int | None]:
-    """How many processes decode videos, and by which GPU."""
+    """How many processes decode videos, and on which GPU."""
     num_cores, is_cuda = num_usable_cores(), device.type == "cuda"
     if is_cuda and os.environ.get("HIERO_GPU_DECODING") != "0" and has_gpu_decoder():
         gpu = torch.cuda.current_device() if device.index is None else device.index
@@ -215,29 +205,34 @@ def decoding_processes(device: torch.device) -> tuple[int, int | None]:
 def join_windows(
     backbones: Sequence[Backbone], rows: Mapping[str, Tensor], end_s: float, spacing_s: float
 ) -> dict[str, np.ndarray]:
-    """Features with a row for each segment, from what the backbones gave for each window."""
+    """Features with a row for each segment, from the outputs of the backbones for each window."""
     num_rows, is_tower = max(1, round(end_s / spacing_s)), backbones[0].num_frames > 0
-    return {
-        backbone.name: _rows_per_segment(rows[backbone.name], num_rows, is_tower or backbone.per_frame).numpy()
-        for backbone in backbones
-    }
+    segments = torch.arange(num_rows)
+    out = {}
+    for backbone in backbones:
+        values = rows[backbone.name]
+        last = len(values) - 1
+        if is_tower or backbone.per_frame:
+            out[backbone.name] = values[segments.clamp_max(last)].contiguous().numpy()
+            continue
+        # The middles of windows are 1, 3, 5 … segments from the start, those of segments ½, 1½, 2½ …
+        position = ((segments + 0.5) / 2 - 0.5).clamp(0, last)
+        lower = position.floor().long()
+        upper = (lower + 1).clamp_max(last)
+        out[backbone.name] = torch.lerp(values[lower], values[upper], (position - lower)[:, None]).numpy()
+    return out
 
 
 def default_batch_size(device: torch.device) -> int:
-    """Windows that go through the networks together."""
+    """Number of windows that go through the networks together."""
     return GPU_BATCH_SIZE if device.type == "cuda" else 1
 
 
-def run_backbone(backbone: Backbone, module: nn.Module, batch: list[Segment], device: torch.device) -> Tensor:
-    """Features of a batch of windows from one backbone."""
-    return run_network(backbone, module, stack_frames(batch, device))
-
-
 def stack_frames(batch: Sequence[Segment], device: torch.device) -> Tensor:
-    """Frames of B windows on a device, (B, frames, height, width, 3) uint8: brought there once for all backbones."""
+    """Frames of B windows on a device, (B, frames, height, width, 3) uint8, for all backbones."""
     if len(batch) == 1 and device.type == "cpu":
         return torch.from_numpy(batch[0].frames)[None]
-    # A GPU reads memory that is pinned, and several times as fast as other memory.
+    # A GPU reads pinned memory several times as fast.
     shape = (len(batch), *batch[0].frames.shape)
     frames = torch.empty(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
     for row, window in zip(frames, batch, strict=True):
@@ -246,44 +241,32 @@ def stack_frames(batch: Sequence[Segment], device: torch.device) -> Tensor:
 
 
 def run_network(backbone: Backbone, module: nn.Module, frames: Tensor) -> Tensor:
-    """Features of a batch of windows from one backbone, as `run_backbone` gives them."""
+    """Features of a batch of windows from one backbone."""
     dtype = next(module.parameters()).dtype
     if backbone.per_frame:
         num_shown = SEGMENTS_PER_WINDOW * backbone.frames_per_segment
-        shown = [int((i + 0.5) * NUM_FRAMES / num_shown) for i in range(num_shown)]  # evenly spread over the window
+        shown = [int((i + 0.5) * NUM_FRAMES / num_shown) for i in range(num_shown)]  # evenly spaced
         pictures = backbone.prepare(frames[:, shown].flatten(0, 1)).to(dtype)
         outputs = module(pictures).float().cpu().unflatten(0, (-1, backbone.frames_per_segment))
         # Class scores are averaged as probabilities, features as they are.
         return outputs.softmax(2).mean(1).clamp_min(MIN_PROBABILITY).log() if backbone.scores else outputs.mean(1)
     clips = backbone.prepare(frames.flatten(0, 1)).to(dtype).unflatten(0, (len(frames), -1))
     outputs = module(clips).float().cpu()
-    if dtype == torch.float16 and not torch.isfinite(outputs).all():  # it overflows: from now on in single precision
+    if dtype == torch.float16 and not torch.isfinite(outputs).all():  # an overflow: use single precision from now on
         outputs = module.float()(clips.float()).float().cpu()
     return outputs
 
 
-def _rows_per_segment(rows: Tensor, num_rows: int, is_per_segment: bool) -> Tensor:
-    """A row for each segment: rows that are so already, or an interpolation between windows of two segments."""
-    last = len(rows) - 1
-    if is_per_segment:
-        return rows[torch.arange(num_rows).clamp_max(last)].contiguous()
-    # The middles of windows are 1, 3, 5 … segments from the start, those of segments ½, 1½, 2½ …
-    position = ((torch.arange(num_rows) + 0.5) / 2 - 0.5).clamp(0, last)
-    lower = position.floor().long()
-    return torch.lerp(rows[lower], rows[(lower + 1).clamp_max(last)], (position - lower)[:, None])
-
-
 def choose_precision(device: torch.device, tower: bool = False) -> torch.dtype:
-    """The precision in which networks are fast: half on GPUs and on CPUs that are clearly faster with it.
+    """Half precision on GPUs and on CPUs that are clearly faster with it, else single precision.
 
-    Towers run in bfloat16 on a GPU, which does not overflow, and in float32 elsewhere.
+    Towers use bfloat16 on a GPU, which does not overflow, and float32 elsewhere.
     """
     if device.type == "cuda":
         return torch.bfloat16 if tower else torch.float16
     if tower or device.type != "cpu":
         return torch.float32
-    # Whether a CPU is faster in half precision is measured by a small convolution: neither its name
-    # nor its flags say so.
+    # Neither the name nor the flags of a CPU tell whether it is faster, so a small convolution is measured.
     spent_s = {}
     for dtype in (torch.float32, torch.float16):
         x, weight = torch.zeros(1, 64, 28, 28, dtype=dtype), torch.zeros(64, 64, 3, 3, dtype=dtype)
@@ -300,7 +283,7 @@ def choose_precision(device: torch.device, tower: bool = False) -> torch.dtype:
 
 @dataclass
 class _PartialResult:
-    """What an extraction has so far: rows of each backbone, and every n-th thumbnail."""
+    """The result of an extraction so far."""
 
     rows: dict[str, list[Tensor]]
     num_windows: int = 0
@@ -309,28 +292,20 @@ class _PartialResult:
 
     @classmethod
     def resume(cls, partial: Path | None, names: list[str]) -> _PartialResult:
-        """What an earlier run has saved, or nothing yet; nothing also where the file is damaged or
-        of another kind.
-        """
-        nothing = cls({name: [] for name in names})
+        """Load what an earlier run has saved; empty if there is no valid file."""
+        empty = cls({name: [] for name in names})
         if partial is None or not partial.is_file():
-            return nothing
+            return empty
         try:
             saved = VideoFeatures.load(partial)
             ((num_windows, interval),) = saved.features.pop("windows").astype(int).tolist()
         except (InputError, KeyError, ValueError, TypeError):
-            return nothing
-        is_whole = (
-            set(saved.features) == set(names)
-            and num_windows >= 1
-            and interval >= 1
-            and all(
-                len(rows) and len(rows) % num_windows == 0 and np.isfinite(rows).all()
-                for rows in saved.features.values()
-            )
-        )
-        if not is_whole:
-            return nothing
+            return empty
+        is_valid = set(saved.features) == set(names) and num_windows >= 1 and interval >= 1
+        if not is_valid or not all(
+            len(rows) and len(rows) % num_windows == 0 and np.isfinite(rows).all() for rows in saved.features.values()
+        ):
+            return empty
         rows = {name: [torch.from_numpy(saved.features[name])] for name in names}
         return cls(rows, num_windows, saved.duration_s, Thumbnails(interval, saved.thumbnail_times, saved.thumbnails))
 
@@ -350,8 +325,8 @@ class _PartialResult:
 
 
 class _PreparedBatch(NamedTuple):
-    """A batch on its way to the networks: number of windows up to its end, when that is, its frames on
-    the device (None where it was done in an earlier run), and the thumbnails of each window.
+    """A batch for the networks: number of windows up to its end, the time of its end, its frames on the
+    device (None if an earlier run has done it), and the thumbnails of each window.
     """
 
     num_windows: int
@@ -361,7 +336,7 @@ class _PreparedBatch(NamedTuple):
 
 
 class Thumbnail(NamedTuple):
-    """A small picture of a segment: its number in the video, when it is, and a JPEG file."""
+    """A small picture of a segment: the number of the segment, its time, and a JPEG file."""
 
     segment: int
     time_s: float
@@ -370,14 +345,14 @@ class Thumbnail(NamedTuple):
 
 @dataclass
 class Thumbnails:
-    """Thumbnails of a video as it is read: never more than MAX_THUMBNAILS, evenly spread over it."""
+    """Thumbnails of a video: at most MAX_THUMBNAILS, evenly spaced."""
 
     interval: int = 1
     times_s: list[float] = field(default_factory=list)
     pictures: list[bytes] = field(default_factory=list)
 
     def make(self, window: Segment, num_segments: int) -> list[Thumbnail]:
-        """Thumbnails of the middle frames of a window's segments, those of them that are wanted."""
+        """Thumbnails of the middle frames of every `interval`-th segment."""
         out = []
         for number in range(num_segments):
             middle = (2 * number + 1) * len(window.times_s) // (2 * num_segments)
@@ -387,9 +362,7 @@ class Thumbnails:
         return out
 
     def add(self, thumbnails: Sequence[Thumbnail]) -> None:
-        """Add those of the next window. One of two is dropped when there are too many, and half as
-        many are wanted from then on.
-        """
+        """Add those of the next window. If there are too many, every second one is dropped."""
         for thumbnail in thumbnails:
             if thumbnail.segment % self.interval == 0:
                 self.times_s.append(thumbnail.time_s)
@@ -400,7 +373,7 @@ class Thumbnails:
 
 
 def make_thumbnail(frame: np.ndarray) -> bytes:
-    """An RGB frame (height, width, 3) as a small JPEG file."""
+    """Convert an RGB frame (height, width, 3) to a small JPEG file."""
     from PIL import Image
 
     image = Image.fromarray(frame)
@@ -411,9 +384,9 @@ def make_thumbnail(frame: np.ndarray) -> bytes:
 
 
 def _overlapping_windows(segments: Iterator[Segment], num_segments: int) -> Iterator[Segment]:
-    """Windows of several segments, each beginning one segment after the one before; as many windows as segments."""
+    """Windows of several segments that begin one segment apart; as many windows as segments."""
     if num_segments < 1:
-        raise InputError(f"a window spans at least 1 segment, got {num_segments}")
+        raise InputError(f"a window must span at least 1 segment, got {num_segments}")
     if num_segments == 1:
         yield from segments
         return
@@ -429,14 +402,14 @@ def _overlapping_windows(segments: Iterator[Segment], num_segments: int) -> Iter
         if len(recent) == num_segments:
             yield join_recent(recent[0].end_s)
             index += 1
-    # The last segments have no full window after them: each gets the last window that the video has room for.
+    # The last segments all get the last window of the video.
     for segment in list(recent)[1 if index else 0 :]:
         yield join_recent(segment.end_s)
         index += 1
 
 
 def _batches(windows: Iterator[Segment], num_done: int, size: int) -> Iterator[list[Segment]]:
-    """Batches of windows; those that are done already come one by one, for the progress."""
+    """Batches of windows; those that are already done come one by one, for the progress."""
     batch: list[Segment] = []
     for window in windows:
         if window.index < num_done:
@@ -453,67 +426,36 @@ def _batches(windows: Iterator[Segment], num_done: int, size: int) -> Iterator[l
 def _prepare_batches(
     decoded: Iterator[list[Segment]], networks: LoadedBackbones, num_done: int, thumbnails: Thumbnails | None
 ) -> Iterator[_PreparedBatch]:
-    """Bring frames to the device and make thumbnails; not of batches that an earlier run has done."""
+    """Move frames to the device and make thumbnails, except for batches that an earlier run has done."""
     for batch in decoded:
-        is_done = batch[-1].index < num_done
-        frames = None if is_done else stack_frames(batch, networks.device)
-        pictures = []
-        if thumbnails is not None and not is_done:
-            pictures = [thumbnails.make(window, networks.num_segments) for window in batch]
+        frames, pictures = None, []
+        if batch[-1].index >= num_done:
+            frames = stack_frames(batch, networks.device)
+            if thumbnails is not None:
+                pictures = [thumbnails.make(window, networks.num_segments) for window in batch]
         yield _PreparedBatch(batch[-1].index + 1, batch[-1].end_s, frames, pictures)
 
 
-class Prefetcher:
-    """A context manager that gives an iterator over `source`, which is read in a thread.
-
-    Leaving the block, even by an error, ends the thread. Errors of the thread are raised by the iterator.
+@contextmanager
+def prefetch(source: Iterator[Item], num_ahead: int = 2) -> Iterator[Iterator[Item]]:
+    """Read an iterator in a thread, a few items ahead. The thread ends with the block.
 
     Examples:
-        >>> with Prefetcher(iter([1, 2, 3])) as items:
+        >>> with prefetch(iter([1, 2, 3])) as items:
         ...     list(items)
         [1, 2, 3]
     """
+    with ThreadPoolExecutor(1) as pool:
+        futures = deque(pool.submit(next, source, END) for _ in range(num_ahead + 1))
 
-    def __init__(self, source: Iterator[Any], num_ahead: int = 2) -> None:
-        self.source = source
-        self.queue: queue.Queue[Any] = queue.Queue(num_ahead)
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self._fill, daemon=True)
+        def items() -> Iterator[Item]:
+            while (item := futures[0].result()) is not END:
+                futures.popleft()
+                futures.append(pool.submit(next, source, END))
+                yield cast("Item", item)
 
-    def __enter__(self) -> Iterator[Any]:
-        self.thread.start()
-        return self._items()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop.set()
-        while self.thread.is_alive():
-            while not self.queue.empty():
-                self.queue.get_nowait()
-            self.thread.join(JOIN_TIMEOUT_S)
-
-    def _items(self) -> Iterator[Any]:
-        while True:
-            kind, value = self.queue.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise value
-            yield value
-
-    def _fill(self) -> None:
         try:
-            for item in self.source:
-                if self.stop.is_set():
-                    return
-                self._put("item", item)
-            self._put("end", None)
-        except BaseException as error:  # whatever it is belongs to the consumer
-            self._put("error", error)
-
-    def _put(self, kind: str, value: Any) -> None:
-        while not self.stop.is_set():
-            try:
-                self.queue.put((kind, value), timeout=PUT_TIMEOUT_S)
-                return
-            except queue.Full:
-                continue
+            yield items()
+        finally:
+            for future in futures:
+                future.cancel()

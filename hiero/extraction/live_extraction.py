@@ -1,10 +1,8 @@
-"""Features of a video while it is being recorded: decoded in a thread, a window at a time, in memory
-that does not grow.
+"""Features of a video while it is being recorded: a thread decodes it window by window, in bounded memory.
 
-Where the networks are slower than the recording, windows are skipped rather than queued: a camera
-and an address go on while nobody reads, so a window that finds the queue full is dropped; of a
-file, windows are skipped while more than `max_delay_s` of it lie unread (they can be read again
-when it is finished); a pipe makes its writer wait.
+If the networks are slower than the recording, windows are skipped instead of queued. A camera or an
+address does not wait, so a window that finds the queue full is dropped. Windows of a file are skipped
+while it is more than `max_delay_s` ahead, and computed when it is finished. A pipe makes its writer wait.
 """
 
 from __future__ import annotations
@@ -25,16 +23,15 @@ from hiero.extraction.feature_log import FeatureLog
 from hiero.sources.live_source import GrowingFile, LiveSource
 from hiero.types import format_time
 
-TICK_S = 0.25  # how often a caller hears that nothing is new
-QUEUE_WINDOWS = 1  # that wait for the networks, of what can be read late
-MAX_QUEUE_WINDOWS = 16  # of what cannot; a window of 24 frames at 260 pixels takes 9 MB
-FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.25, 30.0  # between attempts to connect again: twice as long each time
+TICK_S = 0.25  # between reports that nothing is new
+MAX_QUEUE_WINDOWS = 16  # of a lossy source; a window of 24 frames at 260 pixels takes 9 MB
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.25, 30.0  # between attempts to reconnect: doubled each time
 JOIN_TIMEOUT_S = 2.0  # for a thread that waits inside FFmpeg; it ends with the process
 
 
 @dataclass(frozen=True)
 class LiveWindow:
-    """A window that went through the networks."""
+    """The features of one window."""
 
     index: int
     end_s: float
@@ -42,44 +39,35 @@ class LiveWindow:
     decoded_at_s: float
 
 
-@dataclass(frozen=True)
-class LiveSampling:
-    """Which windows of a recording are read: those of a stream, unless more than `max_delay_s` of it wait."""
-
-    spacing_s: float
-    max_delay_s: float | None
-    stream: int = 0
-
-
 class LiveExtraction:
-    """Runs the backbones over a recording as it comes."""
+    """Runs the backbones on a recording as it grows."""
 
     def __init__(
         self,
         source: LiveSource,
         networks: LoadedBackbones,
         log: FeatureLog,
-        sampling: LiveSampling,
+        max_delay_s: float | None,
+        stream: int = 0,
         message: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.source, self.networks, self.log, self.message = source, networks, log, message
-        self.spacing_s, self.max_delay_s, self.stream = sampling.spacing_s, sampling.max_delay_s, sampling.stream
+        self.max_delay_s, self.stream = max_delay_s, stream
+        self.spacing_s = log.header.spacing_s
         self.window_s = networks.num_segments * self.spacing_s
         self.num_skipped = 0
-        self.end_of_skipped = 0  # the number of the window after the last one that was skipped
+        self.end_of_skipped = 0  # index after the last skipped window
         self.decoded_s = 0.0
         self._best_pace_s, self._num_waits = -math.inf, -1
         self._thumbnails = Thumbnails()
-        num_queued = QUEUE_WINDOWS
-        if source.keeps_pace:
-            num_queued = max(2, min(MAX_QUEUE_WINDOWS, int((self.max_delay_s or 0.0) / self.window_s)))
+        num_queued = max(2, min(MAX_QUEUE_WINDOWS, int((max_delay_s or 0.0) / self.window_s))) if source.is_lossy else 1
         self._queue: queue.Queue[tuple[Segment, float]] = queue.Queue(num_queued)
         self._ended, self._closing = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._fill_queue, daemon=True)
 
     def windows(self) -> Iterator[LiveWindow | None]:
-        """Windows as they are computed; None now and then while nothing is new."""
+        """Windows as they are computed; None from time to time while nothing is new."""
         self._thread.start()
         try:
             while not (self._ended.is_set() and self._queue.empty()):
@@ -88,7 +76,8 @@ class LiveExtraction:
                 except queue.Empty:
                     yield None
                     continue
-                yield LiveWindow(window.index, window.end_s, self._run(window), decoded_at_s)
+                rows = self._run(window, self._thumbnails)
+                yield LiveWindow(window.index, window.end_s, rows, decoded_at_s)
         finally:
             self.source.stop.set()
             self._closing.set()
@@ -97,23 +86,23 @@ class LiveExtraction:
             raise self._error
 
     def fill_skipped(self, progress: Callable[[float], None]) -> None:
-        """Compute the windows of a finished file that were skipped."""
+        """Compute the skipped windows of a finished file."""
         assert isinstance(self.source, GrowingFile)
         for window in read_windows(self.source.path, self.networks, self.spacing_s, stream=self.stream):
             if not self.log.has(window.index):
-                self._run(window, Thumbnails())  # all of its thumbnails: which are wanted is seen when the log is read
+                self._run(window, Thumbnails())  # all thumbnails: the reader of the log selects
             progress(window.end_s)
 
-    def _run(self, window: Segment, thumbnails: Thumbnails | None = None) -> dict[str, Tensor]:
+    def _run(self, window: Segment, thumbnails: Thumbnails) -> dict[str, Tensor]:
         """Compute a window and log it."""
         outputs = self.networks.run([window])
         rows = {backbone.name: output for backbone, output in zip(self.networks.backbones, outputs, strict=True)}
-        made = (thumbnails or self._thumbnails).make(window, self.networks.num_segments)
-        self._thumbnails.add(made)
-        self.log.append(window.index, window.end_s, rows, made)
+        pictures = thumbnails.make(window, self.networks.num_segments)
+        self._thumbnails.add(pictures)
+        self.log.append(window.index, window.end_s, rows, pictures)
         return rows
 
-    # In the thread that decodes
+    # In the decoding thread
 
     def _fill_queue(self) -> None:
         try:
@@ -123,38 +112,34 @@ class LiveExtraction:
                     return
                 if not self.log.has(window.index):
                     self._offer(window)
-        except BaseException as error:  # whatever it is belongs to the consumer
+        except BaseException as error:  # raised again by `windows`
             self._error = error
         finally:
             self._ended.set()
 
     def _offer(self, window: Segment) -> None:
-        """Hand a window over, or skip it where it is late."""
-        if self.source.keeps_pace:
-            try:
-                self._queue.put_nowait((window, monotonic()))
-            except queue.Full:
-                self._skip(window)
-            return
-        if self._is_late(window.end_s):
+        """Put a window into the queue, or skip it if it is late."""
+        if not self.source.is_lossy and self._is_late(window.end_s):
             self._skip(window)
             return
         while not self._closing.is_set():
             try:
-                self._queue.put((window, monotonic()), timeout=TICK_S)
+                self._queue.put((window, monotonic()), not self.source.is_lossy, TICK_S)
                 return
             except queue.Full:
-                continue
+                if self.source.is_lossy:
+                    self._skip(window)
+                    return
 
     def _is_late(self, end_s: float) -> bool:
-        """Whether a recording in real time has come further ahead of us than it may.
+        """Whether the recording is more than `max_delay_s` ahead.
 
-        Whoever waits for more is not behind. What was there before we came may take its time, but
-        must not become more.
+        A reader that has to wait is not late. Video from before the start may be read slowly, as long
+        as the distance does not grow.
         """
-        pace_s = end_s - monotonic()  # falls while we are slower than time
+        pace_s = end_s - monotonic()  # falls while reading is slower than real time
         is_first, is_waiting = self._num_waits < 0, self.source.num_waits > self._num_waits
-        if is_first:  # waits before were for the frames that were tried
+        if is_first:  # earlier waits were for the frames that were probed
             is_waiting = False
             self._best_pace_s = -math.inf if self.source.began_at_s is None else -self.source.began_at_s
         self._num_waits = self.source.num_waits
@@ -163,19 +148,19 @@ class LiveExtraction:
 
     def _skip(self, window: Segment) -> None:
         if not self.num_skipped:
-            later = "they are computed when the file is finished" if self.source.is_file else "they are left out"
-            self.message(
-                f"slower than real time from {format_time(window.end_s)} on: some windows are skipped; {later}"
-            )
+            is_file = isinstance(self.source, GrowingFile)
+            later = "they are computed when the file is finished" if is_file else "they are left out"
+            self.message(f"slower than real time after {format_time(window.end_s)}: some windows are skipped; {later}")
         self.num_skipped += 1
         self.end_of_skipped = window.index + 1
 
     def _connected_windows(self) -> Iterator[Segment]:
-        """Windows on the clock of the recording, over as many connections as it takes.
+        """Windows on the clock of the recording, over any number of connections.
 
-        While a connection is lost time goes on: its windows are missing. Only what is more than an
-        hour is left out of the clock.
+        The clock goes on while a connection is lost, and the windows of that time are missing. Only
+        interruptions of more than an hour are left out of the clock.
         """
+        name = self.source.name
         num_before = 0  # windows of earlier connections, and between them
         began_s = lost_s = 0.0  # by time.monotonic
         num_attempts = 0
@@ -183,36 +168,29 @@ class LiveExtraction:
             num_windows, failure = 0, "it ended"
             try:
                 for window in read_windows(self.source, self.networks, self.spacing_s, stream=self.stream):
-                    now_s = monotonic()
                     if not began_s:
-                        began_s = now_s - window.end_s
+                        began_s = monotonic() - window.end_s
                     elif not num_windows:
-                        num_before, began_s = self._return(window, num_before, began_s, lost_s)
+                        num_before, began_s = self._resume_clock(window, num_before, began_s, lost_s)
                     num_windows, num_attempts = window.index + 1, 0
-                    yield _shift(window, num_before, self.window_s)
+                    yield _shift(window, num_before, num_before * self.window_s)
             except InputError as error:
                 if not began_s:
                     raise
-                failure = str(error).removeprefix(f"{self.source.name}: ")
-            reconnects = self.source.keeps_pace and not getattr(self.source, "ends", False)
-            if self.source.stop.is_set() or not reconnects:
+                failure = str(error).removeprefix(f"{name}: ")
+            if self.source.stop.is_set() or not self.source.is_lossy or getattr(self.source, "ends", False):
                 return
             if num_windows or not lost_s:
                 num_before, lost_s = num_before + num_windows, monotonic()
-                self.message(
-                    f"{self.source.name}: connection lost after {format_time(self.decoded_s)} ({failure}); "
-                    "connecting again"
-                )
+                self.message(f"{name}: connection lost after {format_time(self.decoded_s)} ({failure}); reconnecting")
             if self.source.idle_s is not None and monotonic() - lost_s > self.source.idle_s:
-                self.message(
-                    f"{self.source.name}: did not come back within {self.source.idle_s:.0f} s; the recording ends"
-                )
+                self.message(f"{name}: did not come back within {self.source.idle_s:.0f} s; the recording ends")
                 return
             self.source.stop.wait(min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0**num_attempts))
             num_attempts += 1
 
-    def _return(self, window: Segment, num_before: int, began_s: float, lost_s: float) -> tuple[int, float]:
-        """The first window after a lost connection: how many windows are before it, and when the recording began."""
+    def _resume_clock(self, window: Segment, num_before: int, began_s: float, lost_s: float) -> tuple[int, float]:
+        """For the first window of a new connection: the number of windows before it, and the start of the clock."""
         now_s = monotonic()
         away_s = now_s - lost_s
         if away_s > MAX_GAP_S:
@@ -222,14 +200,7 @@ class LiveExtraction:
         return max(num_before, math.floor((now_s - window.end_s - began_s) / self.window_s)), began_s
 
 
-def _shift(window: Segment, num_windows: int, window_s: float) -> Segment:
-    """A window that comes after `num_windows` others."""
-    if not num_windows:
-        return window
-    offset_s = num_windows * window_s
-    return replace(
-        window,
-        index=window.index + num_windows,
-        times_s=tuple(time_s + offset_s for time_s in window.times_s),
-        end_s=window.end_s + offset_s,
-    )
+def _shift(window: Segment, num_windows: int, offset_s: float) -> Segment:
+    """Move a window by a number of windows."""
+    times_s = tuple(time_s + offset_s for time_s in window.times_s)
+    return replace(window, index=window.index + num_windows, times_s=times_s, end_s=window.end_s + offset_s)

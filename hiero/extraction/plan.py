@@ -1,4 +1,4 @@
-"""ExtractionPlan: all settings by which videos become feature files."""
+"""ExtractionPlan: the settings with which videos become feature files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from hiero.types import Clock
 if TYPE_CHECKING:
     from hiero.extraction.extractor import LoadedBackbones
 
-KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 that name weights, settings and rows in sidecars
+KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 in sidecars
+_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,15 @@ class ExtractionPlan:
     def __post_init__(self) -> None:
         is_tower = self.is_tower  # first: an unknown backbone is an error, whatever the other settings are
         if self.spacing_s is not None and not 0 < self.spacing_s < float("inf"):
-            raise InputError(f"--spacing is a positive number of seconds, got {self.spacing_s}")
+            raise InputError(f"--spacing must be a positive number of seconds, got {self.spacing_s}")
         if self.clock == "frames" and (self.spacing_s is not None or not is_tower):
-            raise InputError(
-                "--clock frames is for towers for video, which step by 16 frames; --spacing goes with --clock seconds"
-            )
+            raise InputError("--clock frames is only for towers for video, and cannot be combined with --spacing")
         if self.window is not None and (not is_tower or self.window < STRIDE or self.window % STRIDE):
-            raise InputError(f"--window is a multiple of {STRIDE} frames, for towers for video; got {self.window}")
+            raise InputError(f"--window must be a multiple of {STRIDE}, and is only for towers, got {self.window}")
         if self.batch_size is not None and self.batch_size < 1:
-            raise InputError(f"--batch-size is at least 1, got {self.batch_size}")
+            raise InputError(f"--batch-size must be at least 1, got {self.batch_size}")
         if self.weights is not None and not is_tower:
-            raise InputError(f"--weights is for towers for video; {self.backbone} takes what hiero weights get brings")
+            raise InputError(f"--weights is only for towers for video. For {self.backbone}, use hiero weights get.")
 
     @property
     def backbone_info(self) -> Backbone:
@@ -64,17 +63,17 @@ class ExtractionPlan:
 
     @property
     def is_tower(self) -> bool:
-        """Whether the backbone is a tower for video, which reads 16 frames at a time."""
+        """Whether the backbone is a tower for video."""
         return self.backbone_info.num_frames > 0
 
     @property
     def overlap(self) -> int:
-        """Segments that a window spans."""
+        """Number of segments of a window."""
         return (self.window or STRIDE) // STRIDE
 
     @property
     def frames_per_segment(self) -> int | None:
-        """Frames of a segment that a tower is shown; None for other backbones."""
+        """Number of frames of a segment that a tower sees; None for other backbones."""
         return self.num_frames or self.backbone_info.num_frames or None
 
     @cached_property
@@ -89,7 +88,7 @@ class ExtractionPlan:
 
     @cached_property
     def settings_key(self) -> str:
-        """Hash of all that the rows depend on, but for the video."""
+        """Hash of everything that the rows depend on, except the video."""
         settings = [
             self.backbone,
             self.weights_key,
@@ -101,7 +100,7 @@ class ExtractionPlan:
             self.precision,
             self.stream,
         ]
-        if self.backbone_info.version > 1:  # files of the first versions stay what they were
+        if self.backbone_info.version > 1:  # files of version 1 stay valid
             settings.append(self.backbone_info.version)
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:KEY_LENGTH]
 
@@ -110,20 +109,25 @@ class ExtractionPlan:
         return self.out / f"{name}.{self.format}"
 
     def row_clock(self, path: Path) -> Clock:
-        """When the rows of a video are."""
+        """The clock of the rows of a video."""
         if self.clock == "frames":
             from hiero.decoding.decode import probe
 
             fps = probe(path, self.stream).fps
             if fps is None:
-                raise InputError(f"{path}: does not say its frame rate; use --clock seconds")
+                raise InputError(f"{path}: does not state its frame rate. Use --clock seconds.")
             return Clock(fps, STRIDE)
         if self.spacing_s is None and self.is_tower:
             return Clock(FPS, STRIDE)
         return Clock(1.0, self.spacing_s or self.backbone_info.spacing_s)
 
     def load_backbones(self) -> LoadedBackbones:
-        """Load the network onto its device."""
+        """The network on its device, loaded by the first thread that calls this."""
+        with _LOADING:
+            return self._backbones
+
+    @cached_property
+    def _backbones(self) -> LoadedBackbones:
         from hiero.extraction.extractor import LoadedBackbones
 
         device = choose_device(self.device)
@@ -132,28 +136,12 @@ class ExtractionPlan:
         )
 
     def prepare(self) -> None:
-        """Make the output folder and find the weights, so that mistakes in the command come out before
-        any video is read.
-        """
+        """Create the output folder and find the weights, so that mistakes show before a video is read."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{self.out}: cannot be made a folder ({error.strerror})") from error
+            raise InputError(f"{self.out}: the folder cannot be created ({error.strerror})") from error
         self.weights_key  # noqa: B018
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-class LazyBackbones:
-    """The backbones of a plan, loaded by the first thread that calls it."""
-
-    def __init__(self, plan: ExtractionPlan) -> None:
-        self.plan, self.lock = plan, threading.Lock()
-        self.loaded: LoadedBackbones | None = None
-
-    def __call__(self) -> LoadedBackbones:
-        with self.lock:
-            if self.loaded is None:
-                self.loaded = self.plan.load_backbones()
-            return self.loaded

@@ -1,8 +1,8 @@
 """The extraction of `hiero.extraction.collection` on a Ray cluster.
 
-A worker is an actor that holds the networks and reads one or a few videos at a time. When it dies
-nothing is lost: its videos go to other workers, which resume from what it has written; feature
-files appear whole, and one that is there is not made again.
+A worker is an actor that holds the networks and reads one or a few videos at a time. If it dies, its
+videos go to other workers, which resume from what it has written. Feature files appear complete, and
+existing ones are kept.
 """
 
 from __future__ import annotations
@@ -22,121 +22,45 @@ from hiero.backbones.registry import fetch_weights
 from hiero.decoding.recordings import probe_duration
 from hiero.errors import InputError
 from hiero.extraction.collection import ExtractionProgress, ExtractionResult, extract_video
-from hiero.extraction.plan import ExtractionPlan, LazyBackbones
+from hiero.extraction.plan import ExtractionPlan
 from hiero.sources.source import SourceFile, VideoInput, VideoSource
 
-MAX_ATTEMPTS = 3  # workers that may be lost over a video before it has failed
-POLL_S = 0.5  # how long to wait for results before asking for progress
+MAX_ATTEMPTS = 3  # workers that may die with a video before it counts as failed
+POLL_S = 0.5  # wait for results before progress is requested
 PROGRESS_TIMEOUT_S = 0.2
 CONNECT_TIMEOUT_S = 10.0
-PLACEMENT_TIMEOUT_S = 120.0  # how long the cluster may have no worker at all
+PLACEMENT_TIMEOUT_S = 120.0  # for the cluster to provide a first worker
 MAX_WORKERS_PER_GPU = 64
 
 
 class Worker:
-    """An actor: runs in a process of the cluster, with the networks of a plan."""
+    """An actor in a process of the cluster, with the networks of a plan."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.plan = ExtractionPlan(
-            **{**settings, "out": Path(settings["out"]), "weights": settings["weights"] and Path(settings["weights"])}
-        )
+        paths = {"out": Path(settings["out"]), "weights": settings["weights"] and Path(settings["weights"])}
+        self.plan = ExtractionPlan(**settings | paths)
         self.positions_s: dict[str, float] = {}
-        self.backbones = LazyBackbones(self.plan)
         if self.plan.threads:
             import torch
 
             torch.set_num_threads(self.plan.threads)
 
     def extract(self, name: str, path: str) -> dict[str, Any]:
-        """Extract one video; an ExtractionResult as a dictionary."""
+        """Extract one video; returns an ExtractionResult as a dictionary."""
 
         def advance(done_s: float) -> None:
             self.positions_s[name] = done_s
 
-        result = extract_video(self.plan, self.backbones, name, VideoSource.of(path).files[0], advance)
+        result = extract_video(self.plan, name, VideoSource.of(path).files[0], advance)
         self.positions_s.pop(name, None)
         return result.to_dict()
 
     def positions(self) -> dict[str, float]:
-        """How far the videos in flight are, in seconds."""
+        """Seconds that are done of each video in progress."""
         return dict(self.positions_s)
 
     def pid(self) -> int:
         return os.getpid()
-
-
-@dataclass
-class _WorkerPool:
-    """Workers, and the videos that each has in flight. A worker gets videos only once the cluster has placed it."""
-
-    ray: Any
-    create_actor: Callable[[], Any]
-    max_in_flight: int
-    workers: list[Any] = field(default_factory=list)
-    ready: set[int] = field(default_factory=set)
-    pings: dict[Any, Any] = field(default_factory=dict)
-    in_flight: dict[Any, tuple[str, Any]] = field(default_factory=dict)
-    isolated: set[str] = field(default_factory=set)
-
-    def add_worker(self) -> None:
-        worker = self.create_actor()
-        self.workers.append(worker)
-        self.pings[worker.pid.remote()] = worker
-
-    def poll(self) -> None:
-        """See which new workers are ready, and replace those that have failed."""
-        answered, _ = (
-            self.ray.wait(list(self.pings), num_returns=len(self.pings), timeout=0) if self.pings else ([], [])
-        )
-        for ping in answered:
-            worker = self.pings.pop(ping)
-            try:
-                self.ray.get(ping)
-                self.ready.add(id(worker))
-            except self.ray.exceptions.RayError:
-                self.replace(worker)
-
-    def idle_worker(self, name: str) -> Any | None:
-        """The least busy worker that has room for a video; None where all are busy."""
-        names = {id(worker): self.names_of(worker) for worker in self.workers}
-        max_others = 0 if name in self.isolated else self.max_in_flight - 1
-        candidates = [
-            worker
-            for worker in self.workers
-            if id(worker) in self.ready
-            and len(names[id(worker)]) <= max_others
-            and not self.isolated.intersection(names[id(worker)])
-        ]
-        return min(candidates, key=lambda worker: len(names[id(worker)]), default=None)
-
-    def submit(self, worker: Any, name: str, file: SourceFile) -> None:
-        self.in_flight[worker.extract.remote(name, file.location)] = (name, worker)
-
-    def names_of(self, worker: Any) -> list[str]:
-        """The videos that a worker has in flight."""
-        return [name for name, other in self.in_flight.values() if other is worker]
-
-    def busy_workers(self) -> list[Any]:
-        return list({id(worker): worker for _, worker in self.in_flight.values()}.values())
-
-    def end(self) -> None:
-        """End all workers: the cluster may live on."""
-        for worker in self.workers:
-            with suppress(Exception):
-                self.ray.kill(worker)
-
-    def replace(self, worker: Any) -> list[str]:
-        """Put a new worker in place of a lost one; returns the videos that it had in flight."""
-        names = self.names_of(worker)
-        self.in_flight = {
-            future: (name, other) for future, (name, other) in self.in_flight.items() if other is not worker
-        }
-        self.workers.remove(worker)
-        self.ready.discard(id(worker))
-        with suppress(Exception):
-            self.ray.kill(worker)  # it may only have been out of reach: two must not write the same file
-        self.add_worker()
-        return names
 
 
 def extract_on_cluster(
@@ -148,71 +72,71 @@ def extract_on_cluster(
     jobs: int = 1,
     progress: ExtractionProgress | None = None,
 ) -> list[ExtractionResult]:
-    """Extract the features of videos on a Ray cluster. Videos and the output folder have the same
-    paths on all its machines.
+    """Extract the features of videos on a Ray cluster.
+
+    The videos and the output folder must have the same paths on all its machines.
     """
-    progress = progress or ExtractionProgress()
-    is_connected = import_ray().is_initialized()  # a mistake is reported before weights are fetched
+    is_connected = import_ray().is_initialized()  # a missing package is reported before weights are downloaded
     plan.prepare()
     ray = connect(address)
+    files = {name: VideoSource.of(video).files[0] for name, video in videos.items()}
     try:
-        files = {name: VideoSource.of(video).files[0] for name, video in videos.items()}
-        pool, resources = _start_workers(ray, plan, workers, jobs, len(files))
+        run = _start(ray, files, plan, workers, jobs, progress or ExtractionProgress())
         try:
-            return _ClusterRun(ray, files, plan, pool, resources, progress).run()
+            return run.run()
         finally:
-            pool.end()
+            for worker in list(run.workers):
+                run.kill(worker)
     finally:
         if not is_connected:
             ray.shutdown()
 
 
 def import_ray() -> Any:
-    """The module. Raises InputError where it is not installed."""
+    """The module. Raises InputError if it is not installed."""
     try:
         import ray
     except ImportError:
-        raise InputError("--ray needs Ray; run: pip install 'hiero-video[ray]'") from None
+        raise InputError("--ray needs Ray. Run: pip install 'hiero-video[ray]'") from None
     return ray
 
 
 def connect(address: str | None) -> Any:
-    """Connect this process with a cluster."""
+    """Connect this process to a cluster."""
     ray = import_ray()
     if address is None and ray.is_initialized():
         return ray
-    _check_address(address)
+    # Ray itself would retry for minutes.
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     try:
+        if host and port.isdigit():
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputError(f"no Ray cluster at {address}: {reason}") from error
     return ray
 
 
-def _check_address(address: str | None) -> None:
-    """Raise at once where nothing answers at an address; Ray itself would try for minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
-        except OSError as error:
-            raise InputError(f"no Ray cluster at {address}: {error.strerror or error}") from error
-
-
-def _start_workers(
-    ray: Any, plan: ExtractionPlan, workers: int | None, jobs: int, num_videos: int
-) -> tuple[_WorkerPool, dict[str, float]]:
-    """The pool, and the resources that each of its workers takes."""
+def _start(
+    ray: Any,
+    files: dict[str, SourceFile],
+    plan: ExtractionPlan,
+    workers: int | None,
+    jobs: int,
+    progress: ExtractionProgress,
+) -> _ClusterRun:
+    """Start workers, each with its share of the cluster's resources."""
     cluster = ray.cluster_resources()
     num_gpus = int(cluster.get("GPU", 0)) if plan.device in ("auto", "cuda") else 0
     num_cpus = max(1, int(cluster.get("CPU", 1)))
     max_workers = MAX_WORKERS_PER_GPU * num_gpus if num_gpus else num_cpus
-    num_workers = min(workers or num_gpus or max(1, num_cpus // 2), num_videos, max_workers)
-    # A share of a GPU for each, such that all of them fit, GPU by GPU.
+    num_workers = min(workers or num_gpus or max(1, num_cpus // 2), len(files), max_workers)
+    # Workers share GPUs such that all of them fit, GPU by GPU.
     resources: dict[str, float] = {"num_gpus": 1 / math.ceil(num_workers / num_gpus)} if num_gpus else {"num_cpus": 1}
-    weights = plan.weights or (
-        fetch_weights(plan.backbone_info) if plan.is_tower and plan.backbone_info.needs_weights else None
-    )
+    weights = plan.weights
+    if weights is None and plan.is_tower and plan.backbone_info.needs_weights:
+        weights = fetch_weights(plan.backbone_info)
     settings = plan.to_dict() | {
         "out": str(plan.out.resolve()),
         "weights": None if weights is None else str(weights.resolve()),
@@ -220,103 +144,146 @@ def _start_workers(
     }
     # Two more calls at a time than videos, so that a busy worker answers `pid` and `positions`.
     actor_class = ray.remote(Worker).options(max_concurrency=jobs + 2, **resources)
-    pool = _WorkerPool(ray, lambda: actor_class.remote(settings), jobs)
+    run = _ClusterRun(ray, files, plan, progress, lambda: actor_class.remote(settings), jobs, " ".join(resources))
     for _ in range(num_workers):
-        pool.add_worker()
-    return pool, resources
+        run.add_worker()
+    return run
+
+
+@dataclass(eq=False)
+class _ActiveWorker:
+    """An actor and its videos in progress. The ping is answered once the cluster has placed the actor."""
+
+    actor: Any
+    ping: Any
+    is_ready: bool = False
+    in_flight: dict[Any, str] = field(default_factory=dict)
 
 
 @dataclass
 class _ClusterRun:
-    """Videos on their way through a pool of workers."""
+    """Distributes videos over workers."""
 
     ray: Any
     videos: dict[str, SourceFile]
     plan: ExtractionPlan
-    pool: _WorkerPool
-    resources: dict[str, float]
     progress: ExtractionProgress
+    create_actor: Callable[[], Any]
+    max_in_flight: int
+    resources: str
+    workers: list[_ActiveWorker] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
-    lost_workers: dict[str, int] = field(default_factory=dict)
+    isolated: set[str] = field(default_factory=set)
+    num_losses: dict[str, int] = field(default_factory=dict)
     results: dict[str, ExtractionResult] = field(default_factory=dict)
 
     def run(self) -> list[ExtractionResult]:
-        self.waiting, self.lost_workers = list(self.videos), dict.fromkeys(self.videos, 0)
-        last_ready = time.monotonic()
+        self.waiting, self.num_losses = list(self.videos), dict.fromkeys(self.videos, 0)
+        last_ready_s = time.monotonic()
         while len(self.results) < len(self.videos):
-            self.pool.poll()
+            self._check_new_workers()
             self._submit_waiting()
-            if self.pool.ready:
-                last_ready = time.monotonic()
-            elif time.monotonic() - last_ready > PLACEMENT_TIMEOUT_S:
-                raise InputError(
-                    f"no worker could be placed in {PLACEMENT_TIMEOUT_S:.0f} s; the cluster is busy, or has no "
-                    f"{' '.join(self.resources)} free"
-                )
-            if not self.pool.in_flight:
+            if any(worker.is_ready for worker in self.workers):
+                last_ready_s = time.monotonic()
+            elif time.monotonic() - last_ready_s > PLACEMENT_TIMEOUT_S:
+                waited = f"no worker could be placed within {PLACEMENT_TIMEOUT_S:.0f} s"
+                raise InputError(f"{waited}. The cluster is busy, or has no free {self.resources}.")
+            if not any(worker.in_flight for worker in self.workers):
                 time.sleep(POLL_S)
                 continue
             self._collect_results()
-            _report_progress(self.ray, self.pool, self.progress)
+            self._report_progress()
         return [self.results[name] for name in self.videos]
 
+    def add_worker(self) -> None:
+        actor = self.create_actor()
+        self.workers.append(_ActiveWorker(actor, actor.pid.remote()))
+
+    def kill(self, worker: _ActiveWorker) -> None:
+        """Remove a worker; the cluster itself goes on."""
+        self.workers.remove(worker)
+        with suppress(Exception):
+            self.ray.kill(worker.actor)
+
+    def _replace(self, worker: _ActiveWorker) -> list[str]:
+        """Replace a lost worker; returns its videos."""
+        names = list(worker.in_flight.values())
+        worker.in_flight = {}
+        self.kill(worker)  # it may only have been unreachable, and two must not write the same file
+        self.add_worker()
+        return names
+
+    def _check_new_workers(self) -> None:
+        """See which new workers are ready, and replace those that have failed."""
+        for worker in [worker for worker in self.workers if not worker.is_ready]:
+            try:
+                if self.ray.wait([worker.ping], timeout=0)[0]:
+                    self.ray.get(worker.ping)
+                    worker.is_ready = True
+            except self.ray.exceptions.RayError:
+                self._replace(worker)
+
     def _submit_waiting(self) -> None:
-        """Give videos to workers that have room; the others wait here, so that nothing piles up at a worker."""
+        """Give videos to the least busy workers; the others wait here, so that nothing piles up at a worker."""
         for name in list(self.waiting):
-            if (worker := self.pool.idle_worker(name)) is None:
+            max_others = 0 if name in self.isolated else self.max_in_flight - 1
+            idle = [
+                worker
+                for worker in self.workers
+                if worker.is_ready
+                and len(worker.in_flight) <= max_others
+                and not self.isolated.intersection(worker.in_flight.values())
+            ]
+            if not idle:
                 continue
             self.waiting.remove(name)
             if name not in self.begun:
                 self.begun.add(name)
                 self.progress.begin(name, probe_duration(self.videos[name], self.plan.stream))
-            self.pool.submit(worker, name, self.videos[name])
+            worker = min(idle, key=lambda worker: len(worker.in_flight))
+            worker.in_flight[worker.actor.extract.remote(name, self.videos[name].location)] = name
 
     def _collect_results(self) -> None:
-        finished, _ = self.ray.wait(list(self.pool.in_flight), timeout=POLL_S)
+        owners = {future: worker for worker in self.workers for future in worker.in_flight}
+        finished, _ = self.ray.wait(list(owners), timeout=POLL_S)
         for future in finished:
-            if future not in self.pool.in_flight:  # of a worker that was replaced meanwhile
+            worker = owners[future]
+            if future not in worker.in_flight:  # the worker was replaced meanwhile
                 continue
-            _, worker = self.pool.in_flight[future]
             try:
                 result = ExtractionResult(**self.ray.get(future))
-            # of the plan, or of a disk: it would be the same for all videos
-            except self.ray.exceptions.RayTaskError as error:
+            except self.ray.exceptions.RayTaskError as error:  # a fault of the plan or a disk: the same for all videos
                 raise error.as_instanceof_cause() from None
             except self.ray.exceptions.RayError:
-                self._handle_lost_worker(worker)
+                self._handle_loss(worker)
             else:
-                del self.pool.in_flight[future]
+                del worker.in_flight[future]
                 self._finish(result)
 
     def _finish(self, result: ExtractionResult) -> None:
         self.results[result.name] = result
-        self.pool.isolated.discard(result.name)
+        self.isolated.discard(result.name)
         self.progress.end(result)
 
-    def _handle_lost_worker(self, worker: Any) -> None:
-        """Give the videos of a lost worker to others, alone; only a video that was alone with it
-        counts it as its own loss.
-        """
-        names = self.pool.replace(worker)
+    def _handle_loss(self, worker: _ActiveWorker) -> None:
+        """Give the videos of a lost worker to others, one at a time; only a video that was alone gets the blame."""
+        names = self._replace(worker)
         for name in names:
-            self.lost_workers[name] += len(names) == 1
-            self.pool.isolated.add(name)
-            if self.lost_workers[name] < MAX_ATTEMPTS:
-                self.progress.log(f"a worker was lost; {name} goes to another")
+            self.num_losses[name] += len(names) == 1
+            self.isolated.add(name)
+            if self.num_losses[name] < MAX_ATTEMPTS:
+                self.progress.log(f"a worker was lost; {name} goes to another one")
                 self.waiting.insert(0, name)
             else:
-                message = f"{self.videos[name].location}: {MAX_ATTEMPTS} workers were lost over it (out of memory?)"
+                message = f"{self.videos[name].location}: {MAX_ATTEMPTS} workers were lost with it (out of memory?)"
                 self._finish(ExtractionResult(name, "failed", message))
 
-
-def _report_progress(ray: Any, pool: _WorkerPool, progress: ExtractionProgress) -> None:
-    """Ask busy workers how far they are; one that does not answer in time is asked again the next time."""
-    calls = [worker.positions.remote() for worker in pool.busy_workers()]
-    answered, _ = ray.wait(calls, num_returns=len(calls), timeout=PROGRESS_TIMEOUT_S) if calls else ([], [])
-    for answer in answered:
-        try:
-            for name, done_s in ray.get(answer).items():
-                progress.advance(name, done_s)
-        except ray.exceptions.RayError:
-            continue
+    def _report_progress(self) -> None:
+        """Ask busy workers for their progress; those that do not answer in time are asked again the next time."""
+        calls = [worker.actor.positions.remote() for worker in self.workers if worker.in_flight]
+        answered = self.ray.wait(calls, num_returns=len(calls), timeout=PROGRESS_TIMEOUT_S)[0] if calls else []
+        for answer in answered:
+            with suppress(self.ray.exceptions.RayError):
+                for name, done_s in self.ray.get(answer).items():
+                    self.progress.advance(name, done_s)

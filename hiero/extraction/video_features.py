@@ -1,4 +1,4 @@
-"""VideoFeatures: features and thumbnails of one video, and their file."""
+"""VideoFeatures: the features and thumbnails of one video, and their file format."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from hiero.storage.files import load_arrays, save_arrays
 
-RECORDING_SUFFIX = ".features"  # of what `hiero watch` writes while it reads; see hiero/extraction/feature_log.py
+RECORDING_SUFFIX = ".features"  # of the logs of `hiero watch`; see hiero/extraction/feature_log.py
 
 
 @dataclass
 class VideoFeatures:
-    """Features of a video, and thumbnails.
+    """Features and thumbnails of a video.
 
     Attributes:
-        features: Of each backbone by name, (T, D) each, with a row for each segment.
+        features: Features (T, D) by the name of the backbone, with a row for each segment.
         duration_s: Length of the video.
         spacing_s: Seconds from row to row.
-        thumbnail_times: When each thumbnail is, in seconds.
+        thumbnail_times: Times of the thumbnails in seconds.
         thumbnails: Thumbnails as JPEG files, in time order.
 
     Examples:
@@ -40,24 +40,24 @@ class VideoFeatures:
 
     @property
     def num_segments(self) -> int:
-        """T."""
+        """Number of rows, T."""
         return len(next(iter(self.features.values())))
 
     def thumbnail_at(self, time_s: float) -> bytes | None:
-        """The thumbnail nearest to a moment, as a JPEG file; None where the video has none."""
+        """The thumbnail nearest to a time as a JPEG file, or None."""
         if not self.thumbnails:
             return None
         return self.thumbnails[int(np.abs(np.array(self.thumbnail_times) - time_s).argmin())]
 
     def save(self, path: Path) -> None:
-        """Write a safetensors file, whole or not at all."""
+        """Write a safetensors file atomically."""
         save_arrays(
             path,
             {
                 **{f"features/{name}": value for name, value in self.features.items()},
                 "clock": np.array([self.duration_s, self.spacing_s]),
                 "picture_times": np.array(self.thumbnail_times, dtype=np.float64),
-                # All JPEGs one after the other; a single zero byte where there are none.
+                # All JPEG files concatenated; a single zero byte if there are none.
                 "picture_ends": np.cumsum([len(picture) for picture in self.thumbnails], dtype=np.int64),
                 "pictures": np.frombuffer(b"".join(self.thumbnails) or bytes(1), dtype=np.uint8),
             },
@@ -69,7 +69,7 @@ class VideoFeatures:
 
         Raises:
             InputError: The file is damaged.
-            KeyError: It is another safetensors file.
+            KeyError: It is another kind of safetensors file.
         """
         arrays = load_arrays(path)
         duration_s, spacing_s = arrays["clock"].tolist()

@@ -1,13 +1,13 @@
-"""Video that is still being recorded: a file that grows, a pipe, a camera, or an address on the network.
+"""Video that is still being recorded: a growing file, a pipe, a camera, or an address on the network.
 
-Each gives FFmpeg containers through PyAV. What cannot be read twice is said by `can_reopen`; what
-loses packets by `is_lossy`. Addresses may hold passwords: messages only ever have their `name`,
-which is without.
+Each source opens FFmpeg containers through PyAV. Addresses may contain passwords, so messages only
+use the `name` of a source, which does not.
 """
 
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import re
 import select
@@ -16,6 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -24,24 +25,23 @@ from urllib.parse import urlsplit
 from hiero.errors import InputError
 
 PROTOCOLS = ("rtsp", "rtsps", "rtmp", "rtmps", "http", "https", "udp", "rtp", "srt", "tcp")
-FILE_IDLE_S = 10.0  # a file that did not grow for so long is taken for finished
-ADDRESS_IDLE_S = 120.0  # so long an address or a camera may be away before the recording ends
-READ_AHEAD_BYTES = 2**15  # that FFmpeg has read and not decoded
-MIN_MEASURED_BYTES = 4 * READ_AHEAD_BYTES  # before these it is not known how many bytes a second has
-POLL_S = 0.1  # how often a file is looked at for more
-CLOSED_S = 1.0  # a file whose writer has gone and that did not grow for so long is finished
-OPEN_TIMEOUT_S, READ_TIMEOUT_S = 20.0, 10.0  # of addresses and cameras
-MAX_REPLAY_BYTES = 2**27  # of the beginning of a pipe that can be read a second time
-MAX_BOXES_BYTES = 2**16  # of the beginning of an MP4 file, where it says whether it can be read while it is written
+PREFER_TCP = {"rtsp_flags": "prefer_tcp"}  # no packets are lost if the camera supports it
+FFMPEG_OPTIONS = {"rtsp": PREFER_TCP, "rtsps": PREFER_TCP, "udp": {"overrun_nonfatal": "1", "fifo_size": "50000"}}
+FILE_IDLE_S = 10.0  # without growth, after which a file counts as finished
+STREAM_IDLE_S = 120.0  # without an address or a camera, after which the recording ends
+READ_AHEAD_BYTES = 2**15  # read by FFmpeg but not decoded yet
+MIN_MEASURED_BYTES = 4 * READ_AHEAD_BYTES  # for an estimate of the bytes per second
+POLL_S = 0.1  # between checks whether a file has grown
+CLOSED_S = 1.0  # without growth, after which a file that its writer has closed is finished
+OPEN_TIMEOUT_S, READ_TIMEOUT_S = 20.0, 10.0  # for addresses and cameras
+MAX_REPLAY_BYTES = 2**27  # of the beginning of a pipe, which can be read twice
+MAX_BOXES_BYTES = 2**16  # of an MP4 file, which show whether it can be read while it is written
 
 
 class LiveSource:
-    """Where a recording comes from."""
+    """Where a recording comes from. A lossy source drops packets that are not read in time and can be read once."""
 
-    can_reopen = False
     is_lossy = False
-    is_file = False
-    keeps_pace = False
 
     def __init__(self, name: str, idle_s: float | None) -> None:
         self.name, self.idle_s = name, idle_s
@@ -53,50 +53,48 @@ class LiveSource:
         return self.name
 
     def open(self) -> Any:
-        """An FFmpeg container."""
+        """Open an FFmpeg container."""
         raise NotImplementedError
 
     def unread_s(self, decoded_s: float) -> float:
-        """Seconds of video that are there already and not yet read, estimated."""
+        """Estimated seconds of video that exist but were not read yet."""
         del decoded_s
         return 0.0
 
 
 def open_live_source(text: str, idle_s: float | None = None) -> LiveSource:
-    """A source by its name."""
+    """Open a source by its name."""
     if idle_s is not None and not idle_s > 0:
         raise InputError(f"--idle-s must be positive, got {idle_s}")
     if text == "-":
         return Pipe("standard input", sys.stdin.fileno(), idle_s)
     if "://" in text:
-        return Address(text, ADDRESS_IDLE_S if idle_s is None else idle_s)
-    if text.isdecimal():
-        text = f"/dev/video{text}"
-    path = Path(text)
+        return Stream(text, idle_s or STREAM_IDLE_S)
+    path = Path(f"/dev/video{text}" if text.isdecimal() else text)
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        if text.startswith("/dev/video"):
+        if str(path).startswith("/dev/video"):
             cameras = ", ".join(sorted(str(camera) for camera in Path("/dev").glob("video*"))) or "none"
-            raise InputError(f"{text}: no such camera; there are: {cameras}") from error
-        reason = "no such file; start the recording first" if isinstance(error, FileNotFoundError) else error.strerror
-        raise InputError(f"{text}: {reason}") from error
+            raise InputError(f"{path}: no such camera. Cameras of this machine: {cameras}.") from error
+        reason = "no such file. Start the recording first." if isinstance(error, FileNotFoundError) else error.strerror
+        raise InputError(f"{path}: {reason}") from error
     if stat.S_ISCHR(mode):
-        return Camera(path, ADDRESS_IDLE_S if idle_s is None else idle_s)
+        return Stream(str(path), idle_s or STREAM_IDLE_S)
     if stat.S_ISFIFO(mode):
-        return Pipe(text, os.open(path, os.O_RDONLY), idle_s)
+        return Pipe(str(path), os.open(path, os.O_RDONLY), idle_s)
     if not stat.S_ISREG(mode):
-        raise InputError(f"{text}: not a file, a pipe or a camera")
-    return GrowingFile(path, FILE_IDLE_S if idle_s is None else idle_s)
+        raise InputError(f"{path}: must be a file, a pipe or a camera")
+    return GrowingFile(path, idle_s or FILE_IDLE_S)
 
 
 def hide_credentials(address: str) -> str:
-    """An address as it may be shown: without user, password, and what follows a question mark."""
+    """An address without user, password and query."""
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
-    except ValueError:  # no port, no host that could be
+    except ValueError:  # an impossible port or host
         return f"{address.split('://', 1)[0]}://…"
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}{port}{parts.path}"
@@ -105,12 +103,9 @@ def hide_credentials(address: str) -> str:
 class GrowingFile(LiveSource):
     """A file that another program is writing: MPEG-TS, Matroska, or fragmented MP4.
 
-    It is over when it did not grow for `idle_s`, or its writer was seen and has closed it. Read
-    through a non-seekable reader, so that FFmpeg never looks for an end which is not there yet.
+    It is finished if it has not grown for `idle_s`, or if its writer was seen and has closed it. It is
+    read without seeking, so that FFmpeg never looks for an end that does not exist yet.
     """
-
-    can_reopen = True
-    is_file = True
 
     def __init__(self, path: Path, idle_s: float) -> None:
         super().__init__(str(path), idle_s)
@@ -118,33 +113,33 @@ class GrowingFile(LiveSource):
         self.position = 0
         self.reached_end = False
         self.began_at_s = monotonic() if path.stat().st_size == 0 else None
-        self._offset = 0  # of the container that was opened last
+        self._offset = 0  # in the container that was opened last
         self._writer_seen = False
         self._writer_checked_s = 0.0
         self._has_writer = False
 
     def open(self) -> Any:
-        """See `LiveSource.open`."""
+        """Open a container that reads the file from its beginning."""
         try:
             self._check_mp4()
             descriptor = os.open(self.path, os.O_RDONLY)
         except OSError as error:
             raise InputError(f"{self.name}: cannot be read ({error.strerror})") from error
         reader = _Reader(functools.partial(self._read, descriptor))
-        weakref.finalize(reader, os.close, descriptor)  # PyAV closes the container, not what it reads through
-        kinds = "is it a video, and of a kind that can be read while it is written (.ts, .mkv, fragmented .mp4)?"
-        return _open_container(reader, self.name, hint=f"; {kinds}")
+        weakref.finalize(reader, os.close, descriptor)  # PyAV only closes the container
+        hint = "Is it a video that can be read while it is written (.ts, .mkv, fragmented .mp4)?"
+        return _open_container(reader, self.name, hint)
 
     @property
     def is_read_whole(self) -> bool:
-        """Whether the recording was over, and nothing came after that."""
+        """Whether the recording has ended, and the file has not grown since."""
         try:
             return self.reached_end and self.path.stat().st_size == self.position
         except OSError:
             return False
 
     def unread_s(self, decoded_s: float) -> float:
-        """See `LiveSource.unread_s`: by the bytes that a second had so far. None of the first, which say little."""
+        """Estimated from the bytes per second so far; 0 while too few bytes were read."""
         if self._offset < MIN_MEASURED_BYTES:
             return 0.0
         try:
@@ -154,10 +149,10 @@ class GrowingFile(LiveSource):
         return max(0, num_unread) * decoded_s / (self._offset - READ_AHEAD_BYTES)
 
     def _read(self, descriptor: int, size: int) -> bytes:
-        """Up to `size` bytes; waits at the end of the file for more. Empty when the recording is over."""
+        """Read up to `size` bytes. At the end of the file, wait for more; empty when the recording has ended."""
         waiting_since_s, offset = monotonic(), os.lseek(descriptor, 0, os.SEEK_CUR)
-        while not self.stop.is_set() or offset < self.position:  # what was read once, to try it, is read again
-            self._look_for_writer()  # also while there is something to read: it must be seen before it goes
+        while not self.stop.is_set() or offset < self.position:  # the part that was probed is read again
+            self._look_for_writer()  # also while there is something to read: it must be seen before it closes the file
             if data := os.read(descriptor, size):
                 if not self.position and self.num_waits:
                     self.began_at_s = monotonic()
@@ -174,7 +169,7 @@ class GrowingFile(LiveSource):
         return b""
 
     def _look_for_writer(self) -> None:
-        """Once a second: whether a program has the file open for writing. Programs of other users cannot be seen."""
+        """Check once a second whether a program has the file open for writing; those of other users are invisible."""
         if monotonic() - self._writer_checked_s < CLOSED_S:
             return
         self._has_writer = _is_being_written(self.path)
@@ -182,9 +177,7 @@ class GrowingFile(LiveSource):
         self._writer_checked_s = monotonic()
 
     def _check_mp4(self) -> None:
-        """Refuse at once an MP4 file whose index comes after its frames: nothing of it can be read
-        before it is whole.
-        """
+        """Refuse an MP4 file whose index comes after its frames: it cannot be read before it is complete."""
         with self.path.open("rb") as file:
             head = file.read(MAX_BOXES_BYTES)
         position = 0
@@ -192,9 +185,9 @@ class GrowingFile(LiveSource):
             size, kind = int.from_bytes(head[position : position + 4], "big"), head[position + 4 : position + 8]
             if kind == b"mdat":
                 raise InputError(
-                    f"{self.name}: its index comes at its end, so it can be read only when it is whole: hiero steps "
-                    f"{self.name}. To watch a recording write .ts, .mkv, or fragmented MP4 (ffmpeg: -movflags "
-                    "frag_keyframe+empty_moov)"
+                    f"{self.name}: its index comes at its end, so it can only be read when it is complete: "
+                    f"hiero steps {self.name}. To watch a recording, write .ts, .mkv, or fragmented MP4 "
+                    "(ffmpeg: -movflags frag_keyframe+empty_moov)."
                 )
             if kind == b"moov" or size < 8:
                 return
@@ -204,11 +197,8 @@ class GrowingFile(LiveSource):
 class Pipe(LiveSource):
     """Standard input, or a named pipe. Its writer waits while nobody reads, so nothing is lost.
 
-    Its beginning is remembered until it was opened a second time: to see how often frames come that
-    others refer to.
+    Its beginning is kept until the pipe is opened for the second time: the first time only probes it.
     """
-
-    can_reopen = True
 
     def __init__(self, name: str, descriptor: int, idle_s: float | None) -> None:
         super().__init__(name, idle_s)
@@ -217,30 +207,30 @@ class Pipe(LiveSource):
         self._is_second = False
 
     def open(self) -> Any:
-        """See `LiveSource.open`. The second time it begins with the same bytes; a third time is an error."""
+        """Open a container. The second one begins with the same bytes; a third one is an error."""
         if self._is_second and not self._beginning:
-            raise InputError(f"{self.name}: a pipe can be read once")
-        is_first, self._is_second = not self._is_second, True
-        reader = _Reader(self._read_first if is_first else self._read_second)
-        return _open_container(reader, self.name, hint="; send a stream such as MPEG-TS (ffmpeg: -f mpegts -)")
+            raise InputError(f"{self.name}: a pipe can only be read once")
+        reader = _Reader(self._read_second if self._is_second else self._read_first)
+        self._is_second = True
+        return _open_container(reader, self.name, "Send a stream such as MPEG-TS (ffmpeg: -f mpegts -).")
 
     def _read_first(self, size: int) -> bytes:
-        # An end before its time is no harm: only the frames until here are counted.
+        # An early end does no harm, since only the frames so far are counted.
         data = self._read(size) if len(self._beginning) < MAX_REPLAY_BYTES else b""
         self._beginning += data
         return data
 
     def _read_second(self, size: int) -> bytes:
-        if self._beginning:
-            data = bytes(self._beginning[:size])
-            del self._beginning[:size]
-            return data
-        return self._read(size)
+        if not self._beginning:
+            return self._read(size)
+        data = bytes(self._beginning[:size])
+        del self._beginning[:size]
+        return data
 
     def _read(self, size: int) -> bytes:
         waiting_since_s = monotonic()
         while not self.stop.is_set():
-            # select knows no pipes on Windows: there a read waits, and --idle-s has no effect.
+            # On Windows select does not work with pipes: a read waits, and --idle-s has no effect.
             if sys.platform == "win32" or select.select([self._descriptor], [], [], POLL_S)[0]:
                 return os.read(self._descriptor, size)
             self.num_waits += 1
@@ -249,94 +239,60 @@ class Pipe(LiveSource):
         return b""
 
 
-class Camera(LiveSource):
-    """A camera of this machine, through Video4Linux."""
+class Stream(LiveSource):
+    """A camera of this machine (Video4Linux), or an address: RTSP, RTMP, HTTP (also HLS), UDP, RTP, SRT, TCP."""
 
     is_lossy = True
-    keeps_pace = True
-
-    def __init__(self, path: Path, idle_s: float) -> None:
-        super().__init__(str(path), idle_s)
-        self.path = path
-
-    def open(self) -> Any:
-        """See `LiveSource.open`."""
-        hint = "; is it a camera, and free?"
-        return _open_container(str(self.path), self.name, format="v4l2", timeout=_timeouts(self.idle_s), hint=hint)
-
-
-class Address(LiveSource):
-    """A stream on the network: RTSP, RTMP, HTTP (also HLS), UDP, RTP, SRT, TCP."""
-
-    is_lossy = True
-    keeps_pace = True
 
     def __init__(self, address: str, idle_s: float) -> None:
-        scheme = address.split("://", 1)[0].lower()
-        if scheme not in PROTOCOLS:
-            raise InputError(f"{scheme}:// is not a protocol that is watched; these are: {', '.join(PROTOCOLS)}")
-        super().__init__(hide_credentials(address), idle_s)
-        self._address, self._scheme = address, scheme
+        self._scheme = address.partition("://")[0].lower() if "://" in address else ""
+        if self._scheme not in (*PROTOCOLS, ""):
+            raise InputError(f"{self._scheme}:// is not supported. Supported protocols: {', '.join(PROTOCOLS)}.")
+        super().__init__(hide_credentials(address) if self._scheme else address, idle_s)
+        self._address = address
+        self.timeout_s = max(1.0, idle_s)
         self.ends = False
 
     def open(self) -> Any:
-        """See `LiveSource.open`."""
-        options = {}
-        if self._scheme in ("rtsp", "rtsps"):
-            options["rtsp_flags"] = "prefer_tcp"  # nothing is lost on the way where the camera allows it
-        elif self._scheme == "udp":
-            options |= {"overrun_nonfatal": "1", "fifo_size": "50000"}
-        container = _open_container(self._address, self.name, options=options, timeout=_timeouts(self.idle_s), hint="")
+        """Connect."""
+        timeouts = min(OPEN_TIMEOUT_S, self.timeout_s), min(READ_TIMEOUT_S, self.timeout_s)
+        hint = "" if self._scheme else "Is it a camera, and not in use?"
+        options = FFMPEG_OPTIONS.get(self._scheme, {})
+        format = None if self._scheme else "v4l2"
+        container = _open_container(self._address, self.name, hint, format=format, options=options, timeout=timeouts)
         self.ends = container.duration is not None
         return container
 
 
 class _Reader:
-    """What PyAV reads through: no `seek`, so that FFmpeg takes the file as a stream."""
+    """The file object that PyAV reads from. It has no `seek`, so that FFmpeg treats it as a stream."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self.read = read
 
 
-def _open_container(target: Any, name: str, *, hint: str, **arguments: Any) -> Any:
-    """`av.open`, whose errors become one line without the address."""
+def _open_container(target: Any, name: str, hint: str, **arguments: Any) -> Any:
+    """Call `av.open`; errors become one line without the address."""
     try:
         import av
     except ImportError:
-        raise InputError("reading video needs PyAV; run: pip install 'hiero-video[video]'") from None
+        raise InputError("reading video needs PyAV. Run: pip install 'hiero-video[video]'") from None
     try:
         return av.open(target, **arguments)
-    except av.error.ExitError as error:  # PyAV's word for a timeout
-        raise InputError(f"{name}: nothing came within {arguments['timeout'][0]:.0f} s") from error
+    except av.error.ExitError as error:  # a timeout
+        raise InputError(f"{name}: no answer within {arguments['timeout'][0]:.0f} s") from error
     except (av.FFmpegError, ValueError, OSError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__  # str(error) holds the address
-        raise InputError(f"{name}: cannot be opened ({reason}){hint}") from error
-
-
-def _timeouts(idle_s: float | None) -> tuple[float, float]:
-    """For opening and for reading: none is longer than what may pass without anything new."""
-    longest_s = OPEN_TIMEOUT_S if idle_s is None else max(1.0, idle_s)
-    return min(OPEN_TIMEOUT_S, longest_s), min(READ_TIMEOUT_S, longest_s)
+        reason = getattr(error, "strerror", None) or type(error).__name__  # str(error) contains the address
+        raise InputError(f"{name}: cannot be opened ({reason}). {hint}".rstrip()) from error
 
 
 def _is_being_written(path: Path) -> bool:
-    """Whether a program that this user may look at has a file open for writing. Always False where
-    there is no /proc.
-    """
+    """Whether a visible program has a file open for writing. Always False without /proc."""
     target = str(path.resolve())
-    for folder in Path("/proc").glob("[0-9]*/fd"):
-        try:
-            entries = list(os.scandir(folder))
-        except OSError:  # of another user, or gone
-            continue
-        for entry in entries:
-            try:
-                if os.readlink(entry.path) != target:  # noqa: PTH115
-                    continue
-                info = (folder.parent / "fdinfo" / entry.name).read_text()
-            except OSError:
-                continue
-            flags = re.search(r"flags:\s*(\d+)", info)
-            if flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY:
-                return True
+    for link in glob.iglob("/proc/[0-9]*/fd/[0-9]*"):  # noqa: PTH207 (Path.glob fails if a process ends)
+        with suppress(OSError):  # a program of another user, or one that has ended
+            if os.readlink(link) == target:  # noqa: PTH115
+                flags = re.search(r"flags:\s*(\d+)", Path(link.replace("/fd/", "/fdinfo/")).read_text())
+                if flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY:
+                    return True
     return False

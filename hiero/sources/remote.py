@@ -28,15 +28,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from hiero.errors import InputError
-from hiero.sources.addresses import (
-    COPY_NAMES,
-    describe_error,
-    has_magic,
-    is_http,
-    public_address,
-    query_identity,
-    scheme_of,
-)
+from hiero.sources.addresses import COPY_NAMES, describe_error, has_magic, is_http, public_address, query_identity
 from hiero.storage.cache import KEY_LENGTH, cache_folder, content_key
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, write_text
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
@@ -64,6 +56,7 @@ VERSION_FIELDS = (
     *("last_modified", "mtime", "updated", "modify"),
 )
 LIVE_SCHEMES = ("rtsp", "rtmp", "udp", "rtp", "srt")
+S3_SCHEMES = ("s3", "s3a")
 
 Result = TypeVar("Result")
 
@@ -170,6 +163,7 @@ class Origin:
     def __init__(self, address: str) -> None:
         self.address = address
         self.public = public_address(address)
+        self.scheme = self.public.partition("://")[0]
         self.is_http = is_http(address)
 
     @cached_property
@@ -187,7 +181,7 @@ class Origin:
                     f"or install {name}."
                 ) from None
             except ValueError as error:
-                live = "; live streams are for hiero watch" if scheme_of(self.address) in LIVE_SCHEMES else ""
+                live = "; live streams are for hiero watch" if self.scheme in LIVE_SCHEMES else ""
                 text = describe_error(error, self.address)
                 raise InputError(f"{self.public}: not a kind of address that fsspec knows ({text}){live}") from None
 
@@ -207,8 +201,8 @@ class Origin:
             timeout = ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
             client = {"timeout": timeout, "trust_env": True, "headers": {"Accept-Encoding": "identity"}}
             return {"encoded": True, "client_kwargs": client}
-        scheme = scheme_of(self.address.rpartition("::")[2])
-        if scheme not in ("s3", "s3a"):
+        scheme = self.public.rpartition("::")[2].partition("://")[0]
+        if scheme not in S3_SCHEMES:
             return {}
         options: dict[str, Any] = {"config_kwargs": {"retries": {"max_attempts": 1}, "connect_timeout": TIMEOUT_S}}
         endpoint = os.environ.get("AWS_ENDPOINT")  # LanceDB's variable: one setting for the corpus and the videos
@@ -326,7 +320,7 @@ class Origin:
     def _credentials_hint(self) -> str:
         if self.is_http:
             return "Is the address signed, and still valid? Users and passwords belong in ~/.netrc."
-        if scheme_of(self.address) in ("s3", "s3a"):
+        if self.scheme in S3_SCHEMES:
             return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (public bucket: FSSPEC_S3_ANON=true)."
         return "Set the credentials of its file system; see the documentation of fsspec."
 

@@ -94,7 +94,7 @@ def test_ctrl_c_ends_it_with_a_result(site, film, tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert process.returncode == 0, err
-    assert "the file may go on" in err
+    assert "the file may be longer" in err
     assert "growing.ts: 0:" in out
     assert (tmp_path / "out" / "report.html").exists()
 
@@ -116,7 +116,7 @@ def test_kill_9_loses_seconds_only(site, film, tmp_path):
     again = start(site, tmp_path / "home", "watch", "-", "-o", tmp_path / "out")
     _, err = again.communicate()
     assert again.returncode == 2
-    assert "is there from an earlier recording" in err
+    assert "contains an earlier recording" in err
 
 
 class Terminal(io.StringIO):
@@ -155,8 +155,8 @@ def test_the_line_of_the_open_step(monkeypatch):
     ("arguments", "message"),
     [
         (["/dev/video97"], "no such camera"),
-        (["missing.ts"], "start the recording first"),
-        (["gopher://host"], "not a protocol"),
+        (["missing.ts"], "Start the recording first"),
+        (["gopher://host"], "is not supported"),
         (["/dev/null", "--export", "vtt"], "needs an output folder"),
         (["/dev/null", "--hz", "2"], "has its own clock"),
         (["/dev/null", "--idle-s", "-1"], "must be positive"),

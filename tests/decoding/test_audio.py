@@ -89,7 +89,7 @@ def test_a_file_that_breaks_off(tmp_path):
 def test_what_has_no_sound_is_said(tmp_path):
     silent = write_video(tmp_path / "a.mp4", [1] * 5)
     assert not has_audio(silent)
-    with pytest.raises(InputError, match="no sound track"):
+    with pytest.raises(InputError, match="no audio stream"):
         next(read_audio(silent))
     with pytest.raises(InputError, match="no such file"):
         has_audio(tmp_path / "gone.mp4")

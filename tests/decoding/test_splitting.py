@@ -68,11 +68,11 @@ def test_files_of_others_are_not_overwritten(tmp_path, film):
     folder = tmp_path / "clips"
     folder.mkdir()
     (folder / "01 a.mp4").write_bytes(b"of somebody")
-    with pytest.raises(InputError, match="choose another folder"):
+    with pytest.raises(InputError, match="Choose another folder"):
         split_video(film, [(0.0, 1.0)], folder, labels=["a"])
     assert (folder / "01 a.mp4").read_bytes() == b"of somebody"
     (folder / CLIP_LIST).write_text('{"clips": [{"file": "../x"}]}')
-    with pytest.raises(InputError, match="choose another folder"):
+    with pytest.raises(InputError, match="Choose another folder"):
         split_video(film, [(0.0, 1.0)], folder, labels=["a"])
 
 
@@ -101,7 +101,7 @@ def test_names_and_mistakes(tmp_path, film):
     assert clip_names([(3700.0, 3800.0)], [" . "], ".mkv") == ["01 at 1h01m40s.mkv"]
     with pytest.raises(InputError, match="empty"):
         split_video(film, [(1.0, 1.0)], tmp_path / "clips")
-    with pytest.raises(InputError, match="ends in one of"):
+    with pytest.raises(InputError, match="must end in one of"):
         join_moments(tmp_path / "reel.txt", [([VideoFile(str(film), 0, 2)], 0.0, 1.0)])
-    with pytest.raises(InputError, match="name another file"):
+    with pytest.raises(InputError, match="Choose another name"):
         join_moments(film, [([VideoFile(str(film), 0, 2)], 0.0, 1.0)])

@@ -172,7 +172,7 @@ def test_what_was_read_of_a_file_that_changes_is_not_kept(home, tmp_path, monkey
     write(rows())
     os.utime(path, (1e9, 1e9))
     monkeypatch.setattr(module, "read_feature_array", change_meanwhile)
-    with pytest.warns(UserWarning, match="changed while it was read; the result is not kept"):
+    with pytest.warns(UserWarning, match="changed while it was read, so the result is not cached"):
         video = load("raw").read(path)
     assert len(video.spans)
     assert not (home / "cache" / "nodes").exists()

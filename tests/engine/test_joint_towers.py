@@ -102,7 +102,7 @@ def test_without_the_projection_there_are_no_words(checkpoint, video):
     weights.get("egovlp", source=checkpoint[0])
     engine = load(backbone="egovlp-768")
     assert not engine.has_text
-    with pytest.raises(InputError, match="a backbone with words"):
+    with pytest.raises(InputError, match="a backbone with a text encoder"):
         engine.encode(["cut onion"])
 
 
@@ -124,7 +124,7 @@ def test_a_graph_model_reads_videos_with_the_tower_it_was_made_for(checkpoint, v
     read = engine.read(video)
     assert read.nodes.shape == (9, 16)
     assert len(read.steps([3]).levels[0]) == 3
-    with pytest.raises(InputError, match="takes 256-d features"):
+    with pytest.raises(InputError, match="needs 256-d features"):
         load(tmp_path / "model", backbone="omnivore-b")
 
 

@@ -18,13 +18,13 @@ import torch
 from hiero import plugins
 from hiero.backbones import registry
 from hiero.engine import load
-from hiero.engine.live import LiveReader, LiveSettings, LiveSteps, cut_off_recordings
+from hiero.engine.live import LiveReader, LiveSettings, LiveSteps, interrupted_recordings
 from hiero.errors import InputError
 from hiero.extraction import live_extraction
 from hiero.extraction.feature_log import load_recording
 from hiero.extraction.video_features import RECORDING_SUFFIX
 from hiero.sources import live_source
-from hiero.sources.live_source import Address, GrowingFile, LiveSource, Pipe
+from hiero.sources.live_source import GrowingFile, LiveSource, Pipe, Stream
 from tests.films import import_av
 from tests.live import RtspServer, SlowWriter, free_port, install_backbone, write_film
 from tests.waiting import wait_until
@@ -158,7 +158,7 @@ class FakeTime(threading.Event):
 class Camera(LiveSource):
     """Films one after the other in real time; between them it cannot be opened a few times."""
 
-    is_lossy = keeps_pace = True
+    is_lossy = True
 
     def __init__(self, film: Path, time: FakeTime, num_films: int = 1, num_failures: int = 0) -> None:
         super().__init__("camera", idle_s=100.0)
@@ -284,7 +284,7 @@ def test_a_run_that_was_killed_is_resumed(engine, film, tmp_path, monkeypatch):
     )
     follow(second)
     assert computed == list(range(num_done, 20))
-    assert lines[0] == f"resumes: 0:{2 * num_done} were read before"
+    assert lines[0] == f"resuming after 0:{2 * num_done}"
     result = second.finish()
     assert result.video.steps() == whole_file(engine, film, tmp_path / "another", monkeypatch).steps()
 
@@ -312,7 +312,7 @@ def test_a_full_disk_ends_the_recording_and_loses_nothing(engine, film):
 
     reader.log.append = fail
     follow(reader)
-    assert "No space left on device; the recording ends here" in lines[0]
+    assert "No space left on device; the recording ends" in lines[0]
     assert reader.finish().video.duration_s == 10.0
 
 
@@ -326,7 +326,7 @@ def test_stop_ends_it_and_the_difference_is_said(engine, film, tmp_path):
                 reader.stop()
         result = reader.finish()
     assert 12 <= result.video.duration_s <= 22
-    assert "the file may go on" in result.differences[0]
+    assert "the file may be longer" in result.differences[0]
 
 
 def test_a_file_that_grows_after_its_end_is_not_taken_for_whole(engine, film, tmp_path):
@@ -336,7 +336,7 @@ def test_a_file_that_grows_after_its_end_is_not_taken_for_whole(engine, film, tm
     follow(reader)
     with growing.open("ab") as file:
         file.write(film.read_bytes())
-    assert "the file may go on" in reader.finish().differences[0]
+    assert "the file may be longer" in reader.finish().differences[0]
 
 
 def test_nothing_at_all(engine, tmp_path):
@@ -344,7 +344,7 @@ def test_nothing_at_all(engine, tmp_path):
     reader = LiveReader(engine, GrowingFile(tmp_path / "empty.ts", 0.2))
     with pytest.raises(InputError, match=r"empty.ts: cannot be opened"):
         follow(reader)
-    with pytest.raises(InputError, match="ended before anything could be read"):
+    with pytest.raises(InputError, match="ended before a window was complete"):
         reader.finish()
     assert not reader.log.path.exists()
 
@@ -361,7 +361,7 @@ def test_udp(engine, tmp_path):
                 if stopped.wait(7 * 188 * 2.5 / len(stream)):
                     return
 
-    reader = LiveReader(engine, Address(f"udp://127.0.0.1:{port}", 1.0), message=lines.append)
+    reader = LiveReader(engine, Stream(f"udp://127.0.0.1:{port}", 1.0), message=lines.append)
     timer = threading.Timer(0.3, send)
     timer.start()
     follow(reader)
@@ -397,7 +397,7 @@ def test_an_http_answer_that_grows(engine, tmp_path, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/live.ts?token=secret"
-        reader = LiveReader(engine, Address(address, 1.0), LiveSettings(4.0, 60.0), lines.append)
+        reader = LiveReader(engine, Stream(address, 1.0), LiveSettings(4.0, 60.0), lines.append)
         updates = follow(reader)
         server.shutdown()
     assert requests[0] == "/live.ts?token=secret"
@@ -413,7 +413,7 @@ def test_an_http_answer_that_grows(engine, tmp_path, monkeypatch):
 def test_rtsp(engine, tmp_path):
     stream = write_film(tmp_path / "film.ts", seconds=16, scene_s=4, bf=0).read_bytes()
     server, lines = RtspServer(stream, seconds=16, speed=10.0), []
-    source = Address(f"rtsp://me:secret@127.0.0.1:{server.port}/live?token=secret", 1.0)
+    source = Stream(f"rtsp://me:secret@127.0.0.1:{server.port}/live?token=secret", 1.0)
     reader = LiveReader(engine, source, message=lines.append)
     threading.Timer(2.5, server.close).start()
     follow(reader)
@@ -433,9 +433,9 @@ def test_a_recording_without_a_folder_that_was_cut_off_is_named(engine, film):
     with SlowWriter(os.fdopen(write_end, "wb", buffering=0), film.read_bytes(), pause_s=0.0):
         follow(reader)
     os.close(read_end)
-    assert cut_off_recordings() == []  # it is being written
+    assert interrupted_recordings() == []  # it is being written
     reader.log.close()
-    assert cut_off_recordings() == [reader.log.path]
+    assert interrupted_recordings() == [reader.log.path]
     assert load_recording(reader.log.path)[0].duration_s == 40.0
 
 
@@ -483,7 +483,7 @@ def test_skipped_windows_keep_the_clock(engine):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": ["cut"]}, "raw features know no words"),
+        ({"labels": ["cut"]}, "raw features cannot be compared with texts"),
         ({"step_s": 0.0}, "at least two steps"),
         ({"step_s": 600.0}, "at least two steps"),
         ({"max_delay_s": 0.0}, "must be positive"),

@@ -414,11 +414,11 @@ def test_mistakes_of_the_command_are_said_once(tmp_path, home, weights, videos):
     with pytest.raises(InputError, match="not EgoVLP's visual tower"):
         extract_all(videos, plan_for(tmp_path, tmp_path / "no.pth"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be made a folder"):
+    with pytest.raises(InputError, match="the folder cannot be created"):
         extract_all(videos, ExtractionPlan("egovlp", tmp_path / "file", weights=weights))
-    with pytest.raises(InputError, match="batch-size is at least 1"):
+    with pytest.raises(InputError, match="batch-size must be at least 1"):
         plan_for(tmp_path, weights, batch_size=0)
-    with pytest.raises(InputError, match="--weights is for towers"):
+    with pytest.raises(InputError, match="--weights is only for towers"):
         ExtractionPlan("i3d-k400", tmp_path, weights=weights)
     with pytest.raises(InputError, match="towers run in float32 on cpu"):
         extract_all(videos, plan_for(tmp_path, weights, precision="bfloat16"))
@@ -447,7 +447,7 @@ def test_features_of_another_backbone_are_refused(tmp_path, home, weights, video
     file = tmp_path / "out" / "v0.safetensors"
     sidecar = tmp_path / "out" / "v0.safetensors.json"
     sidecar.write_text(sidecar.read_text().replace('"egovlp"', '"lavila-l"'))
-    with pytest.raises(InputError, match="its features are of lavila-l, raw takes those of egovlp"):
+    with pytest.raises(InputError, match="its features are from lavila-l, raw needs those of egovlp"):
         load(backbone="egovlp").read(file)
     assert load("raw").read(file).nodes.shape == (4, 16)
 
@@ -476,16 +476,16 @@ def test_an_address_after_ray():
 def test_settings_that_make_no_sense(tmp_path):
     for options, message in (
         ({"spacing_s": 0}, "positive number of seconds"),
-        ({"clock": "frames", "spacing_s": 1.0}, "goes with --clock seconds"),
+        ({"clock": "frames", "spacing_s": 1.0}, "cannot be combined with --spacing"),
         ({"window": 20}, "multiple of 16"),
     ):
         with pytest.raises(InputError, match=message):
             ExtractionPlan("egovlp", tmp_path, **options)
-    with pytest.raises(InputError, match="clock frames is for towers"):
+    with pytest.raises(InputError, match="clock frames is only for towers"):
         ExtractionPlan("i3d-k400", tmp_path, "frames")
     with pytest.raises(InputError, match="no backbone resnet"):
         ExtractionPlan("resnet", tmp_path)
-    with pytest.raises(InputError, match="a tower for video reads alone"):
+    with pytest.raises(InputError, match="a tower for video cannot be combined"):
         LoadedBackbones.load(["egovlp", "i3d-k400"])
 
 
@@ -583,7 +583,7 @@ def test_a_video_that_kills_its_workers_does_not_take_others_along(
     monkeypatch.setattr(ray_cluster, "Worker", Fragile)
     results = ray_cluster.extract_on_cluster(videos, plan_for(tmp_path, weights, threads=1), workers=1, jobs=3)
     assert [result.status in ("done", "kept") for result in results] == [True, False, True]
-    assert "2 workers were lost over it" in results[1].message
+    assert "2 workers were lost with it" in results[1].message
 
 
 def test_no_cluster_there(tmp_path, weights, videos, home):

@@ -12,7 +12,7 @@ import pytest
 from hiero.decoding.decode import Sampling, read_segments
 from hiero.errors import InputError
 from hiero.sources import live_source
-from hiero.sources.live_source import Address, Camera, GrowingFile, Pipe, hide_credentials, open_live_source
+from hiero.sources.live_source import GrowingFile, Pipe, Stream, hide_credentials, open_live_source
 from tests.films import import_av
 from tests.live import SlowWriter, write_film
 from tests.waiting import PATIENCE_S, wait_until
@@ -147,12 +147,12 @@ def test_what_is_no_video(tmp_path):
 )
 def test_passwords_are_not_shown(address, shown):
     assert hide_credentials(address) == shown
-    assert str(Address(address, 1.0)) == shown
+    assert str(Stream(address, 1.0)) == shown
 
 
 def test_an_address_where_nobody_is():
     with pytest.raises(InputError) as caught:
-        Address("rtsp://me:secret@127.0.0.1:1/live", 1.0).open()
+        Stream("rtsp://me:secret@127.0.0.1:1/live", 1.0).open()
     assert "secret" not in str(caught.value)
     assert "rtsp://127.0.0.1:1/live: cannot be opened (Connection refused)" in str(caught.value)
 
@@ -160,12 +160,12 @@ def test_an_address_where_nobody_is():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file:///etc/passwd", "file:// is not a protocol"),
-        ("concat://a|b", "concat:// is not a protocol"),
-        ("/dev/video93", "no such camera; there are: "),
+        ("file:///etc/passwd", "file:// is not supported"),
+        ("concat://a|b", "concat:// is not supported"),
+        ("/dev/video93", "no such camera. Cameras of this machine: "),
         ("94", "/dev/video94: no such camera"),
-        ("missing.ts", "no such file; start the recording first"),
-        (".", "not a file, a pipe or a camera"),
+        ("missing.ts", "no such file. Start the recording first"),
+        (".", "must be a file, a pipe or a camera"),
     ],
 )
 def test_what_cannot_be_a_source(text, message):
@@ -177,7 +177,7 @@ def test_sources_by_their_names(tmp_path):
     film = write_film(tmp_path / "film.ts", seconds=1)
     assert isinstance(open_live_source(str(film)), GrowingFile)
     assert open_live_source("udp://127.0.0.1:9", 3.0).idle_s == 3.0
-    assert isinstance(open_live_source("/dev/null"), Camera)
+    assert isinstance(open_live_source("/dev/null"), Stream)
     with pytest.raises(InputError, match="/dev/null: cannot be opened"):
         open_live_source("/dev/null").open()
     with pytest.raises(InputError, match="must be positive"):
