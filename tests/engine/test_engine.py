@@ -76,7 +76,7 @@ def features(tmp_path):
 def test_the_shipped_model_is_small_and_whole():
     folder = ASSETS / "hiero-k400"
     assert sum(file.stat().st_size for file in folder.iterdir()) < 12e6
-    assert (folder / "README.md").read_text().startswith("# hiero-k400")
+    assert "# hiero-k400" in (folder / "README.md").read_text()
     model = load().model
     assert model.config.input_size == 400
     assert all(torch.isfinite(p).all() for p in model.parameters())
