@@ -34,15 +34,13 @@ GOPRO_PROXY = "GL"  # a small copy of a chapter with the same numbers
 MAX_NAMED = 3  # chapters of a recording that are listed by name
 # Camera, number of the first chapter if it is fixed, and pattern of a name; the groups but `number` name the recording.
 CAMERAS = (
-    ("GoPro", 1, re.compile(r"(?P<kind>G[HXSL])(?P<number>\d\d)(?P<recording>\d{4})", re.IGNORECASE)),
-    ("GoPro", 0, re.compile(r"(?:GOPR|GP(?P<number>\d\d))(?P<recording>\d{4})", re.IGNORECASE)),
-    ("Insta360", None, re.compile(r"VID_(?P<start>\d{8}_\d{6})_(?P<lens>\d\d)_(?P<number>\d{3})", re.IGNORECASE)),
+    ("GoPro", 1, r"(?i)(?P<kind>G[HXSL])(?P<number>\d\d)(?P<recording>\d{4})"),
+    ("GoPro", 0, r"(?i)(?:GOPR|GP(?P<number>\d\d))(?P<recording>\d{4})"),
+    ("Insta360", None, r"(?i)VID_(?P<start>\d{8}_\d{6})_(?P<lens>\d\d)_(?P<number>\d{3})"),
     (
         "Pupil Labs",
         1,
-        re.compile(
-            r"(?P<camera>(?:PI (?:left|right|world)|Neon (?:Scene Camera|Sensor Module)) v\d+) ps(?P<number>\d{1,3})"
-        ),
+        r"(?P<camera>(PI (left|right|world)|Neon (Scene Camera|Sensor Module)) v\d+) ps(?P<number>\d{1,3})",
     ),
 )
 
@@ -89,7 +87,7 @@ def parse_chapter(path: Path) -> Chapter | None:
         True
     """
     for camera, first, pattern in CAMERAS:
-        if (match := pattern.fullmatch(path.stem)) is not None:
+        if (match := re.fullmatch(pattern, path.stem)) is not None:
             groups = match.groupdict()
             number = int(groups.pop("number") or 0)
             return Chapter(camera, "-".join(groups.values()).upper(), number, first)
