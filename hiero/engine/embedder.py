@@ -116,14 +116,14 @@ class Embedder:
         return 0 if self.folder is None else min(DEEP_LEVEL, max(1, self.folder.config.depth) - 1)
 
     def embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
-        """Unnormalised level-0 nodes (T, E) in the space shared with text, from features (T, F).
+        """Unnormalised level-0 nodes (T, E) in the space shared with text, from features (T, F) on a clock.
 
         Without a network, the features themselves.
         """
         return self._forward(features, clock, 0, "projected0")
 
     def enrich(self, features: np.ndarray, clock: Clock, level: int) -> np.ndarray:
-        """The network's features of a level before h_v, (T / 2^level, D), from features (T, F).
+        """The network's features of a level before h_v, (T / 2^level, D), from features (T, F) on a clock.
 
         Level 0 is the finest. Without a network, the features themselves.
         """
