@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zipfile
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +54,6 @@ class Sidecar:
     def clock(self) -> Clock:
         """The times of the rows."""
         return Clock(self.fps, self.stride)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of the JSON file."""
-        return asdict(self)
 
 
 def sidecar_path(path: Path) -> Path:

@@ -136,7 +136,8 @@ def _table_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         header = file.readline().rstrip("\r\n").removeprefix("\ufeff")
         # EgoClip never quotes, and its texts contain quotation marks. Other csv files may quote.
-        delimiter, quoting = ("\t", csv.QUOTE_NONE) if "\t" in header else (",", csv.QUOTE_MINIMAL)
+        delimiter = "\t" if "\t" in header else ","
+        quoting = csv.QUOTE_NONE if "\t" in header else csv.QUOTE_MINIMAL
         columns = next(csv.reader([header], delimiter=delimiter), [])
         is_egoclip = set(columns) >= EGOCLIP_COLUMNS
         if not (is_egoclip or {"video", "text"} <= set(columns)):

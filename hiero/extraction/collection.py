@@ -226,7 +226,7 @@ def _write(
     # The rows are on the disk, under a temporary name, before the sidecar: if they do not fit, nothing changes.
     with atomic_path(file) as temporary:
         temporary.write_bytes(_serialise(rows, plan.format))
-        write_text(sidecar_path(file), json.dumps(sidecar.to_dict(), indent=1) + "\n")
+        write_text(sidecar_path(file), json.dumps(asdict(sidecar), indent=1) + "\n")
 
 
 def _remove_leftovers(file: Path, begun_at: float) -> None:

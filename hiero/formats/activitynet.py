@@ -30,15 +30,15 @@ def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowL
     if database is not None:
         annotations = entry["annotations"] if isinstance(entry, dict) else entry
         duration_s = entry.get("duration") if isinstance(entry, dict) else None
-        rows = [_row(*row["segment"], row.get("label"), row.get("id")) for row in annotations]
-        return [rows], duration_s
+        return [[_row(row["segment"], row.get("label"), row.get("id")) for row in annotations]], duration_s
     if "steps" in entry:
-        return [[_row(row["start_s"], row["end_s"], row["text"]) for row in entry["steps"]]], entry.get("duration_s")
+        return [[_row((row["start_s"], row["end_s"]), row["text"]) for row in entry["steps"]]], entry.get("duration_s")
     spans = zip(entry["timestamps"], entry["sentences"], strict=True)
-    return [[_row(start, end, text) for (start, end), text in spans]], entry.get("duration")
+    return [[_row(span, text) for span, text in spans]], entry.get("duration")
 
 
-def _row(start: Any, end: Any, text: Any, id: Any = None) -> StepRow:
+def _row(span: Any, text: Any, id: Any = None) -> StepRow:
+    start, end = span
     return StepRow(parse_time(start), parse_time(end), *parse_named(parse_label(text), id))
 
 

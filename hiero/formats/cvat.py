@@ -8,24 +8,9 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape, quoteattr
 
+from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import (
-    HIERO_PROPERTY,
-    FrameGrid,
-    RowLevels,
-    StepRow,
-    find_frame_grid,
-    frame_row,
-    frame_span,
-    one_line,
-    order_levels,
-    parse_duration,
-    parse_label,
-    parse_object,
-    read_xml,
-    step_json,
-    title,
-)
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
 from hiero.types import MAX_STEPS, Hierarchy, Step
 
 MAX_BYTES = 2**28  # CVAT writes a box for each frame of a step
@@ -68,7 +53,7 @@ class CvatDocument:
     """The content of an XML file of CVAT."""
 
     def __init__(self, data: bytes) -> None:
-        root = read_xml(data)
+        root = rows.read_xml(data)
         if root.tag != "annotations":
             raise ValueError("not a file of CVAT: it has no <annotations>")
         self.tracks = [_read_track(track) for track in root.iter("track")]
@@ -98,22 +83,22 @@ def _read_track(element: Element) -> Track:
 def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
     """Rows of an XML file of CVAT. Each label `level 0`, `level 1` … is a level, and all others are one level."""
     document = CvatDocument(data)
-    header = parse_object(document.hiero)
+    header = rows.parse_object(document.hiero)
     fps = float(header["fps"]) if isinstance(header.get("fps"), int | float) else settings.find_fps()
     levels: dict[str, list[StepRow]] = {}
     for track in document.tracks:
         name = track.attributes.get(NAME_ATTRIBUTE)
         level, label = ("", track.label) if name is None else (track.label, name)
         spans = track.spans(document.num_frames)
-        original = parse_object(track.attributes.get(HIERO_PROPERTY)) if len(spans) == 1 else None
-        rows = [frame_row(first, last, fps, parse_label(label), original) for first, last in spans]
-        levels.setdefault(level, []).extend(rows)
+        original = rows.parse_object(track.attributes.get(HIERO_PROPERTY)) if len(spans) == 1 else None
+        level_rows = [rows.frame_row(first, last, fps, rows.parse_label(label), original) for first, last in spans]
+        levels.setdefault(level, []).extend(level_rows)
     for tag in document.tags.values():
-        rows = [frame_row(first, last, fps, parse_label(tag.label)) for first, last in tag.runs()]
-        levels.setdefault("", []).extend(rows)
+        level_rows = [rows.frame_row(first, last, fps, rows.parse_label(tag.label)) for first, last in tag.runs()]
+        levels.setdefault("", []).extend(level_rows)
     if not any(levels.values()):
         raise ValueError("has neither tracks nor tagged frames, which steps are read from")
-    return order_levels(levels), parse_duration(header.get("duration_s"))
+    return rows.order_levels(levels), rows.parse_duration(header.get("duration_s"))
 
 
 def to_cvat(hierarchy: Hierarchy) -> str:
@@ -122,8 +107,8 @@ def to_cvat(hierarchy: Hierarchy) -> str:
     The labels are the levels, so that a task can be created before there are steps. The name of a
     step is an attribute of its track.
     """
-    grid = find_frame_grid(Path(hierarchy.media[0].path))
-    num_frames = frame_span(0.0, hierarchy.duration_s, grid.fps)[1]
+    grid = rows.find_frame_grid(Path(hierarchy.media[0].path))
+    num_frames = rows.frame_span(0.0, hierarchy.duration_s, grid.fps)[1]
     header = json.dumps({"fps": grid.fps, "duration_s": round(hierarchy.duration_s, 3)})
     lines = [
         '<?xml version="1.0" encoding="utf-8"?>',
@@ -131,7 +116,7 @@ def to_cvat(hierarchy: Hierarchy) -> str:
         "  <version>1.1</version>",
         "  <meta>",
         "    <task>",
-        f"      <name>{escape(one_line(Path(hierarchy.video).name))}</name>",
+        f"      <name>{escape(rows.one_line(Path(hierarchy.video).name))}</name>",
         f"      <size>{num_frames}</size>",
         "      <mode>interpolation</mode>",
         "      <overlap>0</overlap>",
@@ -170,12 +155,12 @@ def _label_lines(name: str) -> list[str]:
     ]
 
 
-def _box_lines(step: Step, grid: FrameGrid, num_frames: int) -> list[str]:
+def _box_lines(step: Step, grid: rows.FrameGrid, num_frames: int) -> list[str]:
     """The first box of a track, and the one that ends it, unless it lasts until the end of the video."""
-    first, last = frame_span(step.start_s, step.end_s, grid.fps)
+    first, last = rows.frame_span(step.start_s, step.end_s, grid.fps)
     attributes = [
         f"      <attribute name={quoteattr(name)}>{escape(_xml_text(value))}</attribute>"
-        for name, value in ((NAME_ATTRIBUTE, title(step)), (HIERO_PROPERTY, step_json(step)))
+        for name, value in ((NAME_ATTRIBUTE, rows.title(step)), (HIERO_PROPERTY, rows.step_json(step)))
     ]
     size = f'xtl="0.00" ytl="0.00" xbr="{grid.width:.2f}" ybr="{grid.height:.2f}" z_order="0"'
     lines = []

@@ -5,31 +5,17 @@ from __future__ import annotations
 import json
 import mimetypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
+from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import (
-    HIERO_PROPERTY,
-    MAX_NAMES,
-    RowLevels,
-    StepRow,
-    index_steps,
-    mean_length,
-    one_line,
-    parse_object,
-    read_xml,
-    restore_row,
-    title,
-    to_ms,
-)
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
 from hiero.types import MAX_STEPS, Hierarchy, Utterance
 
 SPEECH_TIER = "speech"  # in files of hiero
-ANNOTATION_KEYS = ("ANNOTATION_ID", "TIME_SLOT_REF1", "TIME_SLOT_REF2")
 LINGUISTIC_TYPES = (
     '  <LINGUISTIC_TYPE GRAPHIC_REFERENCES="false" LINGUISTIC_TYPE_ID="steps" TIME_ALIGNABLE="true"/>',
     '  <LINGUISTIC_TYPE CONSTRAINTS="Included_In" GRAPHIC_REFERENCES="false" LINGUISTIC_TYPE_ID="inside" '
@@ -39,54 +25,40 @@ LINGUISTIC_TYPES = (
 )
 
 
-@dataclass
-class Tier:
-    """A tier of an ELAN file. Each annotation has an id, two time slots and a text."""
-
-    name: str
-    parent: str | None
-    annotations: list[tuple[str, str, str, str]]
-
-
 class ElanDocument:
     """The content of an ELAN file."""
 
     def __init__(self, data: bytes) -> None:
-        root = read_xml(data)
+        root = rows.read_xml(data)
         values = {slot.attrib["TIME_SLOT_ID"]: slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
         self.slots_ms = {id: None if value is None else int(value) for id, value in values.items()}
-        self.tiers: dict[str, Tier] = {}
-        for tier in root.iter("TIER"):
-            annotations = [
-                (*(annotation.attrib[key] for key in ANNOTATION_KEYS), annotation.findtext("ANNOTATION_VALUE") or "")
-                for annotation in tier.iter("ALIGNABLE_ANNOTATION")
-                if annotation.find("ANNOTATION_VALUE") is not None
-            ]
-            name = tier.attrib["TIER_ID"]
-            self.tiers[name] = Tier(name, tier.get("PARENT_REF"), annotations)
+        self.tiers = {tier.attrib["TIER_ID"]: tier for tier in root.iter("TIER")}
         if not self.tiers and not self.slots_ms:
             raise ValueError("not an ELAN file: it has no tiers")
-        if sum(len(tier.annotations) for tier in self.tiers.values()) > MAX_STEPS:
+        # Annotations that refer to others have no times of their own.
+        self.annotations = {name: tier.findall(".//ALIGNABLE_ANNOTATION") for name, tier in self.tiers.items()}
+        if sum(map(len, self.annotations.values())) > MAX_STEPS:
             raise ValueError(f"more than {MAX_STEPS} annotations")
         properties = {element.get("NAME"): element.text or "" for element in root.iter("PROPERTY")}
         self.hiero = properties.get(HIERO_PROPERTY, "")
 
-    def times_ms(self, tier: Tier) -> dict[str, float]:
-        """Times of the slots of a tier. Missing ones are spread evenly between their neighbours, as in ELAN."""
-        order = list(dict.fromkeys(slot for _, start, end, _ in tier.annotations for slot in (start, end)))
+    def spans_ms(self, tier: str) -> list[tuple[float, float]]:
+        """Start and end of each annotation. Missing times are spread evenly between their neighbours, as in ELAN."""
+        spans = [(item.attrib["TIME_SLOT_REF1"], item.attrib["TIME_SLOT_REF2"]) for item in self.annotations[tier]]
+        order = list(dict.fromkeys(slot for span in spans for slot in span))
         known = [(i, value) for i, slot in enumerate(order) if (value := self.slots_ms[slot]) is not None]
         times = {order[i]: float(value) for i, value in known}
         for (i, start_ms), (j, end_ms) in pairwise(known):
             times |= {order[k]: start_ms + (end_ms - start_ms) * (k - i) / (j - i) for k in range(i + 1, j)}
         if len(times) < len(order):
-            raise ValueError(f"tier {tier.name}: its first or last annotation has no time")
-        return times
+            raise ValueError(f"tier {tier}: its first or last annotation has no time")
+        return [(times[start], times[end]) for start, end in spans]
 
-    def depth(self, tier: Tier) -> int:
+    def depth(self, tier: str) -> int:
         """Number of tiers that a tier depends on."""
         depth = 0
-        while tier.parent in self.tiers and depth <= len(self.tiers):
-            tier = self.tiers[tier.parent]
+        while (parent := self.tiers[tier].get("PARENT_REF")) in self.tiers and depth <= len(self.tiers):
+            tier = str(parent)
             depth += 1
         return depth
 
@@ -98,31 +70,31 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
     """
     document = ElanDocument(data)
     if missing := [name for name in settings.tiers if name not in document.tiers]:
-        raise ValueError(f"has no tier {missing[0]}; its tiers are {', '.join(list(document.tiers)[:MAX_NAMES])}")
-    steps, duration_s = index_steps(parse_object(document.hiero))
+        names = ", ".join(list(document.tiers)[: rows.MAX_NAMES])
+        raise ValueError(f"has no tier {missing[0]}; its tiers are {names}")
+    steps, duration_s = rows.index_steps(rows.parse_object(document.hiero))
     # Files of hiero have a tier for speech, which has no steps.
-    names = [name for name in document.tiers if not (document.hiero and name == SPEECH_TIER)]
+    tiers = settings.tiers or [name for name in document.tiers if not (document.hiero and name == SPEECH_TIER)]
     levels: list[tuple[tuple[int, float], list[StepRow]]] = []
-    for name in settings.tiers or names:
-        tier = document.tiers[name]
-        times_ms = document.times_ms(tier)
-        rows = []
-        for id, start, end, text in tier.annotations:
-            row = StepRow(times_ms[start] / 1000, times_ms[end] / 1000, one_line(text) or None)
-            rows.append(restore_row(row, steps.get(id)))
-        if rows:
-            levels.append(((document.depth(tier), -mean_length(rows)), rows))
+    for tier in tiers:
+        level = []
+        for item, (start_ms, end_ms) in zip(document.annotations[tier], document.spans_ms(tier), strict=True):
+            label = rows.one_line(item.findtext("ANNOTATION_VALUE") or "") or None
+            row = StepRow(start_ms / 1000, end_ms / 1000, label)
+            level.append(rows.restore_row(row, steps.get(item.attrib["ANNOTATION_ID"])))
+        if level:
+            levels.append(((document.depth(tier), -rows.mean_length(level)), level))
     if not settings.tiers:
-        levels.sort(key=lambda level: level[0])
-    return [rows for _, rows in levels], duration_s
+        levels.sort(key=lambda entry: entry[0])
+    return [level for _, level in levels], duration_s
 
 
 def to_elan(hierarchy: Hierarchy) -> str:
     """An ELAN file. The annotations of a tier lie inside those of the coarser tier."""
     tiers = _tiers(hierarchy)
-    times_ms = sorted({to_ms(time_s) for _, rows in tiers for *span_s, _ in rows for time_s in span_s})
+    times_ms = sorted({rows.to_ms(time_s) for _, items in tiers for *span_s, _ in items for time_s in span_s})
     slot_ids = {time_ms: f"ts{i}" for i, time_ms in enumerate(times_ms, start=1)}
-    file_name = one_line(Path(hierarchy.video).name)
+    file_name = rows.one_line(Path(hierarchy.video).name)
     mime_type = mimetypes.guess_type(hierarchy.video)[0] or "video/mp4"
     date = datetime.now(UTC).isoformat(timespec="seconds")
     lines = [
@@ -140,13 +112,13 @@ def to_elan(hierarchy: Hierarchy) -> str:
         "  </TIME_ORDER>",
     ]
     numbers = count(1)
-    for attributes, rows in tiers:
+    for attributes, items in tiers:
         lines.append(f"  <TIER {attributes}>")
-        for start_s, end_s, text in rows:
+        for start_s, end_s, text in items:
             lines += [
                 "    <ANNOTATION>",
                 f'      <ALIGNABLE_ANNOTATION ANNOTATION_ID="a{next(numbers)}" '
-                f'TIME_SLOT_REF1="{slot_ids[to_ms(start_s)]}" TIME_SLOT_REF2="{slot_ids[to_ms(end_s)]}">',
+                f'TIME_SLOT_REF1="{slot_ids[rows.to_ms(start_s)]}" TIME_SLOT_REF2="{slot_ids[rows.to_ms(end_s)]}">',
                 f"        <ANNOTATION_VALUE>{escape(text)}</ANNOTATION_VALUE>",
                 "      </ALIGNABLE_ANNOTATION>",
                 "    </ANNOTATION>",
@@ -156,12 +128,12 @@ def to_elan(hierarchy: Hierarchy) -> str:
 
 
 def _tiers(hierarchy: Hierarchy) -> list[tuple[str, list[tuple[float, float, str]]]]:
-    """The XML attributes of each tier, and the start, end and text of its annotations."""
+    """The XML attributes of each tier, and the start, end and text of its items."""
     tiers = []
     for i, level in enumerate(hierarchy.levels):
         kind, parent = ("inside", f' PARENT_REF="level {i - 1}"') if i else ("steps", "")
-        rows = [(step.start_s, step.end_s, title(step)) for step in level]
-        tiers.append((f'LINGUISTIC_TYPE_REF="{kind}" TIER_ID="level {i}"{parent}', rows))
+        items = [(step.start_s, step.end_s, rows.title(step)) for step in level]
+        tiers.append((f'LINGUISTIC_TYPE_REF="{kind}" TIER_ID="level {i}"{parent}', items))
     if speech := _separate(hierarchy.speech):
         tiers.append((f'LINGUISTIC_TYPE_REF="steps" TIER_ID="{SPEECH_TIER}"', speech))
     return tiers
@@ -172,8 +144,8 @@ def _separate(speech: Sequence[Utterance]) -> list[tuple[float, float, str]]:
     out: list[tuple[float, float, str]] = []
     for utterance in speech:
         start_s = max(utterance.start_s, out[-1][1] if out else 0.0)
-        if to_ms(utterance.end_s) > to_ms(start_s):
-            out.append((start_s, utterance.end_s, one_line(utterance.text)))
+        if rows.to_ms(utterance.end_s) > rows.to_ms(start_s):
+            out.append((start_s, utterance.end_s, rows.one_line(utterance.text)))
     return out
 
 

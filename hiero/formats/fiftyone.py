@@ -6,26 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import (
-    HIERO_PROPERTY,
-    FrameGrid,
-    RowLevels,
-    StepRow,
-    choose_video,
-    find_frame_grid,
-    frame_row,
-    frame_span,
-    order_levels,
-    parse_duration,
-    parse_label,
-    parse_object,
-    parse_time,
-    restore_row,
-    step_json,
-    title,
-    to_json,
-)
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
 from hiero.storage.files import ASSETS, read_json
 from hiero.types import Hierarchy, VideoFile, split_by_file
 
@@ -44,10 +27,10 @@ def is_fiftyone_dataset(document: Any) -> bool:
 def read_fiftyone(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
     """Rows of the temporal detections of a video."""
     if "samples" not in document:
-        detections = choose_video(document["labels"], settings.video)
+        detections = rows.choose_video(document["labels"], settings.video)
         classes = document["classes"] if isinstance(document["classes"], list) else []
         return [[_to_row(detection, settings, classes=classes) for detection in detections or []]], None
-    sample = choose_video({str(sample["filepath"]): sample for sample in document["samples"]}, settings.video)
+    sample = rows.choose_video({str(sample["filepath"]): sample for sample in document["samples"]}, settings.video)
     metadata = sample.get("metadata") or {}
     fps = metadata.get("frame_rate")
     levels = {
@@ -57,7 +40,7 @@ def read_fiftyone(document: dict[str, Any], settings: ImportSettings) -> RowLeve
     }
     if not any(levels.values()):
         raise ValueError("the sample has no temporal detections")
-    return order_levels(levels), parse_duration(metadata.get("duration"))
+    return rows.order_levels(levels), rows.parse_duration(metadata.get("duration"))
 
 
 def _to_row(
@@ -67,12 +50,13 @@ def _to_row(
     label = detection.get("label")
     if classes and isinstance(label, int) and 0 <= label < len(classes):
         label = classes[label]
-    original = parse_object(detection.get(HIERO_PROPERTY) or (detection.get("attributes") or {}).get(HIERO_PROPERTY))
+    attributes = detection.get("attributes") or {}
+    original = rows.parse_object(detection.get(HIERO_PROPERTY) or attributes.get(HIERO_PROPERTY))
     if "timestamps" in detection:
-        start_s, end_s = map(parse_time, detection["timestamps"])
-        return restore_row(StepRow(start_s, end_s, parse_label(label)), original)
+        start_s, end_s = map(rows.parse_time, detection["timestamps"])
+        return rows.restore_row(StepRow(start_s, end_s, rows.parse_label(label)), original)
     first, last = map(int, detection["support"])
-    return frame_row(first, last, float(fps or settings.find_fps()), parse_label(label), original)
+    return rows.frame_row(first, last, float(fps or settings.find_fps()), rows.parse_label(label), original)
 
 
 def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:
@@ -83,16 +67,17 @@ def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:
     for i in range(len(hierarchy.levels)):
         document["sample_fields"].append({**level_field, "name": f"level{i}", "db_field": f"level{i}"})
     samples = [_sample(hierarchy, video) for video in hierarchy.media]
-    return {"fiftyone/metadata.json": to_json(document), "fiftyone/samples.json": to_json({"samples": samples})}
+    files = {"metadata": document, "samples": {"samples": samples}}
+    return {f"fiftyone/{name}.json": rows.to_json(content) for name, content in files.items()}
 
 
 def _sample(hierarchy: Hierarchy, video: VideoFile) -> dict[str, Any]:
-    grid = find_frame_grid(Path(video.path))
+    grid = rows.find_frame_grid(Path(video.path))
     file_name = Path(video.path).name
     metadata: dict[str, Any] = {
         "_cls": "VideoMetadata",
         "frame_rate": grid.fps,
-        "total_frame_count": frame_span(0.0, video.duration_s, grid.fps)[1],
+        "total_frame_count": rows.frame_span(0.0, video.duration_s, grid.fps)[1],
         "duration": round(video.duration_s, 3),
     }
     if grid.is_known:
@@ -110,20 +95,20 @@ def _sample(hierarchy: Hierarchy, video: VideoFile) -> dict[str, Any]:
     return sample
 
 
-def _detections(hierarchy: Hierarchy, level: int, video: VideoFile, grid: FrameGrid) -> list[dict[str, Any]]:
+def _detections(hierarchy: Hierarchy, level: int, video: VideoFile, grid: rows.FrameGrid) -> list[dict[str, Any]]:
     """The detections of a level in one of the files."""
     return [
         {
             "_id": _object_id(Path(video.path).name, f"level{level}", step.id),
             "_cls": "TemporalDetection",
             "tags": [],
-            "label": title(step),
+            "label": rows.title(step),
             "confidence": step.score,
-            "support": list(frame_span(start_s, end_s, grid.fps)),
+            "support": list(rows.frame_span(start_s, end_s, grid.fps)),
             "step": step.id,
             "thread": step.thread,
             "background": step.background,
-            HIERO_PROPERTY: step_json(step),
+            HIERO_PROPERTY: rows.step_json(step),
         }
         for step in hierarchy.levels[level]
         for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s)

@@ -5,23 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import (
-    FRAME_RATE,
-    HIERO_PROPERTY,
-    RowLevels,
-    StepRow,
-    choose_video,
-    frame_row,
-    frame_span,
-    index_steps,
-    order_levels,
-    parse_label,
-    parse_time,
-    plain_id,
-    title,
-    to_json,
-)
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
 from hiero.types import Hierarchy
 
 
@@ -36,24 +22,24 @@ def is_label_studio(document: Any) -> bool:
 def read_label_studio(document: Any, settings: ImportSettings) -> RowLevels:
     """A level for each control tag (`from_name`) of the newest annotation, or else of a prediction."""
     tasks: list[dict[str, Any]] = [document] if isinstance(document, dict) else document
-    fps = FRAME_RATE if settings.fps is None else settings.fps
+    fps = rows.FRAME_RATE if settings.fps is None else settings.fps
     task = tasks[0] if len(tasks) == 1 else _choose_task(tasks, settings.video)
-    steps, duration_s = index_steps(task["data"].get(HIERO_PROPERTY))
+    steps, duration_s = rows.index_steps(task["data"].get(HIERO_PROPERTY))
     levels: dict[str, list[StepRow]] = {}
     for result in _newest_annotation(task)["result"]:
         value = result.get("value", {})
         labels = value.get(result.get("type", "")) or value.get("labels") or value.get("timelinelabels") or []
-        label = parse_label(labels[0]) if labels else None
+        label = rows.parse_label(labels[0]) if labels else None
         level = levels.setdefault(str(result.get("from_name", "")), [])
         if "ranges" in value:
             original = steps.get(str(result.get("id"))) if len(value["ranges"]) == 1 else None
             for span in value["ranges"]:
-                level.append(frame_row(int(span["start"]), int(span["end"]), fps, label, original))
+                level.append(rows.frame_row(int(span["start"]), int(span["end"]), fps, label, original))
         elif "start" in value and "end" in value:  # Audio and AudioPlus have seconds
-            level.append(StepRow(parse_time(value["start"]), parse_time(value["end"]), label))
+            level.append(StepRow(rows.parse_time(value["start"]), rows.parse_time(value["end"]), label))
     if not any(levels.values()):
         raise ValueError("no region has times; expected timelinelabels of a Video or labels of an Audio")
-    return order_levels(levels), duration_s
+    return rows.order_levels(levels), duration_s
 
 
 def _choose_task(tasks: list[dict[str, Any]], video: Path) -> dict[str, Any]:
@@ -62,7 +48,7 @@ def _choose_task(tasks: list[dict[str, Any]], video: Path) -> dict[str, Any]:
     for task in tasks:
         values = [value for key, value in task["data"].items() if isinstance(value, str) and key != HIERO_PROPERTY]
         by_video |= dict.fromkeys(values or [""], task)
-    chosen: dict[str, Any] = choose_video(by_video, video)
+    chosen: dict[str, Any] = rows.choose_video(by_video, video)
     return chosen
 
 
@@ -78,7 +64,7 @@ def _newest_annotation(task: dict[str, Any]) -> dict[str, Any]:
 
 def to_label_studio(hierarchy: Hierarchy) -> str:
     """One task with a prediction, with a timeline label for each step."""
-    return to_json([to_task(hierarchy)])
+    return rows.to_json([to_task(hierarchy)])
 
 
 def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
@@ -87,8 +73,8 @@ def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
     steps: dict[str, dict[str, object]] = {}
     for level_index, level in enumerate(hierarchy.levels):
         for step in level:
-            first, last = frame_span(step.start_s, step.end_s, FRAME_RATE)
-            region_id = plain_id(step).replace(".", "_")
+            first, last = rows.frame_span(step.start_s, step.end_s, rows.FRAME_RATE)
+            region_id = rows.plain_id(step).replace(".", "_")
             region_id = f"{region_id}-{len(steps)}" if region_id in steps else region_id
             steps[region_id] = {**step.to_dict(), "frames": [first, last]}
             results.append(
@@ -97,7 +83,7 @@ def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
                     "type": "timelinelabels",
                     "from_name": f"level{level_index}",
                     "to_name": "video",
-                    "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [title(step)]},
+                    "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [rows.title(step)]},
                     "score": step.score or 0.0,
                 }
             )

@@ -6,20 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import (
-    HIERO_PROPERTY,
-    RowLevels,
-    StepRow,
-    choose_video,
-    index_steps,
-    order_levels,
-    parse_label,
-    parse_time,
-    restore_row,
-    title,
-    to_json,
-)
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
 from hiero.storage.files import ASSETS, read_json
 from hiero.types import Hierarchy
 
@@ -40,22 +29,23 @@ def read_via(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
     by_name = {str(attribute.get("aname")): aid for aid, attribute in attributes.items()}
     is_ours = {LEVEL_ATTRIBUTE, NAME_ATTRIBUTE} <= set(by_name)
     view = _choose_view(document, settings.video)
-    steps, duration_s = index_steps(document.get(HIERO_PROPERTY))
+    steps, duration_s = rows.index_steps(document.get(HIERO_PROPERTY))
     levels: dict[str, list[StepRow]] = {}
     for id, segment in document["metadata"].items():
         if str(segment["vid"]) != view or len(segment["z"]) != 2:
             continue  # another video, or a region of a frame
-        start_s, end_s = map(parse_time, segment["z"])
+        start_s, end_s = map(rows.parse_time, segment["z"])
         values = {str(aid): _text(attributes.get(aid), value) for aid, value in segment["av"].items()}
         if is_ours:
-            row = StepRow(start_s, end_s, parse_label(values.get(by_name[NAME_ATTRIBUTE])))
-            levels.setdefault(values.get(by_name[LEVEL_ATTRIBUTE]) or "", []).append(restore_row(row, steps.get(id)))
+            row = StepRow(start_s, end_s, rows.parse_label(values.get(by_name[NAME_ATTRIBUTE])))
+            level = levels.setdefault(values.get(by_name[LEVEL_ATTRIBUTE]) or "", [])
+            level.append(rows.restore_row(row, steps.get(id)))
             continue
         for aid, value in values.items():
-            levels.setdefault(aid, []).append(StepRow(start_s, end_s, parse_label(value)))
+            levels.setdefault(aid, []).append(StepRow(start_s, end_s, rows.parse_label(value)))
     if not levels:
         raise ValueError("has no temporal segments of this video")
-    return order_levels(levels), duration_s
+    return rows.order_levels(levels), duration_s
 
 
 def _choose_view(document: dict[str, Any], video: Path) -> str:
@@ -66,7 +56,7 @@ def _choose_view(document: dict[str, Any], video: Path) -> str:
             views[str(document["file"][str(fid)]["fname"])] = str(vid)
     if not views:
         raise ValueError("has no video")
-    chosen: str = choose_video(views, video)
+    chosen: str = rows.choose_video(views, video)
     return chosen
 
 
@@ -91,12 +81,12 @@ def to_via(hierarchy: Hierarchy) -> str:
             id = f"1_{digest[:8]}"
             id = id if id not in steps else f"{id}{len(steps)}"
             times_s = [round(step.start_s, 3), round(step.end_s, 3)]
-            segment = {"vid": "1", "flg": 0, "z": times_s, "xy": [], "av": {"1": str(i), "2": title(step)}}
+            segment = {"vid": "1", "flg": 0, "z": times_s, "xy": [], "av": {"1": str(i), "2": rows.title(step)}}
             project["metadata"][id] = segment
             steps[id] = step.to_dict()
     duration_s = round(hierarchy.duration_s, 3)
     project[HIERO_PROPERTY] = {"model": hierarchy.model, "duration_s": duration_s, "steps": steps}
-    return to_json(project)
+    return rows.to_json(project)
 
 
 VIA = Exporter("via.json", to_via, reader=StepReader((".json",), read_via, is_via_project))

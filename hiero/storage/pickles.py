@@ -134,7 +134,7 @@ def _read_storage(file: IO[bytes], num_available: int, dtype: str, num_values: i
     if num_bytes > num_available:
         raise ValueError(f"tensor data cut short: {num_available} of {num_bytes} bytes")
     values = torch.empty(num_values, dtype=getattr(torch, dtype))
-    rest = memoryview(values.view(torch.uint8).numpy())
+    rest = values.view(torch.uint8).numpy().data
     while rest:
         chunk = file.read(min(CHUNK_BYTES, len(rest)))
         if not chunk:

@@ -50,7 +50,7 @@ def clip_tokenizer(merges_file: Path) -> Any:
 
     with gzip.open(merges_file, "rt", encoding="utf-8") as file:
         lines = file.read().split("\n")[1 : NUM_MERGES + 1]
-    merges = [tuple(line.split()) for line in lines]
+    merges = [(first, second) for first, second in (line.split() for line in lines)]
     letters = byte_letters()
     # The order determines the ids: letters, letters that end a word, merges by rank, marks.
     tokens = [*letters, *(letter + "</w>" for letter in letters), *("".join(pair) for pair in merges), START, END]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -198,7 +199,7 @@ def write_sidecar(path, features, **changes):
         "0",
         rows_key(features),
     )
-    sidecar_path(path).write_text(json.dumps(values.to_dict() | changes))
+    sidecar_path(path).write_text(json.dumps(asdict(values) | changes))
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])

@@ -64,7 +64,7 @@ def test_weight_decay_spares_vectors():
         ({}, None, "uniform clock"),
         ({"behaviour": Behaviour(mixed_threads=True)}, SPACING_S, "as the release does"),
         ({"sample_points": 16}, SPACING_S, "sample_points=32"),
-        ({"num_threads": 17}, SPACING_S, "16 threads at most"),
+        ({"num_threads": 17}, SPACING_S, "num_threads <= 16"),
         ({"operator": "mean-neighbours"}, SPACING_S, "not operator mean-neighbours; use TrainStep"),
     ],
 )
