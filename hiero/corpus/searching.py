@@ -13,7 +13,7 @@ import numpy as np
 from hiero.corpus.rows import HIT_COLUMNS, Hit
 from hiero.corpus.table import SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, vector_width
 from hiero.errors import InputError
-from hiero.speech.evidence import join_evidence, name_witness, shorten_quote, spoken_probability
+from hiero.speech.evidence import join_evidence, shorten_quote, spoken_probability, strongest_evidence
 from hiero.steps.correspondence import correspondence, same_step_probability
 from hiero.vectors import cosine_similarity
 
@@ -125,7 +125,7 @@ def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
     if moment is None:
         return replace(hit, rests_on="pictures")
     seen = float(np.clip(hit.score, 0.0, 1.0))
-    rests_on = name_witness(seen, moment.probability)
+    rests_on = strongest_evidence(seen, moment.probability)
     score = float(join_evidence(np.array(seen), np.array(moment.probability)))
     return replace(hit, score=score, rests_on=rests_on, quote=None if rests_on == "pictures" else moment.quote)
 

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import RowLevels, StepRow, choose_video, parse_label, parse_named, parse_time, title, to_json
+from hiero.formats.rows import (
+    RowLevels,
+    StepRow,
+    choose_video,
+    parse_label,
+    parse_label_and_id,
+    parse_time,
+    title,
+    to_json,
+)
 from hiero.types import Hierarchy
 
 
@@ -39,7 +48,7 @@ def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowL
 
 def _row(span: Any, text: Any, id: Any = None) -> StepRow:
     start, end = span
-    return StepRow(parse_time(start), parse_time(end), *parse_named(parse_label(text), id))
+    return StepRow(parse_time(start), parse_time(end), *parse_label_and_id(parse_label(text), id))
 
 
 def to_activitynet(hierarchy: Hierarchy) -> str:

@@ -134,12 +134,12 @@ def _tiers(hierarchy: Hierarchy) -> list[tuple[str, list[tuple[float, float, str
         kind, parent = ("inside", f' PARENT_REF="level {i - 1}"') if i else ("steps", "")
         items = [(step.start_s, step.end_s, rows.title(step)) for step in level]
         tiers.append((f'LINGUISTIC_TYPE_REF="{kind}" TIER_ID="level {i}"{parent}', items))
-    if speech := _separate(hierarchy.speech):
+    if speech := _remove_overlaps(hierarchy.speech):
         tiers.append((f'LINGUISTIC_TYPE_REF="steps" TIER_ID="{SPEECH_TIER}"', speech))
     return tiers
 
 
-def _separate(speech: Sequence[Utterance]) -> list[tuple[float, float, str]]:
+def _remove_overlaps(speech: Sequence[Utterance]) -> list[tuple[float, float, str]]:
     """Utterances without overlaps, which a tier cannot have, each at least a millisecond long."""
     out: list[tuple[float, float, str]] = []
     for utterance in speech:

@@ -95,8 +95,6 @@ def exporter_names() -> list[str]:
 
 def find_exporter(name: str) -> Exporter:
     """A format by its name."""
-    if name not in registered(GROUP):
-        raise InputError(f"unknown format {name}; known are {', '.join(exporter_names())}")
     exporter: Exporter = load_plugin(GROUP, name)
     return exporter
 

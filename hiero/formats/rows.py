@@ -81,7 +81,7 @@ def parse_label(value: Any) -> str | None:
     return None if value is None else one_line(str(value)) or None
 
 
-def parse_named(label: str | None, id: Any) -> tuple[str | None, str | None]:
+def parse_label_and_id(label: str | None, id: Any) -> tuple[str | None, str | None]:
     """Label and id of a row. The label that hiero writes for a step without one is removed."""
     if isinstance(id, str) and label == one_line(f"step {id}"):
         label = None

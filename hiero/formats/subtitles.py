@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import RowLevels, StepRow, one_line, parse_named, plain_id, title, to_ms
+from hiero.formats.rows import RowLevels, StepRow, one_line, parse_label_and_id, plain_id, title, to_ms
 from hiero.storage.files import decode_text
 from hiero.types import Hierarchy, Step, format_time
 
@@ -74,7 +74,7 @@ def read_webvtt(data: bytes, _: ImportSettings) -> RowLevels:
     """Rows of WebVTT chapters, with their ids."""
     rows = []
     for cue in parse_cues(decode_text(data)):
-        label, id = parse_named(one_line(clean_markup(cue.text)) or None, cue.id or None)
+        label, id = parse_label_and_id(one_line(clean_markup(cue.text)) or None, cue.id or None)
         rows.append(StepRow(cue.start_s, cue.end_s, label, id=id))
     return [rows], None
 

@@ -194,7 +194,7 @@ def _to_utterances(rows: Sequence[Row]) -> tuple[Utterance, ...]:
         if not any(character.isalnum() for character in text):
             continue
         before = utterances[-1] if utterances else None
-        if before is not None and start_s <= before.end_s + MAX_SCROLL_GAP_S and _scrolls(before.text, text):
+        if before is not None and start_s <= before.end_s + MAX_SCROLL_GAP_S and _repeats_line(before.text, text):
             text = text[len(before.text) :].strip()  # the previous line is repeated above the new one
             if not text:
                 utterances[-1] = Utterance(before.start_s, max(before.end_s, end_s), before.text)
@@ -203,6 +203,6 @@ def _to_utterances(rows: Sequence[Row]) -> tuple[Utterance, ...]:
     return tuple(utterances)
 
 
-def _scrolls(before: str, text: str) -> bool:
+def _repeats_line(before: str, text: str) -> bool:
     """Whether a text repeats the previous line. A line of one or two words may be repeated speech."""
     return len(before.split()) >= MIN_SCROLLED_WORDS and f"{text} ".startswith(f"{before} ")

@@ -172,7 +172,7 @@ def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]
     return chosen
 
 
-def name_witness(seen: float, spoken: float) -> RestsOn:
+def strongest_evidence(seen: float, spoken: float) -> RestsOn:
     """The evidence for an answer: pictures, speech or both."""
     seen_weight, speech_weight = (-np.log1p(-min(p, 1 - 1e-9)) for p in (seen, spoken))
     speech_share = speech_weight / max(seen_weight + speech_weight, 1e-12)
@@ -233,7 +233,7 @@ def ask_with_speech(
         for j in chosen:
             # `by_speech` is lower for long spans, but words in a part of a span are evidence for all of it.
             spoken = spoken_probability(speech_similarity[i, spans[j, 0] : spans[j, 1]].max())
-            rests_on = name_witness(float(by_sight[i, j]), float(spoken))
+            rests_on = strongest_evidence(float(by_sight[i, j]), float(spoken))
             quote = None if rests_on == "pictures" else speech.quote(vectors[i], spans[j], clock, num_nodes)
             match = seen.make_match(spans[j], present if in_order else float(probability[i, j]))
             matches.append(replace(match, rests_on=rests_on, quote=quote))

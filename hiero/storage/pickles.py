@@ -40,16 +40,12 @@ CHUNK_BYTES = 2**24
 
 
 class Opaque:
-    """A placeholder for an object whose class is not loaded. It holds the object's state."""
+    """A placeholder for an object whose class is not loaded. It holds the object's state and drops its items."""
 
     state: Any = None
 
     def __init__(self, *_: Any) -> None:
         pass
-
-
-class Ignored(Opaque):
-    """A placeholder for an object of an unknown class. It drops the items that the pickle adds."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         pass
@@ -189,10 +185,8 @@ class _RestrictedUnpickler(pickle._Unpickler):
         full_name = f"{module}.{name}"
         if full_name in ALLOWED:
             return ALLOWED[full_name]
-        if full_name in self.opaque:
+        if self.ignore_unknown or full_name in self.opaque:
             return Opaque
-        if self.ignore_unknown:
-            return Ignored
         raise InputError(
             f"{self.path}: unsafe pickle: it references {full_name}. Only tensors and plain containers can be loaded. "
             "If you trust the file, save its tensors again with torch.save or safetensors"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hiero.config import TextConfig, TrainConfig, override, read_preset
 from hiero.data.narrated_windows import NarratedWindows
@@ -70,7 +69,12 @@ def train_from_files(
     windows, validation_windows = _read_windows(features, narrations, values, text_config, options)
     text_vectors = validation_vectors = text_encoder = None
     if text_config.mode == "frozen":
-        text_vectors, validation_vectors = _encode(windows, validation_windows, text_config, fabric.device, options)
+        num_texts = len(windows.texts) + (len(validation_windows.texts) if validation_windows else 0)
+        with options.display.texts(num_texts) as progress:
+            encode = partial(encode_texts, device=fabric.device, cache=options.text_cache, progress=progress)
+            text_vectors = encode(windows.texts, text_config.encoder)
+            if validation_windows:
+                validation_vectors = encode(validation_windows.texts, text_config.encoder)
         text_size = text_vectors.shape[1]
     else:
         torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
@@ -102,25 +106,11 @@ def _read_windows(
     window_s = float(values.get("window_s", 300.0))
     windows = NarratedWindows(store, narrations, window_s, drop_tags=text_config.drop_tags)
     options.display.log(windows.summary())
-    if validation is None or not validation.by_video:
+    if validation is None:
         return windows, None
     validation_windows = NarratedWindows(store, validation, window_s, drop_tags=text_config.drop_tags)
     options.display.log(f"validation: {validation_windows.summary()}")
     return windows, validation_windows
-
-
-def _encode(
-    windows: NarratedWindows,
-    validation: NarratedWindows | None,
-    text_config: TextConfig,
-    device: torch.device,
-    options: TrainOptions,
-) -> tuple[Tensor, Tensor | None]:
-    """Text vectors of the windows to train on and to validate on."""
-    with options.display.texts(len(windows.texts) + (len(validation.texts) if validation else 0)) as progress:
-        encode = partial(encode_texts, device=device, cache=options.text_cache, progress=progress)
-        vectors = encode(windows.texts, text_config.encoder)
-        return vectors, encode(validation.texts, text_config.encoder) if validation else None
 
 
 def _run(training: HieroTraining, options: TrainOptions) -> None:

@@ -15,7 +15,7 @@ from hiero.config import TrainConfig
 from hiero.data.narrated_windows import NarratedWindows, ResidentWindows, TrainingBatch
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO, write_model_folder
-from hiero.model.losses import Losses
+from hiero.model.losses import Losses, Timed, compute_losses
 from hiero.model.model_folder import TEXT_ENCODER_FILE
 from hiero.model.unet import SharedDropout
 from hiero.storage.files import save_tensors
@@ -24,7 +24,6 @@ from hiero.training.captured_step import CapturedStep, check_capturable, describ
 from hiero.training.fabric import ProcessGroup, autocast_precision
 from hiero.training.loop import TrainingLoop
 from hiero.training.step import Augmentation, Objective, Tokens, TrainStep
-from hiero.training.validation import validate
 
 MIN_STEPS_TO_CAPTURE = 4000  # compiling takes about as long as this many captured steps save
 MAX_DATA_SHARE = 0.6  # share of the free memory of a GPU that data may take
@@ -168,8 +167,7 @@ class HieroTraining(TrainingLoop):
         if text_vectors is None:
             assert self.text_encoder is not None
             text_vectors = self.text_encoder.encode(windows.texts)
-        score = validate(self.objective, windows, text_vectors, self.config.batch_size)
-        return {"narrations found": score.hit_rate, "L_vna": score.alignment, "L_ft": score.threads}
+        return validate(self.objective, windows, text_vectors, self.config.batch_size)
 
     def _save_model(self, folder: Path) -> None:
         settings = self.config.to_dict()
@@ -201,3 +199,34 @@ class HieroTraining(TrainingLoop):
                 step = max(1, len(text_vectors) // NUM_FINGERPRINT_VECTORS)
                 digest.update(text_vectors[::step].contiguous().cpu().numpy().tobytes())
         return digest.hexdigest()
+
+
+@torch.no_grad()
+def validate(
+    objective: Objective, windows: NarratedWindows, text_vectors: Tensor, batch_size: int = 8
+) -> dict[str, float]:
+    """The share of narrations that are found in held-out windows, and the losses.
+
+    The network and the random state stay as they are.
+    """
+    model, config = objective.model, objective.losses
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    loss_sums = torch.zeros(2, dtype=torch.float64)
+    num_hits = num_narrations = num_batches = 0
+    for start in range(0, len(windows), batch_size):
+        x = windows.read(range(start, min(start + batch_size, len(windows)))).with_vectors(text_vectors).to(device)
+        with torch.autocast(device.type, dtype=objective.precision, enabled=objective.precision is not None):
+            levels = model.forward_unchecked(x.features, x.mask, x.times, objective.spacing_s, threads=True)
+            losses = compute_losses(model, levels, Timed(x.texts, x.text_times, x.text_mask), config)
+            similarity = model.embed_text(x.texts) @ model.embed_video(levels[0].features).mT  # (B, M, T)
+        loss_sums += torch.stack([losses.alignment, losses.threads]).double().cpu()
+        num_batches += 1
+        best_node = similarity.float().masked_fill(~x.mask[:, None], -torch.inf).argmax(2)
+        distance_s = (x.times.gather(1, best_node) - x.text_times).abs()
+        num_hits += int(((distance_s <= 1 / config.alpha) & x.text_mask).sum())
+        num_narrations += int(x.text_mask.sum())
+    model.train(was_training)
+    alignment, threads = (loss_sums / num_batches).tolist()
+    return {"narrations found": num_hits / max(1, num_narrations), "L_vna": alignment, "L_ft": threads}

@@ -14,11 +14,11 @@ from hiero.speech.evidence import (
     SpeechEvidence,
     distinct_spans,
     join_evidence,
-    name_witness,
     speech_probability,
     split_phrases,
     spread_windows,
     step_phrases,
+    strongest_evidence,
     window_runs,
     window_vectors,
 )
@@ -94,7 +94,7 @@ def test_where_a_text_is_said():
 
 def test_two_witnesses():
     assert join_evidence(np.array([0.0, 0.5, 0.9]), np.array([0.7, 0.5, 0.0])) == pytest.approx([0.7, 0.75, 0.9])
-    assert [name_witness(*pair) for pair in [(0.0, 0.9), (0.9, 0.0), (0.8, 0.9), (0.0, 0.0), (1.0, 1.0)]] == [
+    assert [strongest_evidence(*pair) for pair in [(0.0, 0.9), (0.9, 0.0), (0.8, 0.9), (0.0, 0.0), (1.0, 1.0)]] == [
         "speech",
         "pictures",
         "both",
