@@ -199,7 +199,6 @@ def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
 @functools.lru_cache(1)
 def _joint(checkpoint: Path, _: int) -> tuple[TextEncoder, Tensor, Tensor | None]:
     """A checkpoint's text tower with its projection (out, in) and bias, cached until the file changes."""
-    import_transformers()
     state = read_state_dict(checkpoint)
     tower = select_text_tower(state, checkpoint)
     kind = tower_kind(tower)

@@ -119,6 +119,7 @@ def import_transformers() -> Any:
 
 def build_tower(kind: TowerKind, state: dict[str, Tensor], num_heads: int | None, source: Path) -> nn.Module:
     """A tower with its weights."""
+    import_transformers()
     try:
         if kind == "clip" and EMBEDDING_KEYS["clip"] in state:
             state = to_transformers(state)
