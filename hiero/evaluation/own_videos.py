@@ -217,7 +217,7 @@ def evaluate_own_videos(
         elif embeddings is None:
             case_tasks.append((task, CaseTask(_score_nothing, partial(_no_text_table, task))))
         else:
-            make_task = {
+            make_task: Callable[..., CaseTask[Any]] = {
                 "grounding": grounding_task,
                 "localization": partial(localization_task, taxonomy=texts),
                 "choices": choice_task,

@@ -203,7 +203,8 @@ def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult
 
 
 def _tower(run: Run) -> str:
-    return BACKBONE_NAMES.get(run["backbone"], run["backbone"])
+    backbone: str = run["backbone"]
+    return BACKBONE_NAMES.get(backbone, backbone)
 
 
 def _model_source(run: Run, data: Path, models: Path) -> str:

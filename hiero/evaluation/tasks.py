@@ -36,7 +36,7 @@ from hiero.steps.similarity import label_probabilities
 # Procedure learning: do the clusters of a video find its key-steps?
 
 MEASURES = ("F1", "IoU", "precision", "recall", "all frames")
-PROCEDURE_METHODS = (  # (name, source of the vectors, clustering)
+PROCEDURE_METHODS: tuple[tuple[str, str, str], ...] = (  # (name, source of the vectors, clustering)
     ("HiERO", "segmentation features", "pieces"),
     ("HiERO, spectral", "deep level", "spectral"),
     ("HiERO nodes, spectral", "nodes", "spectral"),

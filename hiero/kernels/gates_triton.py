@@ -102,8 +102,8 @@ def _gates_backward(
         tensors = *tables, grad.contiguous(), out, *gradients[2:], partial_sums
         sizes = size, hidden_size, slope, num_offsets, NUM_CHANNELS, padded
         _backward[(num_gates, num_blocks)](*tensors, *sizes)
-        sizes = num_blocks, hidden_size, slope, num_offsets, padded
-        _backward_hidden[(num_gates,)](*tables, partial_sums, *gradients[:2], *sizes)
+        hidden_sizes = num_blocks, hidden_size, slope, num_offsets, padded
+        _backward_hidden[(num_gates,)](*tables, partial_sums, *gradients[:2], *hidden_sizes)
     return gradients
 
 

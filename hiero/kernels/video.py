@@ -49,8 +49,8 @@ def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Liter
     """Patches attend to their group and the class token; the class token attends to everything."""
     batch, length, width = qkv.shape
     split = qkv.view(batch, length, 3, num_heads, width // 3 // num_heads)
-    qkv_class = (part.transpose(1, 2) for part in (split[:, :1, 0], split[:, :, 1], split[:, :, 2]))
-    class_row = F.scaled_dot_product_attention(*qkv_class).transpose(1, 2)  # (B, 1, H, d)
+    q, k, v = (part.transpose(1, 2) for part in (split[:, :1, 0], split[:, :, 1], split[:, :, 2]))
+    class_row = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)  # (B, 1, H, d)
     if (kernels := video_kernels(qkv)) is not None:
         out: Tensor = kernels.divided_attention_triton(qkv, num_frames, num_heads, along == "time")
         out[:, :1] = class_row.flatten(2)
