@@ -6,8 +6,8 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Its imports take a while: an interruption meanwhile ends as quietly as a later one."""
-    atexit.register(gc.freeze)  # at the very end: to look for garbage in all that was imported would take 0.4 s
+    """Run the command line. Ctrl-C during the slow imports is handled like a later one."""
+    atexit.register(gc.freeze)  # skips a last garbage collection, which would take 0.4 s
     try:
         from hiero.cli import main as run_command
 

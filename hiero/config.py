@@ -1,7 +1,4 @@
-"""Settings, as frozen dataclasses that read and write plain JSON.
-
-`Behaviour` is the one place where the release's quirks are switched on or off.
-"""
+"""Settings as frozen dataclasses with JSON in and out; `Behaviour` switches between the paper and its release."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from hiero.types import Clock
 
 MAX_DEPTH = 16  # level 16 has a node for every 65,536 segments: nine hours
 MAX_LAYERS = 64
-MAX_SIZE = 2**16  # of any width
-MAX_COUNT = 10**6  # of threads, sample points, epochs, examples in a step
-MAX_PARAMETERS = 10**9  # of a network: 4 GB, and four times that in training
+MAX_SIZE = 2**16  # maximum width of a layer
+MAX_COUNT = 10**6  # maximum number of threads, sample points, epochs, or examples per step
+MAX_PARAMETERS = 10**9  # 4 GB of weights, and four times that in training
 
 
 class Config:
-    """JSON in and out for the dataclasses below. An unknown key is an error, not a silent loss."""
+    """JSON in and out for the dataclasses below. An unknown key is an error."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-    _nested: ClassVar[dict[str, Any]] = {}  # how fields that are dataclasses themselves are built from a dict
+    _nested: ClassVar[dict[str, Any]] = {}  # builds the fields that are dataclasses themselves
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in JSON and TOML."""
@@ -38,15 +35,15 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The reverse of `to_dict`; missing settings get their defaults."""
+        """The inverse of `to_dict`; missing settings get their defaults."""
         names = {f.name for f in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - names):
-            raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it knows {', '.join(sorted(names))}")
+            raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(names))}")
         try:
             nested = {
                 name: build(values[name]) for name, build in cls._nested.items() if isinstance(values.get(name), dict)
             }
-        except TypeError as error:  # a clock, which is no Config, with an unknown setting
+        except TypeError as error:  # an unknown setting of a Clock, which is not a Config
             raise InputError(f"{cls.__name__}: {error}") from error
         hints = get_type_hints(cls)
         for name, value in values.items():
@@ -61,97 +58,91 @@ class Config:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Whether a value read from JSON or TOML is of a field's plain type. Choices are checked by the
-    dataclasses themselves.
-    """
+    """Whether a value from JSON or TOML has the type of a field. The dataclasses check choices themselves."""
     if get_origin(hint) is Literal:
         return isinstance(value, str)
     options = get_args(hint) or (hint,)
-    if isinstance(value, bool):  # which Python counts as a number
+    if isinstance(value, bool):  # Python counts it as a number
         return bool in options
     return any(isinstance(value, option) for option in options) or (float in options and isinstance(value, int))
 
 
 @dataclass(frozen=True)
 class Behaviour(Config):
-    """Named differences between the authors' release and the paper's intent. True means: as the release does it."""
+    """Differences between the authors' release (True) and the paper (False)."""
 
     mixed_threads: bool = False
-    """Search thread neighbours with unsorted thread ids, so that most edges cross threads or join equal ranks."""
+    """Search thread neighbours with unsorted thread ids, so that most edges cross threads."""
     truncated_labels: bool = False
-    """Propagate thread labels through a weighted mean and an int cast, so that some drop by one."""
+    """Propagate thread labels by a weighted mean and an int cast, which lowers some of them by one."""
     rounded_times: bool = False
-    """Take distances from float32 times, rounding included, even on a uniform clock where they are exact multiples."""
+    """Compute distances from rounded float32 times, also on a uniform clock."""
     rounded_samples: bool = False
-    """Find the nearest sample from float32 positions, rounding included: a node half-way between
-    two then takes the later one.
-    """
+    """Find the nearest sample from rounded float32 positions, so that ties go to the later one."""
 
     @classmethod
     def corrected(cls) -> Behaviour:
-        """As the paper intends."""
+        """The behaviour that the paper describes."""
         return cls()
 
     @classmethod
     def released(cls) -> Behaviour:
-        """As the authors' release does it."""
+        """The behaviour of the authors' release."""
         return cls(mixed_threads=True, truncated_labels=True, rounded_times=True, rounded_samples=True)
 
 
-# The parts of the network that other packages and scripts can replace; see hiero/model/parts.py.
+# The parts of the network that plug-ins can replace; see hiero/model/parts.py.
 PAPER_PARTS = {"operator": "tdgc", "pooling": "mean", "clustering": "spectral"}
 
 
 @dataclass(frozen=True)
 class ModelConfig(Config):
-    """The network. Defaults are the paper's."""
+    """The network. The defaults are those of the paper."""
 
     input_size: int
     """Width of the backbone's features."""
     hidden_size: int = 768
     embedding_size: int = 768
-    """Width of the space that video and text share, after h_v and h_t."""
+    """Width of the joint space of video and text, after h_v and h_t."""
     text_size: int = 768
     """Width of the text encoder's output."""
     depth: int = 3
-    """Levels of the encoder; the decoder puts out levels 0 … depth − 1. With 0 there is no graph:
-    an MLP on each segment.
-    """
+    """Levels of the encoder; the decoder returns levels 0 … depth − 1. 0 is an MLP without a graph."""
     num_layers: int = 3
-    """TDGC layers in a stage."""
+    """TDGC layers per stage."""
     gate_size: int = 256
-    """Hidden width of the MLP that turns a temporal distance into a gate."""
+    """Hidden width of the MLP that maps a temporal distance to a gate."""
     radius_s: float = 1.0
     """Neighbours at level l are closer than radius_s · 2^l seconds (strict)."""
     thread_radius: float = 1.5
     """Neighbours inside a thread are closer than this many ranks."""
     num_threads: int = 4
     sample_points: int | None = 32
-    """Nodes that each video is resampled to before the cut; None cuts all nodes."""
+    """Number of nodes that each video is resampled to before the cut; None keeps all."""
     kappa: float = 0.05
-    """Temperature of the similarity exp(cos/κ) that the cut works on."""
+    """Temperature of the similarity exp(cos/κ) of the cut."""
     dropout: float = 0.1
     standardise: bool = False
-    """Shift and scale each input channel by its mean and deviation over the training videos, kept with the weights."""
+    """Standardise each input channel by its mean and deviation over the training videos."""
     centre: bool = False
-    """Subtract from each input channel its mean over the video, so that a room or a camera's own look says nothing."""
+    """Subtract from each input channel its mean over the video, to remove the look of a room or camera."""
     rescale: bool = False
-    """Divide each video by its overall deviation, so that a classifier that is surer of everything says the same."""
+    """Divide the features of each video by their deviation, to remove differences in confidence."""
     threads_at_inference: bool = True
-    """Cut & Match outside training too; otherwise the whole video is one thread."""
+    """Whether Cut & Match also runs at inference; otherwise the whole video is one thread."""
     random_state: int = 0
-    """Seed of the K-Means inside the cut."""
+    """Random seed of K-Means in the cut."""
     backbone: str | None = None
-    """Name of the features that the weights belong to."""
+    """Name of the features that the weights were trained on."""
     clock: Clock = field(default_factory=Clock)
-    """Spacing of the nodes that the weights were trained with."""
+    """Spacing of the nodes in training."""
     behaviour: Behaviour = field(default_factory=Behaviour)
     operator: str = PAPER_PARTS["operator"]
-    """Layer of the stages, by its registered name. `gate_size` is a setting of the paper's, `tdgc`."""
+    """Registered name of the layer in the stages. `gate_size` belongs to `tdgc`."""
     pooling: str = PAPER_PARTS["pooling"]
-    """How the encoder halves the rate, by its registered name."""
+    """Registered name of the pooling that halves the rate in the encoder."""
     clustering: str = PAPER_PARTS["clustering"]
-    """How the decoder finds threads, by its registered name. `kappa` is a setting of the paper's, `spectral`."""
+    """Registered name of the clustering that finds threads in the decoder. `kappa` belongs to `spectral`."""
 
     _nested: ClassVar[dict[str, Any]] = {"clock": lambda d: Clock(**d), "behaviour": Behaviour.from_dict}
 
@@ -161,39 +152,28 @@ class ModelConfig(Config):
         _check_range(self, "num_layers", 1, MAX_LAYERS)
         _check_range(self, "num_threads", 1, MAX_COUNT)
         _check_range(self, "depth", 0, MAX_DEPTH)
-        if self.sample_points is not None:
-            _check_range(self, "sample_points", 1, MAX_COUNT)
         if self.num_parameters > MAX_PARAMETERS:  # before they are allocated
-            raise InputError(
-                f"depth {self.depth}, num_layers {self.num_layers} and hidden_size {self.hidden_size} make a "
-                f"network of {self.num_parameters / 1e9:.1f} billion parameters; at most {MAX_PARAMETERS / 1e9:.0f} "
-                "billion are supported"
-            )
-        for name in ("radius_s", "thread_radius", "kappa"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.sample_points is not None and self.sample_points < self.num_threads:
-            raise InputError(
-                f"sample_points ({self.sample_points}) must not be fewer than num_threads ({self.num_threads})"
-            )
+            size = f"{self.num_parameters / 1e9:.1f} billion parameters"
+            raise InputError(f"the network must have at most 1 billion parameters, got {size}; reduce hidden_size")
+        _check_positive(self, "radius_s", "thread_radius", "kappa")
+        if self.sample_points is not None:  # at least one point per thread
+            _check_range(self, "sample_points", self.num_threads, MAX_COUNT)
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values. Parts are recorded where they are not the paper's, so that fingerprints and
-        files of the paper's network stay the same.
-        """
+        """Plain values. Parts of the paper are left out, which keeps its files and fingerprints unchanged."""
         other_parts = self.other_parts
         return {k: v for k, v in super().to_dict().items() if k not in PAPER_PARTS or k in other_parts}
 
     @property
     def other_parts(self) -> dict[str, str]:
-        """Operator, pooling and clustering where they are not the paper's."""
+        """Operator, pooling and clustering that differ from the paper."""
         return {kind: getattr(self, kind) for kind, name in PAPER_PARTS.items() if getattr(self, kind) != name}
 
     @property
     def num_parameters(self) -> int:
-        """How many weights the paper's network of this size has, but for vectors."""
+        """The number of weights of the paper's network at this size, without vectors."""
         layer = self.hidden_size * (2 * self.hidden_size + self.gate_size)
         heads = self.embedding_size * (self.hidden_size + 2 * self.embedding_size + self.text_size)
         return 2 * self.depth * self.num_layers * layer + self.input_size * self.hidden_size + heads
@@ -201,49 +181,41 @@ class ModelConfig(Config):
 
 @dataclass(frozen=True)
 class LossConfig(Config):
-    """The two losses. Defaults are the paper's best row (appendix: α = 1, β = all)."""
+    """The two losses. The defaults are the best row of the paper (appendix: α = 1, β = all)."""
 
     alpha: float = 1.0
-    """Narrations within 2^level/α seconds of a node are its positives: a larger α is narrower."""
+    """Narrations within 2^level/α seconds of a node are its positives."""
     beta: float = -1.0
-    """Same-video negatives reach to 2^level·β/α seconds; ≤ 0 means all of them."""
+    """Negatives from the same video lie within 2^level·β/α seconds; ≤ 0 uses all of them."""
     temperature: float = 0.05
     mode: Literal["v2t", "t2v", "sym"] = "sym"
     alignment_weight: float = 1.0
     thread_weight: float = 1.0
     inside: float = 0.0
-    """Share of L_vna that is taken within each video alone; the rest, and all of it in the paper,
-    compares across the batch.
-    """
+    """Share of L_vna computed within each video; the rest (in the paper all of it) compares across the batch."""
     projected_threads: bool = False
-    """Compare threads after h_v, as the paper writes, instead of on the decoder's features, as its release does."""
+    """Compare threads after h_v, as in the paper, instead of before it, as in the release."""
 
     def __post_init__(self) -> None:
-        if not self.alpha > 0 or not self.temperature > 0:
-            raise InputError(f"alpha and temperature must be positive, got {self.alpha} and {self.temperature}")
-        if self.mode not in ("v2t", "t2v", "sym"):
-            raise InputError(f"mode must be v2t, t2v or sym, got {self.mode}")
+        _check_positive(self, "alpha", "temperature")
+        _check_choice(self, "mode", ("v2t", "t2v", "sym"))
         if not 0 <= self.inside <= 1:
             raise InputError(f"inside must be between 0 and 1, got {self.inside}")
 
 
 @dataclass(frozen=True)
 class TextConfig(Config):
-    """The text encoder and how it takes part in training."""
+    """The text encoder and its training."""
 
     encoder: str = "minilm"
-    """minilm, distilbert, or a file or folder with a text tower (EgoVLP's, LaViLa's, an imported checkpoint's)."""
+    """minilm, distilbert, or a file or folder with a text tower (EgoVLP, LaViLa, an imported checkpoint)."""
     mode: Literal["frozen", "lora", "full"] = "frozen"
-    """frozen: vectors are computed once and cached, dropout off; lora: low-rank corrections learn;
-    full: all of it learns.
-    """
+    """frozen: cached embeddings without dropout; lora: trains low-rank updates; full: trains all weights."""
     lora_rank: int = 32
-    """With corrections of query, key and value this is the parameter count of the paper's appendix
-    (0.89 M for DistilBERT).
-    """
+    """32 gives the parameter count of the paper's appendix (0.89 M for DistilBERT)."""
     lora_alpha: int = 32
     drop_tags: bool = False
-    """Leave Ego4D's marks of who acts ("#C C", "#O X") out of the texts."""
+    """Remove the actor tags of Ego4D ("#C C", "#O X") from the texts."""
 
     def __post_init__(self) -> None:
         _check_choice(self, "mode", ("frozen", "lora", "full"))
@@ -253,28 +225,26 @@ class TextConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
-    """How a network is trained, whichever it is. Defaults are the paper's (Sec. 4 and appendix B)."""
+    """Settings of any training run. The defaults are those of the paper (Sec. 4 and appendix B)."""
 
     epochs: int = 15
     batch_size: int = 8
-    """Examples in a step, over all processes together."""
+    """Examples per step, over all processes."""
     accumulate: int = 1
-    """Steps whose gradients are added before the weights change; negatives come from within one of them."""
+    """Steps whose gradients are accumulated; negatives come from one step."""
     lr: float = 1e-5
     min_lr: float = 1e-8
     warmup_epochs: float = 5.0
     warmup_factor: float = 0.001
-    """The rate starts at this share of lr and grows linearly; after the warm-up it falls to min_lr on a cosine."""
+    """The rate grows linearly from this share of lr; after the warm-up a cosine lowers it to min_lr."""
     optimizer: Literal["adam", "adamw"] = "adam"
-    """adam adds weight decay to the gradient, as the paper does; adamw shrinks the weights by it,
-    whatever the gradient.
-    """
+    """adam adds weight decay to the gradient, as in the paper; adamw decouples it."""
     weight_decay: float = 1e-5
-    """Of matrices; vectors have none."""
+    """Weight decay of matrices; vectors have none."""
     clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Maximum norm of the gradient."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: bfloat16 on GPUs that have it, else float32."""
+    """auto: bfloat16 on GPUs that support it, otherwise float32."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -284,9 +254,7 @@ class RunConfig(Config):
             _check_range(self, name, 1, MAX_COUNT)
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2³¹, got {self.seed}")
-        for name in ("lr", "clip"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, got {getattr(self, name)}")
+        _check_positive(self, "lr", "clip")
 
 
 @dataclass(frozen=True)
@@ -297,15 +265,13 @@ class TrainConfig(RunConfig):
     losses: LossConfig = field(default_factory=LossConfig)
     text: TextConfig = field(default_factory=TextConfig)
     noise: float = 0.0
-    """Noise added to the inputs in training, in deviations of each channel (with model.standardise)
-    or in their own units.
-    """
+    """Input noise in training, relative to the deviation of each channel if model.standardise is set."""
     jitter: float = 0.0
-    """Each channel of each video is stretched by exp(jitter · N(0, 1)): another classifier is surer of other things."""
+    """Scale each channel of each video by exp(jitter · N(0, 1)) in training."""
     text_noise: float = 0.0
-    """Length of a random vector added to each narration's unit vector, so that words near to it mean the same."""
+    """Length of a random vector added to the unit vector of each narration in training."""
     window_s: float = 300.0
-    """Length of the windows that videos are cut into."""
+    """Length of the training windows in seconds."""
 
     _nested: ClassVar[dict[str, Any]] = {
         "model": ModelConfig.from_dict,
@@ -315,8 +281,7 @@ class TrainConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.window_s > 0:
-            raise InputError(f"window_s must be positive, got {self.window_s}")
+        _check_positive(self, "window_s")
 
 
 def _check_range(config: Any, name: str, least: int, most: int) -> None:
@@ -327,30 +292,34 @@ def _check_range(config: Any, name: str, least: int, most: int) -> None:
         raise InputError(f"{name} must be at most {most}, got {value}")
 
 
+def _check_positive(config: Any, *names: str) -> None:
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise InputError(f"{name} must be positive, got {getattr(config, name)}")
+
+
 def _check_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
     if getattr(config, name) not in choices:
         raise InputError(f"{name} must be one of {', '.join(choices)}, got {getattr(config, name)!r}")
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """Settings of a training run."""
+    """The settings of a preset, or of a .toml file."""
     presets = Path(__file__).parent / "presets"
     path = Path(name) if name.endswith(".toml") else presets / f"{name}.toml"
     if not path.is_file():
         names = ", ".join(sorted(file.stem for file in presets.glob("*.toml")))
-        raise InputError(f"no preset {name}; known are {names}, or a .toml file of your own")
+        raise InputError(f"unknown preset {name}; choose from {names}, or name your own .toml file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not TOML ({error})") from error
-    except RecursionError:
-        raise InputError(f"{path}: not TOML (its lists or tables are nested too deep)") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def override(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Change settings from the command line."""
+    """Apply the `--set` options of the command line."""
     values = copy.deepcopy(values)
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -359,14 +328,14 @@ def override(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
-            value = text  # a plain word or path
+            value = text  # a word or path
         except RecursionError:
-            raise InputError(f"--set {name}: its value is nested too deep") from None
+            raise InputError(f"--set {name}: the value is nested too deeply") from None
         table = values
         *table_names, key = name.split(".")
         for table_name in table_names:
             table = table.setdefault(table_name, {})
             if not isinstance(table, dict):
-                raise InputError(f"--set {setting}: {table_name} is a value, not a group of settings")
+                raise InputError(f"--set {setting}: {table_name} is a single value, not a group of settings")
         table[key] = value
     return values

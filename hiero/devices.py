@@ -1,4 +1,4 @@
-"""Choice of the device to compute on, and of the threads that matrix products take."""
+"""The device to compute on, and the number of CPU threads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from hiero.errors import InputError
 
-CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time in a period, and the period
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # CPU time per period, and the period, in microseconds
 
 
 def choose_device(name: str) -> str:
-    """The device by its name; `auto` is a GPU where there is one, else the CPU."""
+    """Check the name of a device; `auto` is a GPU if there is one, otherwise the CPU."""
     if name == "cpu":
         return name
     import torch
@@ -24,23 +24,21 @@ def choose_device(name: str) -> str:
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"--device {name} cannot be used here ({str(error).splitlines()[0]}); try --device cpu"
-        ) from error
+        raise InputError(f"--device {name} cannot be used ({str(error).splitlines()[0]}); try --device cpu") from error
     return name
 
 
-_limits = ExitStack()  # that are set while anybody is inside `one_thread_each`
+_limits = ExitStack()  # limits that apply while any thread is inside `one_thread_each`
 _num_inside = 0
 _limits_lock = threading.Lock()
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Matrix products of one thread while this lasts: several threads of Python share the cores instead.
+    """Run matrix products on one thread each, because several Python threads share the cores.
 
-    The setting is that of the whole process, so of several that overlap the first sets it and the
-    last takes it back.
+    The setting applies to the whole process: the first of several overlapping blocks sets it, and the
+    last one resets it.
     """
     global _num_inside
     with _limits_lock:
@@ -65,7 +63,7 @@ def _one_thread() -> Iterator[None]:
     try:
         try:
             from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-        except ImportError:  # it comes with scikit-learn; without it this is only slower
+        except ImportError:  # part of scikit-learn; without it this is only slower
             yield
         else:
             with threadpool_limits(1):
@@ -75,10 +73,10 @@ def _one_thread() -> Iterator[None]:
 
 
 def num_usable_cores() -> int:
-    """Cores that this process may use: of the machine, by its affinity, and by the limit of its container."""
+    """CPU cores that this process may use, by its affinity and the limit of its container."""
     num = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = CPU_LIMIT.read_text(encoding="utf-8").split()
         return max(1, min(num, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # no such limit: `max`
+    except (OSError, ValueError):  # no limit, written as `max`
         return num

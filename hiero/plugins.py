@@ -1,13 +1,11 @@
-"""Points to plug into: backbones, text encoders, clusterings, exporters and parts of the network,
-registered as entry points.
+"""Plug-ins: backbones, text encoders, clusterings, exporters and parts of the network.
 
-A package that is installed beside hiero adds one with a line of its pyproject.toml, as hiero's own
-pyproject.toml does:
+An installed package adds a plug-in as an entry point in its pyproject.toml, as hiero itself does:
 
     [project.entry-points."hiero.clusterings"]
     my-clustering = "my_package:cluster"
 
-A script registers one for its own process with `register`.
+A script adds one for its own process with `register`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ DISTRIBUTION = "hiero-video"
 
 @functools.cache
 def read_project() -> dict[str, Any]:
-    """hiero's own pyproject.toml, `project` alone: inside the package in a wheel, beside it in a checkout."""
+    """The table `project` of hiero's pyproject.toml, which a wheel holds inside the package."""
     package = Path(__file__).parent
     file = next(file for file in (package / "pyproject.toml", package.parent / "pyproject.toml") if file.is_file())
     project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
@@ -38,7 +36,7 @@ GROUPS: tuple[str, ...] = tuple(read_project()["entry-points"])
 
 @dataclass(frozen=True)
 class ScriptPlugin:
-    """A plug-in that a script registered; it is used as an entry point is."""
+    """A plug-in registered by a script, with the interface of an entry point."""
 
     plugin: Any
 
@@ -57,29 +55,29 @@ def register(group: str, name: str, plugin: Any) -> None:
     """Register a plug-in for this process. Registering the same name again replaces it.
 
     Args:
-        group: Such as `hiero.operators`; docs/guides/plugins.md lists them.
-        name: The name that settings and saved models refer to.
-        plugin: What an entry point of the group would name.
+        group: Group of the plug-in, such as `hiero.operators`; docs/guides/plugins.md lists them.
+        name: Name used in settings and saved models.
+        plugin: The object that an entry point of the group would refer to.
 
     Raises:
-        InputError: The group does not exist, or an installed package has the name.
+        InputError: The group does not exist, or an installed package uses the name.
     """
     if group not in GROUPS:
-        raise InputError(f"no plug-in group {group}; known are {', '.join(GROUPS)}")
+        raise InputError(f"unknown plug-in group {group}; choose from {', '.join(GROUPS)}")
     if (entry := registered_entry_points(group).get(name)) is not None:
-        raise InputError(f"{name} is taken by {entry.value}; register yours under another name")
+        raise InputError(f"{name} is already used by {entry.value}; choose another name")
     SCRIPT_PLUGINS[group][name] = ScriptPlugin(plugin)
 
 
 def registered(group: str) -> dict[str, EntryPoint | ScriptPlugin]:
-    """The plug-ins of a group by name, none of them loaded; those of this script come last."""
+    """The plug-ins of a group by name, not loaded; those registered by a script come last."""
     return {**registered_entry_points(group), **SCRIPT_PLUGINS.get(group, {})}
 
 
 @functools.cache
 def registered_entry_points(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name: hiero's own in the order of pyproject.toml (installed metadata is
-    sorted), then those of other packages. A name that is taken stays with the first.
+    """Entry points of a group by name: hiero's own in the order of pyproject.toml, then those of other
+    packages. If a name occurs twice, the first one is used.
     """
     own = read_project()["entry-points"].get(group, {})
     entries = {name: EntryPoint(name, value, group) for name, value in own.items()}
@@ -90,29 +88,21 @@ def registered_entry_points(group: str) -> dict[str, EntryPoint]:
 
 @functools.cache
 def installed_entry_points() -> dict[str, list[EntryPoint]]:
-    """Those of all packages by group. They are read from hundreds of files: once for all of our groups."""
+    """Entry points of all packages by group, cached because they are read from hundreds of files."""
     entries = entry_points()
     return {group: list(entries.select(group=group)) for group in GROUPS}
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import what an entry point names.
-
-    Args:
-        group: One of GROUPS.
-        name: Of the entry point.
-
-    Raises:
-        InputError: There is none of that name, or it cannot be imported.
-    """
+    """Load a plug-in by name; an unknown or broken one is an InputError."""
     entries = registered(group)
     if name not in entries:
         kind = group.removeprefix("hiero.").replace("_", " ").removesuffix("s")
         raise InputError(
-            f"no {kind} {name}; known are {', '.join(entries)}. Install the package that provides it, or register it "
-            f"first: hiero.plugins.register({group!r}, {name!r}, …)"
+            f"unknown {kind} {name}; choose from {', '.join(entries)}, install the package that provides it, or "
+            f"register it: hiero.plugins.register({group!r}, {name!r}, …)"
         )
     try:
         return entries[name].load()
-    except Exception as error:  # whatever the import of another package raises
+    except Exception as error:  # any error in another package
         raise InputError(f"{name} ({entries[name].value}) cannot be loaded: {error}") from error

@@ -133,7 +133,7 @@ def test_ours_register_the_same_way():
 
 
 def test_what_is_not_there_or_broken_is_named(monkeypatch):
-    with pytest.raises(InputError, match="no clustering magic; known are"):
+    with pytest.raises(InputError, match="unknown clustering magic; choose from"):
         plugins.load_plugin("hiero.clusterings", "magic")
     broken = EntryPoint("broken", "no_such_module:thing", "hiero.exporters")
     monkeypatch.setattr(plugins, "registered", lambda _: {"broken": broken})

@@ -169,10 +169,7 @@ def _best_to_list(
 ) -> list[dict[str, Any]]:
     """`best` in the document of several videos."""
     return [
-        {
-            "query": query,
-            "matches": [{"name": name, **_to_dicts([match], files[name])[0]} for name, match in found],
-        }
+        {"query": query, "matches": [{"name": name, **_to_dicts([match], files[name])[0]} for name, match in found]}
         for query, found in best.items()
     ]
 

@@ -9,27 +9,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, Parameter
 
 from hiero.cli.console import file_cells, log, plain_table, print_json, progress_bar, results_console, speech_cells
-from hiero.cli.options import (
-    OPTIONS,
-    Flag,
-    Join,
-    Json,
-    LabelFile,
-    NumResults,
-    Repeated,
-    StepCounts,
-    VideoOptions,
-    parse_numbers,
-    read_optional_labels,
-)
+from hiero.cli.options import OPTIONS, Flag, Join, Json, LevelOptions, NumResults, Repeated, VideoOptions
 from hiero.errors import InputError
 from hiero.types import file_fields, format_time
 
@@ -59,8 +47,6 @@ class IndexOptions:
         Seconds between two looks of `--watch`.
     """
 
-    k: StepCounts = None
-    labels: LabelFile = None
     again: Flag = False
     watch: Flag = False
     every: float = 10.0
@@ -69,6 +55,7 @@ class IndexOptions:
 def index(
     *videos: str,
     to: str,
+    levels: LevelOptions = LevelOptions(),
     index_options: IndexOptions = IndexOptions(),
     join: Join = None,
     options: VideoOptions = VideoOptions(),
@@ -99,8 +86,7 @@ def index(
     again, every_s = index_options.again, index_options.every
     if index_options.watch and (not videos or again or not every_s > 0):
         raise InputError("--watch needs a folder or an address, a positive --every, and no --again")
-    num_steps, labels = parse_numbers("-k", index_options.k), read_optional_labels(index_options.labels)
-    settings = IndexSettings(num_steps, labels, again, not options.no_transcript)
+    settings = IndexSettings(levels.num_steps, levels.read_labels(), again, not options.no_transcript)
     engine = options.load_engine()
     corpus = Corpus(to, create=True)
 
@@ -145,7 +131,9 @@ def _index_arrivals(
         find_files(videos, resolve_clashes=True)
     watcher = ArrivalWatcher(videos, join, log)
     num_added = 0
-    with suppress(KeyboardInterrupt), _interrupt_on_sigterm():
+    if threading.current_thread() is threading.main_thread():  # other threads cannot handle signals
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # service managers send SIGTERM
+    with suppress(KeyboardInterrupt):
         log(f"watching {', '.join(map(display_source, videos))} every {every_s:g} s; press Ctrl-C to stop")
         while True:
             try:
@@ -168,23 +156,6 @@ def display_source(source: str) -> str:
     from hiero.sources.addresses import is_address, public_address
 
     return public_address(source) if is_address(source) else source
-
-
-@contextmanager
-def _interrupt_on_sigterm() -> Iterator[None]:
-    """Treat SIGTERM, which service managers send, like Ctrl-C."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # other threads cannot handle signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> None:

@@ -73,11 +73,7 @@ class OwnOptions:
 
 @app.command
 def own(
-    *,
-    features: Path,
-    annotations: Path,
-    options: OwnOptions = OwnOptions(),
-    report: ReportOptions = ReportOptions(),
+    *, features: Path, annotations: Path, options: OwnOptions = OwnOptions(), report: ReportOptions = ReportOptions()
 ) -> None:
     """Score a model on your own videos: procedure learning, grounding, localization, multiple choice.
 

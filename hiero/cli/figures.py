@@ -34,7 +34,7 @@ class FigureOptions:
     out
         Output file (.svg or .png). Without a suffix both are written.
     video
-        Name of the video in the annotations. Defaults to the name of the feature file.
+        Name of the video in the annotations. Defaults to the name of the feature or narration file.
     model
         Name of a built-in model, model folder, or Hugging Face id.
     """
@@ -124,36 +124,8 @@ def timeline(
     _save(timeline_figure(case, labels=labels, frames=pictures), options.out)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class NarrationOptions:
-    """How narrations are grouped and drawn.
-
-    Parameters
-    ----------
-    features
-        Feature file of the video. The narrations are then grouped by the steps that HiERO finds,
-        labelled with the annotated texts.
-    model
-        Name of a built-in model, model folder, or Hugging Face id.
-    """
-
-    features: Path | None = None
-    model: str = "hiero-k400"
-    hz: FeatureRate = None
-    seed: Seed = 0
-
-
 @app.command
-def narrations(
-    texts: Path,
-    /,
-    *,
-    annotations: Path,
-    video: str,
-    out: Out,
-    options: NarrationOptions = NarrationOptions(),
-) -> None:
+def narrations(texts: Path, /, *, options: FigureOptions, features: Path | None = None, seed: Seed = 0) -> None:
     """Draw a t-SNE of the narrations of a video, together with the labels of the steps they belong to.
 
     **Example**
@@ -164,22 +136,20 @@ def narrations(
     ----------
     texts
         Narrations: the csv file of EgoClip, or your own csv or jsonl file (video, time_s, text).
-    annotations
-        JSON file with timed steps, in the format of `hiero eval own`.
-    video
-        Name of the video in both files.
-    out
-        Output file (.svg or .png). Without a suffix both are written.
+    features
+        Feature file of the video. The narrations are then grouped by the steps that HiERO finds,
+        labelled with the annotated texts.
     """
     from hiero.engine import load
     from hiero.report.figures import narrated_steps_figure
 
     engine = load(options.model, backbone="default")
-    clock = None if options.features is None else parse_hz(options.hz)
+    clock = None if features is None else parse_hz(options.hz)
+    video = options.video or texts.stem
     figure = narrated_steps_figure(
-        engine, texts, annotations, video, features=options.features, clock=clock, seed=options.seed, log=log
+        engine, texts, options.annotations, video, features=features, clock=clock, seed=seed, log=log
     )
-    _save(figure, out)
+    _save(figure, options.out)
 
 
 def read_frames(video: Path, times_s: Sequence[float], short_side: int = 160) -> list[tuple[float, np.ndarray]]:

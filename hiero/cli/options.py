@@ -47,9 +47,6 @@ StepCounts = Annotated[
         help="Number of steps per level, such as 4,8,16. Defaults to three levels chosen by the length of the video.",
     ),
 ]
-LabelFile = Annotated[
-    Path | None, Parameter(help="Text file with one label per line. Defaults to a built-in list of everyday actions.")
-]
 Settings = Annotated[
     list[str] | None,
     Parameter(
@@ -58,6 +55,28 @@ Settings = Annotated[
         help="Change one setting of the preset, such as lr=1e-4 or model.hidden_size=256. Repeatable.",
     ),
 ]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class LevelOptions:
+    """Levels and labels of the steps.
+
+    Parameters
+    ----------
+    labels
+        Text file with one label per line. Defaults to a built-in list of everyday actions.
+    """
+
+    k: StepCounts = None
+    labels: Path | None = None
+
+    @property
+    def num_steps(self) -> list[int] | None:
+        return parse_numbers("-k", self.k)
+
+    def read_labels(self) -> list[str] | None:
+        return read_optional_labels(self.labels)
 
 
 @Parameter(name="*", group=Group("Video options", sort_key=11))
@@ -107,11 +126,7 @@ class VideoOptions:
         set_threads(self.threads)
         parse_hz(self.hz)  # reports mistakes before weights are loaded
         engine = load(
-            self.model,
-            backbone=self.backbone,
-            device=self.device,
-            precision=self.precision,
-            batch_size=self.batch_size,
+            self.model, backbone=self.backbone, device=self.device, precision=self.precision, batch_size=self.batch_size
         )
         if self.backbone == "auto" and engine.folder is None and engine.backbone.has_text:
             names = ", ".join(engine.backbones)

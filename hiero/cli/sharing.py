@@ -129,11 +129,7 @@ class ReelOptions:
             raise InputError(f"--reel {self.reel}: is the video itself; name another file")
 
     def write(
-        self,
-        reel: Path,
-        answered: Mapping[str, tuple[Sequence[Answer], tuple[VideoFile, ...]]],
-        num: int,
-        stream: int,
+        self, reel: Path, answered: Mapping[str, tuple[Sequence[Answer], tuple[VideoFile, ...]]], num: int, stream: int
     ) -> None:
         """Join the best moments of all queries, at most `num` for each, in one file, and list them."""
         from hiero.decoding.splitting import join_moments

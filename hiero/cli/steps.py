@@ -12,17 +12,7 @@ from cyclopts import Parameter
 
 from hiero.cli.console import file_cells, file_columns, log, plain_table, results_console
 from hiero.cli.inputs import find_inputs, read_all
-from hiero.cli.options import (
-    Join,
-    Json,
-    LabelFile,
-    OptionalOut,
-    Repeated,
-    StepCounts,
-    VideoOptions,
-    parse_numbers,
-    read_optional_labels,
-)
+from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
 from hiero.types import format_time
@@ -50,15 +40,14 @@ class StepOptions:
         activitynet, labelstudio, fiftyone, cvat, via, coco, a plug-in, or all. Repeatable.
     """
 
-    k: StepCounts = None
     method: str = "pieces"
-    labels: LabelFile = None
     out: OptionalOut = None
     export: Repeated = None
 
 
 def steps(
     *videos: str,
+    levels: LevelOptions = LevelOptions(),
     step_options: StepOptions = StepOptions(),
     split: SplitOptions = SplitOptions(),
     join: Join = None,
@@ -89,7 +78,7 @@ def steps(
     formats = parse_formats(step_options.export, step_options.out)
     if step_options.method not in clustering_names():
         raise InputError(f"--method must be one of {', '.join(clustering_names())}; got {step_options.method}")
-    num_steps, vocabulary = parse_numbers("-k", step_options.k), read_optional_labels(step_options.labels)
+    num_steps, vocabulary = levels.num_steps, levels.read_labels()
     inputs = find_inputs(videos, join)
     split.check(inputs.paths, None if num_steps is None else len(num_steps))
 

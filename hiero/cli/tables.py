@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from hiero.cli.console import log, print_json
+from hiero.cli.console import log, plain_table, print_json
 from hiero.cli.options import OPTIONS, Flag, Json
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def log_missing(videos: list[str]) -> None:
 def print_table(table: Table) -> None:
     """Print a table of results, with intervals if the terminal is wide enough."""
     from rich.console import Console
-    from rich.table import Table as RichTable
     from rich.text import Text
 
     from hiero.evaluation.results import format_cell
@@ -66,10 +65,7 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         console.width = FILE_WIDTH
     console.print(f"\n{table.title}", style="bold")
-    drawn = RichTable(box=None, pad_edge=False)
-    drawn.add_column("")
-    for name in table.columns:
-        drawn.add_column(name, justify="right")
+    drawn = plain_table("", *table.columns, right=table.columns)
     is_wide = console.width >= METHOD_WIDTH + INTERVAL_WIDTH * len(table.columns)
     for row in table.rows:
         drawn.add_row(Text(row.method), *(format_cell(row, name, intervals=is_wide) for name in table.columns))

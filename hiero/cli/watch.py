@@ -19,16 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from hiero.cli.console import log, print_json, reading_bars
-from hiero.cli.options import (
-    Json,
-    LabelFile,
-    OptionalOut,
-    Repeated,
-    StepCounts,
-    VideoOptions,
-    parse_numbers,
-    read_optional_labels,
-)
+from hiero.cli.options import Json, LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.errors import InputError
 from hiero.types import format_time
 
@@ -66,8 +57,6 @@ class RecordingOptions:
         Defaults to 10; a pipe has no limit.
     """
 
-    k: StepCounts = None
-    labels: LabelFile = None
     out: OptionalOut = None
     export: Repeated = None
     step_s: float = 60.0
@@ -80,6 +69,7 @@ def watch(
     source: Source,
     /,
     *,
+    levels: LevelOptions = LevelOptions(),
     recording: RecordingOptions = RecordingOptions(),
     json_: Json = False,
     options: VideoOptions = VideoOptions(),
@@ -113,7 +103,7 @@ def watch(
     formats = parse_formats(recording.export, recording.out)
     if options.hz is not None:
         raise InputError("--hz is for feature files; a recording has its own clock")
-    num_steps, vocabulary = parse_numbers("-k", recording.k), read_optional_labels(recording.labels)
+    num_steps, vocabulary = levels.num_steps, levels.read_labels()
     live_source = open_live_source(source, recording.idle_s)
     display = _Display(live_source.name, json_)
     is_file = isinstance(live_source, GrowingFile)

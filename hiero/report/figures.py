@@ -1,6 +1,6 @@
-"""The paper's figures from any data: similarity matrices, timelines of steps, and t-SNE of narrations.
+"""The figures of the paper: similarity matrices, timelines of steps, and t-SNE of segments and narrations.
 
-Readable in print and in grey: steps differ in numbers and hatching as well as in colour.
+Steps differ in numbers and hatching as well as in colour, so that they can be told apart in grey.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 COLOURS = ("#1f4e79", "#f2a65a", "#7fb069", "#b23a48", "#a8c5da", "#6a4c93", "#f7d774", "#3d5a45", "#d9a5b3", "#8d99ae")
 HATCHES = ("", "////", "....")  # 3 and 10 colours have no common divisor: 30 different styles
 MARKERS = "osDv^<>pPX"
-MAX_FRAME_SHARE = 0.12  # of the width of a figure, for one picture
-MAX_NODES = 600  # of a matrix that is drawn; longer videos are averaged
-MIN_NUMBERED_SHARE = 0.02  # of the video: a shorter step has no room for its number
-PERPLEXITY = 30.0  # of t-SNE; less where there are few points
+MAX_FRAME_SHARE = 0.12  # maximum width of a frame, relative to the figure
+MAX_NODES = 600  # maximum size of a drawn matrix; longer videos are averaged
+MIN_NUMBERED_SHARE = 0.02  # minimum length of a step with a number, relative to the video
+PERPLEXITY = 30.0  # of t-SNE; reduced for few points
 MIN_NARRATIONS = 3
-LETTERS_PER_INCH = 6.2  # of one of the two columns of a legend, by the width of the figure
+LETTERS_PER_INCH = 6.2  # letters in a column of the legend per inch of the figure
 NUMBER_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
-RESOLUTION = 150  # dots an inch of .png
+RESOLUTION = 150  # dots per inch of .png files
 
 
 def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None) -> Figure:
-    """Fig. 2: how alike the segments of a video are, in raw features and in HiERO's; boxes are the true steps."""
+    """Fig. 2: similarity of all segments in raw features and in HiERO's, with boxes around the true steps."""
     numbers = _number_steps(case)
     columns = {**(others or {}), "raw features": case.features, "HiERO": case.video.nodes}
     figure, axes = _make_figure(1, len(columns), (5.5 * len(columns), 6.2))
@@ -54,11 +54,10 @@ def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None
         for step in case.truth:
             colour = _colour(numbers[step.text])
             side = step.end_s - step.start_s
-            # a white rim, so that the box is seen on dark and on light
+            # a white rim makes the box visible on dark and light areas
             for edge, width in (("white", 2.6), (colour, 1.4)):
-                panel.add_patch(
-                    _rectangle(step.start_s, step.start_s, side, side, fill=False, edgecolor=edge, linewidth=width)
-                )
+                corner = step.start_s, step.start_s
+                panel.add_patch(_rectangle(corner, side, side, fill=False, edgecolor=edge, linewidth=width))
             number = f" {numbers[step.text]}"
             panel.text(step.end_s, step.start_s, number, va="top", fontsize=7, color="black", bbox=NUMBER_BOX)
         panel.set_title(title)
@@ -68,23 +67,18 @@ def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None
     return figure
 
 
-def timeline_figure(
-    case: Case, pieces: bool = True, labels: bool = False, frames: Sequence[tuple[float, np.ndarray]] = ()
-) -> Figure:
-    """Fig. 4: the true steps, those of raw features with spectral clustering, and HiERO's; equal
-    numbers were matched.
-    """
+def timeline_figure(case: Case, labels: bool = False, frames: Sequence[tuple[float, np.ndarray]] = ()) -> Figure:
+    """Fig. 4: true steps, steps from raw features, and HiERO's steps; matched steps have the same number."""
     numbers = _number_steps(case)
     truth = case.labels()
     num = len(set(truth[truth > 0].tolist()))
+    pieces = clustering.pieces(case.video.segmentation_features, num, length_prior=case.video.length_prior)
     rows = {
         "truth": truth,
         "raw, spectral": _match_to_truth(cluster(case.features, num, "spectral"), truth),
         "HiERO, spectral": _match_to_truth(cluster(case.video.nodes, num, "spectral"), truth),
+        "HiERO": _match_to_truth(pieces, truth),
     }
-    if pieces:
-        cut = clustering.pieces(case.video.segmentation_features, num, length_prior=case.video.length_prior)
-        rows["HiERO"] = _match_to_truth(cut, truth)
     if labels:
         labelled = np.zeros(len(truth), dtype=int)
         for step in case.video.label(list(numbers)):
@@ -103,7 +97,7 @@ def timeline_figure(
             number = int(row_labels[start])
             start_s, end_s = case.to_seconds(np.array([start, end])).tolist()
             style = {"facecolor": "white", "edgecolor": "#999999"} if number == 0 else _step_style(number)
-            panel.add_patch(_rectangle(start_s, row + 0.1, end_s - start_s, 0.8, linewidth=0.4, **style))
+            panel.add_patch(_rectangle((start_s, row + 0.1), end_s - start_s, 0.8, linewidth=0.4, **style))
             if number and end_s - start_s > MIN_NUMBERED_SHARE * case.video.duration_s:
                 middle_s = (start_s + end_s) / 2
                 panel.text(middle_s, row + 0.5, str(number), ha="center", va="center", fontsize=7, bbox=NUMBER_BOX)
@@ -119,7 +113,7 @@ def timeline_figure(
 
 
 def _draw_frames(panel: Any, frames: Sequence[tuple[float, np.ndarray]], start_s: float, end_s: float) -> None:
-    """Pictures side by side in time order, each with a line to its moment on the axis below."""
+    """Draw frames side by side in time order, each with a line to its time on the axis below."""
     width = min(1 / len(frames), MAX_FRAME_SHARE) * (end_s - start_s)
     for i, (time_s, picture) in enumerate(sorted(frames, key=lambda frame: frame[0])):
         left = start_s + i * width
@@ -131,9 +125,7 @@ def _draw_frames(panel: Any, frames: Sequence[tuple[float, np.ndarray]], start_s
 
 
 def feature_figure(case: Case, seed: int = 0) -> Figure:
-    """t-SNE of the segments of a video, in raw features and in HiERO's; markers are the true steps,
-    grey is background.
-    """
+    """t-SNE of the segments in raw features and in HiERO's; markers are true steps, grey is background."""
     numbers, truth = _number_steps(case), case.labels()
     every = max(1, -(-len(truth) // MAX_NODES))
     figure, axes = _make_figure(1, 2, (11, 5.6 + 0.12 * len(numbers)))
@@ -149,7 +141,7 @@ def feature_figure(case: Case, seed: int = 0) -> Figure:
 
 
 def _tsne(x: np.ndarray, seed: int) -> np.ndarray:
-    """Vectors (N, D) as points (N, 2)."""
+    """Map vectors (N, D) to points (N, 2)."""
     try:
         from sklearn.manifold import TSNE  # type: ignore[import-untyped]
     except ImportError:
@@ -161,7 +153,7 @@ def _tsne(x: np.ndarray, seed: int) -> np.ndarray:
 def narration_figure(
     vectors: np.ndarray, steps: Sequence[int], labels: np.ndarray, names: Sequence[str], seed: int = 0
 ) -> Figure:
-    """t-SNE of narrations and of the labels of their steps: small markers and stars."""
+    """t-SNE of narrations (small markers) and of the labels of their steps (stars)."""
     if len(vectors) < MIN_NARRATIONS:
         raise InputError(f"t-SNE needs a few narrations inside steps, found {len(vectors)}")
     points = _tsne(np.concatenate([vectors, labels]), seed)
@@ -191,7 +183,7 @@ def narrated_steps_figure(
     seed: int = 0,
     log: Callable[[str], None] = lambda _: None,
 ) -> Figure:
-    """t-SNE of the narrations of a video around the labels of the steps that they fall into."""
+    """t-SNE of the narrations of a video and of the labels of the steps they fall into."""
     spoken = [narration for narration in read_narrations(narrations) if narration.video == video]
     annotated = [entry for entry in read_annotations(annotations) if entry.video == video]
     if not spoken or not annotated:
@@ -204,7 +196,7 @@ def narrated_steps_figure(
         predicted = case.video.label([text for _, _, text in steps])
         steps = [(step.start_s, step.end_s, step.label or "") for step in predicted]
     names = list(dict.fromkeys(text for _, _, text in steps))
-    # Steps may overlap: a narration then counts for each of them.
+    # Steps may overlap; a narration then counts for each of them.
     inside = [
         (narration.text, names.index(name))
         for narration in spoken
@@ -218,12 +210,12 @@ def narrated_steps_figure(
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write .svg or .png by the suffix of the path, both without one; returns the files."""
+    """Write an .svg or .png file, or both if the path has no suffix; returns the files."""
     if path.suffix not in (".svg", ".png", ""):
-        raise InputError(f"{path}: figures are .svg or .png, or both without a suffix")
+        raise InputError(f"{path}: must end in .svg or .png, or have no suffix")
     files = [path] if path.suffix else [path.with_name(path.name + suffix) for suffix in (".svg", ".png")]
     for file in files:
-        metadata = {"Date": None} if file.suffix == ".svg" else None  # the same figure is the same file
+        metadata = {"Date": None} if file.suffix == ".svg" else None  # keeps the file reproducible
         with atomic_path(file) as temporary:
             figure.savefig(temporary, format=file.suffix[1:], dpi=RESOLUTION, metadata=metadata)
     return files
@@ -232,22 +224,22 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 def _make_figure(
     num_rows: int, num_columns: int, size: tuple[float, float], heights: Sequence[float] | None = None
 ) -> tuple[Figure, list[Any]]:
-    """A figure of a size in inches, and its panels; rows have these relative heights, or all the same."""
+    """A figure with a size in inches and its panels; `heights` are the relative heights of the rows."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("figures need matplotlib; run: pip install 'hiero-video[figures]'") from None
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)  # no pyplot: it would hold on to every figure
+    FigureCanvasAgg(figure)  # pyplot would keep a reference to every figure
     axes = figure.subplots(num_rows, num_columns, squeeze=False, height_ratios=heights)
     return figure, list(axes.flatten())
 
 
-def _rectangle(x: float, y: float, width: float, height: float, **style: Any) -> Any:
+def _rectangle(corner: tuple[float, float], width: float, height: float, **style: Any) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((x, y), width, height, **style)
+    return Rectangle(corner, width, height, **style)
 
 
 def _colour(number: int) -> str:
@@ -282,19 +274,15 @@ def _add_legend(figure: Figure, numbers: dict[str, int], has_markers: bool = Fal
             handles.append(Line2D([], [], color="none", marker=marker, markerfacecolor=colour, markeredgecolor="black"))
         else:
             handles.append(Patch(**_step_style(number)))
-    max_letters = int(LETTERS_PER_INCH * figure.get_figwidth())
-    texts = [f"{number} {_shorten(text, max_letters)}" for text, number in numbers.items()]
+    width = int(LETTERS_PER_INCH * figure.get_figwidth())
+    texts = [f"{n} {text if len(text) <= width else text[: width - 1] + '…'}" for text, n in numbers.items()]
     figure.legend(
         handles, texts, loc="outside lower center", ncols=2 if len(texts) > 3 else 1, fontsize=7, frameon=False
     )
 
 
-def _shorten(text: str, max_letters: int) -> str:
-    return text if len(text) <= max_letters else text[: max_letters - 1] + "…"
-
-
 def _format_time_axis(axis: Any) -> None:
-    """A few ticks in minutes and seconds."""
+    """Use a few ticks in minutes and seconds."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=True))
@@ -303,21 +291,17 @@ def _format_time_axis(axis: Any) -> None:
 
 
 def _number_steps(case: Case) -> dict[str, int]:
-    """Numbers of the true steps by their text, from 1, in the order in which they happen; the truth of
-    the case is sorted too.
-    """
+    """Number the texts of the true steps from 1 in the order of time, and sort the truth of the case."""
     ordered = sorted(case.truth, key=lambda step: step.start_s)
     if not ordered:
         raise InputError("the video has no annotated steps to draw")
-    case.truth = ordered  # `case.labels()` numbers steps in the order of the truth: both must be the same
+    case.truth = ordered  # `case.labels()` numbers steps in the order of the truth
     texts = dict.fromkeys(step.text for step in ordered)
     return {text: i for i, text in enumerate(texts, start=1)}
 
 
 def _match_to_truth(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Labels (T,) replaced by the number of the true step that their cluster is matched with
-    (Hungarian), 0 for none.
-    """
+    """Replace labels (T,) by the number of the true step that their cluster is matched with, or 0."""
     overlap = np.zeros((int(labels.max()) + 1, int(truth.max()) + 1))
     np.add.at(overlap, (labels, truth), 1)
     numbers = np.zeros(len(overlap), dtype=int)

@@ -1,8 +1,6 @@
-"""One page over many videos: the activities that they share, time spent on each, and what differs from the others.
+"""One page over many videos: shared activities, time spent on each, and what is unusual in a video.
 
-    videos with steps ─► shared activities ─► usual order, omissions, displacements ─► page.html, page.csv, page.json
-
-The page is one file that works offline. What it says about a video follows from the other videos alone.
+videos with steps ─► shared activities ─► usual order, omissions, displacements ─► page.html, page.csv, page.json
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import base64
 import csv
 import io
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
     from hiero.engine import Video
 
 TEMPLATE = Path(__file__).parent / "folder_report.html"
-MIN_LABEL_SHARE = 0.3  # of an activity's steps that must have a label for it to be the activity's
-LONG_FACTOR, LONG_S = 2.0, 30.0  # times the usual length, and seconds more, from which on an activity took long
+MIN_LABEL_SHARE = 0.3  # minimum share of the steps of an activity with the label that names it
+LONG_FACTOR, LONG_S = 2.0, 30.0  # an activity is slow from this multiple of, and this many seconds above, the usual
 
 
 @dataclass(frozen=True)
 class VideoSteps:
-    """Steps of a video, one level of them, as `build_report` takes them."""
+    """The steps of one level of a video, with embeddings and pictures."""
 
     name: str
     duration_s: float
@@ -46,7 +45,7 @@ class VideoSteps:
 
 @dataclass(frozen=True)
 class Activity:
-    """What several videos show, or one of them alone."""
+    """Similar steps of one or several videos."""
 
     label: str | None
     num_videos: int
@@ -57,7 +56,7 @@ class Activity:
 
 @dataclass(frozen=True)
 class Run:
-    """An uninterrupted stretch of an activity."""
+    """Consecutive steps of one activity."""
 
     activity: int
     start_s: float
@@ -66,7 +65,7 @@ class Run:
 
 @dataclass(frozen=True)
 class VideoSummary:
-    """A video among the others."""
+    """A video compared with the others."""
 
     name: str
     duration_s: float
@@ -79,7 +78,7 @@ class VideoSummary:
 
 @dataclass(frozen=True)
 class FolderReport:
-    """Videos by the activities that they share."""
+    """The content of the page."""
 
     title: str
     model: str
@@ -89,17 +88,11 @@ class FolderReport:
 
     @property
     def num_shared(self) -> int:
-        """Activities of more than one video."""
+        """The number of activities that occur in more than one video."""
         return sum(activity.num_videos > 1 for activity in self.activities)
 
-    def name_of(self, activity: int) -> str:
-        """What an activity is called: its label, or its number."""
-        return self.activities[activity].label or f"activity {activity + 1}"
-
     def to_dict(self) -> dict[str, Any]:
-        """The document of `hiero report --json` (schema: hiero/assets/schemas/report.json);
-        activities count from 1.
-        """
+        """The document of `hiero report --json`; activities count from 1."""
         return {
             "version": 1,
             "title": self.title,
@@ -119,7 +112,7 @@ class FolderReport:
         }
 
     def to_csv(self) -> str:
-        """A row for each video and activity."""
+        """A table with a row for each video and activity."""
         rows = [row for video in self.videos for row in self._csv_rows(video)]
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -150,7 +143,7 @@ class FolderReport:
 
 
 def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float) -> tuple[Step, ...]:
-    """The corrected steps of a video that a report compares: of a level, without gaps that nobody named."""
+    """The corrected steps of one level, without unnamed background."""
     chosen = hierarchy.levels[-1 if level is None else min(level, len(hierarchy.levels) - 1)]
     steps = tuple(
         replace(step, end_s=min(step.end_s, duration_s))
@@ -158,14 +151,12 @@ def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float)
         if step.start_s < duration_s and not (step.background and step.label is None)
     )
     if not steps:
-        raise InputError(
-            f"{hierarchy.video}: its corrected steps have no names; name some, or remove the .hiero.json beside it"
-        )
+        raise InputError(f"{hierarchy.video}: corrected steps have no names; name some, or delete its .hiero.json file")
     return steps
 
 
 def describe_steps(name: str, video: Video, steps: Sequence[Step]) -> VideoSteps:
-    """Steps of a video with what they are compared by."""
+    """The steps of a video with their embeddings and pictures."""
     spans = video.level_spans(steps)
     pictures = tuple(video.source.thumbnail_at((step.start_s + step.end_s) / 2) for step in steps)
     return VideoSteps(name, video.duration_s, tuple(steps), video.embed_spans(spans), pictures)
@@ -202,11 +193,11 @@ def build_report(
     by_label: bool = False,
     min_label_score: float = 0.0,
 ) -> FolderReport:
-    """Find the activities that videos share, and what differs between them."""
+    """Find the activities that videos share, and the deviations of each video."""
     if len(videos) < 2:
-        raise InputError("a report compares videos with each other: give at least two")
+        raise InputError("a report compares videos; give at least two")
     if len({video.name for video in videos}) < len(videos):
-        raise InputError("two videos have the same name")
+        raise InputError("two videos have the same name; rename one of them")
     steps = [step for video in videos for step in video.steps]
     owners = np.repeat(np.arange(len(videos)), [len(video.steps) for video in videos])
     durations = np.array([max(video.duration_s, MIN_NORM) for video in videos])
@@ -214,7 +205,7 @@ def build_report(
     vectors = np.concatenate([video.vectors for video in videos])
     if by_label:
         if unnamed := sum(step.label is None for step in steps):
-            raise InputError(f"{unnamed} of {len(steps)} steps have no label; name them first, or leave --by-label out")
+            raise InputError(f"{unnamed} of {len(steps)} steps have no label; name them, or omit --by-label")
         activity_of = np.unique([step.label or "" for step in steps], return_inverse=True)[1]
     else:
         activity_of = shared_activities(vectors, places, owners, num)
@@ -243,7 +234,7 @@ def build_report(
 def _in_usual_order(
     activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray
 ) -> np.ndarray:
-    """Number activities by their usual order; those of one video come last."""
+    """Number the activities by their usual order, with those of a single video last."""
     times, _ = _activity_times(activity_of, owners, steps, durations)
     num_videos = np.isfinite(times).sum(0)
     order = sorted(usual_order(times), key=lambda activity: num_videos[activity] < 2)
@@ -253,9 +244,7 @@ def _in_usual_order(
 def _activity_times(
     activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """When each activity comes in each video, as a share of it (NaN where it does not), and seconds
-    spent on it, both (V, A).
-    """
+    """Relative time of each activity in each video (NaN if absent) and seconds spent on it, both (V, A)."""
     shape = len(durations), int(activity_of.max()) + 1
     seconds, moments = np.zeros(shape), np.zeros(shape)
     for step, activity, owner in zip(steps, activity_of, owners, strict=True):
@@ -274,7 +263,7 @@ def _describe_activities(
     pictures: list[bytes | None],
     min_label_score: float,
 ) -> tuple[Activity, ...]:
-    """Name the activities and choose a picture of each; `seconds` (V, A) are those spent on them."""
+    """Choose a name and a picture for each activity; `seconds` is (V, A)."""
     units = unit_vectors(vectors)
     out = []
     for activity, per_video in enumerate(seconds.T):
@@ -288,12 +277,12 @@ def _describe_activities(
 
 
 def _common_label(members: list[Step], min_score: float) -> str | None:
-    """The label that has most of the belief of an activity's steps, if enough of these have it."""
-    votes: dict[str, float] = {}
+    """The label with the highest total score, if enough steps have it."""
+    votes: dict[str, float] = defaultdict(float)
     for step in members:
         score = 1.0 if step.score is None else step.score
         if step.label and score >= min_score:
-            votes[step.label] = votes.get(step.label, 0.0) + score
+            votes[step.label] += score
     if not votes:
         return None
     best = max(votes, key=lambda label: (votes[label], label))
@@ -302,7 +291,7 @@ def _common_label(members: list[Step], min_score: float) -> str | None:
 
 
 def _number_labels(activities: list[Activity]) -> tuple[Activity, ...]:
-    """Labels that several activities have get a number."""
+    """Number labels that several activities share."""
     labels = [activity.label for activity in activities]
     out = []
     for i, activity in enumerate(activities):
@@ -323,7 +312,7 @@ def _merge_runs(steps: Sequence[Step], activity_of: np.ndarray) -> tuple[Run, ..
 
 
 def _find_long(seconds: np.ndarray, video: int) -> tuple[tuple[int, float], ...]:
-    """Activities that took much longer than in the other videos that have them, longest first."""
+    """Activities that took much longer than in the other videos, slowest first."""
     out = []
     for activity, here_s in enumerate(seconds[video].tolist()):
         others = np.delete(seconds[:, activity], video)
@@ -337,7 +326,7 @@ def _find_long(seconds: np.ndarray, video: int) -> tuple[tuple[int, float], ...]
 
 
 def write_folder_report(path: Path, report: FolderReport) -> list[Path]:
-    """Write the page, and beside it the same numbers as CSV and JSON."""
+    """Write the page, and the same numbers as CSV and JSON next to it."""
     document = report.to_dict()
     pictures = [None if a.picture is None else base64.b64encode(a.picture).decode() for a in report.activities]
     data = json.dumps({**document, "pictures": pictures}, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

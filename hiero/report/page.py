@@ -1,4 +1,4 @@
-"""A page to look at: one HTML file with everything in it, that works offline and can be sent to anyone."""
+"""The HTML report of a video: one file that works offline."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ from hiero.storage.files import write_bytes, write_text
 from hiero.types import Hierarchy, Step, file_fields
 
 TEMPLATE = Path(__file__).parent / "report.html"
-MAX_PICTURES = 400  # of the finest level; more would make the page too heavy to send
+MAX_PICTURES = 400  # more pictures would make the file too large to send
 
 
 def write_report(path: Path, video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None = None) -> None:
-    """Write the page: a timeline of all levels, pictures, the similarity matrix, and a search over
-    likely labels of steps.
-    """
+    """Write the page: a timeline of all levels, pictures, the similarity matrix, and a search over likely labels."""
     document = json.dumps(_page_data(video, hierarchy, labels), ensure_ascii=False, allow_nan=False)
-    document = document.replace("<", "\\u003c")  # a label must not close the script element that holds the data
+    document = document.replace("<", "\\u003c")  # a label must not close the script element
     write_text(path, TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/", document))
 
 
 def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None) -> dict[str, Any]:
-    """What the script of the template reads."""
+    """The data that the script of the page reads."""
     levels = []
     for number, level in enumerate(hierarchy.levels):
         has_pictures = number == len(hierarchy.levels) - 1 and len(level) <= MAX_PICTURES
@@ -43,9 +41,8 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
             rows.append(row)
         levels.append(rows)
     matrix = video.similarity_matrix()
-    name = ", ".join(Path(file.path).name for file in hierarchy.media)
     return {
-        "name": name,
+        "name": ", ".join(Path(file.path).name for file in hierarchy.media),
         "model": hierarchy.model,
         "duration_s": hierarchy.duration_s,
         "levels": levels,
@@ -57,11 +54,11 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
 def write_results(
     video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None, folder: Path, formats: Sequence[str] = ()
 ) -> None:
-    """Write all files of `hiero steps -o FOLDER`: steps.json, report.html, exports, and a thumbnail of each step;
-    speech.srt where the video has a transcript.
+    """Write all files of `hiero steps -o FOLDER`: steps.json, report.html, exports, a thumbnail of each step, and
+    speech.srt if there is a transcript.
 
-    Where several files were read as one video, exports are written for the whole, and for each file
-    in its own time too, into FOLDER/files/NN-NAME.
+    If several files were read as one video, exports are also written for each file, in its own time,
+    to FOLDER/files/NN-NAME.
     """
     write_text(folder / "steps.json", json.dumps(hierarchy.to_dict(), indent=1) + "\n")
     write_report(folder / "report.html", video, hierarchy, labels)
@@ -81,5 +78,5 @@ def write_results(
 
 
 def _thumbnail(video: Video, step: Step) -> bytes | None:
-    """JPEG of the middle of a step."""
+    """A JPEG from the middle of a step."""
     return video.source.thumbnail_at((step.start_s + step.end_s) / 2)

@@ -160,7 +160,7 @@ def test_what_is_saved_is_read_back(make, brightness, tmp_path):
 
 
 def test_unknown_backbones_and_precision():
-    with pytest.raises(InputError, match="known are i3d-k400, dinov2-text"):
+    with pytest.raises(InputError, match="i3d-k400, dinov2-text"):
         extract_features("v.mp4", ["resnet"])
     assert choose_precision(torch.device("cpu")) in (torch.float16, torch.float32)
     assert choose_precision(torch.device("meta")) is torch.float32

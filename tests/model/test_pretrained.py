@@ -170,11 +170,11 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
         ({"depth": 1000}, "depth must be at most 16"),
         ({"hidden_size": 10**9}, "hidden_size must be at most 65536"),
         ({"num_layers": 10**6}, "num_layers must be at most 64"),
-        ({"hidden_size": 2**15}, r"make a network of .* billion parameters; at most 1 billion"),
+        ({"hidden_size": 2**15}, "at most 1 billion parameters"),
         ({"num_threads": 10**9, "sample_points": None}, "num_threads must be at most"),
         ({"kappa": 0.0}, "kappa must be positive"),
         ({"dropout": 1.0}, "dropout must be"),
-        ({"sample_points": 2}, "must not be fewer than num_threads"),
+        ({"sample_points": 2}, "sample_points must be at least"),
     ],
 )
 def test_impossible_settings(change, message):

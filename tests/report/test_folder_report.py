@@ -25,6 +25,11 @@ ORDERS = {
 }
 
 
+def name_of(report, activity):
+    """The label of an activity, or its number."""
+    return report.activities[activity].label or f"activity {activity + 1}"
+
+
 def make_videos(long=None):
     rng = np.random.default_rng(0)
     means = {name: rng.standard_normal(16) for name in USUAL}
@@ -47,16 +52,16 @@ def test_what_differs_is_said_and_nothing_else(by_label):
     assert [activity.label for activity in report.activities] == list(USUAL)
     notes = {
         video.name: (
-            [report.name_of(o.activity) for o in video.omissions],
-            [report.name_of(d.activity) for d in video.displacements],
-            [report.name_of(activity) for activity, _ in video.took_long],
+            [name_of(report, o.activity) for o in video.omissions],
+            [name_of(report, d.activity) for d in video.displacements],
+            [name_of(report, activity) for activity, _ in video.took_long],
         )
         for video in report.videos
         if video.omissions or video.displacements or video.took_long
     }
     assert notes == {"cem": (["fry"], [], []), "dia": ([], ["peel"], []), "eva": ([], [], ["cut"])}
     (moved,) = report.videos[3].displacements
-    assert [report.name_of(activity) for activity in moved.later_than] == ["cut", "fry", "season"]
+    assert [name_of(report, activity) for activity in moved.later_than] == ["cut", "fry", "season"]
     assert report.activities[2].total_s == 5 * 60 + 200
     assert report.activities[2].usual_s == 60
 
@@ -83,7 +88,7 @@ def test_numbers_add_up_in_all_files(tmp_path):
 def test_labels_that_are_not_probable_name_nothing():
     report = build_report(make_videos(), title="", model="raw", min_label_score=0.95)
     assert {activity.label for activity in report.activities} == {None}
-    assert report.name_of(0) == "activity 1"
+    assert name_of(report, 0) == "activity 1"
 
 
 def test_mistakes_are_named():

@@ -59,7 +59,7 @@ def test_overrides():
     for bad, message in (
         ("lr", "takes key=value"),
         ("=3", "takes key=value"),
-        ("lr.x=3", "lr is a value, not a group"),
+        ("lr.x=3", "not a group of settings"),
     ):
         with pytest.raises(InputError, match=message):
             override({"lr": 1.0}, [bad])
@@ -85,7 +85,7 @@ def test_settings_of_the_wrong_kind(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             build(**values)
-    with pytest.raises(InputError, match="no preset nothing; known are egovlp, k400-minilm, lavila-l, omnivore"):
+    with pytest.raises(InputError, match="unknown preset nothing; choose from egovlp, k400-minilm, lavila-l, omnivore"):
         read_preset("nothing")
     (tmp_path / "own.toml").write_text("lr = = 3")
     with pytest.raises(InputError, match="not TOML"):
