@@ -28,7 +28,7 @@ def scores_by_method(table):
 
 def replace_minilm(monkeypatch, encode):
     """Texts are encoded by `encode`, so that no weights are needed."""
-    for module in ("embedder", "vocabulary"):
+    for module in ("embedder", "video_nodes"):
         monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", encode)
     monkeypatch.setattr("hiero.engine.video_nodes.class_name_vectors", lambda: encode(class_names()))
 
