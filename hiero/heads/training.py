@@ -54,13 +54,11 @@ class HeadTraining(TrainingLoop):
         clips: Clips,
         out: Path,
         fabric: Any,
-        *,
         embeddings: TokenEmbeddings,
-        labels: list[str],
-        validation: Clips | None = None,
+        validation: Clips | None,
     ) -> None:
-        self.config, self.clips, self.validation = config, clips, validation
-        self.embeddings, self.labels = embeddings, labels
+        self.config, self.clips, self.validation, self.embeddings = config, clips, validation, embeddings
+        self.labels = clips.texts if config.actionformer is not None else []
         if config.vslnet is not None:
             self.examples = [(i, j) for i, clip in enumerate(clips.clips) for j in range(len(clip.truth))]
         else:
@@ -199,11 +197,10 @@ def train_head(
     display = options.display if fabric.is_global_zero else SilentDisplay()
     if (out / STATE_FILE).is_file() and not options.resume:
         raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another folder")
-    labels = clips.texts if kind == "actionformer" else []
     values = override(read_preset(preset or f"heads/{kind}"), settings)
     network = {"input_size": clips.width, **values.get(kind, {})}
     if kind == "actionformer":
-        network["num_classes"] = len(labels)
+        network["num_classes"] = len(clips.texts)
     config = HeadConfig.from_dict({**values, kind: network})
     if embeddings is None and kind == "actionformer":
         embeddings = TokenEmbeddings([])
@@ -211,7 +208,7 @@ def train_head(
         texts = list(dict.fromkeys([*clips.texts, *(validation.texts if validation is not None else [])]))
         with display.texts(len(texts)) as progress:
             embeddings = TokenEmbeddings(texts, fabric.device, progress)
-    training = HeadTraining(config, clips, out, fabric, embeddings=embeddings, labels=labels, validation=validation)
+    training = HeadTraining(config, clips, out, fabric, embeddings, validation)
     num_parameters = sum(p.numel() for p in training.network.parameters()) / 1e6
     sizes = f"{len(clips)} clips, {len(training.examples)} examples, {num_parameters:.2f} M parameters"
     display.log(f"{sizes}, {training.num_steps} steps")

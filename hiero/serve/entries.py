@@ -57,5 +57,5 @@ def _find_playable(file: SourceFile, period: int) -> SourceFile | None:
     """The video of a file. `period` limits how long the result is cached."""
     if file.path.suffix.lower() not in FEATURE_SUFFIXES:
         return file if file.exists() else None
-    beside = (LocalFile(file.path.with_suffix(suffix)) for suffix in VIDEO_SUFFIXES)
-    return next((video for video in beside if video.exists()), None)
+    videos = (LocalFile(file.path.with_suffix(suffix)) for suffix in VIDEO_SUFFIXES)
+    return next((video for video in videos if video.exists()), None)

@@ -119,7 +119,7 @@ class State:
                     self._lock.acquire(blocking=False)
             path = ":memory:" if folder is None else str(folder / FILE_NAME)
             self._database = sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False, isolation_level=None)
-            self._prepare()
+            _prepare(self._database, folder)
         except Timeout:
             message = "is used by another server; stop that server or choose another folder"
             raise InputError(f"--state {folder}: {message}") from None
@@ -144,21 +144,6 @@ class State:
     def check_writable(self) -> None:
         """Raise InputError if nothing can be saved, for example on a full disk."""
         self._write("UPDATE audit SET at = at WHERE id = -1")
-
-    def _prepare(self) -> None:
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        version = self._database.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise InputError(f"{self.folder}: was written by a newer version of hiero; upgrade hiero")
-        if version == 0:
-            # If two processes start at the same time, the second finds the version of the first.
-            self._database.execute("BEGIN IMMEDIATE")
-            if self._database.execute("PRAGMA user_version").fetchone()[0] == 0:
-                for statement in SCHEMA.split(";"):
-                    self._database.execute(statement)
-                self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            self._database.execute("COMMIT")
 
     def _read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._threads:
@@ -256,3 +241,20 @@ class State:
         """The last lines of the audit log, newest first."""
         rows = self._read("SELECT id, at, user, action, subject, detail FROM audit ORDER BY id DESC LIMIT ?", limit)
         return [dict(zip(("id", "at", "user", "action", "subject", "detail"), row, strict=True)) for row in rows]
+
+
+def _prepare(database: sqlite3.Connection, folder: Path | None) -> None:
+    """Configure the database, and create the tables if they do not exist."""
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise InputError(f"--state {folder}: was written by a newer version of hiero; upgrade hiero")
+    if version == 0:
+        # If two processes start at the same time, the second finds the version of the first.
+        database.execute("BEGIN IMMEDIATE")
+        if database.execute("PRAGMA user_version").fetchone()[0] == 0:
+            for statement in SCHEMA.split(";"):
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        database.execute("COMMIT")
