@@ -33,8 +33,16 @@ def generate() -> str:
     text = re.sub(r"(?m)^```console\n.*\n```\n", "", text)  # the examples show the usage
     text = re.sub(r"\n    (?=[^\s-])", " ", text)  # continuation lines of a list item
     text = re.sub(r"(?m)(?:^\* `[^`\n]+`\n)+", _to_code_block, text)
-    text = _share_options(text)
+    text = re.sub(r"(?m)^\*\*(?:Arguments|Options|Examples?)\*\*:?\n\n", "", text)
+    text = _list_commands(_share_options(text))
     return re.sub(r"\n{3,}", "\n\n", wrap(f"{HEAD}\n{text}\n"))
+
+
+def _list_commands(text: str) -> str:
+    """Shorten the lists of commands to links: each summary follows in the section of its command."""
+    lists = re.compile(r"(?m)^(?P<title>\*\*\w+\*\*:)\n\n(?P<commands>(?:\* \[`.*\n)+)")
+    link = re.compile(r"\[`[^\]]+`\]\([^)]+\)")
+    return lists.sub(lambda found: f"{found['title']} {', '.join(link.findall(found['commands']))}\n", text)
 
 
 def _share_options(text: str) -> str:

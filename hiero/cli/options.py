@@ -28,8 +28,8 @@ Out = Annotated[Path, Parameter(alias="-o")]
 OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
 NumResults = Annotated[int, Parameter(alias="-n")]
 StoredPrecision = Literal["float16", "float32"]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of a table.")]
-Device = Annotated[str, Parameter(help="Device to compute on: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of a table.")]
+Device = Annotated[str, Parameter(help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
 FeatureRate = Annotated[float | None, Parameter(help="Feature rows per second. Defaults to the rate of the model.")]
 BatchSize = Annotated[
     int | None, Parameter(help="Windows per forward pass of the backbone. Defaults to 1 on a CPU and 16 on a GPU.")

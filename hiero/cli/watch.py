@@ -281,7 +281,7 @@ def _redirect_warnings(say: Callable[[str], None], is_lossy: bool) -> Iterator[N
     """Show the warnings of all threads as messages, except for lost connections, which are reported elsewhere."""
     from hiero.decoding.decode import BrokenVideoWarning
 
-    def show(message: Warning | str, category: type[Warning], *_: object) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if not (is_lossy and issubclass(category, BrokenVideoWarning)):
             say(str(message))
 

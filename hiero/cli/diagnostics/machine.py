@@ -72,7 +72,8 @@ def check_packages(_: Machine) -> Iterator[Finding]:
                 installed.append(f"{package} {version}")
         name = f"packages [{extra}]" if extra else "packages"
         command = f"pip install '{DISTRIBUTION}[{extra}]'"
-        message = "; ".join(filter(None, (", ".join(installed), missing and f"missing: {', '.join(missing)}")))
+        parts = {"": installed, "missing: ": missing}
+        message = "; ".join(prefix + ", ".join(names) for prefix, names in parts.items() if names)
         if not missing:
             yield ok(name, message)
         elif not extra:
