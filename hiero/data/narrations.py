@@ -135,9 +135,7 @@ def _table_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[
     """Line numbers and rows of a table. The columns of EgoClip are renamed, and bad lines are counted."""
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         header = file.readline().rstrip("\r\n").removeprefix("\ufeff")
-        # EgoClip never quotes, and its texts contain quotation marks. Other csv files may quote.
         delimiter = "\t" if "\t" in header else ","
-        quoting = csv.QUOTE_NONE if "\t" in header else csv.QUOTE_MINIMAL
         columns = next(csv.reader([header], delimiter=delimiter), [])
         is_egoclip = set(columns) >= EGOCLIP_COLUMNS
         if not (is_egoclip or {"video", "text"} <= set(columns)):
@@ -145,7 +143,10 @@ def _table_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[
                 f"{path}: the first line must name the columns video, text and time_s (or start_s and end_s); "
                 f"found {header[:80]!r}"
             )
-        reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
+        # EgoClip never quotes, and its texts contain quotation marks. Other csv files may quote.
+        reader = csv.reader(
+            file, delimiter=delimiter, quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+        )
         for values in reader:
             line_number = reader.line_num + 1  # the header was read before
             if not values:
