@@ -114,7 +114,7 @@ class JointHead(nn.Module):
 
     def __init__(self, text_size: int = 384, size: int = 384, outputs: int = 256) -> None:
         super().__init__()
-        self.pictures, self.text = PictureHead(size, outputs), TwoLayers(text_size, 1024, 2 * outputs)
+        self.pictures, self.text = PictureHead(), TwoLayers(text_size, 1024, 2 * outputs)
         self.size = outputs
         # Scales of whole pictures, of patches, of the choice among patches; of both together.
         self.scales = nn.Parameter(torch.tensor([15.0, 15.0, 20.0, 10.0, 10.0]).log())

@@ -24,7 +24,7 @@ PROMPTS = ("{}", "a person {}")
 
 
 @cache
-def load_head() -> dict[str, np.ndarray]:
+def load_text_head() -> dict[str, np.ndarray]:
     """The arrays of the text side and of the pooling, in single precision."""
     arrays = load_arrays(HEAD_FILE, "text.") | load_arrays(HEAD_FILE, "pooling")
     return {name: value.astype(np.float32) for name, value in arrays.items()}
@@ -38,7 +38,7 @@ def joint_key() -> str:
 
 def pooling_temperature() -> float:
     """Temperature of the softmax over the patches of an image."""
-    return float(load_head()["pooling"][0])
+    return float(load_text_head()["pooling"][0])
 
 
 def encode_joint_texts(texts: Sequence[str]) -> np.ndarray:
@@ -52,16 +52,12 @@ def _encode_one(text: str) -> np.ndarray:
 
 
 def _encode(texts: Sequence[str]) -> np.ndarray:
-    vectors = encode_minilm([prompt.format(text) for prompt in PROMPTS for text in texts])
-    projected = unit_vectors(_two_layers(vectors).reshape(len(PROMPTS), len(texts), 2, JOINT_SIZE))
-    return unit_vectors(projected.mean(0))
-
-
-def _two_layers(x: np.ndarray) -> np.ndarray:
-    """MiniLM's vectors (n, 384) → (n, 512)."""
-    head = load_head()
+    head = load_text_head()
 
     def linear(x: np.ndarray, layer: str) -> np.ndarray:
-        return x @ head[f"text.{layer}.weight"].T + head[f"text.{layer}.bias"]
+        return np.asarray(x @ head[f"text.{layer}.weight"].T + head[f"text.{layer}.bias"])
 
-    return np.asarray(linear(gelu(linear(x, "hidden")), "out") + linear(x, "skip"))
+    vectors = encode_minilm([prompt.format(text) for prompt in PROMPTS for text in texts])  # (n, 384)
+    projected = linear(gelu(linear(vectors, "hidden")), "out") + linear(vectors, "skip")  # (n, 512)
+    projected = unit_vectors(projected.reshape(len(PROMPTS), len(texts), 2, JOINT_SIZE))
+    return unit_vectors(projected.mean(0))
