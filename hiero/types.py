@@ -265,8 +265,8 @@ def _parse_time(value: Any) -> float:
 
 def _parse_thread(value: Any) -> int:
     thread = int(value)
-    if thread != _parse_number(value, 0, MAX_THREAD):
-        raise ValueError(f"a thread must be a whole number, got {value!r}")
+    if thread != float(value) or not 0 <= thread <= MAX_THREAD:
+        raise ValueError(f"a thread must be a whole number from 0 to {MAX_THREAD}, got {value!r}")
     return thread
 
 

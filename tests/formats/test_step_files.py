@@ -436,14 +436,20 @@ def test_long_ids_are_the_same_for_steps_and_their_parents(tmp_path):
 @pytest.mark.parametrize(
     ("levels", "message"),
     [
-        ([[Step("0", 0.0, 4.0, 0), Step("1", 5.0, 9.0, 0)]], "level 0: step 1 must begin where the one before it ends"),
-        ([[Step("0", 0.0, 4.0, 0), Step("1", 4.0, 4.0, 0), Step("2", 4.0, 9.0, 0)]], "step 1 must begin .* and last"),
+        (
+            [[Step("0", 0.0, 4.0, 0), Step("1", 5.0, 9.0, 0)]],
+            "level 0: step 1 must begin where the step before it ends",
+        ),
+        (
+            [[Step("0", 0.0, 4.0, 0), Step("1", 4.0, 4.0, 0), Step("2", 4.0, 9.0, 0)]],
+            "step 1 must begin .* and not be empty",
+        ),
         ([[Step("0", 0.0, 8.0, 0)]], r"level 0 ends at 8\.0 s, the video at 9\.0"),
         ([[Step("0", 0.0, 9.0, 0)], [Step("1", 0.0, 9.0, 0, parent="2")]], "step 1 must lie inside its parent"),
         ([[Step("0", 0.0, 9.0, 0)], [Step("1", 0.0, 9.0, 0)]], "step 1 must lie inside its parent"),
-        ([[Step("0", 0.0, 9.0, 0)], []], "between 1 and 16 levels"),
-        ([[Step(str(i), 0.0, 9.0, 0, parent=str(i - 1) if i else None)] for i in range(17)], "between 1 and 16 levels"),
-        ([[Step("0", 0.0, 9.0, 10**6 + 1)]], "a thread is a whole number from 0 to 1000000"),
+        ([[Step("0", 0.0, 9.0, 0)], []], "1 to 16 levels"),
+        ([[Step(str(i), 0.0, 9.0, 0, parent=str(i - 1) if i else None)] for i in range(17)], "1 to 16 levels"),
+        ([[Step("0", 0.0, 9.0, 10**6 + 1)]], "a thread must be a whole number from 0 to 1000000"),
     ],
 )
 def test_one_check_of_levels_for_documents_and_for_the_page(levels, message):
@@ -480,5 +486,5 @@ def test_edits_beside_a_video(tmp_path):
     assert edits_file(video).name == "kitchen.mp4.hiero.json"
     assert read_edits(video) == hierarchy
     edits_file(video).write_text('{"duration_s": 3, "levels": []}')
-    with pytest.raises(InputError, match=r"kitchen\.mp4\.hiero\.json: a hierarchy has"):
+    with pytest.raises(InputError, match=r"kitchen\.mp4\.hiero\.json: a hierarchy must have"):
         read_edits(video)

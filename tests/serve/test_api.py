@@ -258,7 +258,7 @@ def test_edits_that_make_no_sense_are_refused(client, tea):
     assert_refused(lambda levels: levels[1]["steps"][1].update(id=levels[1]["steps"][0]["id"]), "the same id")
     assert_refused(lambda levels: levels[1]["steps"][0].update(parent="9.9"), "inside its parent")
     assert_refused(lambda levels: levels[1]["steps"][0].pop("end_s"), "not a hierarchy")
-    assert_refused(lambda levels: levels.clear(), "between 1 and 16 levels")
+    assert_refused(lambda levels: levels.clear(), "1 to 16 levels")
     assert_refused(lambda levels: levels[1]["steps"][0].update(parent=["x"]), "not a hierarchy")
     assert_refused(lambda levels: levels[1]["steps"][0].update(score="nan"), "not a hierarchy")
     assert_refused(lambda levels: levels[1]["steps"][0].update(thread=1e30), "not a hierarchy")
