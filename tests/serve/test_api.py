@@ -274,7 +274,7 @@ def test_edits_that_make_no_sense_are_refused(client, tea):
         422,
     )
     assert client.get(f"/api/videos/{tea}/edits").status_code == 404
-    with pytest.raises(InputError, match="is 99"):
+    with pytest.raises(InputError, match="not 99"):
         parse_hierarchy(good, 99.0)
 
 

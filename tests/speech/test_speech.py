@@ -171,9 +171,9 @@ def test_the_commands(film, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--transcript", "{folder}/gone.srt"], "no such file"),
-        (["--transcript", "{folder}/words.srt", "--speech"], "exclude each other"),
+        (["--transcript", "{folder}/words.srt", "--speech"], "cannot be combined"),
         (["--transcript", "{folder}/late.srt"], "of another video"),
-        (["{folder}/b.npy", "--transcript", "{folder}/words.srt"], "is of one video"),
+        (["{folder}/b.npy", "--transcript", "{folder}/words.srt"], "is for one video"),
     ],
 )
 def test_bad_transcripts_are_said(tmp_path, capsys, arguments, message):
