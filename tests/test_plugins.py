@@ -158,7 +158,7 @@ def test_a_broken_backbone_does_not_take_the_others_along(target, monkeypatch, t
 
 def test_backbones_that_cannot_work_are_refused():
     common = {"name": "x", "description": "", "width": 3, "module": "x", "allows_half": False}
-    with pytest.raises(InputError, match="not both"):
+    with pytest.raises(InputError, match="not be set together"):
         registry.Backbone(**common, per_frame=True, num_frames=4)
     with pytest.raises(InputError, match="needs a checkpoint"):
         registry.Backbone(**common, per_frame=True, has_text=True, needs_weights=False)

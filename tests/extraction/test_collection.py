@@ -483,7 +483,7 @@ def test_settings_that_make_no_sense(tmp_path):
             ExtractionPlan("egovlp", tmp_path, **options)
     with pytest.raises(InputError, match="clock frames is only for towers"):
         ExtractionPlan("i3d-k400", tmp_path, "frames")
-    with pytest.raises(InputError, match="no backbone resnet"):
+    with pytest.raises(InputError, match="unknown backbone resnet"):
         ExtractionPlan("resnet", tmp_path)
     with pytest.raises(InputError, match="a tower for video cannot be combined"):
         LoadedBackbones.load(["egovlp", "i3d-k400"])
