@@ -217,12 +217,12 @@ def evaluate_own_videos(
         elif embeddings is None:
             case_tasks.append((task, CaseTask(_score_nothing, partial(_no_text_table, task))))
         else:
-            make_task: Callable[..., CaseTask[Any]] = {
+            makers: dict[str, Callable[..., CaseTask[Any]]] = {
                 "grounding": grounding_task,
                 "localization": partial(localization_task, taxonomy=texts),
                 "choices": choice_task,
-            }[task]
-            case_tasks.append((task, make_task(cases, embeddings=embeddings, options=options)))
+            }
+            case_tasks.append((task, makers[task](cases, embeddings=embeddings, options=options)))
 
     reported: set[str] = set()
 
