@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "reference" / "commands.md"
@@ -17,6 +18,8 @@ progress to standard error. The exit code is 0 on success, 1 if a part of the wo
 written, 2 for a mistake in the arguments, and 130 after Ctrl-C.
 """
 SHARED_OPTIONS = re.compile(r"(?m)^\*\*(?P<name>[\w-]+ options)\*\*:\n\n(?P<options>(?:\* .*\n)+)")
+OPTION = re.compile(r"(?m)^\* `--.*\n")
+MIN_USES = 4  # an option that this many commands have is described once, at the top
 LIST_ITEM = re.compile(r"(?P<mark>\s*(?:[*+-]|\d+\.)\s+)\S")
 TOKEN = re.compile(r"(?:`[^`]*`|\*\[[^\]]*\]\*|\S)+")
 
@@ -34,7 +37,7 @@ def generate() -> str:
     text = re.sub(r"\n    (?=[^\s-])", " ", text)  # continuation lines of a list item
     text = re.sub(r"(?m)(?:^\* `[^`\n]+`\n)+", _to_code_block, text)
     text = re.sub(r"(?m)^\*\*(?:Arguments|Options|Examples?)\*\*:?\n\n", "", text)
-    text = _list_commands(_share_options(text))
+    text = _list_common_options(_list_commands(_share_options(text)))
     return re.sub(r"\n{3,}", "\n\n", wrap(f"{HEAD}\n{text}\n"))
 
 
@@ -57,6 +60,28 @@ def _share_options(text: str) -> str:
         return f"### {name}\n\n{group['options']}"
 
     return SHARED_OPTIONS.sub(replace, text)
+
+
+def _list_common_options(text: str) -> str:
+    """Describe options that many commands have at the top, and only name them in the sections of the commands."""
+    overview, *sections = re.split(r"(?m)^(?=##+ )", text)
+    uses = Counter(option for section in sections for option in OPTION.findall(section))
+    common = sorted(option for option, number in uses.items() if number >= MIN_USES)
+
+    def shorten(section: str) -> str:
+        used = [option for option in common if option in section]
+        if not used or not section.startswith(("## hiero", "### hiero", "#### hiero")):
+            return section
+        flags = [re.findall(r"(?<![a-z])--?[a-z-]+", option.partition(": ")[0]) for option in used]
+        names = ", ".join(f"`{min(spellings, key=len)}`" for spellings in flags)
+        for option in used:
+            section = section.replace(option, "")
+        note = f"[Common options](#common-options): {names}.\n\n"
+        shared = re.search(r"(?m)^\[[\w-]+ options\]", section)
+        place = shared.start() if shared else len(section)
+        return f"{section[:place].rstrip()}\n\n{note}{section[place:]}"
+
+    return "".join([overview, "## Common options\n\n", *common, "\n", *map(shorten, sections)])
 
 
 def _to_code_block(examples: re.Match[str]) -> str:
