@@ -15,9 +15,8 @@ HEAD = """\
 
 <!-- Written by `python docs/_api.py`; change the docstrings in hiero/ instead. -->
 
-The public names of the package, which load on first use. Everything else may change between versions. Arguments after
-`*` are keyword-only. Invalid arguments and unreadable files raise `hiero.InputError`. In an interpreter,
-`help(hiero.Video.ask)` shows types, exceptions and examples.
+These are the public names of the package; everything else may change between versions. Invalid arguments and unreadable
+files raise `hiero.InputError`. In an interpreter, `help(hiero.Video.ask)` shows types, exceptions and examples.
 
 ```python
 import hiero

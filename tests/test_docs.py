@@ -37,7 +37,7 @@ WORD_LIMITS = {
     "CONTRIBUTING.md": 1000,
     "docs/guides/*.md": 1200,
     "docs/results.md": 2500,
-    "docs/experiments/*.md": 200,
+    "docs/experiments.md": 800,
     "docs/performance.md": 1500,
     "docs/benchmarks.md": 800,
     "docs/protocols.md": 800,

@@ -51,13 +51,12 @@ def load(
     Args:
         model: Name of a shipped model (`hiero-k400`, `hiero-omnivore-b`), a model folder, a hub id, or
             `raw` for features without a model.
-        backbone: Backbone used to read videos. `default` is the one the model was trained on (I3D and
-            DINOv2 with words for hiero-k400). Any other of `hiero backbones` works without a model.
-            `auto` uses CLIP if its weights are installed and no model is named, else the default.
+        backbone: Backbone used to read videos. `default` is the one the model was trained on. Any other
+            of `hiero backbones` works without a model. `auto` uses CLIP if its weights are installed
+            and `model` is the default one, else `default`.
         device: `auto`, `cpu`, `cuda` …
-        precision: Precision of the backbones; `auto` measures which one is faster.
-        batch_size: Number of windows that go through the backbones together. By default 1 on a CPU
-            and 16 on a GPU.
+        precision: `auto` chooses the fastest one for the device.
+        batch_size: Windows per forward pass. Defaults to 1 on a CPU and 16 on a GPU.
         for_path: A file that will be read. With `auto`, feature files that are not from CLIP get the
             default backbone.
 
@@ -165,14 +164,12 @@ class Engine(Embedder):
         """Read a video or a feature file, or several files as one video.
 
         Args:
-            path: A video that FFmpeg reads, or a .npy, .npz, .pt, .pth or .safetensors file with one
-                (T, D) array, or the address of one (https://…, s3://…), which is downloaded first. A
-                list of files, such as the chapters of a camera, is read as one timeline;
-                `Video.locate` tells which file contains a time.
-            clock: Clock of the rows of a feature file, if it differs from that of the model.
+            path: A video, a feature file (.npy, .npz, .pt, .pth or .safetensors) with one (T, D) array, or
+                the address of one (https://…, s3://…). A list of files is read as one video.
+            clock: Clock of the rows of a feature file. Defaults to that of the model.
             cache: Whether to use and store cached results for the same content.
             stream: Number of the video stream.
-            progress: Called with a `ProgressEvent` when there is progress.
+            progress: Called with a `ProgressEvent` from time to time.
 
         Raises:
             InputError: A file cannot be read, its features do not fit the model, or files cannot be joined.

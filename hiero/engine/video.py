@@ -46,8 +46,8 @@ class Video(VideoNodes):
         duration_s: Its length.
         nodes: Unit vectors in the model's space, (T, E), in time order.
         source: Features of the backbones, and thumbnails.
-        files: The file or files of the video, with their start times and lengths.
-        transcript: The transcript, or None. `ask` and `steps` use it if it is set before.
+        files: Its file or files, with their start times and lengths.
+        transcript: The transcript, or None. Set it before you call `ask` or `steps`.
     """
 
     _known_spans: np.ndarray | None = None  # `spans` from the cache
@@ -104,12 +104,12 @@ class Video(VideoNodes):
         """The hierarchy of steps, coarse to fine.
 
         Args:
-            num_steps: Number of steps of each level, such as [4, 8, 16], or of a single level. By
-                default three levels that depend on the length.
-            method: `pieces` for contiguous steps, `spectral` for the paper's threads, which may
-                return, or the name of another clustering (`hiero.steps.clustering`).
-            labels: Each step gets the best of these labels. By default bundled everyday phrases, and
-                only those that are probably right. With [] none.
+            num_steps: Number of steps of each level, such as [4, 8, 16], or of a single level. Defaults
+                to three levels chosen by the length.
+            method: `pieces` for contiguous steps, `spectral` for the paper's threads, which may recur, or
+                another clustering of `hiero.steps.clustering`.
+            labels: Each step gets the best of these labels, with [] none. Defaults to bundled everyday
+                phrases, of which only probable ones are used.
 
         Raises:
             InputError: The method is unknown, a number is below 1, or the model has no text encoder for labels.
