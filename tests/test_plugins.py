@@ -160,5 +160,5 @@ def test_backbones_that_cannot_work_are_refused():
     common = {"name": "x", "description": "", "width": 3, "module": "x", "allows_half": False}
     with pytest.raises(InputError, match="not be set together"):
         registry.Backbone(**common, per_frame=True, num_frames=4)
-    with pytest.raises(InputError, match="needs a checkpoint"):
+    with pytest.raises(InputError, match="needs_weights must be True"):
         registry.Backbone(**common, per_frame=True, has_text=True, needs_weights=False)

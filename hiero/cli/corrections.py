@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from hiero.cli.console import TrainDisplay, log, progress_bar
+from hiero.cli.console import log, progress_bar
 from hiero.cli.options import Flag, Join, OptionalOut, Out, Repeated, VideoOptions, parse_hz
+from hiero.cli.training_display import TrainDisplay
 from hiero.errors import InputError
 
 if TYPE_CHECKING:

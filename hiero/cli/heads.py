@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
-from hiero.cli.console import TrainDisplay, log
+from hiero.cli.console import log
 from hiero.cli.options import OPTIONS, Device, Out, Settings
 from hiero.cli.tables import ReportOptions, log_missing
+from hiero.cli.training_display import TrainDisplay
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
 

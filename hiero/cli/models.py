@@ -9,8 +9,9 @@ from typing import Literal
 from cyclopts import App
 
 import hiero
-from hiero.cli.console import TrainDisplay, log, plain_table, progress_bar, reading_bars
+from hiero.cli.console import log, plain_table, progress_bar, reading_bars
 from hiero.cli.options import OPTIONS, Device, Out, Settings, StoredPrecision, parse_numbers
+from hiero.cli.training_display import TrainDisplay
 from hiero.devices import choose_device
 from hiero.errors import InputError
 

@@ -216,9 +216,8 @@ class HiERO(nn.Module, PretrainedMixin):
     def forward_unchecked(
         self, features: Tensor, mask: Tensor, times: Tensor, spacing_s: float | None, *, threads: bool
     ) -> list[Level]:
-        """`forward` without checks of the data, which would wait for the device.
-
-        `spacing_s` is None for irregular times.
+        """`forward` without its checks, which would wait for the device. The arguments are those of
+        `forward`; `spacing_s` is None for irregular times.
         """
         features = self._normalise_input(features, mask)
         features = self.project(torch.where(mask[..., None], features, 0))  # padding may be NaN

@@ -266,7 +266,7 @@ def test_sort_positions_is_a_stable_sort():
     [
         ({"features": torch.zeros(1, 4, 5)}, "features are 5 wide, but the model takes 6"),
         ({"features": torch.zeros(4, 6)}, r"features must be \(B, T, F\)"),
-        ({"features": torch.zeros(1, 0, 6)}, "at least one video and one node"),
+        ({"features": torch.zeros(1, 0, 6)}, "at least one video and node"),
         ({"features": torch.full((1, 4, 6), torch.nan)}, "features of video 0 hold NaN"),
         ({"mask": torch.zeros(1, 4, dtype=torch.bool)}, "mask leaves no node in video 0"),
         ({"mask": torch.tensor([[True, False, True, True]])}, "mask must mark a prefix"),
