@@ -16,16 +16,8 @@ HEAD = """\
 <!-- Written by `python docs/_api.py`; change the docstrings in hiero/ instead. -->
 
 These are the public names of the package; everything else may change between versions. Invalid arguments and unreadable
-files raise `hiero.InputError`. In an interpreter, `help(hiero.Video.ask)` shows types, exceptions and examples.
-
-```python
-import hiero
-import numpy as np
-
-video = hiero.load("raw").read_array(np.random.default_rng(0).normal(size=(300, 64)).astype(np.float32))
-for step in video.steps([4]).levels[0]:
-    print(step.start_s, step.end_s)
-```
+files raise `hiero.InputError`. In an interpreter, `help(hiero.Video.ask)` shows types, exceptions and examples. See
+also the [example](../guides/own-videos.md#python) for your own videos.
 """
 # The names of each section, with the methods that are listed.
 SECTIONS: dict[str, dict[str, list[str]]] = {
@@ -93,6 +85,7 @@ OBVIOUS = {
     "uri",
     "video",
 }  # attributes that need no description
+OBVIOUS_IN_CALLS = {"features", "name", "stream", "time_s"}  # arguments that need no description
 HEADING = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Examples):$")
 ENTRY = re.compile(r"    (\w+): (.*)")
 
@@ -129,7 +122,10 @@ def describe_method(name: str, member: Any, *, detailed: bool) -> list[str]:
     text, arguments = split_docstring(function)
     call = name if isinstance(member, property) else "".join(format_call(name, function))
     lines = [f"- **`{call}`**: {text if detailed else first_sentence(text)}"]
-    return lines + [f"    - `{argument}`: {meaning}" for argument, meaning in arguments.items() if detailed]
+    shown = {
+        argument: meaning for argument, meaning in arguments.items() if detailed and argument not in OBVIOUS_IN_CALLS
+    }
+    return lines + [f"    - `{argument}`: {meaning}" for argument, meaning in shown.items()]
 
 
 def unwrap(member: Any) -> Any:

@@ -35,7 +35,7 @@ class StepFileOptions:
         Frame rate in the annotation tool. Defaults to 25 for Label Studio, and to the rate in the
         file or of the video for CVAT and FiftyOne.
     cut_overlaps
-        End a step where the next one starts, instead of refusing steps that overlap.
+        End a step where the next one starts. Otherwise steps that overlap are an error.
     hz
         Feature rows per second, for feature files. Defaults to the rate stored with the file, or 1.
     """
@@ -57,8 +57,8 @@ def import_steps(
 ) -> None:
     """Import steps that were corrected or created in another tool.
 
-    Files exported by hiero give back the same steps. In other files, gaps become unnamed background
-    steps, and a step inside another one moves to a finer level.
+    In files that hiero did not write, gaps become background steps, and a step inside another one
+    moves to a finer level.
 
     **Examples**
 
@@ -222,12 +222,11 @@ def adapt(
         Videos, feature files, folders, patterns such as '*.mp4', or a corpus. Those with corrected
         steps next to them are used (from `hiero serve` or `hiero import-steps`).
     out
-        Output folder for the adapted model. Use it with `--model`.
+        Output folder for the new model.
     annotations
-        JSON file with the steps of all videos, in the format of `hiero eval own`, instead of
-        corrected steps next to the videos.
+        JSON file with the steps of all videos, in the format of `hiero eval own`.
     fine_tune
-        Whether to fine-tune the network. By default it is fine-tuned if there are enough steps.
+        Whether to fine-tune the network. Defaults to yes if there are enough steps.
     """
     from hiero.corpus.adaptation import adapt as adapt_model
     from hiero.corpus.adaptation import annotated_corrections, find_corrections

@@ -87,7 +87,7 @@ class ComputeOptions:
     workers
         Processes of the cluster that hold the network. Defaults to one per GPU, or one per two CPUs.
     precision
-        Precision of the network. `auto` uses bfloat16 for video-text towers on a GPU.
+        Precision of the network. `auto` chooses the fastest one.
     """
 
     jobs: Annotated[int, Parameter(alias="-j")] = 1

@@ -84,7 +84,7 @@ def embed(
     levels
         Levels to write, such as 0,1,2. Defaults to all.
     threads
-        Whether to run Cut & Match. Defaults to the configuration of the model.
+        Whether to find threads (Cut & Match). Defaults to the configuration of the model.
     """
     from hiero.model.embed_files import FileEmbedder, output_files, tensor_shapes
     from hiero.model.ensemble import load_model
@@ -210,8 +210,7 @@ def train(
         Feature store created by `hiero pack`.
     narrations
         EgoClip's csv file, your own .csv or .jsonl file with video, time_s (or start_s and end_s) and
-        text, or a transcript (.srt, .vtt, JSON from Whisper) or folder of transcripts named like
-        their videos.
+        text, or a folder of transcripts (.srt, .vtt, JSON from Whisper) named like their videos.
     out
         Output folder for the model and the training state.
     preset
@@ -223,8 +222,8 @@ def train(
     skip
         Text file with the ids of videos to leave out, one per line.
     speech_window_s
-        Seconds before or after an utterance of a transcript in which its action may happen, at level
-        0; doubled at each level. `--set losses.alpha` takes precedence.
+        Seconds before or after an utterance in which its action may happen, at level 0; doubled at
+        each level. `--set losses.alpha` takes precedence.
     resume
         Continue the run in the output folder.
     capture

@@ -31,9 +31,7 @@ StoredPrecision = Literal["float16", "float32"]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of a table.")]
 Device = Annotated[str, Parameter(help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
 FeatureRate = Annotated[float | None, Parameter(help="Feature rows per second. Defaults to the rate of the model.")]
-BatchSize = Annotated[
-    int | None, Parameter(help="Windows per forward pass of the backbone. Defaults to 1 on a CPU and 16 on a GPU.")
-]
+BatchSize = Annotated[int | None, Parameter(help="Windows per forward pass. Defaults to 1 on a CPU and 16 on a GPU.")]
 Stream = Annotated[int, Parameter(help="Number of the video stream in the file.")]
 Threads = Annotated[int | None, Parameter(help="Number of CPU threads. Defaults to all cores.")]
 Join = Annotated[
@@ -65,7 +63,7 @@ class LevelOptions:
     Parameters
     ----------
     labels
-        Text file with one label per line. Defaults to a built-in list of everyday actions.
+        Text file with one label per line. Defaults to a bundled list of everyday phrases.
     """
 
     k: StepCounts = None
@@ -87,18 +85,18 @@ class VideoOptions:
     Parameters
     ----------
     model
-        Name of a built-in model (hiero-k400 or hiero-omnivore-b), model folder, Hugging Face id, or
-        `raw` for the features of the backbone alone.
+        Shipped model (hiero-k400 or hiero-omnivore-b), model folder, Hugging Face id, or `raw` for the
+        features of the backbone alone.
     backbone
-        Backbone used to read videos. `auto` uses CLIP if its weights are installed and otherwise
-        `default`, the backbone that the model was trained with. Run `hiero backbones` for the list.
+        Backbone used to read videos, from `hiero backbones`. `auto` uses CLIP if its weights are
+        installed and the model is hiero-k400, else `default`: the backbone of the model.
     precision
-        Precision of the backbone. `auto` measures which one is faster.
+        Precision of the backbone. `auto` chooses the fastest one.
     cache
-        Reuse features computed earlier, also if the file was moved.
+        Reuse earlier results for the same content.
     transcript
-        Transcript of the video (.srt, .vtt, or JSON from Whisper). By default a transcript next to
-        the video is used: kitchen.srt or kitchen.en.vtt for kitchen.mp4.
+        Transcript of the video (.srt, .vtt, or JSON from Whisper). Defaults to one next to the video,
+        such as kitchen.srt or kitchen.en.vtt for kitchen.mp4.
     no_transcript
         Ignore transcripts next to the videos.
     speech

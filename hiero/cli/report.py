@@ -33,10 +33,10 @@ class ActivityOptions:
     num
         Number of activities. Chosen automatically by default.
     labels
-        Text file with one label per line to name activities with; not for a corpus, whose steps are
-        labelled. Defaults to a built-in list of everyday actions.
+        Text file with one label per line, not for a corpus. Defaults to a bundled list of everyday
+        phrases.
     by_label
-        Group steps by their labels instead of by similarity, for corrected steps.
+        Group steps by their labels instead of by similarity.
     """
 
     level: int | None = None
@@ -62,9 +62,8 @@ def report(
 ) -> None:
     """Compare many videos on one page: shared activities, time spent on each, and unusual videos.
 
-    Similar steps of all videos form an activity. The page shows each video as a row of activities,
-    their usual order, and what is missing, out of order or slow. It works offline; the same numbers are
-    written next to it as .csv and .json.
+    Similar steps of all videos form an activity. The page shows each video as a row of activities, and
+    what is missing, out of order or slow. The numbers are also written as .csv and .json.
 
     **Examples**
 

@@ -34,8 +34,8 @@ def serve(
 ) -> None:
     """Start a web page to browse videos by their steps and to search them by text.
 
-    Only this machine can open the page, unless you choose another `--host`. A token is then needed,
-    which is printed with the address.
+    By default only this machine can open the page. With another `--host`, people need a token, which
+    is printed with the address.
 
     **Examples**
 
@@ -86,7 +86,8 @@ def add(name: str, /, *, role: Role = "view", state: StateFolder) -> None:
     name
         Name of the person.
     role
-        `view` browses and asks, `edit` also changes steps and adds videos, `admin` also manages users.
+        `view` browses and asks, `edit` also changes steps and adds videos, `admin` also sees tokens and
+        the log of changes.
     """
     from hiero.serve.state import State
     from hiero.serve.users import check_name, new_token, token_digest

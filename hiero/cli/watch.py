@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from hiero.cli.console import log, print_json, reading_bars
-from hiero.cli.options import Json, LevelOptions, OptionalOut, Repeated, VideoOptions
+from hiero.cli.options import LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.errors import InputError
 from hiero.types import format_time
 
@@ -31,6 +31,7 @@ WRITE_EVERY_S = 5.0  # interval between two writes of steps.json
 MAX_CUT_OFF = 3  # number of interrupted recordings that are named
 
 Source = Annotated[str, Parameter(allow_leading_hyphen=True)]  # "-" is standard input, not an option
+JsonLines = Annotated[bool, Parameter(name="--json", negative="", help="Print a line of JSON for each event.")]
 
 
 @Parameter(name="*")
@@ -46,15 +47,15 @@ class RecordingOptions:
     export
         Also write this format at the end, as in `hiero steps`. Repeatable.
     step_s
-        Typical length of a step during the recording, in seconds.
+        Typical length of a step during the recording.
     window_s
-        Length of the part whose steps may still change during the recording, in seconds.
+        Length of the part whose steps may still change during the recording.
     idle_s
         Seconds without new data after which the recording counts as finished. Defaults to 10 for a
         file and 120 for a camera or address, which is reconnected meanwhile; a pipe has no limit.
     max_delay_s
-        Maximum delay in seconds. A slower machine skips parts; those of a file are read at the end.
-        Defaults to 10; a pipe has no limit.
+        Maximum delay. A slower machine skips parts; those of a file are read at the end. Defaults to
+        10; a pipe has no limit.
     """
 
     out: OptionalOut = None
@@ -71,7 +72,7 @@ def watch(
     *,
     levels: LevelOptions = LevelOptions(),
     recording: RecordingOptions = RecordingOptions(),
-    json_: Json = False,
+    json_: JsonLines = False,
     options: VideoOptions = VideoOptions(),
 ) -> None:
     """Find steps while a video is being recorded, from a camera, an address, a growing file or a pipe.
@@ -92,9 +93,6 @@ def watch(
     source
         File that is being written (.ts, .mkv, fragmented .mp4), `-` for standard input, camera
         (/dev/video0 or 0), or address (rtsp, rtmp, http, udp, rtp, srt or tcp).
-    json_
-        Print a line of JSON for each event: `step`, `update`, `message`, and finally `end` with the
-        document of `hiero steps --json`.
     """
     from hiero.cli.steps import parse_formats
     from hiero.engine.live import LiveReader, LiveSettings, interrupted_recordings

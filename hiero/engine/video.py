@@ -247,7 +247,7 @@ class Video(VideoNodes):
         """Step localization: the finest steps, each with the best label; neighbours with equal labels are joined.
 
         Args:
-            labels: The taxonomy.
+            labels: The labels to choose from.
             num_steps: Number of steps before neighbours are joined.
 
         Raises:

@@ -31,39 +31,38 @@ class ServerSettings:
     port
         Port to listen on. 0 chooses a free one.
     compare
-        Another model whose steps are shown in extra rows. Can be repeated.
+        Another model whose steps are shown in extra rows. Repeatable.
     truth
         Annotations in the format of `hiero eval own`, shown in an extra row.
     labels
-        File with one label per line for naming steps. Defaults to the bundled everyday phrases.
+        Text file with one label per line. Defaults to a bundled list of everyday phrases.
     token
         Shared token with all rights. One is generated if other machines can reach the server and nobody
-        has a token of their own.
+        has a token.
     allow_host
-        Host name under which the server may be reached, such as its name in your network. Can be repeated.
+        Host name under which the server may be reached. Repeatable.
     upload
         Folder for videos that are uploaded on the page. Uploads are off by default.
     upload_limit
         Maximum size of an upload in megabytes.
     state
-        Folder for jobs, edits with their history, tokens and cached text vectors. Without it, jobs end with
-        the server and edits are saved next to the videos.
+        Folder for jobs, edits with their history, and tokens. Without it, jobs end with the server and
+        edits are saved next to the videos.
     write_edits
-        With --state, also save edits next to the videos (KITCHEN.mp4.hiero.json).
+        With `--state`, also save edits next to the videos, where `hiero adapt` finds them.
     jobs
-        Number of videos that are processed at the same time.
+        Number of videos that are read at the same time.
     watch
-        Check folders and addresses every ten seconds. New videos are added and processed.
+        Check folders and addresses every ten seconds for new videos, and read them.
     ray
-        Process videos on a Ray cluster, started on this machine or running at --address. All its machines
-        need the same paths and the same cache.
+        Read videos on a Ray cluster, started here or running at `--address`. Its machines must share paths
+        and cache.
     address
-        Address of the Ray cluster. `--ray HOST:PORT` is short for `--ray --address HOST:PORT`.
+        Address of the Ray cluster; the same as `--ray ADDRESS`.
     root_path
         Path under which a proxy serves the page, such as /hiero.
     trusted_proxy
-        Address or network of a proxy whose X-Forwarded-For, -Proto and -Host headers are trusted. Can be
-        repeated.
+        Address or network of a proxy whose X-Forwarded headers are trusted. Repeatable.
     user_header
         Header in which such a proxy sends the name of the signed-in user, such as Remote-User.
     header_role
