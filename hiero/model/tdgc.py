@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +62,7 @@ def uniform_neighbours(group: Tensor, spacing: float, radius: float, dtype: torc
 
 def uniform_distances(length: int, spacing: float, radius: float) -> list[float]:
     """Distances of the offsets 1 … O that are below the radius."""
-    distances = (offset * spacing for offset in range(1, length))
-    return list(takewhile(lambda distance: distance < radius, distances))
+    return [offset * spacing for offset in range(1, length) if offset * spacing < radius]
 
 
 def timed_neighbours(group: Tensor, times: Tensor, radius: float) -> Neighbours:
