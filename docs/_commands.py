@@ -32,7 +32,7 @@ def generate() -> str:
     text = text[text.index(f"**{next(iter(GROUPS))}**:") :]
     # cyclopts adds the way in which Python itself was started
     text = re.sub(r"(?m)^(hiero(?: [a-z][a-z-]*)+) -m \S+", r"\1", text)
-    text = re.sub(r" \*\[default: (False|\"\")\]\*", "", text)
+    text = re.sub(r" \*\[default: (False|\"\"|default)\]\*", "", text)
     text = re.sub(r"(?m)^```console\n.*\n```\n", "", text)  # the examples show the usage
     text = re.sub(r"\n    (?=[^\s-])", " ", text)  # continuation lines of a list item
     text = re.sub(r"(?m)(?:^\* `[^`\n]+`\n)+", _to_code_block, text)
@@ -55,7 +55,7 @@ def _share_options(text: str) -> str:
     def replace(group: re.Match[str]) -> str:
         name = group["name"]
         if name in shown:
-            return f"[{name}](#{name.lower().replace(' ', '-')}): see above.\n"
+            return f"[{name}](#{name.lower().replace(' ', '-')}): all.\n"
         shown.add(name)
         return f"### {name}\n\n{group['options']}"
 

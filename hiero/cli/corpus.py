@@ -44,7 +44,7 @@ class IndexOptions:
         Keep looking for new files until Ctrl-C. A file is indexed when its size no longer changes,
         and retried later if it cannot be read.
     every
-        Seconds between two looks of `--watch`.
+        Seconds between two checks of `--watch`.
     """
 
     again: Flag = False
@@ -294,6 +294,11 @@ def remove(corpus: str, /, *videos: str) -> None:
     **Example**
 
     * `hiero corpus remove corpus/ kitchen`
+
+    Parameters
+    ----------
+    videos
+        Names from `hiero corpus list`.
     """
     from hiero.corpus.corpus import Corpus
 

@@ -30,9 +30,7 @@ ProtocolName = Annotated[
 Baselines = Annotated[bool, Parameter(help="Also score other clusterings, raw features, equal parts and random.")]
 NumThreads = Annotated[int, Parameter(help="Number of threads per video.")]
 Model = Annotated[str, Parameter(help="Model folder, Hugging Face id, or `raw` for the features alone.")]
-TextBackbone = Annotated[
-    str, Parameter(help="Backbone whose text tower matches the features, for `--model raw`: egovlp or lavila-l.")
-]
+TextBackbone = Annotated[str, Parameter(help="With `--model raw`, the backbone of the features: egovlp or lavila-l.")]
 Stride = Annotated[float, Parameter(help="Frames between two feature rows.")]
 GoalStepFile = Annotated[Path, Parameter(help="goalstep_val.json of Goal-Step.")]
 
@@ -47,7 +45,7 @@ class OwnOptions:
     Parameters
     ----------
     model
-        Name of a built-in model (hiero-k400 was trained on all of CaptainCook4D), model folder,
+        Shipped model (hiero-k400 was trained on all of CaptainCook4D), model folder,
         Hugging Face id, or `raw`.
     tasks
         Tasks to score, separated by commas.

@@ -36,7 +36,7 @@ class FigureOptions:
     video
         Name of the video in the annotations. Defaults to the name of the feature or narration file.
     model
-        Name of a built-in model, model folder, or Hugging Face id.
+        Shipped model, model folder, or Hugging Face id.
     """
 
     annotations: Path

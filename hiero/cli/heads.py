@@ -184,7 +184,7 @@ def evaluate_heads(
 ) -> None:
     """Score heads: R1 and R5 at IoU 0.3 and 0.5 as in Ego4D, or mAP at tIoU 0.1 to 0.5.
 
-    Several heads count as seeds of one, and their scores are averaged.
+    The scores of several heads, such as seeds of one training, are averaged.
 
     **Example**
 
@@ -219,7 +219,7 @@ def probe(
     name: str = "linear probe",
     report: ReportOptions = ReportOptions(),
 ) -> None:
-    """Score key-step classification with known segments by a linear probe (top-1 and top-5).
+    """Train and score a linear probe that classifies known segments (top-1 and top-5).
 
     **Example**
 

@@ -47,15 +47,15 @@ class RecordingOptions:
     export
         Also write this format at the end, as in `hiero steps`. Repeatable.
     step_s
-        Typical length of a step during the recording.
+        Typical length of a step during the recording, in seconds.
     window_s
-        Length of the part whose steps may still change during the recording.
+        Length of the part whose steps may still change, in seconds.
     idle_s
         Seconds without new data after which the recording counts as finished. Defaults to 10 for a
         file and 120 for a camera or address, which is reconnected meanwhile; a pipe has no limit.
     max_delay_s
-        Maximum delay. A slower machine skips parts; those of a file are read at the end. Defaults to
-        10; a pipe has no limit.
+        Maximum delay in seconds. A slower machine skips parts; those of a file are read at the end.
+        Defaults to 10; a pipe has no limit.
     """
 
     out: OptionalOut = None
