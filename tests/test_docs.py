@@ -37,7 +37,7 @@ WORD_LIMITS = {
     "CONTRIBUTING.md": 1000,
     "docs/guides/*.md": 1200,
     "docs/results.md": 2200,
-    "docs/experiments.md": 800,
+    "docs/experiments/*.md": 200,
     "docs/performance.md": 900,
     "docs/benchmarks.md": 800,
     "docs/protocols.md": 800,
@@ -48,7 +48,7 @@ WORD_LIMITS = {
     "docs/reference/json.md": 1000,
     "docs/reference/environment.md": 480,
 }
-MAX_DOCS_WORDS = 25_800
+MAX_DOCS_WORDS = 26_000
 # Numbers that stand on several pages. Each pattern finds at least one, and all of them agree when rounded.
 FACTS = {
     "weights that the first video downloads, MB": [r"(\d+) MB of weights"],

@@ -108,7 +108,7 @@ class Backbone:
         if self.per_frame and self.num_frames:
             raise InputError(f"{self.name}: per_frame and num_frames must not be set together")
         if self.has_text and not self.needs_weights:
-            raise InputError(f"{self.name}: needs_weights must be True if has_text is: the text tower is in the checkpoint")
+            raise InputError(f"{self.name}: needs_weights must be True if has_text is True")
 
     @property
     def spacing_s(self) -> float:

@@ -33,8 +33,7 @@ def processes(monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", start)
     monkeypatch.setattr(captured_step, "num_usable_cores", lambda: 4)
-    if not torch.cuda.is_available():
-        monkeypatch.setattr(captured_step, "_free_bytes", lambda _: captured_step.MIN_FREE_BYTES)
+    monkeypatch.setattr(captured_step, "_free_bytes", lambda _: captured_step.MIN_FREE_BYTES)
     return started
 
 
