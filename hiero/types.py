@@ -282,7 +282,7 @@ def check_text(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:  # JSON can contain one of a surrogate pair
         shown = text[:40].encode(errors="replace").decode()
-        raise InputError(f"{shown}: not a valid text, it contains half a character") from None
+        raise InputError(f"{shown}: not valid text; it contains an incomplete character") from None
     return text
 
 
@@ -602,6 +602,12 @@ ProgressCallback = Callable[[ProgressEvent], None]
 
 def no_progress(_: ProgressEvent) -> None:
     """A callback that shows nothing."""
+
+
+def format_count(number: int, noun: str) -> str:
+    """Format a number with its noun: "1 video", "2 videos"."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def format_time(seconds: float) -> str:

@@ -100,5 +100,5 @@ def _load_cached(folder: Path, _: int) -> Any:
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{folder}: not a CLIP or SigLIP model ({error})") from error
     if not hasattr(model, "get_image_features") or not hasattr(model, "get_text_features"):
-        raise InputError(f"{folder}: {type(model).__name__} has no towers for images and text")
+        raise InputError(f"{folder}: {type(model).__name__} does not encode both images and text")
     return model.eval()

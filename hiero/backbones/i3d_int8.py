@@ -233,7 +233,7 @@ class IntegerI3D:
                 session = cpu_session(graph)
                 shape = [num_frames, size, size, 3]
                 if session.get_inputs()[0].shape != shape:
-                    raise InputError(f"the graph is for clips of {session.get_inputs()[0].shape}, not {shape}")
+                    raise InputError(f"it expects clips of shape {session.get_inputs()[0].shape}, got {shape}")
                 self.session = session
                 return
             # onnxruntime raises many kinds of errors, for damaged files or unsupported operations.

@@ -19,7 +19,7 @@ from cyclopts import App, Parameter
 from hiero.cli.console import file_cells, log, plain_table, print_json, progress_bar, results_console, speech_cells
 from hiero.cli.options import OPTIONS, Flag, Join, Json, LevelOptions, NumResults, Repeated, VideoOptions
 from hiero.errors import InputError
-from hiero.types import file_fields, format_time
+from hiero.types import file_fields, format_count, format_time
 
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
@@ -113,7 +113,7 @@ def index(
 
 
 def _size(corpus: Corpus) -> str:
-    return f"{corpus.num_videos} videos, {len(corpus)} steps"
+    return f"{format_count(corpus.num_videos, 'video')}, {format_count(len(corpus), 'step')}"
 
 
 def _index_arrivals(
@@ -273,7 +273,13 @@ def parse_moment(text: str) -> tuple[str, float]:
 
 @app.command(name="list")
 def list_videos(corpus: str, /, *, json_: Json = False) -> None:
-    """List the videos of a corpus."""
+    """List the videos of a corpus.
+
+    Parameters
+    ----------
+    corpus
+        Corpus created by `hiero index`.
+    """
     from hiero.corpus.corpus import Corpus
 
     videos = Corpus(corpus).videos()
@@ -297,6 +303,8 @@ def remove(corpus: str, /, *videos: str) -> None:
 
     Parameters
     ----------
+    corpus
+        Corpus created by `hiero index`.
     videos
         Names from `hiero corpus list`.
     """
@@ -304,7 +312,7 @@ def remove(corpus: str, /, *videos: str) -> None:
 
     opened = Corpus(corpus)
     opened.remove(list(videos))
-    print(f"{corpus}: {len(videos)} removed, {opened.num_videos} videos left")
+    print(f"{corpus}: {len(videos)} removed, {format_count(opened.num_videos, 'video')} left")
 
 
 @app.command

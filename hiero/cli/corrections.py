@@ -14,6 +14,7 @@ from hiero.cli.console import log, progress_bar
 from hiero.cli.options import Flag, Join, OptionalOut, Out, Repeated, VideoOptions, parse_hz
 from hiero.cli.training_display import TrainDisplay
 from hiero.errors import InputError
+from hiero.types import format_count
 
 if TYPE_CHECKING:
     from hiero.formats.label_studio_api import LabelStudioProject
@@ -104,7 +105,7 @@ def import_steps(
     write_edits(target, hierarchy)
     num_named = sum(step.label is not None for step in hierarchy)
     counts = ", ".join(str(len(level)) for level in hierarchy.levels)
-    log(f"{target}: {counts} steps on {len(hierarchy.levels)} levels, {num_named} of them named")
+    log(f"{target}: {counts} steps on {format_count(len(hierarchy.levels), 'level')}, {num_named} of them named")
 
 
 def _duration(video: Path, hz: float | None) -> float | None:
@@ -166,7 +167,7 @@ def push_steps(*files: Path, to: str, media_url: str = "", set_up: Flag = False)
                 advance(task["data"]["video"])
     num_present = len(tasks) - len(missing)
     skipped = f", {num_present} existed already" if num_present else ""
-    log(f"{project.address}: {len(missing)} tasks added{skipped}")
+    log(f"{project.address}: {format_count(len(missing), 'task')} added{skipped}")
 
 
 def open_project(address: str) -> LabelStudioProject:
@@ -207,8 +208,8 @@ def adapt(
 ) -> None:
     """Learn from corrected or labelled steps: the new model finds and names these steps in other videos.
 
-    Prototypes of the named steps need no training. With at least eight videos and a hundred steps, the
-    network is also fine-tuned for a minute or two; an interrupted run continues when it is run again.
+    The model stores a prototype of each named step, without training. With at least eight videos and a
+    hundred steps, it is also fine-tuned in a minute or two. Repeat an interrupted run to continue it.
 
     **Examples**
 
@@ -237,7 +238,7 @@ def adapt(
     corrections = find_corrections(videos) if annotations is None else annotated_corrections(videos, annotations)
     if not corrections:
         raise InputError(
-            f"none of these {len(videos)} videos has corrected steps with names next to it; correct some with "
+            "none of the videos has corrected steps with names next to it; correct some with "
             "hiero serve, or import them with hiero import-steps"
         )
     prototypes = adapt_model(
@@ -249,8 +250,9 @@ def adapt(
         display=TrainDisplay(),
         log=log,
     )
-    counts = f"from {int(prototypes.num_steps.sum())} in {len(corrections)} of {len(videos)} videos"
-    print(f"{out}: {len(prototypes.labels)} named steps, {counts}")
+    learned = f"learned from {format_count(int(prototypes.num_steps.sum()), 'step')} in {len(corrections)}"
+    names, of_videos = format_count(len(prototypes.labels), "step name"), format_count(len(videos), "video")
+    print(f"{out}: {names}, {learned} of {of_videos}")
     print(f"  next: hiero steps VIDEO --model {out}")
 
 

@@ -28,7 +28,7 @@ ProtocolName = Annotated[
     Parameter(help="`release` reproduces the authors' scripts, `corrected` fixes their times, rates and edge cases."),
 ]
 Baselines = Annotated[bool, Parameter(help="Also score other clusterings, raw features, equal parts and random.")]
-NumThreads = Annotated[int, Parameter(help="Number of threads per video.")]
+NumThreads = Annotated[int, Parameter(help="Number of threads (groups of similar segments) to find in each video.")]
 Model = Annotated[str, Parameter(help="Model folder, Hugging Face id, or `raw` for the features alone.")]
 TextBackbone = Annotated[str, Parameter(help="With `--model raw`, the backbone of the features: egovlp or lavila-l.")]
 Stride = Annotated[float, Parameter(help="Frames between two feature rows.")]
@@ -316,8 +316,8 @@ def goalstep_grounding(
 ) -> None:
     """Score Goal-Step grounding without training: where is the step that a text describes?
 
-    "HiERO, runs of threads" is the method of the paper, and "HiERO" is the method of `hiero ask`. The row
-    with all queries in order uses extra knowledge, because in these files the order follows the truth.
+    In the table, "HiERO, runs of threads" is the method of the paper, and "HiERO" is that of `hiero ask`.
+    The row with all queries in order has an advantage, because the files list them in their true order.
 
     **Example**
 

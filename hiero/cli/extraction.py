@@ -54,7 +54,7 @@ class FeatureOptions:
     window
         Frames that a row covers, a multiple of 16. Ego4D's own Omnivore features use 32.
     frames
-        Frames that the network sees of every 16, evenly spread. Each backbone has its own default.
+        Number of frames out of every 16 that the network sees. Each backbone has its own default.
     format
         File format: safetensors, or .pt as used by Ego4D.
     dtype
@@ -81,11 +81,11 @@ class ComputeOptions:
         Videos processed at a time. More than one helps on a GPU, where decoding is the bottleneck.
     ray
         Run on a Ray cluster: `--ray` starts a local one, `--ray ADDRESS` uses an existing one (`auto`
-        on one of its machines).
+        if this machine belongs to it).
     address
         Address of the Ray cluster; the same as `--ray ADDRESS`.
     workers
-        Processes of the cluster that hold the network. Defaults to one per GPU, or one per two CPUs.
+        Processes on the cluster, each with a copy of the network. Defaults to one per GPU, or per two CPUs.
     precision
         Precision of the network. `auto` chooses the fastest one.
     """

@@ -77,7 +77,7 @@ class ClipOptions:
         spacing_s = clock.spacing_s
         if head_clock is not None and not math.isclose(spacing_s, head_clock.spacing_s, rel_tol=SPACING_TOLERANCE):
             trained = f"{head_clock.spacing_s:g} s"
-            raise InputError(f"the head was trained on features every {trained}; these are every {spacing_s:g} s")
+            raise InputError(f"the head was trained on a row every {trained}, but these rows are every {spacing_s:g} s")
         return clock
 
     def read_clips(
@@ -145,11 +145,11 @@ def train(
     Parameters
     ----------
     kind
-        `vslnet` finds the answer to a query, `actionformer` finds and classifies steps.
+        `vslnet` finds the moment that answers a query, `actionformer` finds and classifies steps.
     out
         Output folder for the head, the training state and TensorBoard events.
     validation
-        Annotations to validate on after each epoch, without the training videos. The best head is
+        Annotations to validate on after each epoch. Training videos are left out. The best head is
         kept in OUT/best.
     validation_only
         Text file with the names of the videos to validate on, from `--validation` or the same

@@ -14,6 +14,7 @@ from hiero.cli.options import OPTIONS, Device, Out, Settings, StoredPrecision, p
 from hiero.cli.training_display import TrainDisplay
 from hiero.devices import choose_device
 from hiero.errors import InputError
+from hiero.types import format_count
 
 weights_app = App(name="weights", help="List and download pretrained weights.", group_parameters=OPTIONS)
 
@@ -170,7 +171,7 @@ def pack(
             progress=advance,
         )
     hours = sum(video.length for video in store.videos.values()) * store.clock.spacing_s / 3600
-    print(f"{out}: {len(store)} videos, {hours:.1f} hours, {store.width}-d, {dtype}")
+    print(f"{out}: {format_count(len(store), 'video')}, {hours:.1f} hours, {store.width}-d, {dtype}")
     _exit_if_skipped(problems)
 
 
@@ -223,11 +224,11 @@ def train(
         Text file with the ids of videos to leave out, one per line.
     speech_window_s
         Seconds before or after an utterance in which its action may happen, at level 0; doubled at
-        each level. `--set losses.alpha` takes precedence.
+        each coarser level. `--set losses.alpha` takes precedence.
     resume
         Continue the run in the output folder.
     capture
-        Compile and record the training step (CUDA only). `auto` does so if the run is long enough.
+        Compile the training step into a CUDA graph. `auto` does so if the run is long enough.
     save_every_s
         Seconds between two saves.
     text_cache
@@ -294,7 +295,13 @@ def get_weights(name: str, /, *, source: Path | None = None) -> None:
 
 @weights_app.command(name="path")
 def weights_path(name: str, /) -> None:
-    """Print the folder of installed weights."""
+    """Print the folder of installed weights.
+
+    Parameters
+    ----------
+    name
+        Name from `hiero weights list`.
+    """
     from hiero.storage import weights
 
     folder = weights.find(name)

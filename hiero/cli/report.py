@@ -13,6 +13,7 @@ from hiero.cli.console import log, print_json
 from hiero.cli.inputs import exit_if_failed, find_inputs, read_all
 from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
+from hiero.types import format_count
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -104,7 +105,8 @@ def report(
     )
     files = write_folder_report(out, result)
     num_notes = sum(len(video.omissions) + len(video.displacements) for video in result.videos)
-    log(f"{len(result.videos)} videos, {result.num_shared} shared activities, {num_notes} deviations from the usual")
+    shared, deviations = format_count(result.num_shared, "shared activity"), format_count(num_notes, "deviation")
+    log(f"{len(result.videos)} videos, {shared}, {deviations} from the usual")
     log(", ".join(map(str, files)))
     if json_:
         print_json(result.to_dict())

@@ -15,6 +15,7 @@ from hiero.cli.console import log
 from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
 from hiero.serve.settings import Role, ServerSettings
+from hiero.types import format_count
 
 if TYPE_CHECKING:
     from hiero.corpus.indexing import ArrivalWatcher
@@ -66,7 +67,7 @@ def serve(
     watcher = _make_watcher(what, join) if settings.watch else None
 
     def announce(page: str) -> None:
-        print(f"{len(library.entries)} videos: {page}", flush=True)
+        print(f"{format_count(len(library.entries), 'video')}: {page}", flush=True)
         if settings.open:
             webbrowser.open(page)
 
@@ -106,6 +107,11 @@ def revoke(name: str, /, *, state: StateFolder) -> None:
     **Example**
 
     * `hiero serve token revoke anna --state /var/lib/hiero`
+
+    Parameters
+    ----------
+    name
+        Name from `hiero serve token list`.
     """
     from hiero.serve.state import State
 

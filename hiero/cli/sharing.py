@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.options import Flag
 from hiero.errors import InputError
-from hiero.types import PRESENCE_THRESHOLD, format_time
+from hiero.types import PRESENCE_THRESHOLD, format_count, format_time
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -31,7 +31,7 @@ class SplitOptions:
     Parameters
     ----------
     split
-        Folder for a clip of each step, encoded and exact to the frame. Complete clips are kept.
+        Folder for a clip of each step, encoded and exact to the frame. Existing complete clips are kept.
     level
         Level to split at (0 is the coarsest). Defaults to the finest.
     copy
@@ -74,11 +74,11 @@ class SplitOptions:
             result = split_video(
                 video.files, spans, folder, labels=labels, stream=stream, copy=self.copy, progress=advance
             )
-        parts = [f"{result.num_written} clips written"]
+        parts = [f"{format_count(result.num_written, 'clip')} written"]
         if num_kept := len(result.clips) - result.num_written:
-            parts.append(f"{num_kept} existing clips kept")
+            parts.append(f"{format_count(num_kept, 'existing clip')} kept")
         if result.removed:
-            parts.append(f"{len(result.removed)} clips of other steps removed")
+            parts.append(f"{format_count(len(result.removed), 'clip')} of other steps removed")
         log(f"{folder}: {', '.join(parts)}")
 
 
@@ -136,13 +136,13 @@ class ReelOptions:
 
         moments = choose_moments({name: answers for name, (answers, _) in answered.items()}, num)
         if not moments:
-            raise InputError("nothing to join: these videos probably show none of it; try other queries")
+            raise InputError("no moments for the reel: the videos probably show none of the queries; try other ones")
         spans = [(answered[name][1], match.start_s, match.end_s) for _, name, match in moments]
         with progress_bar("cut", len(moments)) as advance:
             written = join_moments(reel, spans, stream, copy=self.copy, progress=advance)
         for position_s, (query, name, match) in zip(written.starts_s, moments, strict=True):
             log(f"{format_time(position_s):>7}  {query}  ({name} {format_time(match.start_s)})")
-        log(f"{reel}: {len(moments)} moments, {format_time(written.duration_s)}")
+        log(f"{reel}: {format_count(len(moments), 'moment')}, {format_time(written.duration_s)}")
 
 
 def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tuple[str, str, Match]]:

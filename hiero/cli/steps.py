@@ -15,7 +15,7 @@ from hiero.cli.inputs import find_inputs, read_all
 from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import format_time
+from hiero.types import format_count, format_time
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -30,8 +30,8 @@ class StepOptions:
     Parameters
     ----------
     method
-        How steps are found: `pieces` (contiguous steps), `spectral` (the threads of the paper, which
-        may recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
+        How steps are found: `pieces` (contiguous steps), `spectral` (the threads of the paper: groups
+        of similar segments, which may recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
     out
         Output folder for steps.json, report.html, the exports and a picture of each step. Each of
         several videos gets a subfolder.
@@ -87,7 +87,7 @@ def steps(
         hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
         num_found = len(hierarchy.levels[-1])
         if num_steps and step_options.method == "pieces" and num_found < num_steps[-1]:
-            log(f"this video is divided into at most {num_found} steps; -k asked for {num_steps[-1]}")
+            log(f"this video can be divided into at most {num_found} steps; -k asked for {num_steps[-1]}")
         if step_options.out is not None:
             write_files(video, hierarchy, vocabulary, inputs.folder_of(name, step_options.out), formats)
         if not json_:
@@ -159,11 +159,11 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     for step in hierarchy.levels[0]:
         add_rows(step)
     num_steps = ", ".join(str(len(level)) for level in hierarchy.levels)
-    num_threads = max(step.thread for step in hierarchy.levels[-1]) + 1
+    threads = format_count(max(step.thread for step in hierarchy.levels[-1]) + 1, "thread")
     console = results_console()
     if title is not None:
         console.print()
     files = f", {len(hierarchy.files)} files" if hierarchy.files else ""
     name = f"{title or Path(hierarchy.video).name}{files}"
-    console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps} steps, {num_threads} threads")
+    console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps} steps, {threads}")
     console.print(table)

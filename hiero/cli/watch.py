@@ -49,13 +49,13 @@ class RecordingOptions:
     step_s
         Typical length of a step during the recording, in seconds.
     window_s
-        Length of the part whose steps may still change, in seconds.
+        Length of the most recent part, whose steps may still change, in seconds.
     idle_s
         Seconds without new data after which the recording counts as finished. Defaults to 10 for a
-        file and 120 for a camera or address, which is reconnected meanwhile; a pipe has no limit.
+        file and 120 for a camera or address, which hiero tries to reconnect; a pipe has no limit.
     max_delay_s
-        Maximum delay in seconds. A slower machine skips parts; those of a file are read at the end.
-        Defaults to 10; a pipe has no limit.
+        Maximum delay behind the recording, in seconds. A machine that is too slow skips parts; those
+        of a file are read at the end. Defaults to 10; a pipe has no limit.
     """
 
     out: OptionalOut = None
@@ -100,7 +100,7 @@ def watch(
 
     formats = parse_formats(recording.export, recording.out)
     if options.hz is not None:
-        raise InputError("--hz is for feature files; a recording has its own clock")
+        raise InputError("--hz is only for feature files, not for recordings")
     num_steps, vocabulary = levels.num_steps, levels.read_labels()
     live_source = open_live_source(source, recording.idle_s)
     display = _Display(live_source.name, json_)
@@ -171,11 +171,11 @@ def _write_result(
 
     # A path would turn rtsp:// into rtsp:/
     hierarchy = replace(result.video.steps(num_steps, labels=labels), video=display.name)
-    for difference in result.differences or ("all of it was read: this is the result of the whole recording",):
+    for difference in result.differences or ("nothing was skipped: this is the result for the whole recording",):
         display.message(difference)
     if result.num_shown:
         confirmed = f"{result.num_confirmed} of the {result.num_shown} steps shown during the recording"
-        display.message(f"{confirmed} end within 5 s of a step of the result")
+        display.message(f"{confirmed} are confirmed: a final step ends within 5 s of theirs")
     if out is not None:
         write_files(result.video, hierarchy, labels, out, formats, display.message)
     if display.as_json:

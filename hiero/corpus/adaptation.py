@@ -26,7 +26,7 @@ from hiero.model.model_folder import CONFIG_FILE, PROTOTYPE_FILES, TEXT_ENCODER_
 from hiero.sources.source import VideoSource
 from hiero.steps.prototypes import CorrectedVideo, StepPrototypes, learn_prototypes
 from hiero.storage.files import atomic_path
-from hiero.types import AnnotatedStep, Hierarchy
+from hiero.types import AnnotatedStep, Hierarchy, format_count
 
 NARRATION_SPACING_S = 4.0  # seconds between narrations, as in the training of the shipped models
 MIN_TUNING_STEPS = 100  # with fewer, prototypes work better (docs/results.md)
@@ -199,7 +199,7 @@ def adapt(
         tune = has_enough and engine.uses_minilm and has_features
     out.mkdir(parents=True, exist_ok=True)
     if tune:
-        log(f"training on {num_steps} steps of {len(videos)} videos")
+        log(f"training on {format_count(num_steps, 'step')} of {format_count(len(videos), 'video')}")
         fine_tune(engine, videos, out, device=engine.device, display=display)
         tuned = load(
             out, backbone="default", device=engine.device, precision=engine.precision, batch_size=engine.batch_size

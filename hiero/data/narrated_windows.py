@@ -20,7 +20,7 @@ from hiero.data.batches import node_times
 from hiero.data.narrations import Narrations
 from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
-from hiero.types import Clock, Window
+from hiero.types import Clock, Window, format_count
 
 # The numbers of nodes and narrations in a resident batch are multiples of these: tensor cores are
 # fast on multiples of 8, and pooling halves the nodes up to three times.
@@ -157,9 +157,9 @@ class NarratedWindows:
         line = f"{len(self)} windows of {self.window_s:g} s with {num_narrations} narrations"
         line += f" ({len(self.texts)} different texts)"
         if self.num_empty:
-            line += f"; {self.num_empty} windows without narrations left out"
+            line += f"; {format_count(self.num_empty, 'window')} without narrations left out"
         if self.num_outside:
-            line += f"; {self.num_outside} narrations beyond the end of their video's features left out"
+            line += f"; {format_count(self.num_outside, 'narration')} beyond the end of their video's features left out"
         return line
 
     def fingerprint(self) -> str:

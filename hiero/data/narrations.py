@@ -16,7 +16,7 @@ from typing import Any
 from hiero.errors import InputError
 from hiero.formats.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, read_utterances, transcript_video
 from hiero.storage.files import parse_json, read_lines
-from hiero.types import Narration
+from hiero.types import Narration, format_count
 
 MIN_SPOKEN_WORDS = 3  # shorter utterances ("okay", "right here") do not describe an action
 MAX_EXAMPLES = 3  # examples in the summary for each reason
@@ -59,7 +59,7 @@ class Narrations:
 
     def summary(self) -> str:
         """How many narrations are used, and how many are left out for which reasons."""
-        lines = [f"{len(self)} narrations of {len(self.by_video)} videos used"]
+        lines = [f"{format_count(len(self), 'narration')} of {format_count(len(self.by_video), 'video')} used"]
         for reason, count in self.left_out.most_common():
             lines.append(f"  {count} left out: {reason} (such as {'; '.join(self.examples[reason])})")
         return "\n".join(lines)

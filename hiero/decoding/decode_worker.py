@@ -115,7 +115,7 @@ class PartDecoder:
             reader = VideoReader(path, task.sampling.stream, 1, task.sampling.skip_unreferenced, gpu)
             self.reader, self.opened = reader.__enter__(), video
             if gpu is not None and self.reader.stream.codec_context.codec.canonical_name not in EXACT_CODECS:
-                raise PartError("a codec whose decoders may differ")
+                raise PartError("the GPU may decode this codec differently")
         if file_state(path) != task.version:
             raise PartError("the file has changed")
         self.reader.start_clock(task.first_timestamp_s, task.begin_s)
@@ -141,15 +141,15 @@ class PartDecoder:
         packets = packets_from(reader.container, reader.stream, task.entry, Path(task.path))
         for frame in reader.frames(packets):
             if frame.pts is None:
-                raise PartError("a frame without a timestamp")
+                raise PartError("a frame has no timestamp")
             if current is None and frame.pts < task.entry:  # leading pictures belong to the part before
                 continue
             if current is None and frame.pts != task.entry:
-                raise PartError("its keyframe is not shown first")
+                raise PartError("the keyframe is not the first frame shown")
             time_s = reader.time_of(frame)
             if current is not None:
                 if not 0 < float((frame.pts - current.frame.pts) * frame.time_base) <= MAX_FRAME_S:
-                    raise PartError("timestamps jump")
+                    raise PartError("its timestamps jump")
                 show(current, time_s)
             if task.end is not None and frame.pts >= task.end:
                 if frame.pts != task.end or reader.messages:
@@ -157,7 +157,7 @@ class PartDecoder:
                 return PartReply(tuple(shown), pictures.num, 0.0, 0.0)
             current, num_frames = self._display(frame, task, reader), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
-            raise PartError("ends early")
+            raise PartError("it ends early")
         if reader.gpu is not None and reader.messages:  # the CPU shows whether the file is really damaged
             raise PartError(reader.messages[0])
         show(current, reader.end_s)
@@ -169,7 +169,7 @@ class PartDecoder:
             return DisplayedFrame(frame, self.reformatter, threads=1)
         context = reader.stream.codec_context
         if (frame.width, frame.height) != (context.width, context.height):  # FFmpeg does not crop all sides on a GPU
-            raise PartError("a cropped frame")
+            raise PartError("the GPU does not crop frames")
         return GpuFrame(frame, self.reformatter, self.converter, task.pixel_format)
 
 
@@ -205,7 +205,7 @@ class _PictureWriter:
             picture, size = frame.picture(self.task.sampling.short_side), self.task.picture_bytes
             begin = self.num * size
             if picture.shape[:2] != tuple(self.task.shape) or begin + size > len(self.memory):
-                raise PartError("pictures of another size, or too many")
+                raise PartError("its frames differ in size, or are too many")
             self.memory[begin : begin + size] = picture.reshape(-1)
             self.last, self.num = frame, self.num + 1
         return self.num - 1
@@ -304,7 +304,7 @@ class PartWorker:
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())
         if answer.pop("id") != self.num_tasks:
-            raise ValueError("the reply to another task")
+            raise ValueError("this reply belongs to another task")
         if "error" in answer:
             raise FailedPartError(answer["error"])
         answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])

@@ -60,7 +60,7 @@ def find_stream(container: Any, name: object, number: int) -> Any:
     if not streams:
         raise InputError(f"{name}: has no video stream")
     if not 0 <= number < len(streams):
-        raise InputError(f"{name}: has {len(streams)} video streams, so the number must be less, got {number}")
+        raise InputError(f"{name}: has {len(streams)} video streams; --stream must be less than that, got {number}")
     if streams[number].codec_context is None:
         raise InputError(f"{name}: FFmpeg has no decoder for its video stream")
     streams[number].thread_type = "AUTO"
@@ -90,7 +90,7 @@ def packets_from(container: Any, stream: Any, tick: int, path: Path) -> Iterator
                 return
             if packet.dts is not None and packet.dts > tick:
                 break
-    raise InputError(f"{path}: changed while it was read, or cannot be searched. Convert it to another format.")
+    raise InputError(f"{path}: changed while it was read, or does not support seeking. Convert it to another format.")
 
 
 def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> Iterator[Any]:

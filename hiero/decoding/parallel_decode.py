@@ -85,7 +85,7 @@ def read_segments_parallel(
                 num_segments = segment.index + 1
             return
         except (_PartsError, InputError, av.FFmpegError) as error:  # `read_segments` reports what is wrong
-            logger.debug("%s is not read in parts: %s", path, error)
+            logger.debug("%s is decoded by one process: %s", path, error)
     for segment in read_segments(path, sampling):
         if segment.index >= num_segments:
             yield segment
@@ -152,20 +152,20 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
             if not packet.size:
                 continue
             if packet.pts is None or packet.is_discard or packet.time_base != time_base:
-                raise _PartsError("no timestamps")
+                raise _PartsError("it has no timestamps")
             if part is None and not (packet.is_keyframe and packet.pts == first.entry):
-                raise _PartsError("does not begin with a keyframe")
+                raise _PartsError("it does not begin with a keyframe")
             is_due = part is None or (packet.pts - part.entry) * time_base >= PART_S
             if packet.is_keyframe and is_due and can_enter(codec, extradata, bytes(packet)):
                 if part is not None:
                     yield replace(part, end=packet.pts), _count_bytes(part, packet.pts, time_base)
                 part = _begin_part(first, packet.pts, time_base)
             if part is None:
-                raise _PartsError("does not begin with a keyframe")
+                raise _PartsError("it does not begin with a keyframe")
             latest = max(latest, packet.pts)
             _count_bytes(part, latest, time_base)
     if part is None or part.entry == first.entry:
-        raise _PartsError("a single part")
+        raise _PartsError("it has a single part")
     yield part, _count_bytes(part, latest, time_base)
 
 
@@ -173,7 +173,7 @@ def _read_first_frame(template: PartTask, reader: VideoReader) -> tuple[PartTask
     """The first part of a video, as far as its first frame describes it, and the unit of timestamps."""
     frame = next(reader.frames(), None)
     if frame is None or frame.pts is None or reader.container.format.name in NO_TIMESTAMPS:
-        raise _PartsError("no timestamps")
+        raise _PartsError("it has no timestamps")
     picture = DisplayedFrame(frame, new_reformatter()).picture(template.sampling.short_side)
     first = replace(
         template,
@@ -200,7 +200,7 @@ def _count_bytes(part: PartTask, until: int, time_base: Fraction) -> int:
     num_segments = float((until - part.entry) * time_base) / part.sampling.spacing_s + 1
     num_bytes = math.ceil(num_segments * part.sampling.num_frames + 2) * part.picture_bytes
     if num_bytes > MAX_PART_BYTES:
-        raise _PartsError("too long")
+        raise _PartsError("a part is too long")
     return num_bytes
 
 

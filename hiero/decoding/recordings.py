@@ -177,10 +177,10 @@ def join_chapters(
             out.update(chapters)
         elif have_one_format(joined):
             one = f"one {recording.camera} recording"
-            log(f"{one}, read as one video (--no-join: each by itself): {recording.describe()}")
+            log(f"{one}, read as one video (--no-join reads them separately): {recording.describe()}")
             out[names[recording.paths[0]]] = joined
         else:
-            log(f"read each by itself, since size or frame rate differ (--join: as one video): {recording.describe()}")
+            log(f"read separately, since size or frame rate differ (--join reads one video): {recording.describe()}")
             out.update(chapters)
     return out
 

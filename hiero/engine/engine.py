@@ -210,7 +210,7 @@ class Engine(Embedder):
         except InputError as error:
             if len(source.files) == 1:
                 raise
-            raise InputError(f"{error}; leave this file out, or read each by itself: --no-join") from error
+            raise InputError(f"{error}; leave this file out, or read each file separately: --no-join") from error
         stream = 0 if source.path.suffix.lower() in FEATURE_SUFFIXES else stream
         if len(parts) == 1:
             return self._video(parts[0], contents[0], progress, stream)
@@ -234,7 +234,7 @@ class Engine(Embedder):
         if path.suffix.lower() in FEATURE_SUFFIXES:
             return self._read_features(path, clock, content)
         if clock is not None:
-            raise InputError(f"{path}: a video has its own clock. Only feature files can have another (--hz).")
+            raise InputError(f"{path}: --hz is only for feature files, and this is a video.")
         self.check_width("Give it a feature file, or leave out --model.")
         source = self._extract(file, content, stream, progress)
         clock = Clock(1.0, source.spacing_s)
@@ -278,16 +278,16 @@ class Engine(Embedder):
         """Whether features must come from one backbone."""
         return self.backbone.has_text or self.backbone.num_frames > 0
 
-    def _check_origin(self, path: Path, made_by: str) -> None:
+    def _check_origin(self, path: Path, backbone: str) -> None:
         """Raise InputError for features of another backbone, even if they have the right width."""
         expected = self.backbone.name
         if self.folder is not None:
-            expected = backbone_for(self.folder.config.backbone, self.folder.config.input_size) or made_by
+            expected = backbone_for(self.folder.config.backbone, self.folder.config.input_size) or backbone
         elif not self._is_tower:
             return
-        if made_by != expected:
+        if backbone != expected:
             hint = "Choose another --model or --backbone."
-            raise InputError(f"{path}: its features are from {made_by}, {self.name} needs those of {expected}. {hint}")
+            raise InputError(f"{path}: has features of {backbone}, but {self.name} needs those of {expected}. {hint}")
 
     def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None) -> FileRows:
         config = None if self.folder is None else self.folder.config
@@ -479,4 +479,4 @@ def _require_finite(array: np.ndarray, shape: tuple[int, ...], dtype: type[np.fl
 def _require(is_valid: bool) -> None:
     """Check a file of the cache."""
     if not is_valid:
-        raise InputError("not what was stored")
+        raise InputError("unexpected content of a cached file")

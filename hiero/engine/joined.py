@@ -86,7 +86,7 @@ def _check_same_kind(first: FileRows, other: FileRows) -> None:
         raise InputError(f"{paths}: one is a video, the other a feature file")
     widths, spacings_s = zip(*((part.rows.shape[1], part.clock.spacing_s) for part in (first, other)), strict=True)
     if widths[0] != widths[1]:
-        raise InputError(f"{paths}: their features have {widths[0]} and {widths[1]} numbers. Read each with --no-join.")
+        raise InputError(f"{paths}: their features are {widths[0]} and {widths[1]} wide. Read each with --no-join.")
     if not math.isclose(*spacings_s, rel_tol=1e-6):
         every = f"one has a row every {spacings_s[0]:g} s, the other every {spacings_s[1]:g} s"
         raise InputError(f"{paths}: {every}. Read each with --no-join.")

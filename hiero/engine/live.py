@@ -70,7 +70,7 @@ class LiveSettings:
     def __post_init__(self) -> None:
         if not self.step_s > 0 or not self.window_s >= 2 * self.step_s:
             got = f"--window-s {self.window_s:g} and --step-s {self.step_s:g}"
-            raise InputError(f"the window must hold at least two steps, got {got}")
+            raise InputError(f"--step-s must be positive and at most half of --window-s, got {got}")
         if self.max_delay_s is not None and not self.max_delay_s > 0:
             raise InputError(f"--max-delay-s must be positive, got {self.max_delay_s}")
 

@@ -35,7 +35,7 @@ from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.results import Report, Table
 from hiero.evaluation.tasks import choice_task, localization_task, procedure_task
 from hiero.storage.files import read_json, read_lines
-from hiero.types import AnnotatedStep, Clock
+from hiero.types import AnnotatedStep, Clock, format_count
 
 TASKS = ("procedure", "grounding", "localization", "choices")
 MAX_ERRORS = 5  # unreadable videos that an error message names
@@ -57,8 +57,8 @@ def read_annotations(path: Path) -> list[AnnotatedVideo]:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             errors.append(f"{video} (no {error})" if isinstance(error, KeyError) else f"{video} ({error})")
     if errors:
-        more = " …" if len(errors) > MAX_ERRORS else ""
-        raise InputError(f"{path}: {len(errors)} videos cannot be read: {'; '.join(errors[:MAX_ERRORS])}{more}")
+        shown = "; ".join(errors[:MAX_ERRORS]) + (" …" if len(errors) > MAX_ERRORS else "")
+        raise InputError(f"{path}: {format_count(len(errors), 'video')} cannot be read: {shown}")
     return sorted(annotated, key=lambda annotation: annotation.video)
 
 

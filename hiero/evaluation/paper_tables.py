@@ -91,7 +91,7 @@ def make_table(
 ) -> TableResult:
     """Build a table of the paper with our numbers. Runs without a report are run now if their data exists."""
     if name not in table_names():
-        raise InputError(f"no table {name}; choose one of {', '.join(table_names())}")
+        raise InputError(f"unknown table {name}; choose one of {', '.join(table_names())}")
     definition = definitions()["tables"][name]
     columns = definition["columns"]
     result = TableResult(name, Table(definition["title"], [], list(definition.get("notes", []))))

@@ -80,12 +80,12 @@ class LoadedBackbones:
         backbones = [find_backbone(name) for name in names]
         tower = backbones[0].num_frames > 0
         if len(backbones) > 1 and any(backbone.num_frames for backbone in backbones):
-            raise InputError(f"{', '.join(names)}: a tower for video cannot be combined with other backbones")
+            raise InputError(f"{', '.join(names)}: a video backbone cannot be combined with other backbones")
         if num_frames is not None and (num_frames < 1 or not tower):
-            raise InputError(f"num_frames must be at least 1, and is only for towers for video, got {num_frames}")
+            raise InputError(f"--frames must be at least 1 and needs a video backbone such as egovlp, got {num_frames}")
         device = torch.device(device)
         if tower and device.type != "cuda" and precision in ("float16", "bfloat16"):
-            raise InputError(f"towers run in float32 on {device.type}. Leave out --precision.")
+            raise InputError(f"video backbones run in float32 on {device.type}. Leave out --precision.")
         window_frames = (num_frames or backbones[0].num_frames) if tower else NUM_FRAMES
         dtype = choose_precision(device, tower) if precision == "auto" else getattr(torch, precision)
         tower_frames = overlap * window_frames if tower else None

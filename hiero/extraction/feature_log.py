@@ -90,7 +90,7 @@ class LogHeader:
             widths = tuple(int(width) for width in document.pop("widths"))
             header = cls(names, widths, **document)
             if not names or header.num_segments not in (1, 2) or not 1e-3 < header.spacing_s < 1e3:
-                raise ValueError("impossible numbers")
+                raise ValueError("invalid numbers in its header")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: not a recording of hiero watch ({error})") from error
         if tuple(width for _, width in header.shapes.values()) != widths:

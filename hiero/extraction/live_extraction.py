@@ -150,7 +150,7 @@ class LiveExtraction:
         if not self.num_skipped:
             is_file = isinstance(self.source, GrowingFile)
             later = "they are computed when the file is finished" if is_file else "they are left out"
-            self.message(f"slower than real time after {format_time(window.end_s)}: some windows are skipped; {later}")
+            self.message(f"slower than real time at {format_time(window.end_s)}: some windows are skipped; {later}")
         self.num_skipped += 1
         self.end_of_skipped = window.index + 1
 
@@ -184,7 +184,7 @@ class LiveExtraction:
                 num_before, lost_s = num_before + num_windows, monotonic()
                 self.message(f"{name}: connection lost after {format_time(self.decoded_s)} ({failure}); reconnecting")
             if self.source.idle_s is not None and monotonic() - lost_s > self.source.idle_s:
-                self.message(f"{name}: did not come back within {self.source.idle_s:.0f} s; the recording ends")
+                self.message(f"{name}: could not be reconnected within {self.source.idle_s:.0f} s; the recording ends")
                 return
             self.source.stop.wait(min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0**num_attempts))
             num_attempts += 1
@@ -194,9 +194,9 @@ class LiveExtraction:
         now_s = monotonic()
         away_s = now_s - lost_s
         if away_s > MAX_GAP_S:
-            self.message(f"{self.source.name}: back after {format_time(away_s)}, which is left out of the clock")
+            self.message(f"{self.source.name}: reconnected after {format_time(away_s)}, which is left out of the times")
             return num_before, now_s - window.end_s - num_before * self.window_s
-        self.message(f"{self.source.name}: back after {away_s:.0f} s")
+        self.message(f"{self.source.name}: reconnected after {away_s:.0f} s")
         return max(num_before, math.floor((now_s - window.end_s - began_s) / self.window_s)), began_s
 
 

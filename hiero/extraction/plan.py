@@ -48,13 +48,13 @@ class ExtractionPlan:
         if self.spacing_s is not None and not 0 < self.spacing_s < float("inf"):
             raise InputError(f"--spacing must be a positive number of seconds, got {self.spacing_s}")
         if self.clock == "frames" and (self.spacing_s is not None or not is_tower):
-            raise InputError("--clock frames is only for towers for video, and cannot be combined with --spacing")
+            raise InputError("--clock frames needs a video backbone such as egovlp, and excludes --spacing")
         if self.window is not None and (not is_tower or self.window < STRIDE or self.window % STRIDE):
-            raise InputError(f"--window must be a multiple of {STRIDE}, and is only for towers, got {self.window}")
+            raise InputError(f"--window must be a multiple of {STRIDE} and needs a video backbone, got {self.window}")
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"--batch-size must be at least 1, got {self.batch_size}")
         if self.weights is not None and not is_tower:
-            raise InputError(f"--weights is only for towers for video. For {self.backbone}, use hiero weights get.")
+            raise InputError(f"--weights needs a video backbone. For {self.backbone}, use hiero weights get.")
 
     @property
     def backbone_info(self) -> Backbone:
@@ -63,7 +63,7 @@ class ExtractionPlan:
 
     @property
     def is_tower(self) -> bool:
-        """Whether the backbone is a tower for video."""
+        """Whether the backbone is a video backbone, which sees all frames of a window at once."""
         return self.backbone_info.num_frames > 0
 
     @property

@@ -273,7 +273,7 @@ class _ClusterRun:
             self.num_losses[name] += len(names) == 1
             self.isolated.add(name)
             if self.num_losses[name] < MAX_ATTEMPTS:
-                self.progress.log(f"a worker was lost; {name} goes to another one")
+                self.progress.log(f"a worker was lost; another one reads {name}")
                 self.waiting.insert(0, name)
             else:
                 message = f"{self.videos[name].location}: {MAX_ATTEMPTS} workers were lost with it (out of memory?)"

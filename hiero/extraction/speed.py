@@ -23,7 +23,7 @@ def measure_speed(name: str, device: str) -> None:
     """Measure a backbone with random weights, without decoding; `known_speeds` returns the result."""
     backbone = find_backbone(name)
     if backbone.module == "hiero.backbones.clip" or not backbone.builtin:
-        raise InputError(f"{name}: cannot be measured, since its size depends on the user's files")
+        raise InputError(f"{name}: cannot be measured, because its size depends on the weights that you install")
     torch_device, is_tower = torch.device(device), backbone.num_frames > 0
     dtype = choose_precision(torch_device, tower=is_tower)
     if not backbone.allows_half and torch_device.type != "cuda":

@@ -36,7 +36,7 @@ def _fit_row(row: StepRow, duration_s: float) -> StepRow:
     if not 0 <= row.start_s < row.end_s <= MAX_TIME_S:
         raise ValueError(f"{row.name} must begin at 0 or later and end after it begins")
     if row.end_s > duration_s + DURATION_TOLERANCE_S or row.start_s >= duration_s:
-        raise ValueError(f"{row.name} is after the end of the video ({duration_s:.1f} s); is it of another video?")
+        raise ValueError(f"{row.name} is after the end of the video ({duration_s:.1f} s); is this another video?")
     label = None if row.label is None else check_text(row.label[:MAX_LABEL_LENGTH])
     is_end = abs(row.end_s - duration_s) < BOUNDARY_TOLERANCE_S
     return replace(row, end_s=duration_s if is_end else min(row.end_s, duration_s), label=label)

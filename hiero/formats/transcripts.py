@@ -188,7 +188,7 @@ def _to_utterances(rows: Sequence[Row]) -> tuple[Utterance, ...]:
     utterances: list[Utterance] = []
     for start_s, end_s, text in sorted(rows, key=lambda row: row[:2]):
         if not (0 <= start_s <= end_s <= MAX_TIME_S):  # or if one is NaN
-            raise ValueError(f"impossible times of an utterance, {start_s:g} to {end_s:g} s: {text[:40]!r}")
+            raise ValueError(f"an utterance has invalid times, {start_s:g} to {end_s:g} s: {text[:40]!r}")
         if len(text) > MAX_TEXT_LENGTH:
             raise ValueError(f"an utterance of {len(text)} characters at {start_s:g} s; is it a transcript?")
         if not any(character.isalnum() for character in text):

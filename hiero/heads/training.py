@@ -27,6 +27,7 @@ from hiero.storage.files import save_tensors, write_text
 from hiero.training.fabric import autocast_precision, make_fabric
 from hiero.training.loop import BEST_FOLDER, STATE_FILE, RunOptions, SilentDisplay, TrainingLoop
 from hiero.training.step import TrainStep
+from hiero.types import format_count
 
 NUM_STANDARDISED = 200  # approximate number of clips used for the mean and scale of the inputs
 NUM_FINGERPRINTED = 16  # approximate number of clips whose features identify the data
@@ -196,7 +197,7 @@ def train_head(
     fabric = make_fabric(options.device)
     display = options.display if fabric.is_global_zero else SilentDisplay()
     if (out / STATE_FILE).is_file() and not options.resume:
-        raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another folder")
+        raise InputError(f"{out}: already contains a run; resume it (--resume) or choose another folder")
     values = override(read_preset(preset or f"heads/{kind}"), settings)
     network = {"input_size": clips.width, **values.get(kind, {})}
     if kind == "actionformer":
@@ -210,8 +211,8 @@ def train_head(
             embeddings = TokenEmbeddings(texts, fabric.device, progress)
     training = HeadTraining(config, clips, out, fabric, embeddings, validation)
     num_parameters = sum(p.numel() for p in training.network.parameters()) / 1e6
-    sizes = f"{len(clips)} clips, {len(training.examples)} examples, {num_parameters:.2f} M parameters"
-    display.log(f"{sizes}, {training.num_steps} steps")
+    sizes = f"{format_count(len(clips), 'clip')}, {format_count(len(training.examples), 'example')}"
+    display.log(f"{sizes}, {num_parameters:.2f} M parameters, {training.num_steps} steps")
     out.mkdir(parents=True, exist_ok=True)
     training.save_every_s = options.save_every_s
     training.prepare(options.resume)

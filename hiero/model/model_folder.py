@@ -81,7 +81,7 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
     for file in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / file).is_file():
             raise InputError(
-                f"{folder}: not a model folder, {file} is missing; convert .pth by hiero import-checkpoint"
+                f"{folder}: not a model folder, {file} is missing; convert a .pth file: hiero import-checkpoint"
             )
     extra: Any = None
     try:

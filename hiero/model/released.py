@@ -198,7 +198,7 @@ def _visit_counter() -> Callable[[], None]:
 
     def count_visit() -> None:
         if next(visits) > MAX_CONFIG_NODES:
-            raise InputError("the configuration of the checkpoint is larger than any of HiERO")
+            raise InputError("the configuration of the checkpoint is too large for a HiERO model")
 
     return count_visit
 

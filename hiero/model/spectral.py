@@ -162,7 +162,7 @@ def _check(
     x: Tensor, num_threads: int | str, kappa: float, mask: Tensor | None, form: str, method: str, single: bool
 ) -> None:
     if mask is not None and single:
-        raise InputError("mask goes with a batch (B, N, D); for one video (N, D), remove the padding instead")
+        raise InputError("mask is only for a batch (B, N, D); for one video (N, D), remove the padding instead")
     if x.ndim != 3 or 0 in x.shape:
         shape = tuple(x[0].shape if single else x.shape)
         raise InputError(f"x must be (N, D) or (B, N, D) without empty dimensions, got {shape}")

@@ -144,7 +144,7 @@ class StateEdits(FileEdits):
 
     def content_of(self, entry: Entry, number: int) -> bytes | None:
         if number not in {save.id for save in self.history(entry)}:
-            raise InputError(f"this video has no save {number}")
+            raise InputError(f"this video has no saved version {number}")
         return self.state.edit_content(entry.id, number)
 
     def read_content(self, entry: Entry) -> bytes | None:

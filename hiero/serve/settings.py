@@ -55,8 +55,8 @@ class ServerSettings:
     watch
         Check folders and addresses every ten seconds for new videos, and read them.
     ray
-        Read videos on a Ray cluster, started here or running at `--address`. Its machines must share paths
-        and cache.
+        Read videos on a Ray cluster, started here or running at `--address`. All its machines must
+        see the same files and cache.
     address
         Address of the Ray cluster; the same as `--ray ADDRESS`.
     root_path
@@ -64,9 +64,9 @@ class ServerSettings:
     trusted_proxy
         Address or network of a proxy whose X-Forwarded headers are trusted. Repeatable.
     user_header
-        Header in which such a proxy sends the name of the signed-in user, such as Remote-User.
+        Header in which a trusted proxy sends the name of the signed-in user, such as Remote-User.
     header_role
-        Role of users in that header who have no token of their own. `none` keeps them out.
+        Role of users named in that header who have no token of their own. `none` denies them access.
     log_format
         Log each request and each change to standard error, as text or JSON.
     open

@@ -29,7 +29,7 @@ from hiero.speech.transcripts import Transcript, join_transcripts, read_transcri
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
 from hiero.storage.files import FEATURE_SUFFIXES, read_json, write_text
-from hiero.types import ProgressCallback, ProgressEvent, Utterance, VideoFile, no_progress
+from hiero.types import ProgressCallback, ProgressEvent, Utterance, VideoFile, format_count, no_progress
 
 SPEECH_VERSION = 1  # version of the cached files
 NO_RECOGNISER = (
@@ -70,7 +70,7 @@ def load_transcript(
         transcript: Transcript | None = read_transcript(settings.file).until(end_s)
         if not transcript:
             name = Path(files[0].path).name
-            raise InputError(f"{settings.file}: begins after {name} ends ({end_s:.0f} s); is it of another video?")
+            raise InputError(f"{settings.file}: begins after {name} ends ({end_s:.0f} s); is this another video?")
     else:
         origin = origin or VideoSource.of([part.path for part in files])
         parts = []
@@ -96,7 +96,7 @@ def _load_file_transcript(
         else:
             purpose = "recognise speech instead" if settings.recognise else "ignore it"
             name = display_addresses(str(beside))
-            log(f"transcript: {name} ({len(transcript)} utterances); to {purpose}, add --no-transcript")
+            log(f"transcript: {name} ({format_count(len(transcript), 'utterance')}); to {purpose}, add --no-transcript")
             return transcript
     if not settings.recognise:
         return None
@@ -104,8 +104,8 @@ def _load_file_transcript(
         log(f"{path.name}: a feature file has no sound; give a transcript: --transcript FILE.srt")
         return None
     recognised = recognise_speech(file.fetch(progress), cache=settings.cache, progress=progress)
-    num_utterances = "no sound track" if recognised is None else f"{len(recognised)} utterances recognised"
-    log(f"{path.name}: {num_utterances}")
+    result = "no sound track" if recognised is None else f"{format_count(len(recognised), 'utterance')} recognised"
+    log(f"{path.name}: {result}")
     return recognised
 
 

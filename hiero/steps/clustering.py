@@ -27,7 +27,7 @@ class Clustering(Protocol):
 def cluster(x: np.ndarray, num: int, algorithm: str, *, kappa: float = 0.5, random_state: int = 0) -> np.ndarray:
     """Cluster the nodes of a video."""
     if algorithm not in registered(GROUP):
-        raise InputError(f"no clustering {algorithm}; choose one of {', '.join(clustering_names())}")
+        raise InputError(f"unknown clustering {algorithm}; choose one of {', '.join(clustering_names())}")
     clustering: Clustering = load_plugin(GROUP, algorithm)
     return np.asarray(clustering(x, min(num, len(x)), kappa=kappa, random_state=random_state))
 

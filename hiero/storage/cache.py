@@ -49,7 +49,7 @@ def _hash_file(path: Path) -> str:
 def _read_key(path: Path) -> str:
     key = path.read_text(encoding="ascii").strip()
     if len(key) != KEY_LENGTH or set(key) - set("0123456789abcdef"):
-        raise InputError(f"{path}: not a key")
+        raise InputError(f"{path}: not a cache key")
     return key
 
 

@@ -197,7 +197,7 @@ class _RestrictedUnpickler(pickle._Unpickler):
         if kind != "storage" or dtype not in DTYPES.values():
             raise pickle.UnpicklingError(f"unknown kind of stored data {kind!r}")
         if not isinstance(num_values, int) or num_values < 0 or any(part is not None for part in view):
-            raise pickle.UnpicklingError("stored data of impossible size")
+            raise pickle.UnpicklingError("a tensor has an invalid size")
         self.declared.setdefault(key, (dtype, num_values))
         return key
 
@@ -208,7 +208,7 @@ class _RestrictedUnpickler(pickle._Unpickler):
         if isinstance(target, Opaque):
             target.state = state
         elif not isinstance(target, OrderedDict):  # the state of an OrderedDict is torch's metadata, which is not used
-            raise pickle.UnpicklingError("it changes an object that it may only use")
+            raise pickle.UnpicklingError("it changes an object other than a tensor or container")
 
     dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
     del dispatch[pickle.BYTEARRAY8[0]]  # allocates as many bytes as the pickle asks for; torch never writes it

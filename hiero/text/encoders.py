@@ -229,7 +229,7 @@ def locate_encoder(name: str) -> EncoderFiles:
     if (path / "config.json").is_file() and (path / "model.safetensors").is_file():
         model_type = _read_settings(path).get("model_type")
         if model_type not in ("bert", "distilbert"):
-            raise InputError(f"{path}: a text encoder of type {model_type}; only BERT, DistilBERT and CLIP work")
+            raise InputError(f"{path}: unsupported text encoder {model_type}; BERT, DistilBERT and CLIP are supported")
         return EncoderFiles(model_type, path, f"{model_type}-{content_key(path / 'model.safetensors')[:12]}", name)
     raise InputError(
         f"text.encoder {name}: not minilm or distilbert, and not a file or folder with a text tower; "

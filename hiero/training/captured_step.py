@@ -121,7 +121,7 @@ def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterato
 def describe_other_parts(config: ModelConfig) -> str:
     """Why a network with other parts than the paper's is not captured."""
     parts = ", ".join(f"{kind} {name}" for kind, name in config.other_parts.items())
-    return f"the captured step and the GPU kernels serve the paper's operator, pooling and clustering, not {parts}"
+    return f"compiled steps and GPU kernels support only the paper's operator, pooling and clustering, not {parts}"
 
 
 def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> None:

@@ -61,7 +61,7 @@ def train_from_files(
     if not fabric.is_global_zero:
         options = replace(options, display=SilentDisplay())
     if (out / STATE_FILE).is_file() and not options.resume:
-        raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another folder")
+        raise InputError(f"{out}: already contains a run; resume it (--resume) or choose another folder")
     text_config = _text_config(values, preset)
     # This reports wrong settings before any work.
     build_config(values, features, values.get("model", {}).get("text_size", 1))

@@ -70,7 +70,7 @@ class HieroTraining(TrainingLoop):
         """Set up weights, data and the step."""
         device = self.fabric.device
         if self.config.model.other_parts:
-            log(f"{describe_other_parts(self.config.model)}: training runs on the plain path")
+            log(f"{describe_other_parts(self.config.model)}; training runs without them")
         self._setup(self._make_objective(), resume)
         self.resident: ResidentWindows | None = None
         if device.type == "cuda" and self.text_vectors is not None:
@@ -79,7 +79,7 @@ class HieroTraining(TrainingLoop):
                 self.resident = self.windows.resident(self.text_vectors, device)
         self.step: TrainStep
         if self._can_capture(capture, log) and self.resident is not None:
-            log("compiling and recording the step (about a minute)")
+            log("compiling the training step (about a minute)")
             example = torch.zeros(self.config.batch_size, dtype=torch.long, device=device)
             try:
                 self.step = CapturedStep(
@@ -89,7 +89,7 @@ class HieroTraining(TrainingLoop):
             except Exception as error:  # without a compiler or enough memory, train without capturing
                 if capture is True:
                     raise
-                log(f"steps are not captured: {(str(error) or type(error).__name__).splitlines()[0]}")
+                log(f"the training step is not compiled: {(str(error) or type(error).__name__).splitlines()[0]}")
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
         self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
 
@@ -129,7 +129,7 @@ class HieroTraining(TrainingLoop):
         except InputError as error:
             if capture is True:
                 raise
-            log(f"steps are not captured: {error}")
+            log(f"the training step is not compiled: {error}")
             return False
         return True
 

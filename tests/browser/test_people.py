@@ -113,7 +113,7 @@ def test_filter_sort_and_lengths(page, server):
     assert "0:30 · " in page.locator("#videos li").first.inner_text()
     assert "steps" in page.locator("#videos li").first.inner_text()
     page.fill("#filter", "bik")
-    page.wait_for_selector("#list-status:has-text('1 of 1 videos matching “bik”')")
+    page.wait_for_selector("#list-status:has-text('1 of 1 video matching “bik”')")
     assert page.locator("#videos li").count() == 1
     page.fill("#filter", "zzz")
     page.wait_for_selector("#list-status:has-text('No videos match')")

@@ -40,7 +40,7 @@ def test_steps_go_to_a_project_and_corrections_come_back(tmp_path, monkeypatch, 
         ]
         run(*push)
         run(*push[:2], tasks, *push[2:])
-        assert "1 tasks added, 1 existed already" in " ".join(capsys.readouterr().err.split())
+        assert "1 task added, 1 existed already" in " ".join(capsys.readouterr().err.split())
         names = [task["data"]["video"] for task in server.tasks]
         assert names == ["http://127.0.0.1:1/videos/my%20kitchen.npy", "http://127.0.0.1:1/videos/hall.mp4"]
         with pytest.raises(InputError, match="neither annotations nor predictions"):

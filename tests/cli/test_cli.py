@@ -181,7 +181,7 @@ def test_pack(tmp_path):
     (tmp_path / "in").mkdir()
     torch.save(torch.randn(1125, 24), tmp_path / "in/a.pt")
     out = run_hiero("pack", tmp_path / "in", tmp_path / "store", "--backbone", "omnivore").stdout
-    assert "1 videos, 0.2 hours, 24-d, float16" in out
+    assert "1 video, 0.2 hours, 24-d, float16" in out
     torch.save(torch.full((3, 24), torch.nan), tmp_path / "in/b.pt")
     result = run_hiero("pack", tmp_path / "in", tmp_path / "store", check=False)
     assert result.returncode == 2

@@ -51,7 +51,7 @@ def test_import_steps(kitchen, tmp_path, capsys):
 
 
 def test_adapt(kitchen, tmp_path, capsys):
-    with pytest.raises(InputError, match="none of these 1 videos has corrected steps"):
+    with pytest.raises(InputError, match="none of the videos has corrected steps"):
         run("adapt", kitchen, "-o", tmp_path / "mine")
     with pytest.raises(InputError, match="no such file or folder"):
         run("adapt", tmp_path / "nothing", "-o", tmp_path / "mine")
@@ -73,7 +73,7 @@ def test_adapt(kitchen, tmp_path, capsys):
         "default",
         "--no-cache",
     )
-    assert "1 named steps, from 1 in 1 of 1 videos" in capsys.readouterr().out
+    assert "1 step name, learned from 1 step in 1 of 1 video" in capsys.readouterr().out
     run("ask", kitchen, "flox", "--model", tmp_path / "mine", "--no-cache", "--json")
     (answer,) = json.loads(capsys.readouterr().out)["queries"]
     assert answer["matches"][0]["end_s"] <= 32

@@ -66,7 +66,7 @@ def test_a_folder_gives_one_result_each(run, card, tmp_path):
     code, out, err = run("steps", card, "--model", "raw", "-k", "2,4", "-o", tmp_path / "out", "--export", "srt")
     assert code == 0
     assert (
-        "GoPro recording, read as one video (--no-join: each by itself): GX010012.npy, GX020012.npy, GX030012.npy"
+        "GoPro recording, read as one video (--no-join reads them separately): GX010012.npy, GX020012.npy, GX030012.npy"
         in err
     )
     assert "3 of 3 videos done, 0 failed" in err

@@ -111,7 +111,7 @@ def test_split_and_reel_write_files(tmp_path, capsys):
     answers = [Answer("cut", 0.9, (Match(0.0, 0.5, 0.9), Match(1.0, 1.4, 0.8)))]
     ReelOptions().write(tmp_path / "reel.mp4", {"film": (answers, files)}, 5, 0)
     assert len(read_frames(tmp_path / "reel.mp4")) == 27
-    with pytest.raises(InputError, match="nothing to join"):
+    with pytest.raises(InputError, match="no moments for the reel"):
         ReelOptions().write(
             tmp_path / "reel.mp4", {"film": ([Answer("fly", 0.1, (Match(0.0, 0.5, 0.1),))], files)}, 5, 0
         )

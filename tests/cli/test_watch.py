@@ -158,7 +158,7 @@ def test_the_line_of_the_open_step(monkeypatch):
         (["missing.ts"], "Start the recording first"),
         (["gopher://host"], "is not supported"),
         (["/dev/null", "--export", "vtt"], "needs an output folder"),
-        (["/dev/null", "--hz", "2"], "has its own clock"),
+        (["/dev/null", "--hz", "2"], "only for feature files"),
         (["/dev/null", "--idle-s", "-1"], "must be positive"),
         (["/dev/null", "-k", "four"], "takes numbers"),
         (["/dev/null", "--labels", "missing.txt"], "no such file"),

@@ -525,7 +525,7 @@ def test_the_commands(tmp_path, capsys):
     app(["corpus", "list", folder], result_action="return_value")
     assert "v0" in capsys.readouterr().out
     app(["corpus", "remove", folder, "v0"], result_action="return_value")
-    assert "1 removed, 1 videos left" in capsys.readouterr().out
+    assert "1 removed, 1 video left" in capsys.readouterr().out
     app(["corpus", "check", folder], result_action="return_value")
     assert "0 problems" in capsys.readouterr().out
     with pytest.raises(InputError, match="name what to look for"):

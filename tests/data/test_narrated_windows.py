@@ -42,8 +42,8 @@ def test_a_batch_written_out(tmp_path):
     ]
     assert windows.texts == ["a", "b", "c"]
     assert windows.summary() == (
-        "4 windows of 10 s with 5 narrations (3 different texts); 1 windows without narrations left out; "
-        "1 narrations beyond the end of their video's features left out"
+        "4 windows of 10 s with 5 narrations (3 different texts); 1 window without narrations left out; "
+        "1 narration beyond the end of their video's features left out"
     )
     batch = windows.read([3, 1])
     assert batch.features.shape == (2, 5, 4)

@@ -36,7 +36,7 @@ def test_egoclip_and_its_bad_lines(tmp_path):
     assert [n.time_s for n in narrations.by_video["v"]] == [2.0, 9.0]
     assert narrations.by_video["v"][1].text == '#C C says "hello, world'
     assert narrations.left_out == {"no time": 1, "impossible time": 2, "no text": 1, "not 11 columns": 1}
-    assert "2 narrations of 1 videos used" in narrations.summary()
+    assert "2 narrations of 1 video used" in narrations.summary()
     assert "line 4: ['soon']" in narrations.summary()
 
 

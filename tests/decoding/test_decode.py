@@ -214,7 +214,7 @@ def test_several_streams(make, tmp_path):
     assert probe(path).num_streams == 2
     assert sampled_greys(path, num_frames=1) == [[40]]
     assert sampled_greys(path, num_frames=1, stream=1) == [[200]]
-    with pytest.raises(InputError, match="has 2 video streams, so the number must be less, got 2"):
+    with pytest.raises(InputError, match="has 2 video streams; --stream must be less than that, got 2"):
         sampled_greys(path, stream=2)
 
 

@@ -207,7 +207,7 @@ def test_bad_input(home, tmp_path):
         load(tmp_path, backbone="clip")
     with pytest.raises(InputError, match="num must be at least 1"):
         engine.read(save(tmp_path / "UPPER.NPY", scores())).ask("tea", num=0)
-    with pytest.raises(InputError, match="a video has its own clock"):
+    with pytest.raises(InputError, match="--hz is only for feature files"):
         engine.read(save(tmp_path / "v.mp4", scores()), clock=hiero.Clock(1.0, 1.0))
     with pytest.raises(InputError, match="no such model folder"):
         load("nowhere")

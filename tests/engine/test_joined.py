@@ -162,7 +162,7 @@ def test_feature_files_begin_where_their_videos_end(tmp_path):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (np.zeros((9, 8), np.float32), "cannot be joined: their features have 32 and 8 numbers"),
+        (np.zeros((9, 8), np.float32), "cannot be joined: their features are 32 and 8 wide"),
         (np.full((9, 32), np.nan, np.float32), "NaN or infinite values in 9 of 9 segments.*leave this file out"),
     ],
 )

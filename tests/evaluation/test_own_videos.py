@@ -22,7 +22,7 @@ from tests.evaluation.simulated import FEW_DRAWS, TEXT_SIZE
         ("[]", "expected"),
         ("{}", "expected at least one"),
         ("{", "not JSON"),
-        ('{"v": {}}', "1 videos cannot be read: v"),
+        ('{"v": {}}', "1 video cannot be read: v"),
         ('{"v": {"steps": [{"start_s": 5, "end_s": 1, "text": "x"}]}}', "from 5.0 to 1.0 s"),
         ('{"v": {"steps": [{"start_s": 0, "end_s": NaN, "text": "x"}]}}', "must not run from"),
         ('{"v": {"steps": [{"start_s": 0, "end_s": 1, "text": " "}]}}', "must have a text"),

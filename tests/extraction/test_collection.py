@@ -418,9 +418,9 @@ def test_mistakes_of_the_command_are_said_once(tmp_path, home, weights, videos):
         extract_all(videos, ExtractionPlan("egovlp", tmp_path / "file", weights=weights))
     with pytest.raises(InputError, match="batch-size must be at least 1"):
         plan_for(tmp_path, weights, batch_size=0)
-    with pytest.raises(InputError, match="--weights is only for towers"):
+    with pytest.raises(InputError, match="--weights needs a video backbone"):
         ExtractionPlan("i3d-k400", tmp_path, weights=weights)
-    with pytest.raises(InputError, match="towers run in float32 on cpu"):
+    with pytest.raises(InputError, match="video backbones run in float32 on cpu"):
         extract_all(videos, plan_for(tmp_path, weights, precision="bfloat16"))
 
 
@@ -447,7 +447,7 @@ def test_features_of_another_backbone_are_refused(tmp_path, home, weights, video
     file = tmp_path / "out" / "v0.safetensors"
     sidecar = tmp_path / "out" / "v0.safetensors.json"
     sidecar.write_text(sidecar.read_text().replace('"egovlp"', '"lavila-l"'))
-    with pytest.raises(InputError, match="its features are from lavila-l, raw needs those of egovlp"):
+    with pytest.raises(InputError, match="has features of lavila-l, but raw needs those of egovlp"):
         load(backbone="egovlp").read(file)
     assert load("raw").read(file).nodes.shape == (4, 16)
 
@@ -481,7 +481,7 @@ def test_settings_that_make_no_sense(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             ExtractionPlan("egovlp", tmp_path, **options)
-    with pytest.raises(InputError, match="clock frames is only for towers"):
+    with pytest.raises(InputError, match="clock frames needs a video backbone"):
         ExtractionPlan("i3d-k400", tmp_path, "frames")
     with pytest.raises(InputError, match="unknown backbone resnet"):
         ExtractionPlan("resnet", tmp_path)

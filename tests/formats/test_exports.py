@@ -264,7 +264,7 @@ def test_a_length_that_cannot_be(duration_s):
 
 def test_half_of_a_character_is_refused_but_not_in_the_name_of_a_file():
     for change in ({"label": "\ud800x"}, {"id": "\udc00"}):
-        with pytest.raises(InputError, match="half a character"):
+        with pytest.raises(InputError, match="an incomplete character"):
             Step.from_dict({"id": "0", "start_s": 0, "end_s": 1} | change)
     odd = Hierarchy("caf\udce9.mp4", "m", 1.0, ((Step("0", 0.0, 1.0, 0),),))
     assert Hierarchy.from_dict(odd.to_dict()) == odd

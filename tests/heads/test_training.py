@@ -147,7 +147,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
     run(tmp_path / "parts", resume=True)
     a, b = (load_trained_head(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a)
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already contains a run"):
         run(tmp_path / "whole")
 
 

@@ -133,7 +133,7 @@ def test_the_same_program_with_a_fitting_tensor_is_read(tmp_path):
 
 def test_state_cannot_be_forced_on_a_tensor(tmp_path):
     program = tensor_program((4,), (1,), after=b"}U\x01aK\x01sb")
-    with pytest.raises(InputError, match="changes an object that it may only use"):
+    with pytest.raises(InputError, match="changes an object other than a tensor"):
         read_torch(archive(tmp_path / "f.pt", program, {"0": bytes(16)}))
 
 

@@ -264,8 +264,8 @@ def test_edits_that_make_no_sense_are_refused(client, tea):
     assert_refused(lambda levels: levels[1]["steps"][0].update(thread=1e30), "not a hierarchy")
     assert_refused(lambda levels: levels[1]["steps"][0].update(thread=-(10**400)), "not a hierarchy")
     assert_refused(lambda levels: levels[1]["steps"][0].update(start_s=10**400), "not a hierarchy")
-    assert_refused(lambda levels: levels[1]["steps"][0].update(label="a \ud800"), "half a character")
-    assert_refused(lambda levels: levels[1]["steps"][0].update(id="\udc00"), "half a character")
+    assert_refused(lambda levels: levels[1]["steps"][0].update(label="a \ud800"), "an incomplete character")
+    assert_refused(lambda levels: levels[1]["steps"][0].update(id="\udc00"), "an incomplete character")
     infinite = json.dumps(good).replace('"thread": 0', '"thread": 1e999', 1)
     assert client.put(
         f"/api/videos/{tea}/edits", content=infinite, headers={"content-type": "application/json"}

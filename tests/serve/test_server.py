@@ -135,7 +135,7 @@ def test_odd_annotations(world, tmp_path):
         "--device",
         "cpu",
     ]
-    with pytest.raises(InputError, match=r"truth\.json: 1 videos cannot be read: tea"):
+    with pytest.raises(InputError, match=r"truth\.json: 1 video cannot be read: tea"):
         app(arguments, result_action="return_value")
 
 

@@ -150,7 +150,7 @@ def test_unknown_encoders_say_what_is_known(tmp_path):
         locate_encoder("nonsense")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     save_tensors(tmp_path / "model.safetensors", {"a": torch.zeros(1)})
-    with pytest.raises(InputError, match="a text encoder of type gpt2"):
+    with pytest.raises(InputError, match="unsupported text encoder gpt2"):
         locate_encoder(str(tmp_path))
 
 

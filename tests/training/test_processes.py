@@ -60,7 +60,7 @@ def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_
     for name, a, b in state_pairs(tmp_path / "whole", out):
         assert torch.equal(a, b), name
     again = finish(start(collection, out, settings=long), expected=2)
-    assert "holds a run already; resume it (--resume)" in again
+    assert "already contains a run; resume it (--resume)" in again
 
 
 def test_two_processes_are_one(collection, tmp_path):

@@ -37,6 +37,9 @@ export async function fetchTile(id, zoom, row, column) {
 
 export const thumbnailUrl = (id, time) => `api/videos/${id}/picture?t=${Math.max(0, time).toFixed(1)}`;
 
+// A number with its noun: "1 step", "2 steps".
+export const formatCount = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
 // m:ss, or h:mm:ss for an hour or more.
 export function formatTime(seconds) {
   const s = Math.round(seconds), m = Math.floor(s / 60);

@@ -1,5 +1,5 @@
 // The page. The address (#v=…&t=…&q=…) decides what is shown, and every action changes the address.
-import { $, changeOptions, createCard, createElement, fetchJson, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
+import { $, changeOptions, createCard, createElement, fetchJson, formatCount, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
 import { Matrix } from "./matrix.js";
 import { Presence, showHistory, showSignIn, showUser } from "./people.js";
 import { Player } from "./player.js";
@@ -111,8 +111,8 @@ async function learn() {
 }
 
 function showLearned({ num_names, num_steps, num_videos, num_named_anew, videos }) {
-  $("learn-status").textContent = `Learned ${num_names} names from ${num_steps} steps in ${num_videos} videos. `
-    + (num_named_anew ? `${num_named_anew} steps in other videos were renamed:` : "No steps in other videos were renamed.");
+  $("learn-status").textContent = `Learned ${formatCount(num_names, "name")} from ${formatCount(num_steps, "step")} in ${formatCount(num_videos, "video")}. `
+    + (num_named_anew ? `${formatCount(num_named_anew, "step")} in other videos got a new name:` : "No steps in other videos were renamed.");
   $("learned").replaceChildren(...videos.map(({ id, video, steps }) => createElement("li", {},
     createElement("strong", { textContent: video }),
     createElement("ul", {}, ...steps.map(step => createElement("li", {},

@@ -1,5 +1,5 @@
 // The list of videos, filtered, sorted and paged by the server, and the jobs that process them.
-import { $, createCard, createElement, formatTime, getJson, sendJson, thumbnailUrl } from "./api.js";
+import { $, createCard, createElement, formatCount, formatTime, getJson, sendJson, thumbnailUrl } from "./api.js";
 
 const NUM_LISTED = 60;  // videos per page
 const TYPING_DELAY_MS = 200;
@@ -49,7 +49,7 @@ export class VideoList {
       `#v=${video.id}`, video.read && video.pictures ? thumbnailUrl(video.id, 1) : null, video.name, describe(video, this.jobs.get(video.id)))));
     $("more").hidden = this.videos.length >= this.total;
     const filter = $("filter").value.trim();
-    $("list-status").textContent = this.total ? `Showing ${this.videos.length} of ${this.total} videos${filter ? ` matching “${filter}”` : ""}` : filter ? `No videos match “${filter}”.` : "There are no videos yet.";
+    $("list-status").textContent = this.total ? `Showing ${this.videos.length} of ${formatCount(this.total, "video")}${filter ? ` matching “${filter}”` : ""}` : filter ? `No videos match “${filter}”.` : "There are no videos yet.";
   }
 
   // Shows the queue and updates it until it is empty.
@@ -92,7 +92,7 @@ export class VideoList {
 function describe(video, job) {
   const state = job ? (job.state === "running" ? `processing${job.duration_s ? ` ${Math.round(100 * job.done_s / job.duration_s)} %` : ""}` : "waiting in the queue") : video.read ? "ready" : "not processed yet";
   return [
-    video.duration_s ? formatTime(video.duration_s) : "", video.num_steps ? `${video.num_steps} steps` : "", state, video.num_files > 1 ? `${video.num_files} files` : "",
+    video.duration_s ? formatTime(video.duration_s) : "", video.num_steps ? formatCount(video.num_steps, "step") : "", state, video.num_files > 1 ? `${video.num_files} files` : "",
     video.edited ? "edited" : "", video.playable ? "" : "no video file", video.editing.length ? `being edited by ${video.editing.join(", ")}` : "",
   ].filter(Boolean).join(" · ");
 }

@@ -1,5 +1,5 @@
 // Sign-in, other editors of a video, and the edit history.
-import { $, changeOptions, createElement, fetchJson, getJson, sendJson } from "./api.js";
+import { $, changeOptions, createElement, fetchJson, formatCount, getJson, sendJson } from "./api.js";
 
 const PRESENCE_MS = 15000;
 
@@ -52,7 +52,7 @@ export async function showHistory(id, { canEdit, version, onRestored, onError })
   try {
     const saves = await getJson(`videos/${id}/history`);
     $("saves").replaceChildren(...saves.map((save, i) => {
-      const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? `${save.num_steps} steps` : "all edits discarded";
+      const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? formatCount(save.num_steps, "step") : "all edits discarded";
       const row = createElement("li", {}, `${when} · ${save.user || "file next to the video"} · ${what} `);
       if (canEdit && i) {
         const button = createElement("button", { type: "button", textContent: "Restore", "aria-label": `Restore the version of ${when}` });
