@@ -28,13 +28,13 @@ def choose_device(name: str) -> str:
     return name
 
 
-_limits = ExitStack()  # limits that apply while any thread is inside `one_thread_each`
+_limits = ExitStack()  # limits that apply while any thread is inside `single_threaded_math`
 _num_inside = 0
 _limits_lock = threading.Lock()
 
 
 @contextmanager
-def one_thread_each() -> Iterator[None]:
+def single_threaded_math() -> Iterator[None]:
     """Run matrix products on one thread each, because several Python threads share the cores.
 
     The setting applies to the whole process: the first of several overlapping blocks sets it, and the

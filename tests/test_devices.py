@@ -18,14 +18,14 @@ def test_overlapping_limits_leave_the_number_of_threads_as_it_was():
     first, second, third = (Barrier(2, timeout=PATIENCE_S) for _ in range(3))
 
     def outer():
-        with devices.one_thread_each():
+        with devices.single_threaded_math():
             first.wait()
             second.wait()
         third.wait()
 
     def inner():
         first.wait()
-        with devices.one_thread_each():
+        with devices.single_threaded_math():
             second.wait()
             third.wait()  # the other has left, and it is still one
             return torch.get_num_threads()

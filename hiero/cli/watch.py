@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hiero.types import Step
 
 WRITE_EVERY_S = 5.0  # interval between two writes of steps.json
-MAX_CUT_OFF = 3  # number of interrupted recordings that are named
+MAX_INTERRUPTED = 3  # number of interrupted recordings that are named
 
 Source = Annotated[str, Parameter(allow_leading_hyphen=True)]  # "-" is standard input, not an option
 JsonLines = Annotated[bool, Parameter(name="--json", negative="", help="Print a line of JSON for each event.")]
@@ -106,7 +106,7 @@ def watch(
     display = _Display(live_source.name, json_)
     is_file = isinstance(live_source, GrowingFile)
     if not is_file and recording.out is None:
-        for path in interrupted_recordings()[-MAX_CUT_OFF:]:
+        for path in interrupted_recordings()[-MAX_INTERRUPTED:]:
             log(f"an interrupted recording can still be read: hiero steps {path} (or delete it)")
     engine = options.load_engine()
     with reading_bars() as progress:

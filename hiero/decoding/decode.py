@@ -38,8 +38,8 @@ NVDEC_LIBRARY = "libnvcuvid.so.1"
 MAX_PIXELS = 2**27  # per frame: 16,384 × 8,192
 MAX_ASPECT = 8  # of a scaled frame; a strip two pixels high would otherwise become a million pixels wide
 DECODER_FRAMES = 16  # that FFmpeg may hold at once: references, and those of its threads
-TRIED_S = 4.0  # of a video, in which the gaps between referenced frames are measured
-LATE_SHARE = 0.05  # of these gaps that may be longer than the sampling interval
+GAP_SAMPLE_S = 4.0  # length of the part in which the gaps between referenced frames are measured
+MAX_LATE_SHARE = 0.05  # share of these gaps that may be longer than the sampling interval
 
 
 class BrokenVideoWarning(UserWarning):
@@ -175,11 +175,11 @@ def can_skip_unreferenced(path: Path | StreamSource, sampling: Sampling, threads
         times_s = []
         for frame in reader.frames():
             times_s.append(reader.time_of(frame))
-            if times_s[-1] > TRIED_S:
+            if times_s[-1] > GAP_SAMPLE_S:
                 break
         gaps_s = np.diff(times_s)
         is_late = gaps_s > 1.01 * sampling.spacing_s / sampling.num_frames  # timestamps are rounded
-        return len(gaps_s) > 0 and float(np.mean(is_late)) <= LATE_SHARE
+        return len(gaps_s) > 0 and float(np.mean(is_late)) <= MAX_LATE_SHARE
 
 
 class SegmentBuilder:

@@ -105,7 +105,7 @@ def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> It
     return iter(container.demux(stream))
 
 
-def can_enter(codec: str, extradata: bytes, packet: bytes) -> bool:
+def can_start_decoding(codec: str, extradata: bytes, packet: bytes) -> bool:
     """Whether decoding can begin at a keyframe in the middle of a stream.
 
     An H.264 intra picture that is not an IDR picture depends on the picture numbers before it.

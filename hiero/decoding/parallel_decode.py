@@ -44,7 +44,7 @@ from hiero.decoding.decode import (
     read_segments,
 )
 from hiero.decoding.decode_worker import DecodedPart, PartTask, PartWorker
-from hiero.decoding.packets import NO_TIMESTAMPS, can_enter
+from hiero.decoding.packets import NO_TIMESTAMPS, can_start_decoding
 from hiero.errors import InputError
 from hiero.storage.cache import cache_folder, file_state
 
@@ -156,7 +156,7 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
             if part is None and not (packet.is_keyframe and packet.pts == first.entry):
                 raise _PartsError("it does not begin with a keyframe")
             is_due = part is None or (packet.pts - part.entry) * time_base >= PART_S
-            if packet.is_keyframe and is_due and can_enter(codec, extradata, bytes(packet)):
+            if packet.is_keyframe and is_due and can_start_decoding(codec, extradata, bytes(packet)):
                 if part is not None:
                     yield replace(part, end=packet.pts), _count_bytes(part, packet.pts, time_base)
                 part = _begin_part(first, packet.pts, time_base)

@@ -67,7 +67,7 @@ class Clip:
         path = folder / self.file
         return path.is_file() and path.stat().st_size == self.num_bytes
 
-    def is_of(self, source: SourceFiles) -> bool:
+    def comes_from(self, source: SourceFiles) -> bool:
         """Whether it was cut from these files, even if they have changed since."""
         return [name for name, *_ in self.source] == [name for name, *_ in source]
 
@@ -101,7 +101,7 @@ def split_video(
     suffix = Path(files[0].path).suffix.lower() if copy else ENCODED_SUFFIX
     names = clip_names(spans, labels, suffix if suffix in CONTAINERS else OTHER_SUFFIX)
     for name in names:
-        if (folder / name).exists() and (name not in known or not known[name].is_of(source)):
+        if (folder / name).exists() and (name not in known or not known[name].comes_from(source)):
             raise InputError(f"{folder / name}: exists and is not a clip of {source[0][0]}. Choose another folder.")
     clips: dict[str, Clip] = {}
     num_written = 0
@@ -124,7 +124,7 @@ def split_video(
             _write_clips(folder, {**known, **clips}.values())
         progress(name)
     others = {name: clip for name, clip in known.items() if name not in clips}
-    removed = [name for name, clip in others.items() if clip.is_of(source) and clip.is_unchanged(folder)]
+    removed = [name for name, clip in others.items() if clip.comes_from(source) and clip.is_unchanged(folder)]
     for name in removed:
         (folder / name).unlink()
         del others[name]

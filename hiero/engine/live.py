@@ -41,7 +41,7 @@ from hiero.vectors import unit_vectors
 
 WINDOW_S = 900.0  # of video that the model sees
 SETTLE_S = 10.0  # after which an end that has not moved is closed
-SAME_S = 3.0  # distance of ends that count as the same
+END_TOLERANCE_S = 3.0  # distance of ends that count as the same
 MIN_STEP_S = 4.0  # from the end of a closed step to the next end
 MAX_DELAY_S = 10.0  # between a recording and its features, beyond which windows are skipped
 UPDATE_SHARE = 0.25  # of the time for finding steps; the rest is for the networks
@@ -162,7 +162,7 @@ class LiveSteps:
         pending = []
         for end_s in ends_s:
             if end_s >= closed_s + MIN_STEP_S:
-                seen = [seen_s for other_s, seen_s in self._pending if abs(other_s - end_s) <= SAME_S]
+                seen = [seen_s for other_s, seen_s in self._pending if abs(other_s - end_s) <= END_TOLERANCE_S]
                 pending.append((end_s, min(seen, default=self.end_s)))
         num = 0
         # An end that is about to leave the window is closed in any case.
@@ -280,7 +280,7 @@ class LiveReader:
         if not self.log.num_done:
             self.close()
             raise InputError(f"{self.source.name}: ended before a window was complete")
-        is_whole = isinstance(self.source, GrowingFile) and self.source.is_read_whole
+        is_whole = isinstance(self.source, GrowingFile) and self.source.is_fully_read
         if is_whole and self._num_skipped:
 
             def report(done_s: float) -> None:

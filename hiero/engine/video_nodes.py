@@ -35,7 +35,7 @@ CLASSES = "i3d-k400"  # the backbone whose features are scores of named classes
 PICTURE_TEMPERATURE = 0.2  # of the distribution of a text over pictures; see `rank_spans`
 # Weights in the segmentation: of pictures, patches and actions each; and of the model's nodes.
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
-TRUSTED_S = 120.0  # length below which the model, trained on recordings of minutes, gets less weight
+FULL_WEIGHT_S = 120.0  # length below which the model, trained on recordings of minutes, gets less weight
 SUMMARY_PATCHES = 16  # vectors that summarise the patches of a span in a corpus
 # Weight of class names beside the model's cosines and beside pictures, and their softmax temperature.
 CLASS_WEIGHT, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE = 0.03, 0.06, 0.15
@@ -154,7 +154,7 @@ class VideoNodes:
     def _model_weight(self) -> float:
         """Weight of the model's nodes; 1 if there is no other evidence."""
         alone = self.engine.folder is None or not self.source.features
-        return 1.0 if alone else min(1.0, self.duration_s / TRUSTED_S)
+        return 1.0 if alone else min(1.0, self.duration_s / FULL_WEIGHT_S)
 
     def level_spans(self, level: Sequence[Step]) -> np.ndarray:
         """The nodes [start, end) of each step of a level, (N, 2)."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from hiero.data.features import read_feature_array
-from hiero.devices import one_thread_each
+from hiero.devices import single_threaded_math
 from hiero.engine import Embedder, Engine, Video, load
 from hiero.evaluation.protocols import Protocol
 from hiero.evaluation.results import Table
@@ -243,7 +243,7 @@ def map_cases(
             out.append(function(case))
             progress(case.video.path.stem)
         return out
-    with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
+    with single_threaded_math(), ThreadPoolExecutor(num_workers) as pool:
         return _wait_for({pool.submit(function, case): case for case in cases}, progress)
 
 
@@ -305,7 +305,7 @@ def _start_worker(model: str) -> None:
     global _engine
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     threading.Thread(target=_exit_with, args=(parent_process(),), daemon=True).start()
-    _limits.enter_context(one_thread_each())
+    _limits.enter_context(single_threaded_math())
     _engine = load(model, backbone="default", device="cpu")
 
 

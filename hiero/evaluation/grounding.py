@@ -82,7 +82,7 @@ def grounding_task(
             if len(answers) == len(grounded):
                 predicted = [spans for answer in answers for spans in answer]
                 rows.append(_recall_row(method.name, predicted, truth, owner, options))
-        table = Table(STEP_GROUNDING, rows, nameless_note(cases, options))
+        table = Table(STEP_GROUNDING, rows, unnamed_classes_note(cases, options))
         if order_aware:
             predicted = [span for _, in_order in grounded for span in in_order]
             row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
@@ -256,7 +256,7 @@ def recall_hits(predicted: Sequence[np.ndarray], truth: np.ndarray) -> np.ndarra
     return query_hits(predicted, truth).reshape(len(truth), -1).astype(float)
 
 
-def nameless_note(cases: Sequence[Case], options: EvalOptions) -> list[str]:
+def unnamed_classes_note(cases: Sequence[Case], options: EvalOptions) -> list[str]:
     """A note for features without named classes."""
     if cases[0].class_evidence or not options.baselines:
         return []

@@ -16,7 +16,7 @@ from hiero.evaluation.grounding import (
     chosen_methods,
     find_candidates,
     method_similarity,
-    nameless_note,
+    unnamed_classes_note,
 )
 from hiero.evaluation.metrics import (
     THRESHOLDS,
@@ -130,7 +130,7 @@ def localization_task(
             detections = [found for by_method in detected if (found := by_method[i]) is not None]
             if len(detections) == len(cases):
                 rows.append(localization_row(method.name, truth, detections, options.num_draws))
-        return [Table("Step localization", rows, [note, *nameless_note(cases, options)])]
+        return [Table("Step localization", rows, [note, *unnamed_classes_note(cases, options)])]
 
     return CaseTask(partial(_detect, taxonomy=taxonomy, embeddings=embeddings, options=options), tabulate)
 

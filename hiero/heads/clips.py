@@ -13,9 +13,9 @@ from hiero.errors import InputError
 from hiero.evaluation import goalstep, own_videos
 from hiero.evaluation.cases import AnnotatedVideo
 from hiero.storage.files import read_json
-from hiero.types import AnnotatedStep, Clock
+from hiero.types import AnnotatedStep, Clock, format_count
 
-NUM_CHECKED = 50  # number of clips whose length is compared with the annotations
+NUM_CHECKED_CLIPS = 50  # number of clips whose length is compared with the annotations
 CACHE_BYTES = 2**30  # features kept in memory
 EGO4D_CLOCK = Clock(30.0, 16.0)
 OWN_CLOCK = Clock(1.0, 1.0)
@@ -111,7 +111,9 @@ def read_clips(
     if only is not None:
         unknown = sorted(set(only) - {text for name, part in annotated for text in (name, part.video)})
         if unknown:
-            warnings.append(f"{len(unknown)} names are not in {annotations}: {', '.join(unknown[:3])} …")
+            warnings.append(
+                f"{format_count(len(unknown), 'name')} missing from {annotations}: {', '.join(unknown[:3])} …"
+            )
         annotated = [(name, part) for name, part in annotated if part.video in only or name in only]
     for name, part in annotated:
         if name in exclude:
@@ -152,7 +154,7 @@ def _read_annotations(path: Path) -> tuple[list[tuple[str, AnnotatedVideo]], dic
 def _length_warnings(clips: Clips, annotated: dict[str, AnnotatedVideo]) -> list[str]:
     """Warnings about features that are longer or shorter than the annotations say."""
     warnings = []
-    for i, clip in enumerate(clips.clips[:NUM_CHECKED]):
+    for i, clip in enumerate(clips.clips[:NUM_CHECKED_CLIPS]):
         covered_s = len(clips.features(i)) * clips.clock.spacing_s
         if message := own_videos.length_warning(annotated[clip.name], covered_s):
             warnings.append(message)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hiero.devices import one_thread_each
+from hiero.devices import single_threaded_math
 
-MIN_POINTS_ALONE = 256  # points of a video on a CPU from which it is clustered on its own
+MIN_POINTS_PER_VIDEO = 256  # points of a video on a CPU from which it is clustered on its own
 MIN_GRAM_WIDTH = 48  # width of points from which sums of inner products are cheaper than distances
 MAX_GRAM_POINTS = 4096  # most points whose inner products are stored, 128 MiB
 GRAM_SHARE = 24  # points per centre and restart up to which inner products pay off
@@ -52,8 +52,8 @@ def kmeans(
 ) -> Tensor:
     """Cluster of each point (B, N): the best of several restarts of Lloyd's algorithm from k-means++ seeds."""
     on_cpu = points.dtype == torch.float32 and points.device.type == "cpu" and not torch.compiler.is_compiling()
-    if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_ALONE:
-        labels = _kmeans_alone(points, num_clusters, random_state, num_restarts, mask, num_iterations)
+    if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_PER_VIDEO:
+        labels = _kmeans_by_video(points, num_clusters, random_state, num_restarts, mask, num_iterations)
         return renumber(labels, num_clusters, mask)
     valid = points.new_ones(points.shape[:2]) if mask is None else mask.to(points.dtype)
     points = points * valid[..., None]
@@ -80,7 +80,7 @@ def kmeans(
     return renumber(labels.gather(1, best)[:, 0], num_clusters, mask)
 
 
-def _kmeans_alone(
+def _kmeans_by_video(
     points: Tensor, num_clusters: int, random_state: int, num_restarts: int, mask: Tensor | None, num_iterations: int
 ) -> Tensor:
     """Labels of each video (B, N) by `kmeans_of_points`."""
@@ -169,7 +169,7 @@ def kmeans_of_points(
 
     # Products are small, so several threads would mostly wait for each other.
     num_workers = min(num_workers, numbers.shape[1]) if num * num_clusters >= MIN_SHARED_SIZE else 1
-    with one_thread_each(), ThreadPoolExecutor(num_workers) as pool:
+    with single_threaded_math(), ThreadPoolExecutor(num_workers) as pool:
         parts = np.array_split(numbers, num_workers, axis=1)
         results = [result for part in pool.map(run, parts) for result in part]
     return min(results, key=lambda result: result[1])[0]

@@ -18,7 +18,7 @@ from hiero.config import ModelConfig
 from hiero.data.batches import check_batch, uniform_spacing
 from hiero.errors import InputError
 from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FILE, ModelFolder, open_model_folder
-from hiero.model.tdgc import gates_of_layers
+from hiero.model.tdgc import layer_gates
 from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder
 from hiero.storage.checkpoints import dequantise, describe_mismatch
 from hiero.storage.files import atomic_path, load_tensors, save_tensors
@@ -241,7 +241,7 @@ class HiERO(nn.Module, PretrainedMixin):
         for stage, row in zip(stages, distances, strict=True):
             layers += list(stage.layers)
             rows += [row + [0.0] * (most - len(row))] * len(stage.layers)
-        gates = gates_of_layers(layers, rows)
+        gates = layer_gates(layers, rows)
         if gates is None:
             return None
         num_layers = self.config.num_layers

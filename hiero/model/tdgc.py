@@ -102,7 +102,7 @@ class Gate(nn.Module):
         return torch.tanh(self.out(hidden))
 
 
-def gates_of_layers(layers: Sequence[TDGC], distances: Sequence[Sequence[float]]) -> Tensor | None:
+def layer_gates(layers: Sequence[TDGC], distances: Sequence[Sequence[float]]) -> Tensor | None:
     """Gates of several layers by one kernel, for a few distances each; None if the kernel is not available."""
     parameters = [parameter for layer in layers for parameter in layer.gate.parameters()]
     if not distances or not distances[0] or not gates_triton.is_available(parameters):

@@ -28,7 +28,7 @@ MAX_WAITING = 10_000  # unfinished jobs
 MAX_ATTEMPTS = 3  # a job fails if the server ends this often while it runs
 STOP_S = 10.0  # time for jobs to stop; they check at each progress report
 MAX_ENDED = 200  # finished jobs that are listed
-LOOK_S = 10.0  # time between two scans of watched folders
+SCAN_EVERY_S = 10.0  # time between two scans of watched folders
 WATCH_USER = User("watch", "edit")
 UPDATE_INTERVAL_S = 0.2  # shortest time between two progress updates
 HEARTBEAT_S = 10.0  # proxies may close silent connections
@@ -230,7 +230,7 @@ class Arrivals:
         self._stop.set()
 
     def _run(self) -> None:
-        while not self._stop.wait(LOOK_S):
+        while not self._stop.wait(SCAN_EVERY_S):
             try:
                 self.look()
             except (InputError, OSError) as error:  # for example a network share that is offline

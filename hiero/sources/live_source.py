@@ -32,7 +32,7 @@ STREAM_IDLE_S = 120.0  # without an address or a camera, after which the recordi
 READ_AHEAD_BYTES = 2**15  # read by FFmpeg but not decoded yet
 MIN_MEASURED_BYTES = 4 * READ_AHEAD_BYTES  # for an estimate of the bytes per second
 POLL_S = 0.1  # between checks whether a file has grown
-CLOSED_S = 1.0  # without growth, after which a file that its writer has closed is finished
+CLOSED_IDLE_S = 1.0  # without growth, after which a file that its writer has closed is finished
 OPEN_TIMEOUT_S, READ_TIMEOUT_S = 20.0, 10.0  # for addresses and cameras
 MAX_REPLAY_BYTES = 2**27  # of the beginning of a pipe, which can be read twice
 MAX_BOXES_BYTES = 2**16  # of an MP4 file, which show whether it can be read while it is written
@@ -131,7 +131,7 @@ class GrowingFile(LiveSource):
         return _open_container(reader, self.name, hint)
 
     @property
-    def is_read_whole(self) -> bool:
+    def is_fully_read(self) -> bool:
         """Whether the recording has ended, and the file has not grown since."""
         try:
             return self.reached_end and self.path.stat().st_size == self.position
@@ -160,7 +160,7 @@ class GrowingFile(LiveSource):
                 self.position = max(self.position, self._offset)
                 return data
             waited_s = monotonic() - waiting_since_s
-            is_closed = self._writer_seen and not self._has_writer and waited_s >= CLOSED_S
+            is_closed = self._writer_seen and not self._has_writer and waited_s >= CLOSED_IDLE_S
             if is_closed or (self.idle_s is not None and waited_s >= self.idle_s):
                 self.reached_end = True
                 return b""
@@ -170,7 +170,7 @@ class GrowingFile(LiveSource):
 
     def _look_for_writer(self) -> None:
         """Check once a second whether a program has the file open for writing; those of other users are invisible."""
-        if monotonic() - self._writer_checked_s < CLOSED_S:
+        if monotonic() - self._writer_checked_s < CLOSED_IDLE_S:
             return
         self._has_writer = _is_being_written(self.path)
         self._writer_seen |= self._has_writer

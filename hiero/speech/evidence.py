@@ -37,7 +37,7 @@ SPEECH_TEMPERATURE = 0.1
 # most queries about a video are not said in it.
 SPEECH_PRESENCE = (13.5, -7.6)
 MAX_OVERLAP = 0.5  # overlap of two answers, relative to the shorter one
-BOTH_SHARE = 0.25  # smallest share of the evidence that is mentioned
+MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
 CHUNK = 512  # texts encoded between two progress reports
 MAX_QUOTE_LENGTH = 200  # characters
 MIN_SPOKEN_PROBABILITY = 0.7  # of a phrase as the name of a step, given pictures
@@ -176,9 +176,9 @@ def strongest_evidence(seen: float, spoken: float) -> RestsOn:
     """The evidence for an answer: pictures, speech or both."""
     seen_weight, speech_weight = (-np.log1p(-min(p, 1 - 1e-9)) for p in (seen, spoken))
     speech_share = speech_weight / max(seen_weight + speech_weight, 1e-12)
-    if speech_share > 1 - BOTH_SHARE:
+    if speech_share > 1 - MIN_EVIDENCE_SHARE:
         return "speech"
-    return "pictures" if speech_share < BOTH_SHARE else "both"
+    return "pictures" if speech_share < MIN_EVIDENCE_SHARE else "both"
 
 
 # Answers

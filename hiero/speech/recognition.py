@@ -1,4 +1,4 @@
-"""The transcript of a video: a given file, a file beside the video, or the result of a speech recogniser.
+"""The transcript of a video: a given file, a file next to the video, or the result of a speech recogniser.
 
 The recogniser (`--speech`) is faster-whisper, or pocketsphinx, whose small English model comes with
 its package. Results are cached by the content of the video, and an interrupted run is resumed.
@@ -46,7 +46,7 @@ WHISPER_MODEL = "base.en"
 
 @dataclass(frozen=True)
 class TranscriptSettings:
-    """Where a transcript comes from: a given file, files beside the video, or a recogniser."""
+    """Where a transcript comes from: a given file, files next to the video, or a recogniser."""
 
     file: Path | None = None
     find: bool = True
@@ -64,7 +64,7 @@ def load_transcript(
     progress: ProgressCallback = no_progress,
     log: Callable[[str], None] = lambda _: None,
 ) -> Transcript | None:
-    """The transcript of a video, which may consist of several files. An unusable file beside a video is only logged."""
+    """The transcript of a video, which may consist of several files. An unusable file next to it is only logged."""
     if settings.file is not None:
         end_s = files[-1].end_s
         transcript: Transcript | None = read_transcript(settings.file).until(end_s)
@@ -87,15 +87,15 @@ def _load_file_transcript(
     file: SourceFile, settings: TranscriptSettings, progress: ProgressCallback, log: Callable[[str], None]
 ) -> Transcript | None:
     path = file.path
-    beside = find_transcript(path) if settings.find else None
-    if beside is not None:
+    found = find_transcript(path) if settings.find else None
+    if found is not None:
         try:
-            transcript = read_transcript(beside)
+            transcript = read_transcript(found)
         except InputError as error:
             log(f"{error}; it is not used as a transcript")
         else:
             purpose = "recognise speech instead" if settings.recognise else "ignore it"
-            name = display_addresses(str(beside))
+            name = display_addresses(str(found))
             log(f"transcript: {name} ({format_count(len(transcript), 'utterance')}); to {purpose}, add --no-transcript")
             return transcript
     if not settings.recognise:
@@ -269,7 +269,7 @@ def cut_at_pauses(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         size += len(block)
         while size >= limit:
             samples = np.concatenate(parts)
-            cut = quietest(samples[:limit])
+            cut = quietest_sample(samples[:limit])
             yield samples[:cut]
             parts = [samples[cut:]]
             size -= cut
@@ -277,7 +277,7 @@ def cut_at_pauses(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         yield np.concatenate(parts)
 
 
-def quietest(samples: np.ndarray) -> int:
+def quietest_sample(samples: np.ndarray) -> int:
     """The sample in the middle of the quietest moment near the end of a piece."""
     width = round(QUIET_S * SAMPLE_RATE)
     first = max(0, len(samples) - round(SEARCHED_S * SAMPLE_RATE))

@@ -17,7 +17,7 @@ STEP_S = 60.0  # default length of a step; CaptainCook4D has one every 65 s
 MIN_STEP_S = 2.0  # shortest step, unless many are requested
 MIN_FINEST_STEPS = 8  # steps of the finest level, if the video has enough nodes
 THREAD_SIMILARITY = 0.6  # cosine of centred means above which two steps belong to one thread
-MAX_GROUPED = 2000  # most steps that are compared with each other for threads
+MAX_LINKED_STEPS = 2000  # most steps that are compared with each other for threads
 
 
 def default_step_counts(duration_s: float, num_nodes: int) -> list[int]:
@@ -90,8 +90,8 @@ def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
     num = len(boundaries) - 1
     if num < 2:
         return [0] * num
-    if num > MAX_GROUPED:  # linkage is quadratic: give steps the thread of a larger step
-        (larger,) = merge_steps(x, boundaries, [MAX_GROUPED])
+    if num > MAX_LINKED_STEPS:  # linkage is quadratic: give steps the thread of a larger step
+        (larger,) = merge_steps(x, boundaries, [MAX_LINKED_STEPS])
         threads = group_into_threads(x, larger)
         return [threads[i] for i in np.searchsorted(larger, boundaries[:-1], side="right") - 1]
     x = x - x.mean(0)

@@ -288,7 +288,7 @@ def test_problems_with_names_and_lengths_are_reported(data):
     clips = read_clips(data / "features", data / "steps.json", only=["v0", "v1", "typo"])
     assert clips.clock == SECONDS  # one's own layout
     assert [message.split(":")[0] for message in clips.warnings] == [
-        f"1 names are not in {data / 'steps.json'}",
+        f"1 name missing from {data / 'steps.json'}",
         "v0",
         "v1",
     ]

@@ -38,7 +38,7 @@ def test_both_ways_to_distances_agree_with_torch(kind, num_clusters, monkeypatch
     monkeypatch.setattr(kmeans_module, "MAX_GRAM_POINTS", 4096 if kind is GramDistances else 0)
     points = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(0)) + torch.randn(2, 1, 64) * 0.1
     fast = kmeans(points, num_clusters)
-    monkeypatch.setattr(kmeans_module, "MIN_POINTS_ALONE", 10**9)
+    monkeypatch.setattr(kmeans_module, "MIN_POINTS_PER_VIDEO", 10**9)
     assert fast.equal(kmeans(points, num_clusters))
 
 

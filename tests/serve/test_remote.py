@@ -40,7 +40,7 @@ def test_a_video_of_another_server(world, tmp_path):
 
 
 def test_videos_that_arrive(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "LOOK_S", 0.1)
+    monkeypatch.setattr(jobs, "SCAN_EVERY_S", 0.1)
     folder = tmp_path / "share"
     folder.mkdir()
     library = open_library([str(folder)], {"raw": world.engine}, may_be_empty=True)

@@ -23,7 +23,7 @@ FRAGMENTED = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(live_source, "CLOSED_S", 0.2)
+    monkeypatch.setattr(live_source, "CLOSED_IDLE_S", 0.2)
     monkeypatch.setattr(live_source, "POLL_S", 0.01)
 
 

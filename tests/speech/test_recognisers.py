@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hiero.errors import InputError
 from hiero.speech import recognition as speech
-from hiero.speech.recognition import SAMPLE_RATE, Whisper, cut_at_pauses, group_words, load_recogniser, quietest
+from hiero.speech.recognition import SAMPLE_RATE, Whisper, cut_at_pauses, group_words, load_recogniser, quietest_sample
 
 
 @given(st.lists(st.integers(0, 30_000), max_size=12), st.integers(0, 2**31))
@@ -32,8 +32,8 @@ def test_sound_is_cut_where_it_is_quiet():
     samples = np.full(60 * SAMPLE_RATE, 5000, np.int16)
     samples[50 * SAMPLE_RATE : 51 * SAMPLE_RATE] = 3
     samples[20 * SAMPLE_RATE : 30 * SAMPLE_RATE] = 0  # too early
-    assert 50 * SAMPLE_RATE < quietest(samples) < 51 * SAMPLE_RATE
-    assert quietest(samples[:100]) == 100
+    assert 50 * SAMPLE_RATE < quietest_sample(samples) < 51 * SAMPLE_RATE
+    assert quietest_sample(samples[:100]) == 100
 
 
 def test_words_become_utterances():
