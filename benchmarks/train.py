@@ -129,7 +129,7 @@ class Run:
         start_s = time.perf_counter()
         self.train_step: Callable[[Tensor], object]
         if self.cuda:
-            print("compiling and recording the step", flush=True)
+            print("compiling the training step", flush=True)
             first = self.order[: scale.batch_size]
             self.train_step = CapturedStep(self.objective, self.optimizer, first, read_batch=self.data.read)
             torch.cuda.synchronize()

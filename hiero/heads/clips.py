@@ -111,9 +111,8 @@ def read_clips(
     if only is not None:
         unknown = sorted(set(only) - {text for name, part in annotated for text in (name, part.video)})
         if unknown:
-            warnings.append(
-                f"{format_count(len(unknown), 'name')} missing from {annotations}: {', '.join(unknown[:3])} …"
-            )
+            num_unknown = format_count(len(unknown), "name")
+            warnings.append(f"{num_unknown} missing from {annotations}: {', '.join(unknown[:3])} …")
         annotated = [(name, part) for name, part in annotated if part.video in only or name in only]
     for name, part in annotated:
         if name in exclude:

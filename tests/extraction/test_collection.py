@@ -485,7 +485,7 @@ def test_settings_that_make_no_sense(tmp_path):
         ExtractionPlan("i3d-k400", tmp_path, "frames")
     with pytest.raises(InputError, match="unknown backbone resnet"):
         ExtractionPlan("resnet", tmp_path)
-    with pytest.raises(InputError, match="a tower for video cannot be combined"):
+    with pytest.raises(InputError, match="a video backbone cannot be combined"):
         LoadedBackbones.load(["egovlp", "i3d-k400"])
 
 

@@ -184,7 +184,7 @@ def test_the_commands(data, tmp_path):
     )
     without_clock = inputs[:-2]  # a head knows its clock
     run(["eval", tmp_path / "head", tmp_path / "head", *without_clock, "--device", "cpu", "-o", tmp_path / "r.json"])
-    with pytest.raises(InputError, match="trained on features every 1 s"):
+    with pytest.raises(InputError, match="trained on a row every 1 s"):
         run(["eval", tmp_path / "head", *without_clock, "--hz", "2", "--device", "cpu"])
     notes = Report.load(tmp_path / "r.json").tables[0].notes
     assert "mean of 2 seeds" in notes[0]
