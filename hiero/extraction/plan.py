@@ -48,9 +48,7 @@ class ExtractionPlan:
         if self.spacing_s is not None and not 0 < self.spacing_s < float("inf"):
             raise InputError(f"--spacing must be a positive number of seconds, got {self.spacing_s}")
         if self.clock == "frames" and (self.spacing_s is not None or not is_tower):
-            raise InputError(
-                "--clock frames needs a video backbone such as egovlp, and cannot be combined with --spacing"
-            )
+            raise InputError("--clock frames needs a video backbone and cannot be combined with --spacing")
         if self.window is not None and (not is_tower or self.window < STRIDE or self.window % STRIDE):
             raise InputError(f"--window must be a multiple of {STRIDE} and needs a video backbone, got {self.window}")
         if self.batch_size is not None and self.batch_size < 1:

@@ -150,7 +150,7 @@ def test_automatic_number_on_very_short_videos():
         (lambda: spectral_cut(torch.zeros(0, 3), 2), "without empty dimensions"),
         (lambda: spectral_cut(torch.zeros(3), 2), r"\(N, D\) or \(B, N, D\)"),
         (lambda: spectral_cut(torch.zeros(4, 3), 0), "num_threads must be at least 1"),
-        (lambda: spectral_cut(torch.zeros(4, 3), 2, mask=torch.ones(4, dtype=torch.bool)), "mask goes with a batch"),
+        (lambda: spectral_cut(torch.zeros(4, 3), 2, mask=torch.ones(4, dtype=torch.bool)), "mask is only for a batch"),
         (lambda: spectral_cut(torch.zeros(2, 4, 3), "auto"), "one video at a time"),
         (lambda: spectral_cut(torch.full((4, 3), torch.nan), 2), "finite floating-point numbers"),
         (lambda: spectral_cut(torch.zeros(4, 3).long(), 2), "finite floating-point numbers"),
