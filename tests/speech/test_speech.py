@@ -172,7 +172,7 @@ def test_the_commands(film, tmp_path, capsys):
     [
         (["--transcript", "{folder}/gone.srt"], "no such file"),
         (["--transcript", "{folder}/words.srt", "--speech"], "cannot be combined"),
-        (["--transcript", "{folder}/late.srt"], "of another video"),
+        (["--transcript", "{folder}/late.srt"], "is this another video"),
         (["{folder}/b.npy", "--transcript", "{folder}/words.srt"], "is for one video"),
     ],
 )
