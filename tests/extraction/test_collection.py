@@ -28,6 +28,7 @@ from hiero.storage import weights as registry
 from tests.backbones.test_towers import randomise
 from tests.films import grey, write_video
 from tests.processes import start_python
+from tests.waiting import PATIENCE_S
 
 
 def egovlp_file(path, width=64, size=16):
@@ -506,6 +507,7 @@ def cluster(tmp_path_factory):
         warnings.simplefilter("ignore")
         patch.setenv("HIERO_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("builtins.print", print)  # Ray puts its own in place of it
+        patch.setattr(ray_cluster, "PLACEMENT_TIMEOUT_S", PATIENCE_S)
         ray_cluster.connect(None)
         yield
         ray.shutdown()
