@@ -1,6 +1,6 @@
 """A day of a lab's server in minutes: ten people at work, the server killed again and again, and nothing lost.
 
-    python -m benchmarks.made_day [--minutes 10] [--videos 45] [--kill-every 45] [--seed 0]
+    python -m benchmarks.lab_day [--minutes 10] [--videos 45] [--kill-every 45] [--seed 0]
 
 A corpus of simulated sessions is served with a state. Eight people look and ask, two rename steps
 of the same videos and have videos read. Every so often the server is killed (SIGKILL) or stopped
