@@ -161,7 +161,7 @@ def test_frames_that_are_cropped(video):
         SimpleNamespace(gpu=0, stream=SimpleNamespace(codec_context=context)),
         SimpleNamespace(width=1280, height=720),
     )
-    with pytest.raises(PartError, match="cropped"):
+    with pytest.raises(PartError, match="does not crop"):
         PartDecoder(gpu=0)._display(frame, find_parts(video)[0][0], reader)
 
 
