@@ -58,7 +58,7 @@ from hiero.corpus.adaptation import (
 from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.evaluation.metrics import grounding_recall, interval_iou
-from hiero.steps.grounding import span_means
+from hiero.steps.grounding import rank_spans, span_means
 from hiero.steps.prototypes import PrototypeWeights, StepPrototypes
 from hiero.steps.segmentation import centre_and_normalise
 from hiero.storage.files import load_tensors, save_tensors
@@ -126,7 +126,8 @@ def score_similarity(
     best = span_means(similarity, spans).argmax(0)
     labels = float(np.mean([texts[i] == step.text for i, step in zip(best, steps, strict=True)]))
     rows = [texts.index(step.text) for step in steps]
-    predicted = [video.spans[i].astype(float) for i, _ in video.rank(similarity[rows], 1)]
+    ranked = rank_spans(similarity[rows], video.spans, video.clock.spacing_s, num=1, temperature=video.temperature)
+    predicted = [video.spans[i].astype(float) for i, _ in ranked]
     level = video.steps(labels=[]).levels[-1]
     cut = video.level_spans(level)
     named: list[tuple[float, float, str]] = []

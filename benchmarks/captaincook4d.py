@@ -47,7 +47,7 @@ from benchmarks.captaincook4d_data import (
 from benchmarks.jobs import run_modules
 from hiero import embed_features, load_model
 from hiero.data.stores import FeatureStore
-from hiero.engine import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
+from hiero.engine.video_nodes import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
 from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
 from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans, span_means, thread_runs

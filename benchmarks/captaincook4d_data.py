@@ -23,7 +23,7 @@ from torch import Tensor
 
 from hiero import Clock
 from hiero.data.stores import pack
-from hiero.engine import class_names
+from hiero.engine.video_nodes import class_names
 from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts

@@ -48,7 +48,7 @@ from benchmarks.training_variants import (
 )
 from hiero import HiERO, embed_features, load_model
 from hiero.data.stores import FeatureStore
-from hiero.engine import class_names
+from hiero.engine.video_nodes import class_names
 from hiero.evaluation.metrics import grounding_recall, procedure_scores
 from hiero.model.ensemble import HieroEnsemble
 from hiero.model.hiero import write_model_folder

@@ -14,6 +14,7 @@ import hiero
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video
 from hiero.evaluation.metrics import procedure_scores
+from hiero.steps.grounding import score_spans
 from hiero.steps.similarity import presence_statistics
 
 MIN_IOU = 0.3
@@ -170,7 +171,8 @@ def presence(queries: list[tuple[Video, str]], seed: int = 0) -> None:
         others = [other for other, _ in queries if other is not video]
         for is_there, shown in ((1, video), *((0, others[i]) for i in random.choice(len(others), 4, replace=False))):
             similarity = shown.similarity([text])
-            best = int(shown.rank(similarity, 1)[0][0][0])
+            scores = score_spans(similarity, shown.spans, shown.clock.spacing_s, shown.temperature)
+            best = int(scores[0].argmax())
             rows.append(presence_statistics(similarity, shown.spans, [best])[0])
             truth.append(is_there)
             groups.append(group)

@@ -20,7 +20,8 @@ from hiero.corpus.searching import (
     step_filter,
 )
 from hiero.corpus.table import ALL_ROWS, ANY_ROW, SPEECH, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter
-from hiero.engine import Embedder, SpanSummaries
+from hiero.engine import Embedder
+from hiero.engine.video_nodes import SpanSummaries
 from hiero.errors import InputError
 from hiero.steps.similarity import match_probability
 from hiero.text.minilm import encode_minilm

@@ -7,18 +7,5 @@ The command line, the server and notebooks share it. `embedder` puts features an
 from hiero.engine.embedder import NO_TEXT, Embedder
 from hiero.engine.engine import Engine, engine_for, load
 from hiero.engine.video import Video
-from hiero.engine.video_nodes import CLASS_TEMPERATURE, CLASS_WEIGHT, SpanSummaries, class_names, default_labels
 
-__all__ = [
-    "CLASS_TEMPERATURE",
-    "CLASS_WEIGHT",
-    "NO_TEXT",
-    "Embedder",
-    "Engine",
-    "SpanSummaries",
-    "Video",
-    "class_names",
-    "default_labels",
-    "engine_for",
-    "load",
-]
+__all__ = ["NO_TEXT", "Embedder", "Engine", "Video", "engine_for", "load"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ NO_TEXT = (
     "(--backbone clip, egovlp or lavila-l)."
 )
 DEEP_LEVEL = 2  # on which the paper finds procedures
+NUM_VOCABULARIES = 4  # lists of texts whose vectors stay in memory
 
 
 @dataclass
@@ -61,12 +62,6 @@ class Embedder:
     device: str = "auto"
     precision: Precision = "auto"
     batch_size: int | None = None
-    _learned_names: tuple[StepPrototypes, np.ndarray] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
-    _encoded: tuple[tuple[str, ...], np.ndarray, np.ndarray] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
 
     @cached_property
     def model(self) -> HiERO | HieroEnsemble | None:
@@ -127,11 +122,11 @@ class Embedder:
 
         Level 0 is the finest. Without a network, the features themselves.
         """
-        return features if self.model is None else self._forward(features, clock, level, f"level{level}")
+        return self._forward(features, clock, level, f"level{level}")
 
     def _forward(self, features: np.ndarray, clock: Clock, level: int, output: str) -> np.ndarray:
         if self.model is None:
-            return features.copy()
+            return features
         import torch
 
         from hiero.model.ensemble import embed_features
@@ -171,18 +166,18 @@ class Embedder:
         Raises:
             InputError: The model has no text encoder, or it cannot be found.
         """
-        if len(texts) == 1:
-            return self._encode(texts)
-        key = tuple(texts)
-        if (last := self._encoded) is None or last[0] != key:  # all videos share a vocabulary
-            last = self._encoded = key, *self._encode(texts)
-        return last[1], last[2]
+        return self._encode_once(tuple(texts))
 
-    def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    @cached_property
+    def _encode_once(self) -> Callable[[tuple[str, ...]], tuple[np.ndarray, np.ndarray]]:
+        """`_encode`, which encodes the vocabulary that all videos share only once."""
+        return lru_cache(NUM_VOCABULARIES)(self._encode)
+
+    def _encode(self, texts: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
         if self.folder is None:
             if not self.backbone.has_text:
                 raise InputError(NO_TEXT)
-            vectors = _encode_joint(self.backbone, self.user_checkpoint, texts)
+            vectors = self._encode_with_backbone(texts)
             return vectors, vectors
         vectors = self._encode_with_model(texts)
         if vectors.shape[1] != self.folder.config.text_size:
@@ -192,10 +187,8 @@ class Embedder:
 
     def match_learned(self, texts: Sequence[str], prototypes: StepPrototypes) -> list[tuple[int, float] | None]:
         """The learned step that each text names, as in `StepPrototypes.match`."""
-        last = self._learned_names
-        if last is None or last[0] is not prototypes:
-            last = self._learned_names = prototypes, unit_vectors(self._encode(prototypes.labels)[0])
-        return prototypes.match(texts, unit_vectors(self.encode(texts)[0]), last[1])
+        vectors, names = (unit_vectors(self.encode(part)[0]) for part in (texts, prototypes.labels))
+        return prototypes.match(texts, vectors, names)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors (n, D) of texts that can be compared with those of `Video.embed_spans`."""
@@ -225,24 +218,24 @@ class Embedder:
             raise InputError(f"{self.name} was trained with {missing}. Texts cannot be used without it.")
         return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
 
+    def _encode_with_backbone(self, texts: Sequence[str]) -> np.ndarray:
+        """Encode texts with the text tower of the backbone."""
+        backbone, checkpoint = self.backbone, self.user_checkpoint
+
+        def encode(missing: list[str]) -> np.ndarray:
+            if backbone.name == CLIP:
+                from hiero.backbones.clip import encode_clip_texts
+
+                return encode_clip_texts(checkpoint.parent, missing).numpy()
+            from hiero.text.encoders import encode_joint
+
+            return encode_joint(checkpoint, missing).numpy()
+
+        module = backbone.module.removeprefix("hiero.backbones.")
+        key = f"{module}-{content_key(checkpoint)[:16]}"
+        return TextCache(key).encode(texts, encode).astype(np.float32)
+
     @property
     def user_checkpoint(self) -> Path:
         """The file with the user's own weights of the backbone."""
         return find_checkpoint(fetch_weights(self.backbone))
-
-
-def _encode_joint(backbone: Backbone, checkpoint: Path, texts: Sequence[str]) -> np.ndarray:
-    """Encode texts with the text tower of a backbone."""
-
-    def encode(missing: list[str]) -> np.ndarray:
-        if backbone.name == CLIP:
-            from hiero.backbones.clip import encode_clip_texts
-
-            return encode_clip_texts(checkpoint.parent, missing).numpy()
-        from hiero.text.encoders import encode_joint
-
-        return encode_joint(checkpoint, missing).numpy()
-
-    module = backbone.module.removeprefix("hiero.backbones.")
-    key = f"{module}-{content_key(checkpoint)[:16]}"
-    return TextCache(key).encode(list(texts), encode).astype(np.float32)

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from hiero.engine.answers import find_answers
 from hiero.engine.embedder import NO_TEXT
 from hiero.engine.video_nodes import VideoNodes
 from hiero.errors import InputError
 from hiero.sources.source import VideoSource
-from hiero.speech.evidence import SeenEvidence, SpeechEvidence, ask_with_speech, name_by_speech
-from hiero.speech.transcripts import Transcript
-from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans, span_means
+from hiero.speech.evidence import name_by_speech
+from hiero.steps.grounding import span_means
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import similarity_matrix
-from hiero.steps.similarity import label_probabilities, match_probability, presence_probability
+from hiero.steps.similarity import label_probabilities, match_probability
 from hiero.types import (
     Answer,
     Hierarchy,
-    Match,
-    ProgressCallback,
-    ProgressEvent,
     Step,
     VideoFile,
     locate_time,
-    no_progress,
 )
 
 MIN_LABEL_PROBABILITY = 0.7  # of a bundled label, below which a step gets none
@@ -50,13 +45,9 @@ class Video(VideoNodes):
         transcript: The transcript, or None. Set it before you call `ask` or `steps`.
     """
 
-    _known_spans: np.ndarray | None = None  # `spans` from the cache
-    _store_spans: Callable[[np.ndarray], None] | None = None  # called when `spans` are found
     _last_similarity: tuple[tuple[str, ...], StepPrototypes | None, np.ndarray] | None = None
     files: tuple[VideoFile, ...] = ()
-    transcript: Transcript | None = None
     origin: VideoSource | None = None  # None for features in memory
-    _speech_cache: tuple[Transcript, SpeechEvidence] | None = None
 
     def __post_init__(self) -> None:
         self.files = self.files or (VideoFile(str(self.path), 0.0, self.duration_s),)
@@ -181,67 +172,7 @@ class Video(VideoNodes):
             raise InputError(f"num must be at least 1, got {num}")
         if in_order and len(queries) > len(self.nodes):
             raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
-        if self.transcript:
-            similarity = self.similarity(queries) if self.engine.has_text else None
-            seen = SeenEvidence(
-                self.clock, len(self.nodes), self.spans, similarity, self.temperature, self.presence, self.make_match
-            )
-            return ask_with_speech(queries, seen, self.speech, num, in_order)
-        similarity = self.similarity(queries)
-        ranked = self.rank(similarity, num)
-        present = presence_probability(similarity, self.spans, [indices[0] for indices, _ in ranked], self.presence)
-        if in_order:
-            ordered = zip(queries, align_in_order(similarity), present, strict=True)
-            return [Answer(query, p, (self.make_match(span, p),)) for query, span, p in ordered]
-        answers = []
-        for query, (indices, scores), p in zip(queries, ranked, present, strict=True):
-            found = zip(indices, scores, strict=True)
-            matches = tuple(self.make_match(self.spans[i], p * score / scores[0]) for i, score in found)
-            answers.append(Answer(query, p, matches))
-        return answers
-
-    @property
-    def speech(self) -> SpeechEvidence:
-        """The encoded transcript, which is compared with texts. Encoded on first use."""
-        return self.encode_speech()
-
-    def encode_speech(self, progress: ProgressCallback = no_progress) -> SpeechEvidence:
-        """Encode the transcript, which takes a while for hours of speech.
-
-        Args:
-            progress: Called with a `ProgressEvent` when there is progress.
-        """
-        assert self.transcript is not None
-        if self._speech_cache is None or self._speech_cache[0] is not self.transcript:
-
-            def report(done_s: float) -> None:
-                progress(ProgressEvent("read", f"words of {self.path.name}", done_s, self.duration_s))
-
-            report(0.0)
-            self._speech_cache = self.transcript, SpeechEvidence.from_transcript(self.transcript, report)
-        return self._speech_cache[1]
-
-    @cached_property
-    def spans(self) -> np.ndarray:
-        """Candidate spans of nodes [start, end) for answers, (N, 2)."""
-        if self._known_spans is not None:
-            return self._known_spans
-        spans = candidate_spans(self.segmentation_features, self.clock.spacing_s, self.length_prior)
-        if self._store_spans is not None:
-            self._store_spans(spans)
-        return spans
-
-    def rank(self, similarity: np.ndarray, num: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The best of `spans` for each text.
-
-        Args:
-            similarity: Similarity of each text with each node, (Q, T).
-            num: Maximum number of spans of each text.
-
-        Returns:
-            For each text the indices of up to `num` spans, best first, and their scores.
-        """
-        return rank_spans(similarity, self.spans, self.clock.spacing_s, num=num, temperature=self.temperature)
+        return find_answers(self, queries, num, in_order)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps, each with the best label; neighbours with equal labels are joined.
@@ -295,10 +226,7 @@ class Video(VideoNodes):
             probabilities = label_probabilities(similarity, spans)
         else:
             probabilities = match_probability(span_means(similarity, spans).T)
-        if num == 1:  # without sorting, which takes long for a large vocabulary
-            best_first = probabilities.argmax(1)[:, None]
-        else:
-            best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
+        best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
 
     def cached_similarity(self, texts: Sequence[str]) -> np.ndarray:
@@ -308,10 +236,3 @@ class Video(VideoNodes):
         if last is None or last[0] != key or last[1] is not prototypes:
             last = self._last_similarity = key, prototypes, self.similarity(texts)
         return last[2]
-
-    def make_match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
-        """Convert a span of nodes [start, end) to a match in seconds."""
-        start, end = (int(i) for i in span)
-        start_s = self.clock.edge_s(start)
-        end_s = self.duration_s if end == len(self.nodes) else self.clock.edge_s(end)
-        return Match(start_s, max(end_s, start_s), float(score))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -11,7 +11,9 @@ import numpy as np
 
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
 from hiero.extraction.video_features import VideoFeatures
-from hiero.steps.grounding import TEMPERATURE, span_sums
+from hiero.speech.evidence import SpeechEvidence
+from hiero.speech.transcripts import Transcript
+from hiero.steps.grounding import TEMPERATURE, candidate_spans, span_sums
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, NODE_LENGTH_PRIOR, centre_and_normalise
 from hiero.steps.similarity import (
@@ -28,7 +30,7 @@ from hiero.steps.similarity import (
 from hiero.storage.files import ASSETS
 from hiero.text.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
-from hiero.types import Clock, Step
+from hiero.types import Clock, Match, ProgressCallback, ProgressEvent, Step, no_progress
 from hiero.vectors import unit_vectors
 
 CLASSES = "i3d-k400"  # the backbone whose features are scores of named classes
@@ -97,10 +99,6 @@ class SpanSummaries:
     probabilities: np.ndarray
     background: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
-    def without_background(self) -> SpanSummaries:
-        """The same, with the similarity to any text to be subtracted."""
-        return replace(self, background=background_similarity(self.similarity(default_labels())))
-
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Similarity of each text with each span, (Q, N)."""
         pictures = PictureEvidence(self.pictures, self.patches, pooling_temperature())
@@ -132,6 +130,10 @@ class VideoNodes:
     duration_s: float
     nodes: np.ndarray
     source: VideoFeatures
+    _known_spans: np.ndarray | None = None  # `spans` from the cache
+    _store_spans: Callable[[np.ndarray], None] | None = None  # called when `spans` are found
+    transcript: Transcript | None = None
+    _encoded_speech: tuple[Transcript, SpeechEvidence] | None = None
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
@@ -235,6 +237,42 @@ class VideoNodes:
         """Temperature of the distribution of a text over the nodes."""
         return TEMPERATURE if self.pictures is None else PICTURE_TEMPERATURE
 
+    # Answers
+
+    @cached_property
+    def spans(self) -> np.ndarray:
+        """Candidate spans of nodes [start, end) for answers, (N, 2)."""
+        if self._known_spans is not None:
+            return self._known_spans
+        spans = candidate_spans(self.segmentation_features, self.clock.spacing_s, self.length_prior)
+        if self._store_spans is not None:
+            self._store_spans(spans)
+        return spans
+
+    @property
+    def speech(self) -> SpeechEvidence:
+        """The encoded transcript, which is compared with texts. Encoded on first use."""
+        return self.encode_speech()
+
+    def encode_speech(self, progress: ProgressCallback = no_progress) -> SpeechEvidence:
+        """Encode the transcript, which takes a while for hours of speech."""
+        assert self.transcript is not None
+        if self._encoded_speech is None or self._encoded_speech[0] is not self.transcript:
+
+            def report(done_s: float) -> None:
+                progress(ProgressEvent("read", f"words of {self.path.name}", done_s, self.duration_s))
+
+            report(0.0)
+            self._encoded_speech = self.transcript, SpeechEvidence.from_transcript(self.transcript, report)
+        return self._encoded_speech[1]
+
+    def make_match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
+        """Convert a span of nodes [start, end) to a match in seconds."""
+        start, end = (int(i) for i in span)
+        start_s = self.clock.edge_s(start)
+        end_s = self.duration_s if end == len(self.nodes) else self.clock.edge_s(end)
+        return Match(start_s, max(end_s, start_s), float(score))
+
     # Other videos
 
     def embed_spans(self, spans: np.ndarray) -> np.ndarray:
@@ -273,7 +311,7 @@ class VideoNodes:
         assert self._classes is not None  # always read together with pictures
         probabilities = _means(self._classes.probabilities, spans)
         summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
-        return summaries.without_background()
+        return replace(summaries, background=background_similarity(summaries.similarity(default_labels())))
 
 
 def _means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hiero.speech.transcripts import Transcript
-from hiero.steps.grounding import TEMPERATURE, best_ordered_spans, log_lift, score_spans, span_means
-from hiero.steps.similarity import LABEL_TEMPERATURE, MATCH, presence_probability, softmax
+from hiero.steps.grounding import score_spans, span_means
+from hiero.steps.similarity import LABEL_TEMPERATURE, MATCH, softmax
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
-from hiero.types import Answer, Clock, Match, RestsOn, Step, Utterance
+from hiero.types import Clock, RestsOn, Step, Utterance
 from hiero.vectors import unit_vectors
 
 MAX_WINDOW = 3  # utterances in a window
@@ -90,14 +90,14 @@ class SpeechEvidence:
         cosines = encode_minilm(list(texts)) @ self.vectors.T
         return spread_windows(cosines, self.spans(clock, num_nodes), num_nodes)
 
-    def quote(self, vector: np.ndarray, span: Sequence[int] | np.ndarray, clock: Clock, num_nodes: int) -> str | None:
+    def quote(self, text: str, span: Sequence[int] | np.ndarray, clock: Clock, num_nodes: int) -> str | None:
         """The words inside a span that are most similar to a text."""
         spans = self.spans(clock, num_nodes)
         inside = np.flatnonzero((spans[:, 0] < span[1]) & (spans[:, 1] > span[0]))
         if not len(inside):
             return None
         # argmax returns the first of equal windows, which is the shortest.
-        cosines = self.vectors[inside] @ vector
+        cosines = self.vectors[inside] @ encode_minilm([text])[0]
         return shorten_quote(self.windows[inside[int(np.argmax(cosines))]].text)
 
 
@@ -179,66 +179,6 @@ def strongest_evidence(seen: float, spoken: float) -> RestsOn:
     if speech_share > 1 - MIN_EVIDENCE_SHARE:
         return "speech"
     return "pictures" if speech_share < MIN_EVIDENCE_SHARE else "both"
-
-
-# Answers
-
-
-@dataclass(frozen=True)
-class SeenEvidence:
-    """Spans of nodes that could be answers, and the similarity (Q, T) of the queries with the nodes.
-
-    The similarity is None if the model has no text encoder.
-    """
-
-    clock: Clock
-    num_nodes: int
-    spans: np.ndarray
-    similarity: np.ndarray | None
-    temperature: float
-    presence: tuple[float, ...]
-    make_match: Callable[[np.ndarray, float], Match]
-
-    def probability(self, spans: np.ndarray) -> np.ndarray | float:
-        """Probability that each span shows each text, (Q, N), as in `Video.ask`."""
-        if self.similarity is None:
-            return 0.0
-        own = score_spans(self.similarity, self.spans, self.clock.spacing_s, self.temperature)
-        present = presence_probability(self.similarity, self.spans, own.argmax(1).tolist(), self.presence)
-        scores = score_spans(self.similarity, spans, self.clock.spacing_s, self.temperature)
-        return np.asarray(np.array(present)[:, None] * np.minimum(scores / own.max(1, keepdims=True), 1.0))
-
-
-def ask_with_speech(
-    queries: Sequence[str], seen: SeenEvidence, speech: SpeechEvidence, num: int, in_order: bool
-) -> list[Answer]:
-    """`Video.ask` for a video with a transcript. If the model has no text encoder, only speech counts."""
-    num_nodes, clock = seen.num_nodes, seen.clock
-    speech_similarity = speech.similarity(queries, clock, num_nodes)
-    spans = np.unique(np.concatenate([seen.spans, speech.spans(clock, num_nodes)]), axis=0)
-    if in_order:
-        gain = log_lift(speech_similarity, SPEECH_TEMPERATURE)
-        if seen.similarity is not None:
-            gain = gain + log_lift(seen.similarity, TEMPERATURE)
-        spans = np.concatenate([spans, np.array(best_ordered_spans(gain))])
-    by_speech = speech_probability(speech_similarity, spans, clock.spacing_s)
-    by_sight = np.broadcast_to(seen.probability(spans), by_speech.shape)
-    probability = join_evidence(by_sight, by_speech)
-    vectors = encode_minilm(list(queries))
-    answers = []
-    for i, query in enumerate(queries):
-        present = float(probability[i].max())
-        chosen = [len(spans) - len(queries) + i] if in_order else distinct_spans(spans, probability[i], num)
-        matches = []
-        for j in chosen:
-            # `by_speech` is lower for long spans, but words in a part of a span are evidence for all of it.
-            spoken = spoken_probability(speech_similarity[i, spans[j, 0] : spans[j, 1]].max())
-            rests_on = strongest_evidence(float(by_sight[i, j]), float(spoken))
-            quote = None if rests_on == "pictures" else speech.quote(vectors[i], spans[j], clock, num_nodes)
-            match = seen.make_match(spans[j], present if in_order else float(probability[i, j]))
-            matches.append(replace(match, rests_on=rests_on, quote=quote))
-        answers.append(Answer(query, present, tuple(matches)))
-    return answers
 
 
 # Names of steps

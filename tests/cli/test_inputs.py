@@ -12,7 +12,7 @@ import hiero
 from hiero.cli import app
 from hiero.cli.ask import rank_across_videos, split_queries
 from hiero.cli.inputs import find_inputs
-from hiero.engine import class_names
+from hiero.engine.video_nodes import class_names
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.types import Answer, Match

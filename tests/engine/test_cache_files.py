@@ -81,7 +81,7 @@ def test_spans_are_found_with_the_first_question_and_kept(home, feature_file, mo
     file = only_file(home / "cache" / "nodes")
     assert set(load_arrays(file)) == {"nodes"}
     spans = load("raw").read(feature_file).spans
-    monkeypatch.setattr("hiero.engine.video.candidate_spans", lambda *_: pytest.fail("found again"))
+    monkeypatch.setattr("hiero.engine.video_nodes.candidate_spans", lambda *_: pytest.fail("found again"))
     assert np.array_equal(load("raw").read(feature_file).spans, spans)
     assert np.array_equal(load_arrays(file)["nodes"].astype(np.float32), video.nodes)
 

@@ -16,8 +16,9 @@ import torch
 import hiero
 from benchmarks.words_score import CAPTIONS, join_clips
 from hiero.config import ModelConfig
-from hiero.engine import class_names, default_labels, engine_for, load
 from hiero.engine import engine as module
+from hiero.engine import engine_for, load
+from hiero.engine.video_nodes import class_names, default_labels
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
 from hiero.model.hiero import HiERO

@@ -9,7 +9,7 @@ import numpy as np
 from examples.photographs import ABSENT, PHOTOGRAPHS
 from hiero.cli import app
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
-from hiero.engine import SpanSummaries
+from hiero.engine.video_nodes import SpanSummaries
 from tests.optional import skip_without
 
 skip_without("skimage", "needs the photographs of scikit-image")
