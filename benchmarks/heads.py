@@ -26,13 +26,13 @@ from benchmarks.jobs import run_modules
 from hiero import embed_features, load_model
 from hiero.data.stores import FeatureStore
 from hiero.evaluation.results import Row, Table, as_markdown, mean_row
-from hiero.heads.actionformer import ActionFormer, ActionFormerConfig, ActionFormerInputs
+from hiero.heads.actionformer import ActionFormer, ActionFormerConfig
 from hiero.heads.clips import Clips, read_clips
 from hiero.heads.head import load_trained_head
 from hiero.heads.scoring import evaluate_probe, score_heads
 from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.training import HeadObjective, train_head
-from hiero.heads.vslnet import VSLNet, VSLNetConfig, VSLNetInputs
+from hiero.heads.vslnet import VSLNet, VSLNetConfig
 from hiero.training.loop import RunOptions
 from hiero.training.step import TrainStep, make_adam
 
@@ -157,11 +157,15 @@ def speed(device: str, seconds: float = 20.0) -> None:
     torch.manual_seed(0)
     video = torch.randn(32, 128, 1536)
     mask = torch.ones(32, 128, dtype=torch.bool)
-    queries = VSLNetInputs(
-        video, mask, torch.randn(32, 12, 384), torch.ones(32, 12, dtype=torch.bool), torch.tensor([[20, 40]] * 32)
+    queries: tuple[torch.Tensor, ...] = (
+        video,
+        mask,
+        torch.randn(32, 12, 384),
+        torch.ones(32, 12, dtype=torch.bool),
+        torch.tensor([[20, 40]] * 32),
     )
     starts = torch.rand(2, 60, 1) * 2200
-    clips = ActionFormerInputs(
+    clips: tuple[torch.Tensor, ...] = (
         torch.randn(2, 2304, 1536),
         torch.ones(2, 2304, dtype=torch.bool),
         torch.cat([starts, starts + 30], dim=2),
@@ -174,7 +178,7 @@ def speed(device: str, seconds: float = 20.0) -> None:
     ):
         objective = HeadObjective(network, precision).to(device).train()
         step = TrainStep(objective, make_adam(objective, 1e-4, 0.05, "adamw"))
-        batch = type(batch)(*(tensor.to(device) for tensor in batch))
+        batch = tuple(tensor.to(device) for tensor in batch)
         for _ in range(3):  # warm up
             step(batch)  # type: ignore[arg-type]
         if device == "cuda":

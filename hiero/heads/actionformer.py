@@ -48,15 +48,6 @@ class ActionFormerConfig(Config):
     """Maximum length of a training example in segments. Longer videos are cropped at random."""
 
 
-class ActionFormerInputs(NamedTuple):
-    """A padded batch of videos with their steps."""
-
-    video: Tensor
-    mask: Tensor
-    spans: Tensor
-    labels: Tensor
-
-
 class ActionFormerLosses(NamedTuple):
     classes: Tensor
     regression: Tensor
@@ -168,10 +159,10 @@ class ActionFormer(nn.Module):
             points.append(torch.stack([positions, torch.full_like(positions, stride)], dim=1))
         return torch.cat(logits, 1), torch.cat(distances, 1), torch.cat(masks, 1), torch.cat(points)
 
-    def losses(self, x: ActionFormerInputs) -> ActionFormerLosses:
+    def losses(self, video: Tensor, mask: Tensor, spans: Tensor, labels: Tensor) -> ActionFormerLosses:
         """Focal loss of all moments and DIoU loss of the positives, divided by the running mean of positives."""
-        logits, distances, mask, points = self(x.video, x.mask)
-        class_targets, distance_targets = assign_targets(points, x.spans, x.labels, self.config)
+        logits, distances, mask, points = self(video, mask)
+        class_targets, distance_targets = assign_targets(points, spans, labels, self.config)
         positive = (class_targets.sum(-1) > 0) & mask
         if self.training:
             # A running mean keeps the loss of a batch with few positives from becoming huge.

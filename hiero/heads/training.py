@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from hiero.config import override, read_preset
 from hiero.errors import InputError
 from hiero.evaluation.metrics import grounding_recall, match_detections, mean_average_precision
-from hiero.heads.actionformer import ActionFormer, ActionFormerInputs
+from hiero.heads.actionformer import ActionFormer
 from hiero.heads.clips import Clips
 from hiero.heads.head import CONFIG_FILE, KINDS, WEIGHTS_FILE, HeadConfig, TrainedHead
 from hiero.heads.layers import mean_pool, pad_batch
 from hiero.heads.scoring import predict_detections, predict_spans
 from hiero.heads.token_embeddings import TokenEmbeddings
-from hiero.heads.vslnet import VSLNet, VSLNetInputs
+from hiero.heads.vslnet import VSLNet
 from hiero.storage.files import save_tensors, write_text
 from hiero.training.fabric import autocast_precision, make_fabric
 from hiero.training.loop import BEST_FOLDER, STATE_FILE, RunOptions, SilentDisplay, TrainingLoop
@@ -41,9 +41,9 @@ class HeadObjective(nn.Module):
         super().__init__()
         self.network, self.precision = network, precision
 
-    def forward(self, batch: Any) -> Any:
-        with torch.autocast(batch.video.device.type, dtype=self.precision, enabled=self.precision is not None):
-            return self.network.losses(batch)
+    def forward(self, batch: tuple[Tensor, ...]) -> Any:
+        with torch.autocast(batch[0].device.type, dtype=self.precision, enabled=self.precision is not None):
+            return self.network.losses(*batch)
 
 
 class HeadTraining(TrainingLoop):
@@ -75,15 +75,15 @@ class HeadTraining(TrainingLoop):
         """Set up the weights and the training step, or load them from the folder with `resume`."""
         self._setup(HeadObjective(self.network, autocast_precision(self.config, self.fabric.device)), resume)
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
-        self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
+        self.step: Callable[..., Any] = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
 
     def _train_step(self, batches: Any) -> Any:
         device = self.fabric.device
-        return self.step(*(type(batch)(*(tensor.to(device) for tensor in batch)) for batch in batches))
+        return self.step(*(tuple(tensor.to(device) for tensor in batch) for batch in batches))
 
-    def _read_batches(self, indices: list[Tensor], step_number: int) -> list[Any]:
+    def _read_batches(self, indices: list[Tensor], step_number: int) -> list[tuple[Tensor, ...]]:
         rng = np.random.default_rng([self.config.seed, step_number])
-        batches: list[Any] = []
+        batches: list[tuple[Tensor, ...]] = []
         for index in indices:
             examples = [self.examples[i] for i in self._process_share(index).tolist()]
             if isinstance(self.network, VSLNet):
@@ -92,7 +92,7 @@ class HeadTraining(TrainingLoop):
                 batches.append(self._actionformer_batch([i for i, _ in examples], self.network, rng))
         return batches
 
-    def _vslnet_batch(self, examples: list[tuple[int, int]], num_positions: int) -> VSLNetInputs:
+    def _vslnet_batch(self, examples: list[tuple[int, int]], num_positions: int) -> tuple[Tensor, ...]:
         features, spans, texts = [], [], []
         for i, j in examples:
             if i not in self._pooled:
@@ -103,11 +103,11 @@ class HeadTraining(TrainingLoop):
             spans.append(span_positions(self.clips.spans(i)[j], length, len(pooled)))
             texts.append(self.clips.clips[i].truth[j].text)
         video, mask = pad_batch(features)
-        return VSLNetInputs(video, mask, *self.embeddings.batch(texts), torch.tensor(spans))
+        return video, mask, *self.embeddings.batch(texts), torch.tensor(spans)
 
     def _actionformer_batch(
         self, clip_indices: list[int], network: ActionFormer, rng: np.random.Generator
-    ) -> ActionFormerInputs:
+    ) -> tuple[Tensor, ...]:
         label_index = {label: k for k, label in enumerate(self.labels)}
         max_length = network.config.max_length
         crops = []
@@ -120,7 +120,7 @@ class HeadTraining(TrainingLoop):
         for k, (_, crop_spans, crop_labels) in enumerate(crops):
             spans[k, : len(crop_labels)] = torch.from_numpy(crop_spans).float()
             labels[k, : len(crop_labels)] = torch.from_numpy(crop_labels)
-        return ActionFormerInputs(video, mask, spans, labels)
+        return video, mask, spans, labels
 
     def _validation_scores(self) -> dict[str, float]:
         if self.validation is None:

@@ -40,16 +40,6 @@ class VSLNetConfig(Config):
     highlight_weight: float = 5.0
 
 
-class VSLNetInputs(NamedTuple):
-    """A padded batch of clips, each with one query."""
-
-    video: Tensor
-    mask: Tensor
-    words: Tensor
-    word_mask: Tensor
-    span: Tensor
-
-
 class VSLNetLosses(NamedTuple):
     span: Tensor
     highlight: Tensor
@@ -156,12 +146,12 @@ class VSLNet(nn.Module):
         end = self.end(torch.cat([end_features, x], dim=-1)).squeeze(-1).masked_fill(~mask, MASKED_LOGIT)
         return start, end, highlight.masked_fill(~mask, MASKED_LOGIT)
 
-    def losses(self, x: VSLNetInputs) -> VSLNetLosses:
-        """Cross-entropy of start and end, plus the weighted highlight loss."""
-        start, end, highlight = self(x.video, x.mask, x.words, x.word_mask)
-        span = F.cross_entropy(start, x.span[:, 0]) + F.cross_entropy(end, x.span[:, 1])
-        highlighting = highlight_loss(highlight, foreground(x.span, x.mask, self.config.extend), x.mask)
-        return VSLNetLosses(span, highlighting, span + self.config.highlight_weight * highlighting)
+    def losses(self, video: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor, spans: Tensor) -> VSLNetLosses:
+        """Cross-entropy of start and end, plus the weighted highlight loss, for clips with one query each."""
+        start, end, highlight = self(video, mask, words, word_mask)
+        span_loss = F.cross_entropy(start, spans[:, 0]) + F.cross_entropy(end, spans[:, 1])
+        highlighting = highlight_loss(highlight, foreground(spans, mask, self.config.extend), mask)
+        return VSLNetLosses(span_loss, highlighting, span_loss + self.config.highlight_weight * highlighting)
 
 
 def foreground(span: Tensor, mask: Tensor, extend: float) -> Tensor:

@@ -113,10 +113,9 @@ def test_padding_changes_nothing_in_actionformer(length):
 
 def test_no_steps_at_all_is_no_disaster():
     network = af.ActionFormer(CONFIG).train()
-    batch = af.ActionFormerInputs(
+    losses = network.losses(
         draw(0, 2, 16, 6), torch.ones(2, 16, dtype=torch.bool), torch.zeros(2, 1, 2), torch.full((2, 1), -1)
     )
-    losses = network.losses(batch)
     losses.total.backward()
     assert losses.regression == 0
     assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
